@@ -17,6 +17,9 @@ class Clock(Protocol):
     def wall_ms(self) -> int:
         """Milliseconds since the epoch, UTC; may jump."""
 
+    def wall_s(self) -> float:
+        """Seconds since the epoch, UTC; may jump. Cheaper, where a moment is only compared with others."""
+
 
 class SystemClock:
     """The machine's clock."""
@@ -24,6 +27,11 @@ class SystemClock:
     __slots__ = ()
 
     monotonic_ns = staticmethod(time.monotonic_ns)
+
+    #: Processor time that the calling thread has used; a system call.
+    thread_ns = staticmethod(time.thread_time_ns)
+
+    wall_s = staticmethod(time.time)
 
     @staticmethod
     def wall_ms() -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 
+from shm.fault_layout import FAULT_COUNT, FAULT_TABLE
 from shm.quota_layout import QUOTA_SAMPLE, QUOTA_SLOT, QUOTA_TABLE
 from shm.record import Field, Record
 from shm.recorder_layout import (
@@ -23,7 +24,7 @@ from shm.recorder_layout import (
     REQUEST_ROW,
 )
 
-LAYOUT_VERSION = 9
+LAYOUT_VERSION = 11
 SEGMENT_MAGIC = 0x61646E75746F52  # "Rotunda" read from memory on a little-endian machine
 CACHE_LINE_BYTES = 64
 
@@ -103,13 +104,13 @@ RESPONSE_ENVELOPE = Record(
     "RESPONSE_ENVELOPE",
     "An answer on its way back; FILE_RANGEs follow it, then the inline bytes. From received_ns on it is what the "
     "request log says of the request: the processor copies that part whole.",
-    128,
+    136,
     (
         Field("connection_id", "q", "id", "handler", "copied from the request"),
         Field("sequence", "q", "count", "handler", "copied from the request"),
         Field("size", "q", "bytes", "handler", "inline bytes after the ranges"),
         Field("range_count", "i", "count", "handler", "FILE_RANGEs that follow"),
-        Field("kind", "h", "0/1/2", "handler", "0 SEND, 1 NO_OP, 2 CLOSE; 4 more: muted for throttle_ms"),
+        Field("kind", "h", "0/1/2", "handler", "0 SEND, 1 NO_OP, 2 CLOSE; 4 more: muted for throttle_ms; 8: held back"),
         *FACTS,
     ),
 )
@@ -357,6 +358,8 @@ RECORDS: tuple[Record, ...] = (
     CONNECTION_EVENT,
     RECORDER_TEXT,
     RECENT_BUFFER,
+    FAULT_TABLE,
+    FAULT_COUNT,
 )
 
 _PREAMBLE = f"""# The map of shared memory
@@ -377,6 +380,7 @@ envelopes are written before the frame is published; after that the frame belong
 | `/rotunda-<instance>-quotas` | one QUOTA_TABLE per target, then one per processor |
 | `/rotunda-<instance>-recorder` | RECORDER_SETTINGS, RECORDER_SOURCEs, then one ring for each source |
 | `/rotunda-<instance>-recent` | two RECENT_BUFFERs |
+| `/rotunda-<instance>-faults` | FAULT_TABLE, FAULT_COUNTs; only of a broker that was started for tests |
 """
 
 

@@ -15,6 +15,7 @@ QUOTA_TABLE = Record(
     (
         Field("changes", "q", "count", "owner", "raised after a slot was given to another entity"),
         Field("windows", "q", "count", "supervisor", "quota.window.num; in the first table alone"),
+        Field("window_ms", "q", "ms", "supervisor", "quota.window.size.seconds; in the first table alone"),
     ),
 )
 

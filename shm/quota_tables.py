@@ -42,7 +42,7 @@ _LIMIT, _QUOTA = QUOTA_SLOT.word("limit"), QUOTA_SLOT.word("quota")
 _NAME_BYTES, _NAME = QUOTA_SLOT.word("name_bytes"), QUOTA_SLOT.offset("name")
 _NAME_ROOM = QUOTA_SLOT.size - _NAME
 _CHANGES = QUOTA_TABLE.word("changes")
-_WINDOWS = QUOTA_TABLE.word("windows")
+_WINDOWS, _WINDOW_MS = QUOTA_TABLE.word("windows"), QUOTA_TABLE.word("window_ms")
 _FIRST_SLOT = QUOTA_TABLE.size // 8
 _SEPARATOR = b"\0"
 
@@ -65,11 +65,12 @@ class QuotaUse(NamedTuple):
 class QuotaTables:
     """The tables of all owners over `view`. Zeroed memory is valid: nobody has used anything."""
 
-    __slots__ = ("_tables", "windows")
+    __slots__ = ("_head", "_tables", "windows")
 
     def __init__(self, view: memoryview, windows: int, owners: int) -> None:
         """``windows``: how many a rate is measured over (quota.window.num)."""
         self.windows = windows
+        self._head = words_of(view, 0, QUOTA_TABLE.size)
         size = _table_bytes(windows)
         self._tables = [QuotaTable(view, owner * size, windows) for owner in range(owners)]
 
@@ -79,10 +80,16 @@ class QuotaTables:
         windows = words_of(view, 0, QUOTA_TABLE.size)[_WINDOWS]
         return cls(view, windows, view.nbytes // _table_bytes(windows))
 
+    @property
+    def window_ms(self) -> int:
+        """How long a window is."""
+        return int(self._head[_WINDOW_MS])
+
     @staticmethod
-    def initialise(view: memoryview, windows: int) -> None:
-        """Say how many windows there are. The supervisor does it once, on zeroed memory."""
-        words_of(view, 0, QUOTA_TABLE.size)[_WINDOWS] = windows
+    def initialise(view: memoryview, windows: int, window_ms: int) -> None:
+        """Say how many windows there are, and how long each is. The supervisor does it once, on zeroed memory."""
+        words = words_of(view, 0, QUOTA_TABLE.size)
+        words[_WINDOWS], words[_WINDOW_MS] = windows, window_ms
 
     @staticmethod
     def bytes_needed(windows: int, owners: int) -> int:

@@ -23,15 +23,16 @@ FACTS = (
     Field("record_count", "i", "count", "handler", "records written, or offsets in what is fetched; -1: not known"),
     Field("codec", "h", "index", "handler", "of a Produce: index in CODECS, MIXED_CODECS; -1: not known"),
     Field(
-        "throttled_by", "h", "index", "handler", "which quota gave the throttle time: index in THROTTLED_BY, and one"
+        "throttled_by", "h", "index", "handler", "low byte: index in THROTTLED_BY, and one; high byte: bits of INJECTED"
     ),
     Field("record_bytes", "q", "bytes", "handler", "record batches of a Produce, or in what is fetched; -1: not known"),
+    Field("denial", "q", "id", "handler", "what was denied, whose RECORDER_TEXT its handler sends; 0: nothing"),
     Field("api_key", "h", "-", "handler", "copied from the request"),
     Field("api_version", "h", "-", "handler", "copied from the request"),
     Field("handler", "h", "index", "handler", "which target answered"),
     Field("error_code", "h", "-", "handler", "first Kafka error code in the answer"),
     Field("partition_row", "i", "index", "handler", "partition table row of the first partition named; -1: none"),
-    Field("partition_count", "i", "count", "handler", "how many partitions the request named"),
+    Field("partition_count", "i", "count", "handler", "how many partitions the request named, created or deleted"),
     Field("min_bytes", "i", "bytes", "handler", "what a fetch waits for; -1: no fetch"),
     Field("max_wait_ms", "i", "ms", "handler", "how long a fetch waits at most; -1: no fetch"),
     Field("acks", "h", "-", "handler", "of a Produce: -1, 0 or 1; NOT_TOLD: no Produce"),
@@ -53,6 +54,12 @@ THROTTLED_BY = (
     "broker.quota.request.rate",
     "overload.queue.time.ms",
 )
+
+#: What tests may have injected, by bits; and where in the same field those begin.
+INJECTED = ("error", "delay", "disconnect", "throttle")
+INJECTED_SHIFT = 8
+#: The bits of `throttled_by` below those.
+THROTTLED_BY_MASK = (1 << INJECTED_SHIFT) - 1
 
 #: The event of a group that is none: how far it lags behind.
 LAG = "lag"
@@ -120,7 +127,7 @@ RECORDER_FRAME = Record(
 REQUEST_ROW = Record(
     "REQUEST_ROW",
     "One finished request. Its first part is copied from the envelope of its answer.",
-    120,
+    128,
     (
         *FACTS,
         Field("client", "q", "id", "processor", "who asked: its RECORDER_TEXT is in the same frame"),
@@ -151,7 +158,7 @@ RECORDER_TEXT = Record(
     "Heads a text in a recorder frame; the text follows, padded to a multiple of 8.",
     16,
     (
-        Field("client", "q", "id", "source", "whose names it has; -1: it is a group event"),
+        Field("client", "q", "id", "source", "whose names it has; -1: it is a group event; less: it is a denial"),
         Field("size", "q", "bytes", "source", "bytes of JSON, without padding"),
     ),
 )

@@ -15,6 +15,14 @@ TURN_METRICS = (
         "short of CPU or disk.",
     ),
     Metric(
+        "busy_turns",
+        COUNTER,
+        "turns",
+        "Turns of the loop that used more than 50 ms of processor time.",
+        "Those of the slow turns that are the broker's own doing, not the machine's; up to 10 ms of earlier turns are "
+        "counted with one.",
+    ),
+    Metric(
         "longest_turn_ns",
         GAUGE,
         "ns",

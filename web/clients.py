@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from broker.metrics.quota_use import MOST_LISTED
 from web.requests import activity
 from web.status import Call, Client, Quota
 
@@ -23,7 +24,7 @@ def clients_of(growth: Growth, earlier: Reading | None, now: Reading, sources: S
 
 
 def quotas_of(now: Reading) -> list[Quota]:
-    """Return what clients use of their quotas, those that are throttled longest first."""
+    """Return what clients use of their quotas, those that are throttled longest first, and no more than are listed."""
     return [
         Quota(
             quota=each.quota,
@@ -35,7 +36,7 @@ def quotas_of(now: Reading) -> list[Quota]:
             throttle_ms=each.throttle_ms,
             throttled_ms=each.throttled_ms,
         )
-        for each in now.quotas
+        for each in now.broker.quotas[:MOST_LISTED]
     ]
 
 

@@ -16,11 +16,10 @@ import psutil
 from web.sources import PartitionFacts, TopicFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from broker.metrics.broker_reading import BrokerReading
-    from broker.metrics.quota_use import ClientUse
     from shm.metrics import MetricsReading
     from shm.recent_requests import Recent
     from web.sources import Sources
@@ -51,7 +50,6 @@ class Reading:
     connections: dict[int, dict[str, Any]]
     usage: dict[int, Usage]
     recent: Recent | None
-    quotas: Sequence[ClientUse]
     disk_free_bytes: int
     disk_bytes: int
 
@@ -123,7 +121,6 @@ class Reader:
             connections=sources.reader.connections(),
             usage=self._process_table.read([each.pid for each in broker.processes if each.pid], broker.time_ns),
             recent=sources.recent.read(),
-            quotas=sources.quotas(broker.time_ns // 1_000_000),
             disk_free_bytes=free_bytes,
             disk_bytes=all_bytes,
         )

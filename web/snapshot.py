@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.metrics.quota_use import MOST_LISTED
 from web.certificates import certificate_remarks
 from web.clients import clients_of, left_out, quotas_of
 from web.groups import groups_of, transactions_of
@@ -68,6 +69,7 @@ def snapshot(earlier: Reading | None, now: Reading, sources: Sources) -> Snapsho
         clients=clients_of(growth, earlier, now, sources),
         clients_left_out=left_out(now.connections, "connections"),
         quotas=quotas_of(now),
+        quotas_left_out=max(0, len(now.broker.quotas) - MOST_LISTED),
         groups=groups_of(now),
         groups_left_out=left_out(now.broker.snapshots, "groups"),
         transactions=transactions_of(now),

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from broker.metrics.broker_reading import BrokerReader
-    from broker.metrics.quota_use import ClientUse
     from shm.recent_requests import RecentReader
 
 
@@ -73,7 +72,7 @@ class JobFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """All that the page reads. `settings` returns what holds now, `quotas` what clients use at a monotonic time in ms.
+    """All that the page reads. `settings` returns what holds now.
 
     `deprecated_up_to` is the last deprecated version of an API that has any. `reports` is the directory below which the
     Spark jobs leave their results, `jobs` by name what there is to know of each. With `tls`, which returns what new
@@ -85,7 +84,6 @@ class Sources:
     reader: BrokerReader
     recent: RecentReader
     settings: Callable[[], list[Setting]]
-    quotas: Callable[[int], Sequence[ClientUse]]
     allowed_hosts: tuple[str, ...]
     any_address: bool
     disk: Path

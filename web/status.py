@@ -299,6 +299,7 @@ class Snapshot:
     clients: list[Client]
     clients_left_out: int
     quotas: list[Quota]
+    quotas_left_out: int
     groups: list[Group]
     groups_left_out: int
     transactions: list[Transaction]

@@ -69,6 +69,7 @@ class Views:
             "clients": [asdict(each) for each in now.clients],
             "left_out": now.clients_left_out,
             "quotas": [asdict(each) for each in now.quotas],
+            "quotas_left_out": now.quotas_left_out,
             "recorded": reading.recent is not None,
         }
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.protocol.error_codes import text_of
 from broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
-from broker.security.acl.checks import refusal
+from broker.security.acl.checks import operation_of, refusal
 
 if TYPE_CHECKING:
     from broker.clock import Clock
@@ -65,9 +65,20 @@ class RequestContext:
     in_slices: bool = False
     """Whether this is done in slices, or something that the connection has asked for before is."""
 
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host and port of this broker that the client is given (``C18``)."""
+        return self.listener.address_for(self.session)
+
     def refusal(self, resource_type: ResourceType, name: str = CLUSTER_NAME, operation: Operation | None = None) -> int:
         """Return the error with which a resource is refused to who asks, by the checks of the API; 0: it is not."""
         return refusal(self.broker.metadata.authorizer, self.session, self.api_key, resource_type, name, operation)
+
+    def note_denied(self, resource_type: ResourceType, name: str) -> None:
+        """Note for the request log what another target has denied by the same check."""
+        authorizer = self.broker.metadata.authorizer
+        if authorizer is not None:
+            authorizer.on_denied(operation_of(self.api_key, resource_type), resource_type, name)
 
     def refusal_of_cluster(self) -> dict[str, Any] | None:
         """Return error code and message where what is asked of the cluster is refused to who asks; None: it is not."""

@@ -172,7 +172,10 @@ _SASL = (
     "ILLEGAL_SASL_STATE"
 )
 _NO_AUTHORIZER = "without authorizer.class.name answered with SECURITY_DISABLED, as by any broker without an authorizer"
-_NO_TOKENS = "answered with DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as on any listener of plain text"
+_NO_TOKENS = (
+    "answered with DELEGATION_TOKEN_AUTH_DISABLED, and with DELEGATION_TOKEN_REQUEST_NOT_ALLOWED where nobody has "
+    "authenticated"
+)
 _ONE_REPLICA = "each partition has the one replica that leads it: ELECTION_NOT_NEEDED"
 _ONE_BROKER = "to the one broker: done already; to any other: INVALID_REPLICA_ASSIGNMENT"
 _ONE_DIRECTORY = "to the one directory: done already; to any other: LOG_DIR_NOT_FOUND"

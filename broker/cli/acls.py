@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from broker.cli.cluster_client import connected
-from broker.client import acls
+from broker.client.admin import acls
 from broker.errors import UsageError
 from broker.security.acl.acls import (
     CLUSTER_NAME,

@@ -17,8 +17,8 @@ from broker.bench.profile import partitions_needed, read
 from broker.bench.requests import BenchTopic, RequestMaker
 from broker.bench.tally import HEADERS, Tallies, quantile_ms
 from broker.cli.cluster_client import connected
-from broker.client import topics
-from broker.client.connection import Connection
+from broker.client.admin import topics
+from broker.client.admin.connection import Connection
 from broker.clock import SystemClock
 from broker.errors import RotundaError
 from broker.text_table import aligned, printable
@@ -28,7 +28,11 @@ _LONGEST_NAME = 249
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    """Run a profile and return the exit code: 1 when connections were lost. Raises RotundaError."""
+    """Run a profile, or produce, and return the exit code: 1 when connections or records were lost. RotundaError."""
+    if parsed.topic is not None:
+        from broker.cli import bench_producer  # noqa: PLC0415 - the other half of the command
+
+        return bench_producer.run(parsed, environment)
     from broker.bench.load import Load  # noqa: PLC0415 - costs 200 ms to import, which complaints need not wait for
 
     events = read(Path(parsed.profile))

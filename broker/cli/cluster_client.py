@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from broker.cli.config import assignment, check_address
 from broker.cli.process_list import hide
-from broker.client.access import PLAIN_TEXT, SECRETS, Access, access_of, read_properties
-from broker.client.connection import Connection, ConnectionEnded, name_of
+from broker.client.access import PLAIN_TEXT, SECRETS, Access, access_of, is_of_access, read_properties
+from broker.client.admin.connection import Connection, ConnectionEnded, name_of
 from broker.errors import ApiError, BootFailed, RotundaError
 from broker.protocol.error_codes import text_of
 from broker.runtime import run_dir
 from broker.text_table import printable
+
+if TYPE_CHECKING:
+    from broker.runtime.run_dir import RunRecord
 
 _NOT_RUNNING_EXIT_CODE = 3
 
@@ -26,9 +30,15 @@ def connected(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Ite
     Raises UsageError for a bad address, and BootFailed with exit code 3 when no broker runs.
     """
     ours = access(parsed, environment)
+    with explained(ours), Connection(address(parsed, environment, ours), access=ours) as connection:
+        yield connection
+
+
+@contextmanager
+def explained(ours: Access) -> Iterator[None]:
+    """Turn an ApiError inside into one with Kafka's name for it, and say what a broken connection may come from."""
     try:
-        with Connection(address(parsed, environment, ours), access=ours) as connection:
-            yield connection
+        yield
     except ConnectionEnded as failure:
         if ours is not PLAIN_TEXT:
             raise
@@ -45,10 +55,27 @@ def access(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Access
     Raises UsageError.
     """
     hide(SECRETS.__contains__)
+    named = _of_file(parsed, environment) | of_options(parsed)
+    return access_of(named) if named else PLAIN_TEXT
+
+
+def properties(parsed: argparse.Namespace, environment: Mapping[str, str], known: Container[str]) -> dict[str, str]:
+    """Return the properties of `access` that say how to get in, those of the file that are `known`, and --property.
+
+    The file may be that of other clients, with properties of theirs. Raises UsageError.
+    """
+    of_file = _of_file(parsed, environment)
+    return {name: value for name, value in of_file.items() if name in known or is_of_access(name)} | of_options(parsed)
+
+
+def _of_file(parsed: argparse.Namespace, environment: Mapping[str, str]) -> dict[str, str]:
     file = getattr(parsed, "command_config", None) or environment.get("ROTUNDA_COMMAND_CONFIG")
-    properties = read_properties(Path(file)) if file else {}
-    properties |= dict(assignment(text, "--property") for text in getattr(parsed, "properties", ()))
-    return access_of(properties) if properties else PLAIN_TEXT
+    return read_properties(Path(file)) if file else {}
+
+
+def of_options(parsed: argparse.Namespace) -> dict[str, str]:
+    """Return what --property says. Raises UsageError."""
+    return dict(assignment(text, "--property") for text in getattr(parsed, "properties", ()))
 
 
 def address(parsed: argparse.Namespace, environment: Mapping[str, str], ours: Access = PLAIN_TEXT) -> str:
@@ -62,10 +89,16 @@ def address(parsed: argparse.Namespace, environment: Mapping[str, str], ours: Ac
         for each in str(given).split(","):
             check_address(each.strip(), "--bootstrap" if takes_addresses and parsed.bootstrap else "bootstrap.servers")
         return str(given)
+    record = running(parsed, environment)
+    return record.control_plane or record.local
+
+
+def running(parsed: argparse.Namespace, environment: Mapping[str, str]) -> RunRecord:
+    """Return the record of the broker that runs with the run directory. Raises BootFailed with exit code 3."""
     path = parsed.run_dir or run_dir.default_path(environment)
     record = run_dir.read(path)
     if record is None or not record.is_alive:
         run_dir.check_readable(Path(path))
-        instead = "; or use --bootstrap" if takes_addresses else ""
+        instead = "; or use --bootstrap" if "bootstrap" in parsed else ""
         raise BootFailed(f"no broker runs with run directory {path}{instead}", _NOT_RUNNING_EXIT_CODE)
-    return record.control_plane or record.bootstrap
+    return record

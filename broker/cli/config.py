@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from broker.cli.advertise import advertised_listeners
 from broker.cli.process_list import hide
 from broker.config.broker_config import find_key, load
 from broker.config.notes import start_notes
@@ -37,8 +38,17 @@ def configuration(parsed: argparse.Namespace, environment: Mapping[str, str]) ->
         sets["listeners"] = parsed.listen if "://" in parsed.listen else f"PLAINTEXT://{parsed.listen}"
     if parsed.ephemeral:
         sets["ephemeral"] = "true"
-    file = parsed.config or environment.get("ROTUNDA_CONFIG")
-    return load(Path(file) if file else None, sets, environment)
+    named = parsed.config or environment.get("ROTUNDA_CONFIG")
+    file = Path(named) if named else None
+    if parsed.advertise:
+        if "advertised.listeners" in sets:
+            raise UsageError("--advertise and --set advertised.listeners exclude each other")
+        # Whether they may be opened follows from what is advertised; here it matters what they are called.
+        asked = {**sets, "advertised.listeners": "", "insecure.listen": "true"}
+        sets["advertised.listeners"] = advertised_listeners(
+            parsed.advertise, load(file, asked, environment).wanted_listeners
+        )
+    return load(file, sets, environment)
 
 
 def is_secret(name: str) -> bool:

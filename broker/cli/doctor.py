@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from broker.cli.cluster_client import access, address
-from broker.client.checkup import Checkup, Wanted
-from broker.client.findings import FAIL
+from broker.client.admin.checkup import Checkup, Wanted
+from broker.client.admin.findings import FAIL
 from broker.clock import SystemClock
 from broker.text_table import printable
 

@@ -9,18 +9,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker.cli.cluster_client import connected
-from broker.client import groups, lag
-from broker.client.connection import name_of
+from broker.client.admin import groups, lag
+from broker.client.admin.connection import name_of
 from broker.clock import SystemClock
 from broker.errors import ApiError, RotundaError
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.text_table import aligned, printable, quoted
 
 if TYPE_CHECKING:
-    from broker.client.connection import Connection
-    from broker.client.groups import Coordinator, Group, Member
-    from broker.client.lag import PartitionLag
-    from broker.client.offsets import TopicPartition
+    from broker.client.admin.connection import Connection
+    from broker.client.admin.groups import Coordinator, Group, Member
+    from broker.client.admin.lag import PartitionLag
+    from broker.client.topic_partition import TopicPartition
 
 _NO_GROUP = "there is no group {}; see `rotunda group list`"
 _MEMBER_HEADERS = ("MEMBER", "INSTANCE", "CLIENT", "HOST", "ASSIGNED")

@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from broker.cli.acl_options import add_acl
+from broker.cli.bench_options import add_bench
+from broker.cli.mirror_options import add_mirror_config
 from broker.cli.option_values import seconds
 from broker.cli.options import (
-    add_bench,
     add_config,
     add_group,
     add_metrics,
@@ -30,6 +31,7 @@ from broker.cli.options import (
     run_dir_option,
 )
 from broker.cli.quota_options import add_quota
+from broker.cli.record_options import add_consume, add_produce
 from broker.cli.security_options import add_doctor, add_tls
 from broker.cli.user_options import add_user
 from broker.errors import ApiError, BootFailed, ConfigError, RotundaError, UsageError
@@ -128,6 +130,14 @@ def _config_options(command: argparse.ArgumentParser) -> None:
         help="where to listen, port 0 takes a free one; the same as --set listeners=PLAINTEXT://HOST:PORT",
     )
     command.add_argument(
+        "--advertise",
+        action="append",
+        default=[],
+        metavar="HOST[:PORT]",
+        help="the address that clients are given; NAME://HOST[:PORT] for one of several listeners, repeatable "
+        "(default: where the broker listens; on all interfaces the address by which each client has reached it)",
+    )
+    command.add_argument(
         "--ephemeral", action="store_true", help="keep data in a temporary directory, removed at the end"
     )
 
@@ -154,6 +164,8 @@ def _add_start(command: argparse.ArgumentParser) -> None:
         help="with --daemon: return when it is ready, or fail after this time (60)",
     )
     command.add_argument("--log-format", choices=("text", "json"), help="how log lines are written (default: text)")
+    # Of `broker.testing` alone.
+    command.add_argument("--for-tests", action="store_true", help=argparse.SUPPRESS)
 
 
 def _add_stop(command: argparse.ArgumentParser) -> None:
@@ -212,6 +224,12 @@ _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
         "print every property with its value and where that came from",
         _add_print_config,
     ),
+    "mirror-config": (
+        "broker.cli.mirror_config",
+        "run",
+        "print the properties with which MirrorMaker 2 carries the broker over to an Apache Kafka",
+        add_mirror_config,
+    ),
     "print-unit": ("broker.cli.print_unit", "run", "print a systemd unit that runs the broker", _add_print_unit),
     "config": (
         "broker.cli.settings",
@@ -220,6 +238,8 @@ _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
         add_config,
     ),
     "topic": ("broker.cli.topics", "run", "create, list, describe, alter and delete topics", add_topic),
+    "produce": ("broker.cli.produce", "run", "write lines as records of a topic", add_produce),
+    "consume": ("broker.cli.consume", "run", "print the records of topics", add_consume),
     "acl": ("broker.cli.acls", "run", "list, add and delete access control lists", add_acl),
     "quota": ("broker.cli.quotas", "run", "set and delete quotas, and show who uses how much", add_quota),
     "tls": ("broker.cli.tls", "run", "make certificates for development, and say how clients use them", add_tls),
@@ -232,7 +252,12 @@ _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
     "user": ("broker.cli.users", "run", "add, list, describe and delete users with passwords", add_user),
     "requests": ("broker.cli.requests", "run", "what single requests did, from the request log", add_requests),
     "report": ("broker.cli.report", "run", "answer a question about the request log, with Spark", add_report),
-    "bench": ("broker.cli.bench", "run", "repeat the load of a profile against any Kafka broker", add_bench),
+    "bench": (
+        "broker.cli.bench",
+        "run",
+        "repeat the load of a profile, or produce, against any Kafka broker",
+        add_bench,
+    ),
     "metrics": ("broker.cli.metrics", "run", "print every metric, as Prometheus reads them", add_metrics),
     "group": ("broker.cli.groups", "run", "list, describe, reset and delete consumer groups", add_group),
 }

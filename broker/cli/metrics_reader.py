@@ -18,6 +18,7 @@ from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from shm.control import ControlSegment
 from shm.metrics import MetricsSegment
+from shm.quota_tables import QuotaTables
 from shm.recorder_rings import RecorderRings
 from shm.segment import attach
 from shm.snapshot_buffer import SnapshotSegment
@@ -43,6 +44,7 @@ def attached(record: RunRecord) -> BrokerReader:
         recorder=RecorderRings(view_of("recorder"), processors, handlers + 1, record.processors, made),
         # A reader publishes there that it looks.
         snapshots=SnapshotSegment(view_of("snapshots", writable=True), processors, handlers),
+        quotas=QuotaTables.attached(view_of("quotas")),
     )
     found = _topics(Path(record.data_dir), control.cluster)
     clocks = (SystemClock.monotonic_ns, SystemClock.wall_ms)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.cli.option_values import count, factor, interval_s
+from broker.cli.option_values import count, interval_s
 
 _STATES = (
     "PreparingRebalance",
@@ -91,10 +91,14 @@ def json_option(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="print JSON")
 
 
-def client_options(command: argparse.ArgumentParser) -> None:
-    """Add how a command reaches a broker."""
+def client_options(command: argparse.ArgumentParser, *letters: str) -> None:
+    """Add how a command reaches a broker; `letters` are further names of --bootstrap."""
     command.add_argument(
-        "--bootstrap", "--bootstrap-server", metavar="HOST:PORT", help="the broker; by default the one of --run-dir"
+        *letters,
+        "--bootstrap",
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        help="the broker; by default the one of --run-dir",
     )
     command.add_argument(
         "--command-config",
@@ -131,26 +135,6 @@ def add_report(command: argparse.ArgumentParser) -> None:
     command.add_argument("--data-dir", metavar="DIR", help="read the log of this data directory; no broker is needed")
     command.add_argument("name", metavar="NAME", help="which question to answer; a wrong name lists them")
     command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the job's own; try NAME --help")
-
-
-def add_bench(command: argparse.ArgumentParser) -> None:
-    """Add the options of `rotunda bench`."""
-    run_dir_option(command)
-    json_option(command)
-    command.add_argument("--bootstrap", metavar="HOST:PORT", help="the broker; by default the one of --run-dir")
-    command.add_argument(
-        "--profile", required=True, metavar="FILE", help="a profile of `rotunda report replay`: its file or directory"
-    )
-    command.add_argument(
-        "--speed", type=factor, default=1.0, metavar="N", help="N times as fast as it was (default: 1)"
-    )
-    command.add_argument("--seconds", type=interval_s, metavar="N", help="only the first N seconds (default: all)")
-    command.add_argument(
-        "--topic-prefix",
-        default="bench-",
-        metavar="TEXT",
-        help="before the names of topics and groups (default: bench-)",
-    )
 
 
 def add_top(command: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from broker.cli.cluster_client import connected
 from broker.cli.config import configuration
-from broker.client import settings
+from broker.client.admin import settings
 from broker.config.broker_config import BROKER_KEYS
 from broker.config.listener_overrides import split
 from broker.errors import UsageError
@@ -30,7 +30,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
 
 
 def _running(parsed: argparse.Namespace, environment: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    if parsed.config or parsed.sets or parsed.data_dir or parsed.listen or parsed.ephemeral:
+    if parsed.config or parsed.sets or parsed.data_dir or parsed.listen or parsed.advertise or parsed.ephemeral:
         raise UsageError("--run-dir is for a broker that runs already: settings cannot be given with it")
     with connected(parsed, environment) as connection:
         described = settings.describe(connection)

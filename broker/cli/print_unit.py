@@ -63,6 +63,9 @@ SystemCallArchitectures=native
 WantedBy=multi-user.target
 """
 
+#: What ProtectHome= hides.
+_HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
+
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:  # noqa: ARG001 - as every command
     """Print the unit. Raises UsageError for a configuration file that is not there."""
@@ -70,11 +73,13 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:  # n
     start = [str(program)] if program.exists() else [sys.executable, "-m", "broker"]
     start += ["start", "--data-dir", "%S/rotunda", "--run-dir", "%t/rotunda"]
     options = ""
+    needed = [program, Path(sys.base_prefix).resolve()]
     if parsed.config is not None:
         path = parsed.config.absolute()
         if not path.is_file():
             raise UsageError(f"--config: there is no file {path}")
         start += ["--config", str(path)]
+        needed.append(path)
         options += f" --config {path}"
     if parsed.user:
         options += f" --user {parsed.user}"
@@ -86,8 +91,12 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:  # n
             command=" ".join(start),
             watchdog_s=_WATCHDOG_S,
             stop_s=int(str(timeout_ms)) // 1000 + 10,
-            protect_home="read-only" if Path.home() in program.parents else "yes",
+            protect_home="read-only" if any(map(_is_in_home, needed)) else "yes",
         ),
         end="",
     )
     return 0
+
+
+def _is_in_home(path: Path) -> bool:
+    return any(home in path.parents for home in _HOMES)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from broker.cli.cluster_client import connected
 from broker.cli.config import assignment
-from broker.client import quotas
-from broker.client.connection import Connection
-from broker.client.quotas import Entity, EntityQuotas
+from broker.client.admin import quotas
+from broker.client.admin.connection import Connection
+from broker.client.admin.quotas import Entity, EntityQuotas
 from broker.errors import UsageError
 from broker.runtime import run_dir
 from broker.text_table import aligned, printable

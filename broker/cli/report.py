@@ -24,7 +24,7 @@ _NOT_RUNNING_EXIT_CODE = 3
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Run a job and return its exit code. Raises RotundaError when PySpark or the log is missing."""
     if find_spec("pyspark") is None:
-        raise RotundaError("PySpark is not installed; install it with: pip install pyspark")
+        raise RotundaError("PySpark is not installed; install it with: pip install 'pyspark>=4,<5'")
     where = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     where.add_argument("--run-dir", type=Path, default=parsed.run_dir)
     where.add_argument("--data-dir", default=parsed.data_dir)

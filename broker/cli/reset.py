@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Final
 
 from broker.cli.cluster_client import connected
 from broker.cli.groups import members_of
-from broker.client import groups, resets, topics
-from broker.client.connection import name_of
-from broker.client.offsets import TopicPartition
-from broker.client.resets import Goal
+from broker.client.admin import groups, resets, topics
+from broker.client.admin.connection import name_of
+from broker.client.admin.resets import Goal
+from broker.client.topic_partition import TopicPartition
 from broker.clock import SystemClock
 from broker.errors import ApiError, RotundaError, UsageError
 from broker.protocol.error_codes import ErrorCode
 from broker.text_table import aligned, printable, quoted
 
 if TYPE_CHECKING:
-    from broker.client.connection import Connection
-    from broker.client.resets import Reset
+    from broker.client.admin.connection import Connection
+    from broker.client.admin.resets import Reset
     from broker.clock import Clock
 
 _HEADERS: Final = ("TOPIC", "PARTITION", "BEFORE", "AFTER", "NOTE")

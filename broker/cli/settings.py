@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from broker.cli.cluster_client import connected
 from broker.cli.config import assignment, is_secret, read_value
 from broker.cli.process_list import hide
-from broker.client import settings
-from broker.client.connection import Connection
-from broker.client.settings import Resource, Setting
+from broker.client.admin import settings
+from broker.client.admin.connection import Connection
+from broker.client.admin.settings import Resource, Setting
 from broker.config.keys import did_you_mean
 from broker.errors import RotundaError, UsageError
 from broker.text_table import printable

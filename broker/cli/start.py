@@ -44,6 +44,7 @@ def start(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     ignore_tasks()
     secure = _secure(parsed, environment)
     config = secure.config if secure else configuration(parsed, environment)
+    config = dataclasses.replace(config, injects_faults=parsed.for_tests)
     if parsed.wait is not None and not parsed.daemon:
         raise UsageError("--wait goes with --daemon")
     if parsed.daemon:
@@ -120,7 +121,7 @@ def _run(
         from broker.supervisor.broker_main import serve  # noqa: PLC0415
 
         if config.ephemeral:
-            _remove_dead_ephemeral()
+            remove_dead_ephemeral()
             directory = Path(tempfile.mkdtemp(prefix=f"{EPHEMERAL_PREFIX}{new_instance()}-"))
             undo.callback(shutil.rmtree, directory, ignore_errors=True)
             config = dataclasses.replace(config, log_dirs=(str(directory / "data"),))
@@ -131,7 +132,7 @@ def _run(
         serve(config, run_path, LogOutput(log_format, prepare(run_path, config)), on_ready, before_start=before_start)
 
 
-def _remove_dead_ephemeral() -> None:
+def remove_dead_ephemeral() -> None:
     """Remove the temporary directories of brokers that were killed; the name says whose each was."""
     for directory in Path(tempfile.gettempdir()).glob(f"{EPHEMERAL_PREFIX}*"):
         pid, _, ticks = directory.name.removeprefix(EPHEMERAL_PREFIX).partition("-")[0].partition(".")

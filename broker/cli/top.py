@@ -93,7 +93,6 @@ def _sources(record: RunRecord) -> tuple[Sources, Reader]:
         reader=found,
         recent=RecentReader(attach(f"/rotunda-{record.instance}-recent").view),
         settings=list,
-        quotas=lambda _: (),
         allowed_hosts=(),
         any_address=False,
         disk=Path(record.data_dir),

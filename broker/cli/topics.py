@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 
 from broker.cli.cluster_client import connected
 from broker.cli.config import assignment
-from broker.client import topics
-from broker.client.connection import Connection
+from broker.client.admin import topics
+from broker.client.admin.connection import Connection
 from broker.errors import UsageError
 from broker.text_table import printable
 

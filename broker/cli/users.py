@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from broker.cli.cluster_client import connected
-from broker.client import users
+from broker.client.admin import users
 from broker.errors import ApiError, RotundaError, UsageError
 from broker.log.data_dir import lock_data_dir
 from broker.metadata.offline_users import store_user

@@ -33,8 +33,10 @@ _OTHER_NAMES = {
     "ssl.ca.location": "ssl.truststore.location",
     "ssl.ca.pem": "ssl.truststore.certificates",
 }
+_NAMES = frozenset({"security.protocol", "enable.ssl.certificate.verification"})
 _OPTION = re.compile(r'([A-Za-z0-9_.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))')
 _FILE_URL = "file:"
+_TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 - the name of a setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,8 @@ class Access:
     user: str = ""
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
+    #: Where a new token is by the time that the first has run out.
+    token_url: str = ""
 
     @property
     def is_encrypted(self) -> bool:
@@ -60,8 +64,17 @@ class Access:
         """Whether it speaks SASL."""
         return self.protocol.startswith("SASL_")
 
+    def current_token(self) -> str:
+        """Return the token for OAUTHBEARER as its file has it now. Raises UsageError."""
+        return _token(self.token_url) if self.token_url else self.token
+
 
 PLAIN_TEXT = Access()
+
+
+def is_of_access(name: str) -> bool:
+    """Return whether a property, by any of its names, says how a client gets in."""
+    return name in _NAMES or name.startswith(("ssl.", "sasl."))
 
 
 def read_properties(file: Path) -> dict[str, str]:
@@ -92,6 +105,7 @@ def access_of(properties: Mapping[str, str]) -> Access:
         user=user,
         password=password,
         token=token,
+        token_url=named.get(_TOKEN_URL, "") if token else "",
     )
 
 
@@ -106,7 +120,7 @@ def _sasl(named: Mapping[str, str]) -> tuple[str, str, str, str]:
         for name, quoted, bare in _OPTION.findall(named.get("sasl.jaas.config", ""))
     }
     if mechanism == "OAUTHBEARER":
-        return mechanism, "", "", _token(named)
+        return mechanism, "", "", _token(named.get(_TOKEN_URL, ""))
     user = named.get("sasl.username") or options.get("username", "")
     password = named.get("sasl.password") or options.get("password", "")
     if not user or not password:
@@ -117,17 +131,14 @@ def _sasl(named: Mapping[str, str]) -> tuple[str, str, str, str]:
     return mechanism, user, password, ""
 
 
-def _token(named: Mapping[str, str]) -> str:
-    url = named.get("sasl.oauthbearer.token.endpoint.url", "")
+def _token(url: str) -> str:
     if url.startswith(_FILE_URL):
         path = Path("/" + url.removeprefix(_FILE_URL).lstrip("/"))
         try:
             return path.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as failure:
-            raise UsageError(f"sasl.oauthbearer.token.endpoint.url={url}: {failure}") from failure
-    raise UsageError(
-        "OAUTHBEARER needs a token: put it into a file and set sasl.oauthbearer.token.endpoint.url=file:///FILE"
-    )
+            raise UsageError(f"{_TOKEN_URL}={url}: {failure}") from failure
+    raise UsageError(f"OAUTHBEARER needs a token: put it into a file and set {_TOKEN_URL}=file:///FILE")
 
 
 def _context(named: Mapping[str, str]) -> tuple[ssl.SSLContext, bool]:

@@ -30,12 +30,20 @@ def exchange(mechanism: str, user: str, password: str, token: str) -> Exchange:
     if mechanism == "PLAIN":
         return _single(f"\0{user}\0{password}".encode())
     if mechanism == "OAUTHBEARER":
-        return _single(f"n,,\x01auth=Bearer {token}\x01\x01".encode())
+        return _bearer(token)
     return _scram(HASHES[mechanism], user, password)
 
 
 def _single(message: bytes) -> Exchange:
     yield message
+
+
+def _bearer(token: str) -> Exchange:
+    """Show the token; a broker that refuses it says why, and wants a word before it ends the exchange (RFC 7628)."""
+    refusal = yield f"n,,\x01auth=Bearer {token}\x01\x01".encode()
+    if refusal:
+        yield b"\x01"
+        raise NotTheBroker(f"it refuses the token: {refusal.decode(errors='replace')}")
 
 
 def _scram(name: str, user: str, password: str) -> Exchange:

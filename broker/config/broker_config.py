@@ -9,7 +9,6 @@ kept. Nothing is read at import: the caller passes the environment in. What the 
 from __future__ import annotations
 
 import dataclasses
-import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -157,8 +156,8 @@ class BrokerConfig(
 
     @cached_property
     def effective_advertised_listeners(self) -> tuple[Listener, ...]:
-        """The addresses that clients get, one for each of ``bound_listeners``; port 0 is the port that was bound."""
-        return advertised(self.bound_listeners, self._advertised_entries, socket.gethostname())
+        """The addresses that clients get, one a listener: port 0 is the bound one, no host is what a client reached."""
+        return advertised(self.bound_listeners, self._advertised_entries)
 
     @property
     def _advertised_entries(self) -> tuple[Listener, ...]:

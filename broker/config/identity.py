@@ -67,11 +67,13 @@ class IdentitySettings:
             kind=Kind.LIST,
             default=None,
             nullable=True,
-            default_text="the listeners; the host name where a listener is on all interfaces",
+            default_text="the listeners; of one on all interfaces the address by which a client has reached it, with "
+            "TLS the name that it has asked for, if the certificate has that, else the host name",
             dynamic=True,
             per_broker=True,
             doc="Addresses given to clients, each NAME://host:port with the name of a listener. Port 0 stands "
-            "for the port that the listener was given.",
+            "for the port that the listener was given. Set it where the broker is reached by another address than it "
+            "has: behind published ports of a container, a proxy or NAT. `rotunda start --advertise` is short for it.",
         )
     )
     listener_security_protocol_map: str = setting(

@@ -50,8 +50,8 @@ _REQUESTS = Area(
             end="with the answer",
         ),
         Limit(
-            what="Elements of the arrays of a request together; of a Fetch, twice max.partitions",
-            bounds=("broker.protocol.primitives:MOST_ELEMENTS",),
+            what="Elements of the arrays of a request together; parts of a Produce; of a Fetch, twice max.partitions",
+            bounds=("broker.protocol.primitives:MOST_ELEMENTS", "broker.protocol.messages.produce:MOST_PARTS"),
             metrics=("rotunda_processor_connections_closed_total",),
             beyond="the connection is closed",
             end="with the answer",

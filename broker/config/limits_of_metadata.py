@@ -29,9 +29,16 @@ METADATA = Area(
                 "broker.quotas.quota_manager:MOST_KNOWN",
                 "broker.quotas.quota_manager:MOST_ID_BYTES",
             ),
-            metrics=("rotunda_request_throttle_seconds",),
+            metrics=("rotunda_client_quota_rate", "rotunda_request_throttle_seconds"),
             beyond="the one idle longest begins anew; all are looked up anew; ids that begin alike are one",
             end="another takes its place",
+        ),
+        Limit(
+            what="Users and client ids, by quota, that the status page and /metrics list one by one",
+            bounds=("broker.metrics.quota_use:MOST_LISTED",),
+            metrics=("rotunda_client_quotas_left_out",),
+            beyond="counted, and left out; those that are throttled, or nearest to their limit, are listed",
+            end="an hour without use, or the quota is deleted",
         ),
         Limit(
             what="Characters of a setting; settings of one resource, or quotas of an entity, that one request changes",

@@ -117,12 +117,11 @@ def check_listeners(
             )
 
 
-def advertised(
-    listeners: Sequence[Listener], advertised_entries: Sequence[Listener], hostname: str
-) -> tuple[Listener, ...]:
+def advertised(listeners: Sequence[Listener], advertised_entries: Sequence[Listener]) -> tuple[Listener, ...]:
     """Return one advertised listener for each listener, in the same order.
 
-    A listener on an empty host is advertised on ``hostname``. Raises ValueError, worded for the user.
+    For one on all interfaces for which nothing is set there is one without a host: each client is given the address by
+    which it has reached the broker, with TLS the name that it has asked for. Raises ValueError, worded for the user.
     """
     names = [listener.name for listener in listeners]
     for entry in advertised_entries:
@@ -131,7 +130,7 @@ def advertised(
         if entry.is_wildcard:
             raise ValueError(f"{entry} cannot be advertised; use a routable address")
     by_name = {entry.name: entry for entry in advertised_entries}
-    return tuple(by_name.get(listener.name) or _self_advertised(listener, hostname) for listener in listeners)
+    return tuple(by_name.get(listener.name) or _self_advertised(listener) for listener in listeners)
 
 
 def _loopback(listener: Listener) -> str:
@@ -139,12 +138,8 @@ def _loopback(listener: Listener) -> str:
     return "127.0.0.1" if listener.host == "localhost" else listener.host
 
 
-def _self_advertised(listener: Listener, hostname: str) -> Listener:
-    if not listener.host:
-        return Listener(listener.name, hostname, listener.port, listener.protocol)
-    if listener.is_wildcard:
-        raise ValueError(f"{listener} cannot be advertised; name a routable address for {listener.name}")
-    return listener
+def _self_advertised(listener: Listener) -> Listener:
+    return replace(listener, host="") if listener.is_wildcard else listener
 
 
 def _parse_entry(entry: str, protocols: Mapping[str, str]) -> Listener:

@@ -10,8 +10,9 @@ import textwrap
 from collections.abc import Iterable
 
 from broker.config.broker_config import BROKER_KEYS
-from broker.config.kafka import OPEN, REFUSED, WITHOUT_MEANING, kafka_settings, without_meaning
+from broker.config.kafka import LISTENER_ONLY, OPEN, REFUSED, WITHOUT_MEANING, kafka_settings, without_meaning
 from broker.config.keys import Key, render
+from broker.config.listener_overrides import OF_LISTENERS, OF_MECHANISMS
 from broker.config.topic_config import TOPIC_CONFIGS
 
 _LINE_LENGTH = 100
@@ -44,8 +45,9 @@ images, `KAFKA_ADVERTISED_LISTENERS` without any `listeners` stands for these on
 
 Settings whose column *dynamic* is not *no* can be changed while the broker runs, by
 [`rotunda config set`](command-line.md#settings-of-a-running-broker), `kafka-configs` or any other admin client: for
-all brokers (*cluster*) or for this one (*broker*). A setting of the file that can be changed so is also put in force
-by `rotunda reload`; the log names those that take a restart.
+all brokers (*cluster*), for this one (*broker*), or for one of its listeners, with `listener.name.<name>.` in front of
+its name (*listener*). A setting of the file that can be changed so is also put in force by `rotunda reload`; the log
+names those that take a restart.
 """
 
 _TOPICS = """\
@@ -83,10 +85,10 @@ def describe_markdown() -> str:
             _INTRODUCTION,
             "## Broker",
             "",
-            *_table(BROKER_KEYS.values(), with_dynamic=True),
+            *settings_table(BROKER_KEYS.values(), with_dynamic=True),
             "",
             _TOPICS,
-            *_table(shown, with_dynamic=False),
+            *settings_table(shown, with_dynamic=False),
             "",
             _WITHOUT_MEANING,
             *_without_meaning(),
@@ -107,7 +109,8 @@ def sample_properties() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(keys: Iterable[Key], *, with_dynamic: bool) -> list[str]:
+def settings_table(keys: Iterable[Key], *, with_dynamic: bool) -> list[str]:
+    """Return the lines of a table of settings, in the order of their names."""
     columns = [
         "setting",
         "type",
@@ -163,7 +166,10 @@ def _default(key: Key) -> str:
 def _dynamic(key: Key) -> str:
     if not key.dynamic:
         return "no"
-    return "broker" if key.per_broker else "cluster, broker"
+    if key.name in LISTENER_ONLY:
+        return "listener"
+    where = "broker" if key.per_broker else "cluster, broker"
+    return f"{where}, listener" if key.name in {*OF_LISTENERS, *OF_MECHANISMS} else where
 
 
 def _facts(key: Key) -> str:

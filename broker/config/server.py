@@ -49,6 +49,8 @@ class ServerSettings:
             doc="Keep the data in a temporary directory that is removed at the end; metadata is not forced to disk.",
         )
     )
+    #: Whether it was started for tests, which inject faults. No setting: nobody else can have it so.
+    injects_faults: bool = False
     num_network_threads: int = setting(
         Key(
             name="num.network.threads",

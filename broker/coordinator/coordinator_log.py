@@ -30,7 +30,6 @@ Done = Callable[[int], None]
 BATCH_BYTES: Final = 256 * 1024
 
 _NO_PRODUCER: Final = (-1, -1)
-_COORDINATOR_NOT_AVAILABLE: Final = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 class _Run:
@@ -106,7 +105,7 @@ class CoordinatorLog:
         elif self._staged:
             next(reversed(self._staged)).done.append(done)
         else:
-            done(_COORDINATOR_NOT_AVAILABLE if self.has_failed else 0)
+            done(ErrorCode.COORDINATOR_NOT_AVAILABLE if self.has_failed else 0)
 
     def flush(self) -> bool:
         """Stage what has been appended; False if nothing was."""
@@ -160,7 +159,7 @@ class CoordinatorLog:
             if error:
                 self.has_failed = True
             # What came after a failure may stand, but rests on what does not.
-            self._call_all(run, _COORDINATOR_NOT_AVAILABLE if self.has_failed else 0)
+            self._call_all(run, ErrorCode.COORDINATOR_NOT_AVAILABLE if self.has_failed else 0)
             if error:
                 self.on_failure()
 

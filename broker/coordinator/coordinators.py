@@ -20,13 +20,13 @@ from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.group_event_feed import GroupEventFeed
 from broker.coordinator.locator import CoordinatorOwnership
 from broker.coordinator.replay import Replayer, replay_partition
-from broker.coordinator.timers import Timers
 from broker.coordinator.transaction.admin import TransactionAdmin
 from broker.coordinator.transaction.coordinator import TransactionCoordinator
 from broker.coordinator.transaction.rpc import TransactionRpc
 from broker.coordinator.transaction.tasks import TransactionTasks
 from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
 from broker.protocol.steps import Steps
+from broker.scheduling.timers import Timers
 
 if TYPE_CHECKING:
     from broker.clock import Clock
@@ -84,6 +84,7 @@ class Coordinators:
         self._dirty: list[CoordinatorLog] = []
         self.linger = CommitBatcher(lambda: metadata.broker_config.group_coordinator_append_linger_ms)
         self._failed: set[tuple[str, int]] = set()
+        #: All deadlines of this handler, also those of answers that wait elsewhere.
         self.timers = Timers(clock.monotonic_ns)
         self.locator = CoordinatorOwnership(
             partitions.index,

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import CoordinatorLog
     from broker.coordinator.locator import CoordinatorOwnership
     from broker.coordinator.replay import Replayer
-    from broker.coordinator.timers import Timers
     from broker.metadata.metadata_cache import MetadataCache
     from broker.partitions.owned_partition import OwnedPartition
+    from broker.scheduling.timers import Timers
 
 #: Returns a partition of an internal topic that this handler owns, opened and read back if it only waits for that.
 OpenNow = Callable[[str, int], "OwnedPartition | None"]
@@ -54,8 +54,6 @@ OpenNow = Callable[[str, int], "OwnedPartition | None"]
 #: By version of the key: what reads the record back.
 REPLAYS: Final[Mapping[int, Replay]] = MappingProxyType({**CLASSIC_REPLAYS, **CONSUMER_REPLAYS})
 
-_GROUP_MAX_SIZE_REACHED: Final = int(ErrorCode.GROUP_MAX_SIZE_REACHED)
-_UNKNOWN_MEMBER_ID: Final = int(ErrorCode.UNKNOWN_MEMBER_ID)
 _MOST_REMEMBERED: Final = 8192
 
 #: Longer ids are looked at anew each time, so that nobody fills the memory with them.
@@ -170,9 +168,9 @@ class GroupCoordinator:
         if group is not None and (group.kind == CLASSIC or not group.is_empty):
             self.protocols[group.kind].join(shard, group, request, answer)
         elif request.member_id:
-            answer(JoinResult(_UNKNOWN_MEMBER_ID, request.member_id))
+            answer(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
         elif group is None and not shard.admit(group_id, GROUP_BYTES):
-            answer(JoinResult(_GROUP_MAX_SIZE_REACHED))
+            answer(JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
         else:
             created = self.classic.create(shard, group_id, () if group is None else group.tombstones())
             self.classic.join(shard, created, request, answer)
@@ -182,7 +180,7 @@ class GroupCoordinator:
         shard = self.shard_of(group_id)
         group = shard.groups.get(group_id)
         if group is None or group.is_empty:
-            answer(SyncResult(_UNKNOWN_MEMBER_ID))
+            answer(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
         else:
             self.protocols[group.kind].sync(shard, group, request, answer)
 
@@ -191,7 +189,7 @@ class GroupCoordinator:
         shard = self.shard_of(group_id)
         group = shard.groups.get(group_id)
         if group is None:
-            return _UNKNOWN_MEMBER_ID
+            return ErrorCode.UNKNOWN_MEMBER_ID
         return self.protocols[group.kind].heartbeat(shard, group, member_id, instance_id, generation)
 
     def leave(self, group_id: str, members: Sequence[LeavingMember], answer: LeaveAnswer) -> None:
@@ -199,7 +197,7 @@ class GroupCoordinator:
         shard = self.shard_of(group_id)
         group = shard.groups.get(group_id)
         if group is None:
-            answer([_UNKNOWN_MEMBER_ID] * len(members))
+            answer([ErrorCode.UNKNOWN_MEMBER_ID] * len(members))
         else:
             self.protocols[group.kind].leave(shard, group, members, answer)
 

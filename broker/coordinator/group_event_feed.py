@@ -1,6 +1,6 @@
-"""The feed of group events into the request log's dataset groups.
+"""The feed of a target into the request log: events of groups for its dataset, and what denials are called.
 
-Runs in handler processes. An event is a small text in the target's ring to the recorder; one that finds no room is
+Runs in handler processes. Each is a small text in the target's ring to the recorder; an event that finds no room is
 dropped and counted there.
 """
 
@@ -67,6 +67,12 @@ class GroupEventFeed:
                     }
                 ]
             )
+
+    def name_denial(self, number: int, text: bytes) -> None:
+        """Say what a number in the rows of requests stands for. Without room the rows go without."""
+        if self._feed.settings.enabled and self._feed.try_push((0, b""), (0, b""), (1, pack_text(number, text))):
+            self._feed.publish()
+            self._bell.ring()
 
     def send(self, rows: Iterable[dict[str, Any]]) -> None:
         """Push rows of the dataset groups but for what is the same in all; columns that are null may be left out."""

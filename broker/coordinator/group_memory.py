@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from broker.coordinator.consumer.member import ConsumerGroupMember
     from broker.coordinator.group import JoinRequest
     from broker.coordinator.group_shard import GroupShard
-    from broker.coordinator.timers import Timers
     from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+    from broker.scheduling.timers import Timers
 
 logger = logging.getLogger(__name__)
 

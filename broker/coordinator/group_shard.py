@@ -29,7 +29,6 @@ Replay = Callable[["GroupShard", bytes, bytes | None, int], None]
 Admit = Callable[[str, int], bool]
 
 _NO_PRODUCER = (-1, -1)
-_NOT_COORDINATOR = int(ErrorCode.NOT_COORDINATOR)
 _unpack_version = struct.Struct(">h").unpack_from
 
 
@@ -124,7 +123,7 @@ class GroupShard:
     def close(self) -> None:
         """Stop coordinating these groups, and answer those that wait."""
         self.is_open = False
-        self._log.give_up(_NOT_COORDINATOR)
+        self._log.give_up(ErrorCode.NOT_COORDINATOR)
 
 
 def nobody_waits(error: int) -> None:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.client.subscriptions import assigned_partitions
+from broker.client.admin.subscriptions import assigned_partitions
 from broker.coordinator.classic.group import ClassicGroup
 from broker.coordinator.consumer.group import ConsumerGroup
 from broker.coordinator.consumer.target_assignment import preferred_assignor

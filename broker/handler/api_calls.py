@@ -26,8 +26,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from broker.apis.context import BrokerContext, RequestContext
 from broker.errors import InvalidReceive
 from broker.handler.answer_cache import MOST_ANSWER_BYTES, AnswerCache, CacheKey
+from broker.handler.denials import Denials
+from broker.handler.late_answers import LateAnswers
 from broker.ipc.answer_spool import AnswerSpool
-from broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, RowOf, first_error, subject_of, throttle_of
+from broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, RowOf, about_of, first_error, subject_of, throttle_of
 from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
 from broker.protocol.api_keys import ONLY_ANSWERED, ApiKey
 from broker.protocol.error_codes import ErrorCode
@@ -39,6 +41,7 @@ from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import at_length
 from broker.scheduling.purgatory import DelayedOperation, Purgatory
 from broker.scheduling.slices import SlicedWork, Slices, TooManyWaitError, Work
+from broker.security.acl.checks import ERRORS
 from broker.server_log.log_setup import RepeatedWarnings
 from broker.server_log.slow_turns import Doing, SlowTurns
 
@@ -56,6 +59,8 @@ MOST_BYTES_AT_ONCE = 4096
 
 #: What is copied of a request between two yields: about half a millisecond.
 COPIED_AT_ONCE = 1 << 20
+
+_DENIED = frozenset(map(int, ERRORS.values()))
 
 #: What is logged of a request that cannot be read: its api key, its version, and what is wrong with it.
 BAD_REQUEST = "closing connection of a bad request (api key %d, version %d): %s"
@@ -98,12 +103,16 @@ class ApiCalls:
         self._listeners = listeners
         #: How a request is answered, put off, or done in slices.
         self._responses, self._purgatory, self._slices = ways
+        self.late = LateAnswers(self._slices, now_ns)
         self._turns = turns
         self._now_ns = now_ns
         self._warnings = RepeatedWarnings(logger, now_ns)
         self._cache = AnswerCache(broker.metadata, listeners)
         #: Of a request that is answered later than its turn, this process publishes what it is doing for it.
         self._current = current
+        if (authorizer := broker.metadata.authorizer) is not None:
+            denials = Denials(self._responses.view, current, broker.coordinators.group_feed.name_denial)
+            authorizer.on_denied, self._responses.denial_of = denials.note, denials.of
 
     def handle(self, api: Api, frame: Frame) -> None:
         """Decode a request and call its API's function, now or in slices. Raises InvalidReceive."""
@@ -145,6 +154,16 @@ class ApiCalls:
         now_ns = self._now_ns()
         self._responses.send(frame.to, now_ns, now_ns, payload, AnswerFacts(int(ErrorCode.UNSUPPORTED_VERSION)))
 
+    def close_faulty(self, to: ReplyTo, error: Exception) -> None:
+        """Close the connection of a request that cannot be read, or has met a fault of ours (``E02``, ``E08``)."""
+        key, version = to[5], to[6]
+        if isinstance(error, InvalidReceive):
+            self._warnings.warning(f"{key} {version}", BAD_REQUEST, key, version, error)
+        else:
+            what = "request failed (api key %d, version %d); closing its connection"
+            logger.error(what, key, version, exc_info=error)
+        self._responses.close_connection(to, self._now_ns())
+
     def forget_unused(self, now_ns: int) -> None:
         """Forget answers that nobody has asked for lately. Called now and then."""
         self._cache.forget_unused(now_ns)
@@ -166,7 +185,10 @@ class ApiCalls:
         if isinstance(response, GeneratorType):
             self._begin(call, self._in_slices(call, response))
         elif isinstance(response, Deferred):
-            response.bind(lambda late: self._contained(call, lambda: self._settle_late(call, late, local_ns)))
+            settle = self._settle_late
+            response.bind(
+                lambda late: self.late.give(lambda: self._contained(call, lambda: settle(call, late, local_ns)))
+            )
             if response.timeout_ms >= 0 and not response.is_complete:
                 self._watch(call, response)
         else:
@@ -186,7 +208,7 @@ class ApiCalls:
             raise InvalidReceive(f"{api.key.name} has no encoder")
         payload = api.encode(call.version, call.correlation_id, response)
         error_code = first_error(response, api.log_fields)
-        facts = AnswerFacts(error_code, NO_RECORDS, call.about, *throttle_of(response))
+        facts = AnswerFacts(error_code, NO_RECORDS, about_of(call.about, response), *throttle_of(response))
         self._keep(call, response, payload, facts)
         complete_ns = self._now_ns()
         self._turns.spent(complete_ns, call.doing)
@@ -197,7 +219,8 @@ class ApiCalls:
         lasts, key = call.api.is_cacheable, call.cache_key
         if lasts is None or key is None or payload is None or len(payload) > MOST_ANSWER_BYTES:
             return
-        if lasts(response):
+        # What is denied is denied anew, and recorded.
+        if lasts(response) and facts.error_code not in _DENIED:
             self._cache.keep(key, payload, facts, call.doing)
 
     def _watch(self, call: Call, deferred: Deferred) -> None:
@@ -282,7 +305,7 @@ class ApiCalls:
         spool = self._responses.spool()
         try:
             error_code = yield from self._encode(call, response, spool)
-            facts = AnswerFacts(error_code, NO_RECORDS, call.about, *throttle_of(response))
+            facts = AnswerFacts(error_code, NO_RECORDS, about_of(call.about, response), *throttle_of(response))
             self._keep(call, response, spool.payload(), facts)
             self._responses.send_spooled(call.to, local_ns, self._now_ns(), spool, facts)
         except AnswerTooLargeError:

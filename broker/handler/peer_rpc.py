@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_FAULT = int(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 _NAMES = {
     PRODUCE_PART: "a part of a Produce",
@@ -122,12 +121,12 @@ class PeerRpc:
         """Refuse what predecessors of this process have died in; the connection of a Produce is closed by its taker."""
         self._poison.report_message(source, _NAMES[message.kind])
         if message.kind == PRODUCE_PART:
-            note_refusal(self._areas.view(message.area), message.address, message.size, _FAULT)
+            note_refusal(self._areas.view(message.area), message.address, message.size, ErrorCode.UNKNOWN_SERVER_ERROR)
             self._answer_failure(source, message, POISON)
         else:
             self._answer_failure(source, message)
 
-    def _answer_failure(self, source: int, message: PeerMessage, error: int = _FAULT) -> None:
+    def _answer_failure(self, source: int, message: PeerMessage, error: int = ErrorCode.UNKNOWN_SERVER_ERROR) -> None:
         """Tell the asker that its question met a fault, so that nobody waits for ever."""
         kind = _ANSWER_KINDS.get(message.kind)
         if kind is not None:

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING
 from broker.apis.table import APIS
 from broker.apis.topics.list_offsets_memo import ListOffsetsMemo
 from broker.errors import InvalidReceive
-from broker.handler.api_calls import BAD_REQUEST, ApiCalls
+from broker.handler.api_calls import ApiCalls
 from broker.handler.broker_context import make_context
 from broker.handler.commit_answers import CommitAnswers
 from broker.handler.group_fast_path import GroupFastPath
 from broker.handler.peer_calls import PeerCalls
 from broker.handler.peer_payloads import PeerPayloads
 from broker.handler.peer_rpc import PeerRpc
+from broker.handler.screening import Screening, fault_table, response_writer
 from broker.ipc.frame import NOTED, Frame
 from broker.ipc.memory_areas import MemoryAreas
 from broker.ipc.peer_channel import Peers
-from broker.ipc.poison_requests import DROPPED
 from broker.ipc.request_channel import INLINE, REQUEST
 from broker.ipc.request_rings import RequestRings
-from broker.ipc.response_writer import ReplyTo, ResponseWriter
+from broker.ipc.response_writer import ReplyTo
 from broker.ipc.unreleased_requests import RingFrame
 from broker.partitions.fetch.fetch import FetchPath
 from broker.partitions.produce.partition_appender import PartitionAppender
@@ -37,7 +37,6 @@ from broker.protocol.api_keys import ApiKey
 from broker.scheduling.purgatory import Purgatory
 from broker.scheduling.slices import Slices
 from broker.security.session import ANONYMOUS, Sessions
-from broker.server_log.log_setup import RepeatedWarnings
 from broker.server_log.slow_turns import COMMITTING, LONG_NS, METADATA, TAKING, UPKEEP, WAITING, SlowTurns
 from shm.current_request import REQUEST_AT
 
@@ -82,22 +81,20 @@ class RequestHandler:
         index, channel, now_ns = partitions.index, context.channel, partitions.clock.monotonic_ns
         self._partitions, self._now_ns = partitions, now_ns
         self._controller, self._areas, self._poison = controller, areas, poison
-        self._warnings = RepeatedWarnings(logger, now_ns)
-        bells, slots = context.processor_bells, context.slots
-        self._responses = responses = ResponseWriter(channel, index, bells, context.run_dir, slots.processor_has_gone)
+        self._responses = responses = response_writer(context, index)
         self._rings = RequestRings(channel, index, responses)
         self._row_flags = RowFlags(partitions.table, index, context.target_bells)
-        self._purgatory = Purgatory(self._row_flags.raise_all, self._row_flags.lower, now_ns)
         self.turns = SlowTurns(logger, now_ns)
         self.slices = Slices(now_ns, self.turns, poison.current)
         self._peers = Peers(channel, index, generation, context.target_bells)
-        self._peer_calls = PeerCalls(self._peers, PeerPayloads(context.run_dir, index), slots, context.handlers)
+        self._peer_calls = PeerCalls(self._peers, PeerPayloads(context.run_dir, index), context.slots, context.handlers)
         self._appends = PartitionAppender(responses, self._peers.new_tokens(), now_ns, partitions.storage.write_failed)
         commit_answers = CommitAnswers(responses, now_ns)
         self.broker = make_context(
             context, partitions, controller, self._peer_calls, self._appends, commit_answers, self.slices
         )
         self._coordinators, self._quotas = self.broker.coordinators, self.broker.quotas
+        self._purgatory = Purgatory(self._row_flags.raise_all, self._row_flags.lower, self._coordinators.timers)
         ask_membership = self._coordinators.transaction_rpc.ask_membership
         self._produce = ProducePath(
             partitions, self._appends, responses, self._peers, poison, self.slices, ask_membership
@@ -105,6 +102,8 @@ class RequestHandler:
         ways = responses, self._purgatory, self.slices
         self._calls = ApiCalls(self.broker, ways, self.turns, poison.current, context.listener_table)
         self._fetch = FetchPath(partitions, *ways, poison.current, context.client_hosts, context.handlers)
+        self._faults = fault_table(context, index)
+        self._screening = Screening(poison, self._faults, responses, partitions, self._fetch, self._dispatch)
         self._groups = GroupFastPath(self.broker, responses, self.slices, commit_answers)
         #: By API, what takes a request that is like an earlier one; False when it is not.
         offsets = ListOffsetsMemo(partitions, responses, self.slices.has)
@@ -160,7 +159,7 @@ class RequestHandler:
         # The controller's own changes are never behind.
         self._quotas.follow_metadata(self._partitions.metadata)
         self._partitions.storage.turn()
-        end_ns = self._now_ns() + LONG_NS
+        self._calls.late.until_ns = end_ns = self._now_ns() + LONG_NS
         while read:
             processor, frames = read.pop(0)
             if not frames:
@@ -210,14 +209,14 @@ class RequestHandler:
             return 0
         if self._inherited or self._peers.waiting or self._rings.are_waiting:
             return RETRY_MS
-        deadlines = (self._purgatory.next_deadline_ns(), self._coordinators.next_deadline_ns())
-        deadline_ns = min((deadline for deadline in deadlines if deadline is not None), default=None)
+        deadline_ns = 0 if self._purgatory.has_woken else self._coordinators.next_deadline_ns()
         if deadline_ns is None:
             return WAIT_MS
         return max(0, min(WAIT_MS, (deadline_ns - self._now_ns()) // 1_000_000 + 1))
 
     def finish(self) -> None:
         """Write and answer what still waits for company."""
+        self._calls.late.finish()
         self._coordinators.stop_waiting()
         while self._coordinators.flush() or self._produce.is_dirty:
             self._produce.commit()
@@ -235,7 +234,7 @@ class RequestHandler:
             "authorization_denied": authorizer.denied if authorizer is not None else 0,
             "overload_throttled": self._quotas.overload.throttled,
             "requests_dropped": self._poison.count,
-            "slow_turns": self.turns.count,
+            **self.turns.counters(),
             **self._coordinators.counters(),
         }
 
@@ -263,7 +262,9 @@ class RequestHandler:
             self._moved += self._produce.commit()
 
     def _refresh_metadata(self) -> bool:
-        """Take over what the controller has changed; False if that is nothing."""
+        """Take over what tests and the controller have changed; False if that is nothing of the controller's."""
+        if self._faults is not None:
+            self._faults.follow()
         if not self._partitions.is_behind:
             return False
         try:
@@ -287,15 +288,14 @@ class RequestHandler:
 
     def _take_frames(self, processor: int, ring: RequestRing, frames: list[RingFrame], end_ns: int) -> list[RingFrame]:
         """Take requests of one ring, one at least, until a time; return what is left for the next turn."""
-        view = self._responses.view
-        unpack, header_bytes = REQUEST.unpack_from, REQUEST.size
+        view, unpack, header_bytes = self._responses.view, REQUEST.unpack_from, REQUEST.size
         try_produce, fast_paths = self._produce.try_fast, self._fast_paths
         oldest_generation, alone_until_ns = self._oldest_generation, self._alone_until_ns
-        current, dropped = self._poison.current.words, self._poison.dropped
+        current, screened = self._poison.current.words, self._screening.concerns
         quotas, now_ns, session_of = self._quotas, self._now_ns, self._sessions.of
         self.turns.spent(dequeued_ns := now_ns(), TAKING)
-        in_force, book = quotas.begin(view, frames[0][0], dequeued_ns), quotas.book
-        start = ring.cursor
+        in_force, book, by_connection = quotas.begin(view, frames[0][0], dequeued_ns), quotas.book, quotas.by_connection
+        start, taken_ns, taken = ring.cursor, dequeued_ns, True
         for number, (at, _, end) in enumerate(frames, 1):  # noqa: B007 - read behind the loop
             (
                 connection, sequence, received, key, version, correlation, size, session_bytes,
@@ -308,12 +308,17 @@ class RequestHandler:
             memory, first = (view, at + header_bytes) if area == INLINE else (self._areas.view(area), address)
             user_at = at + header_bytes + (0 if area else size)
             user = session_of(bytes(view[user_at : user_at + session_bytes])) if session_bytes else ANONYMOUS
-            whose = quotas.of_request(user.user, listener, memory, first) if in_force else None
+            whose = by_connection.get(connection) if in_force and key == _PRODUCE and not (area or screened) else (
+                quotas.begin_one(user.user, listener, memory, first, taken_ns) if in_force else None
+            )  # fmt: skip
             to = (processor, connection, sequence, received, dequeued_ns, key, version, correlation, size, whose, user)
             try:
-                if (received <= alone_until_ns or dropped) and self._drops(
-                    to, memory, (first, first + size, noted == NOTED)
-                ):
+                # fmt: off
+                if (received <= alone_until_ns or screened) and self._screening.takes(Frame(
+                    to, received, key, version, correlation, listener, area, memory, first, first + size, at,
+                    noted == NOTED, ring, start,
+                )):
+                    # fmt: on
                     taken = True
                 elif key == _PRODUCE:
                     taken = not noted and try_produce(to, version, memory, (first, first + size, at))
@@ -321,6 +326,7 @@ class RequestHandler:
                     way = fast_paths.get(key)
                     taken = way is not None and way(to, version, memory, first, first + size)
                 if not taken:
+                    whose = (to := self._of_client(to, listener, memory, first, taken_ns))[9]
                     frame = Frame(
                         to, received, key, version, correlation, listener, area, memory, first, first + size, at,
                         noted == NOTED, ring, start,
@@ -329,36 +335,27 @@ class RequestHandler:
                 if received <= alone_until_ns:
                     self._commit()
             except Exception as error:
-                self._close_faulty(to, error)
-            start = end
-            taken_ns = now_ns()
-            if whose is not None:
-                (book if key == _PRODUCE and taken and not area else whose).spent_ns += taken_ns - book.mark_ns
+                self._calls.close_faulty(to, error)
+            start, taken_ns = end, now_ns()
+            if whose is not None and (key != _PRODUCE or area or not taken):
+                whose.spent_ns += taken_ns - book.mark_ns
                 book.mark_ns = taken_ns
             if taken_ns >= end_ns:
                 break
-        current[REQUEST_AT] = 0
-        ring.cursor = start
+        quotas.end(taken_ns)
+        current[REQUEST_AT], ring.cursor = 0, start
         self.requests += number
         return frames[number:]
 
-    def _close_faulty(self, to: ReplyTo, error: Exception) -> None:
-        """Close the connection of a request that cannot be read, or has met a fault of ours (``E02``, ``E08``)."""
-        key, version = to[5], to[6]
-        if isinstance(error, InvalidReceive):
-            self._warnings.warning(f"{key} {version}", BAD_REQUEST, key, version, error)
-        else:
-            what = "request failed (api key %d, version %d); closing its connection"
-            logger.error(what, key, version, exc_info=error)
-        self._responses.close_connection(to, self._now_ns())
+    def _of_client(self, to: ReplyTo, listener: int, memory: memoryview, first: int, now_ns: int) -> ReplyTo:
+        """Return a Produce as one of the client whose id it has: so far it was one of its connection's last client.
 
-    def _drops(self, to: ReplyTo, memory: memoryview, place: tuple[int, int, bool]) -> bool:
-        """Close the connection of a request that has killed predecessors of this process; False if it has not."""
-        now_ns = self._now_ns()
-        if not self._poison.is_dropped(to, memory, place, now_ns):
-            return False
-        self._responses.close_connection(to, now_ns, DROPPED)
-        return True
+        One that is like an earlier one needs no look: the memo knows whose that was.
+        """
+        if to[5] != _PRODUCE or not self._quotas.is_in_force:
+            return to
+        whose = self._quotas.begin_produce(to[1], to[10].user, listener, memory, first, now_ns)
+        return (*to[:9], whose, to[10])
 
     def _dispatch(self, frame: Frame) -> None:
         """Take a request to the function that the registry names for it (``E07``)."""

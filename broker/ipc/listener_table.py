@@ -10,17 +10,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, overload
 
+from broker.security.session import Session
 from shm.snapshot_buffer import SnapshotReader, SnapshotWriter
 
 
 class ListenerEntry(NamedTuple):
-    """One listener: its name, what it speaks, and the address that clients are given."""
+    """One listener: its name, what it speaks, and the address that clients are given (`C18`)."""
 
     name: str
     protocol: str
     advertised_host: str
     advertised_port: int
     is_open: bool = True
+    #: Not 0: clients are given the address, with TLS the name, by which they have reached the broker, and this port.
+    #: The advertised one is for whom that is not known of: who connected before that was so keeps what it was given.
+    reached_port: int = 0
+
+    def address_for(self, session: Session) -> tuple[str, int]:
+        """Return the host and port of this broker that a client is given."""
+        if self.reached_port and session.reached:
+            return session.reached, self.reached_port
+        return self.advertised_host, self.advertised_port
+
+    def advertised_at(self, host: str, port: int) -> ListenerEntry:
+        """Return the listener with another address that clients are given: without a host, that which they reached."""
+        if not host:
+            return self._replace(reached_port=port)
+        return self._replace(advertised_host=host, advertised_port=port, reached_port=0)
 
 
 class ListenerTable(Sequence[ListenerEntry]):

@@ -13,17 +13,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from socket import socket
+from socket import gethostname, socket
 from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
-from broker.ipc.listener_table import ListenerNames, ListenerTable
+from broker.ipc.listener_table import ListenerEntry, ListenerNames, ListenerTable
 from broker.ipc.request_channel import RequestChannel
 from broker.metadata.live_settings import LiveSettings
 from broker.metadata.metadata_file import metadata_path
 from broker.server_log.log_file import FullLogBell
 from shm.client_hosts import ClientHosts, ClientHostWriter
 from shm.control import ControlSegment
+from shm.faults import FaultWords
 from shm.metrics import MetricsSegment, MetricsWriter
 from shm.process_slots import HANDLER
 from shm.quota_tables import QuotaTables
@@ -44,9 +45,16 @@ if TYPE_CHECKING:
     from shm.storage import StorageReading
 
 
+#: By the host of a listener on all interfaces, the address by which this machine reaches it.
+_HERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - recognised, not bound
+
+
 @dataclass(frozen=True, slots=True)
 class BoundListener:
-    """One listening address: what it is called, where it is bound (the real port), what clients are given."""
+    """One listening address: what it is called, where it is bound (the real port), what clients are given.
+
+    Without an advertised host they are given the address, or with TLS the name, by which they have reached it.
+    """
 
     name: str
     host: str
@@ -57,6 +65,20 @@ class BoundListener:
     protocol: str
     #: Its place in the table of listeners.
     index: int
+
+    @property
+    def entry(self) -> ListenerEntry:
+        """The listener as it is published."""
+        return ListenerEntry(self.name, self.protocol, *self.here).advertised_at(
+            self.advertised_host, self.advertised_port
+        )
+
+    @property
+    def here(self) -> tuple[str, int]:
+        """The host and port by which this machine reaches it: with TLS by a name, for certificates name hosts."""
+        if self.protocol.endswith("SSL") and self.host in _HERE:
+            return gethostname(), self.port
+        return _HERE.get(self.host, self.host), self.port
 
 
 @dataclass(frozen=True)
@@ -99,6 +121,8 @@ class ProcessContext:
     started_handlers: int
     #: Where the status page listens; None when there is none.
     status_socket: socket | None = None
+    #: By which tests inject faults; None in a broker that was not started for them.
+    faults: Segment | None = None
 
     @property
     def after_log_line(self) -> Callable[[], None] | None:
@@ -187,6 +211,11 @@ class ProcessContext:
     def listener_table(self) -> ListenerTable:
         """The listeners of this run by their index, as they are now."""
         return ListenerTable(self.snapshot_segment.of_listeners())
+
+    @property
+    def fault_words(self) -> FaultWords | None:
+        """The words by which tests inject faults; None in a broker that was not started for them."""
+        return None if self.faults is None else FaultWords(self.faults.view, self.channel_shape.targets)
 
     @property
     def control_listener(self) -> int:

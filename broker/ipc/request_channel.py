@@ -25,6 +25,8 @@ INLINE, ARENA, SPILL = 0, 1, 2
 SEND, NO_OP, CLOSE_CONNECTION = 0, 1, 2
 #: Added to it when the channel is to be muted for the throttle time that the facts have (`D06`).
 THROTTLED = 4
+#: Added to it when the answer is to be held back until its response_complete_ns, for a test (`broker.faults`).
+DELAYED = 8
 
 #: Requests up to this many bytes ride in the ring itself; larger ones are received into the arena.
 INLINE_REQUEST_BYTES = 64 * 1024

@@ -104,6 +104,20 @@ def subject_of(request: Any, fields: LogFields, row_of: RowOf) -> bytes:
     return subject(row, count, isolation_level=isolation_level)
 
 
+class Changed(dict[str, Any]):
+    """A response to a request that has created or deleted so many ``partitions``."""
+
+    def __init__(self, partitions: int, **fields: Any) -> None:
+        """``fields``: those of the response."""
+        super().__init__(fields)
+        self.partitions = partitions
+
+
+def about_of(about: bytes, response: Any) -> bytes:
+    """Return what an answered request was about; ``about`` is what it named itself."""
+    return subject(-1, min(response.partitions, MOST_COUNTED)) if isinstance(response, Changed) else about
+
+
 def first_error(response: Any, fields: LogFields) -> int:
     """Return the first error code in a response before it is encoded, in the order in which they are declared, or 0."""
     for path in fields.errors:

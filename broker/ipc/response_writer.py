@@ -30,6 +30,7 @@ from broker.protocol.throttle_time import throttle_place, throttle_time, with_th
 from broker.quotas.client_sensors import ClientSensors
 from broker.security.session import Session
 from shm.bell import EventBell
+from shm.current_request import Identity
 from shm.ring import RingProducer
 
 _ENVELOPE_BYTES = RESPONSE_TO_SUBJECT.size
@@ -44,7 +45,7 @@ ReplyTo = tuple[int, int, int, int, int, int, int, int, int, ClientSensors | Non
 class AnswerFacts(NamedTuple):
     """An answer's facts for the request log beyond its stamps; ``about`` is a `request_facts.subject`.
 
-    ``throttled_by``: which quota gave ``throttle_ms``, as in REQUEST_ROW.
+    ``throttled_by``: which quota gave ``throttle_ms``, and ``denial``: what was denied, as in REQUEST_ROW.
     """
 
     error_code: int = 0
@@ -52,6 +53,7 @@ class AnswerFacts(NamedTuple):
     about: bytes = NO_SUBJECT
     throttle_ms: int = 0
     throttled_by: int = 0
+    denial: int = 0
 
 
 NO_FACTS = AnswerFacts()
@@ -92,6 +94,8 @@ class ResponseWriter:
         self._largest_inline = self._rings[0].max_payload - _ENVELOPE_BYTES
         self._large_names = (run_dir / f"answer-{target}-{os.getpid()}-{n}" for n in count())
         self.errors = 0
+        #: Tells what was denied to a request of (connection id, sequence) that is answered with an error code.
+        self.denial_of: Callable[[Identity, int], int] = _nothing_denied
         #: The request that was charged last, and the throttle time that its answer is to give: none is charged twice.
         self._charged: tuple[ReplyTo | None, int] = None, 0
 
@@ -174,7 +178,7 @@ class ResponseWriter:
             return -1
         RESPONSE_TO_KIND.pack_into(
             self.view, at, connection_id, sequence, size, 0, SEND, received_ns, dequeued_ns, now_ns, now_ns,
-            correlation_id, request_bytes, size, 0, record_count, codec, 0, record_bytes, tail,
+            correlation_id, request_bytes, size, 0, record_count, codec, 0, record_bytes, 0, tail,
         )  # fmt: skip
         self._touched.add(processor)
         return at + _ENVELOPE_BYTES
@@ -265,10 +269,11 @@ class ResponseWriter:
         if facts.throttle_ms:
             kind += THROTTLED
         record_count, record_bytes, codec = facts.records
+        denial = facts.denial or self.denial_of((connection_id, sequence), facts.error_code)
         return RESPONSE_TO_SUBJECT.pack(
             connection_id, sequence, inline_bytes, ranges, kind, received_ns, dequeued_ns, *stamps,
             correlation_id, size, wire_bytes, facts.throttle_ms, record_count, codec, facts.throttled_by, record_bytes,
-            api_key, api_version, self._target, facts.error_code, facts.about,
+            denial, api_key, api_version, self._target, facts.error_code, facts.about,
         )  # fmt: skip
 
     def _put(self, processor: int, envelope: bytes, body: bytes) -> None:
@@ -291,3 +296,7 @@ class ResponseWriter:
         path = next(self._large_names)
         path.write_bytes(payload)
         return FileRange(0, bytes(path), ONE_ANSWER, 0, len(payload))
+
+
+def _nothing_denied(_identity: Identity, _error: int) -> int:
+    return 0

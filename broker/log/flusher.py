@@ -1,9 +1,9 @@
-"""The flusher: a thread beside the loop that makes logs durable, and only has the kernel write files back.
+"""The flusher: a thread beside the loop that makes logs durable, and writes checkpoints of all of them.
 
 Runs in handler processes. An fsync takes as long as the disk likes, and the loop serves nobody meanwhile. So what is to
-be synced is written down by the owner (`FlushJob`: files by name, and the offset up to which they hold the log), done
-by a thread that touches nothing else, and taken note of by the owner when it is done. There is one thread at a time,
-and none while nothing is due. What clients wait for (`flush.messages`) is not done here.
+be done is written down by the owner (`FlushJob`: files by name, and the offset up to which they hold the log), done
+by a thread that touches nothing else, and taken note of by the owner when it is done. A flusher has one thread at a
+time, and none while nothing is due. What clients wait for (`flush.messages`) is not done here.
 """
 
 from __future__ import annotations
@@ -12,11 +12,20 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from broker.log.segments.segment_files import SEGMENT_SUFFIXES, segment_file, sync_directory
 
+
+class Job(Protocol):
+    """What a flusher does, without touching what its owner works with. Raises OSError."""
+
+    def run(self) -> None:
+        """Do it."""
+
+
 Log = TypeVar("Log")
+SomeJob = TypeVar("SomeJob", bound=Job)
 
 
 class FlushJob(NamedTuple):
@@ -37,42 +46,42 @@ class FlushJob(NamedTuple):
             return
 
 
-class Flushed(NamedTuple, Generic[Log]):
+class Flushed(NamedTuple, Generic[Log, SomeJob]):
     """A job that is done, or what was in its way."""
 
     log: Log
-    job: FlushJob
+    job: SomeJob
     error: OSError | None
 
 
-class Flusher(Generic[Log]):
+class Flusher(Generic[Log, SomeJob]):
     """One handler's; a job comes back with the log that it was begun for."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
-        self._flushed: list[Flushed[Log]] = []
+        self._flushed: list[Flushed[Log, SomeJob]] = []
 
     @property
     def is_busy(self) -> bool:
         """Whether jobs are under way, or done and not taken."""
         return self._thread is not None
 
-    def start(self, jobs: Sequence[tuple[Log, FlushJob]]) -> None:
+    def start(self, jobs: Sequence[tuple[Log, SomeJob]]) -> None:
         """Do jobs; not while others are under way."""
         self._thread = threading.Thread(target=self._run, args=(jobs,), name="flusher", daemon=True)
         self._thread.start()
 
-    def take(self, *, wait: bool = False) -> list[Flushed[Log]]:
+    def take(self, *, wait: bool = False) -> list[Flushed[Log, SomeJob]]:
         """Return the jobs that have been started, once all of them are done; ``wait`` for that."""
         thread = self._thread
         if thread is None or (thread.is_alive() and not wait):
             return []
         thread.join()
         self._thread = None
-        flushed, self._flushed = self._flushed, []
-        return flushed
+        done, self._flushed = self._flushed, []
+        return done
 
-    def _run(self, jobs: Sequence[tuple[Log, FlushJob]]) -> None:
+    def _run(self, jobs: Sequence[tuple[Log, SomeJob]]) -> None:
         for log, job in jobs:
             error = None
             try:

@@ -1,19 +1,21 @@
 """The logs that one handler owns: opening, flushing, checkpointing and removing them.
 
 Runs in handler processes. What stands in the checkpoint files, which all handlers share, is the business of
-`offset_checkpoints`; a checkpoint that is missing or old costs time at the next start, never records.
+`offset_checkpoints`; a checkpoint that is missing or old costs time at the next start, never records. Those that are
+due now and then are written beside the loop: they have a line for each partition there is. Only one that a deletion
+needs is waited for.
 """
 
 import logging
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from broker.clock import Clock
 from broker.config.topic_config import LogConfig
 from broker.log.checkpoints import HIGH_WATERMARK_FILE, LOG_START_OFFSET_FILE, RECOVERY_POINT_FILE
-from broker.log.flusher import Flusher
+from broker.log.flusher import Flusher, FlushJob
 from broker.log.offset_checkpoints import OffsetCheckpoints
 from broker.log.partition_log import LogDamaged, LogWriteFailed, PartitionLog, PartitionName
 from broker.log.partition_metadata import TopicIdMismatch, claim_directory, read_topic_id
@@ -33,11 +35,28 @@ _FILES = (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE)
 _log = logging.getLogger(__name__)
 
 
+class _CheckpointJob(NamedTuple):
+    """Lines of the checkpoint files: by partition its recovery point, log start and log end, and what has gone."""
+
+    checkpoints: OffsetCheckpoints
+    offsets: dict[TopicPartition, tuple[int, int, int]]
+    removed: Set[TopicPartition]
+
+    def run(self) -> None:
+        """Put them into the files. Raises OSError."""
+        changed = {
+            file_name: {key: each[number] for key, each in self.offsets.items()}
+            for number, file_name in enumerate(_FILES)
+        }
+        self.checkpoints.merge(changed, self.removed)
+
+
 class LogManager:
     """One handler's. `logs` are the open ones."""
 
     __slots__ = (
         "_checkpoint_due_ns",
+        "_checkpointer",
         "_checkpoints",
         "_clock",
         "_data_dir",
@@ -66,7 +85,8 @@ class LogManager:
         self._removed: set[TopicPartition] = set()
         # By how their names begin, the directories whose removal was cut short; None: to be looked for.
         self._doomed: dict[str, list[Path]] | None = None
-        self._flusher: Flusher[PartitionLog] = Flusher()
+        self._flusher: Flusher[PartitionLog, FlushJob] = Flusher()
+        self._checkpointer: Flusher[None, _CheckpointJob] = Flusher()
         # Logs whose idle producers are still to be forgotten.
         self._to_expire: list[PartitionLog] = []
         now_ns = clock.monotonic_ns()
@@ -104,6 +124,8 @@ class LogManager:
         On a full disk that is written when the removal of logs has made room; until then the topic id keeps what
         stands there from being believed.
         """
+        # What is being written has them, and must not be there after this.
+        self._take_checkpoint(wait=True)
         found = self._checkpointed()
         stored = [key for key in keys if key in self._written or key in found]
         for key in stored:
@@ -111,7 +133,12 @@ class LogManager:
             self._written.pop(key, None)
         self._removed.update(stored)
         if self._removed:
-            self._write_checkpoints({})
+            try:
+                _CheckpointJob(self._checkpoints, {}, self._removed).run()
+            except OSError as error:
+                _log.warning("No checkpoint in %s: %s", self._data_dir, error)
+            else:
+                self._removed.clear()
 
     def delete(self, name: PartitionName) -> None:
         """Remove a partition's log, open or not, and what is left of it; that there is none is fine. Raises OSError.
@@ -161,9 +188,10 @@ class LogManager:
             due = [log for log in self.logs.values() if (log.flush_due_ns() or now_ns + 1) <= now_ns]
             if due:
                 self._flusher.start([(log, log.begin_flush()) for log in due])
-        if now_ns >= self._checkpoint_due_ns:
+        self._take_checkpoint()
+        if now_ns >= self._checkpoint_due_ns and not self._checkpointer.is_busy:
             self._checkpoint_due_ns = now_ns + CHECKPOINT_INTERVAL_NS
-            self.checkpoint()
+            self._begin_checkpoint()
         if now_ns >= self._expire_due_ns:
             self._expire_due_ns = now_ns + EXPIRE_INTERVAL_NS
             self._to_expire = list(self.logs.values())
@@ -171,8 +199,9 @@ class LogManager:
             self._to_expire.pop().expire_producers()
 
     def wait_for_flushes(self) -> None:
-        """Wait until what `tick` has begun to flush is durable."""
+        """Wait until what `tick` has begun to flush, or to checkpoint, is durable."""
         self._take_flushed(wait=True)
+        self._take_checkpoint(wait=True)
 
     def _take_flushed(self, *, wait: bool = False) -> None:
         for log, job, error in self._flusher.take(wait=wait):
@@ -180,12 +209,25 @@ class LogManager:
 
     def checkpoint(self) -> None:
         """Put recovery points, log starts and log ends into the checkpoint files, if any of them changed."""
+        self._take_checkpoint(wait=True)
+        self._begin_checkpoint()
+        self._take_checkpoint(wait=True)
+
+    def _begin_checkpoint(self) -> None:
         self.producer_ids = sum([log.producer_ids for log in self.logs.values()])
         offsets = {
             key: (log.recovery_point, log.log_start_offset, log.log_end_offset) for key, log in self.logs.items()
         }
-        if (offsets != self._written or self._removed) and self._write_checkpoints(offsets):
-            self._written = offsets
+        if offsets != self._written or self._removed:
+            self._checkpointer.start([(None, _CheckpointJob(self._checkpoints, offsets, frozenset(self._removed)))])
+
+    def _take_checkpoint(self, *, wait: bool = False) -> None:
+        for _, job, error in self._checkpointer.take(wait=wait):
+            if error is None:
+                self._written = job.offsets
+                self._removed -= job.removed
+            else:
+                _log.warning("No checkpoint in %s: %s", self._data_dir, error)
 
     def close(self, *, clean: bool = True, moves: bool = False) -> None:
         """Close every log; `clean` makes all of it durable and says so in the checkpoints. See `CommittedLog.close`."""
@@ -209,19 +251,6 @@ class LogManager:
                 for key in recovery_points.keys() | starts.keys()
             }
         return self._found
-
-    def _write_checkpoints(self, offsets: Mapping[TopicPartition, tuple[int, int, int]]) -> bool:
-        """Change this handler's lines of the checkpoint files; False if they cannot be written."""
-        changed = {
-            file_name: {key: each[number] for key, each in offsets.items()} for number, file_name in enumerate(_FILES)
-        }
-        try:
-            self._checkpoints.merge(changed, self._removed)
-        except OSError as error:
-            _log.warning("No checkpoint in %s: %s", self._data_dir, error)
-            return False
-        self._removed.clear()
-        return True
 
 
 def orphan_directories(data_dir: Path, known: Mapping[str, bytes]) -> list[Path]:

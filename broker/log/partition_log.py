@@ -44,8 +44,6 @@ _pack_head = struct.Struct(">qii").pack
 _OFFSET_BYTES = 8
 _pack_offset = struct.Struct(">q").pack
 
-_DUPLICATE = int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
-
 
 class PartitionLog(CommittedLog):
     """Appends to one partition.
@@ -172,7 +170,7 @@ class PartitionLog(CommittedLog):
 
     def _verdict(self, verdict: int, producer_id: int, sequence: int, delta: int) -> StageResult:
         """Return the answer to a batch that its producer's state does not admit."""
-        if verdict != _DUPLICATE:
+        if verdict != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             return verdict, NO_OFFSET, -1
         known = self._producers.find_duplicate(producer_id, sequence, delta)
         if known is None:

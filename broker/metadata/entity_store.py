@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import enum
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from broker.errors import ApiError
@@ -41,6 +42,9 @@ MOST_BYTES = 16 * 1024 * 1024
 #: Under which name the file's state has what they take, and how that is worked out: texts, and what each value takes.
 _USED_BYTES = "entity_bytes"
 _SIZE = "SELECT COALESCE(SUM(LENGTH(name) + LENGTH(key) + LENGTH(value) + 200), 0) FROM entities"
+
+#: The same of an entity that has nothing but its name, which is put down as the value 1 of an empty key.
+_BYTES_BESIDE_A_NAME = 201
 
 
 _Name = TypeVar("_Name")
@@ -89,16 +93,44 @@ def replace_entity(
     rows = [(kind, name, key, value) for key, value in values.items()]
     connection.executemany("INSERT INTO entities VALUES (?, ?, ?, ?)", rows)
     (after_bytes,) = connection.execute(f"{_SIZE} WHERE kind = ? AND name = ?", (kind, name)).fetchone()
-    total_bytes += after_bytes - before_bytes
-    if total_bytes > MOST_BYTES and after_bytes > before_bytes:
+    _account(connection, total_bytes, after_bytes - before_bytes)
+    _record(connection, change, kind, (name,))
+
+
+def add_names(connection: sqlite3.Connection, change: int, kind: EntityKind, names: Sequence[str]) -> None:
+    """Add entities that are not there, and have nothing but their names. ApiError as in `replace_entity`."""
+    _account(connection, used_bytes(connection), _bytes_of(names))
+    connection.executemany("INSERT INTO entities VALUES (?, ?, '', 1)", [(kind, name) for name in names])
+    _record(connection, change, kind, names)
+
+
+def remove_names(connection: sqlite3.Connection, change: int, kind: EntityKind, names: Sequence[str]) -> None:
+    """Remove entities that `add_names` has added."""
+    _account(connection, used_bytes(connection), -_bytes_of(names))
+    connection.executemany("DELETE FROM entities WHERE kind = ? AND name = ?", [(kind, name) for name in names])
+    _record(connection, change, kind, names)
+
+
+def _bytes_of(names: Sequence[str]) -> int:
+    return sum(map(len, names)) + _BYTES_BESIDE_A_NAME * len(names)
+
+
+def _account(connection: sqlite3.Connection, total_bytes: int, more_bytes: int) -> None:
+    total_bytes += more_bytes
+    if total_bytes > MOST_BYTES and more_bytes > 0:
         raise ApiError(
             ErrorCode.POLICY_VIOLATION,
             "The settings of groups, client metrics subscriptions, quotas, users and ACLs would take "
             f"{total_bytes} bytes, more than {MOST_BYTES}; delete some first.",
         )
     connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (_USED_BYTES, total_bytes))
+
+
+def _record(connection: sqlite3.Connection, change: int, kind: EntityKind, names: Sequence[str]) -> None:
+    """Put on record which entities a change is about."""
     connection.execute("INSERT OR REPLACE INTO entity_changes VALUES (?, ?)", (kind, change))
-    connection.execute("INSERT OR REPLACE INTO entities_changed VALUES (?, ?, ?)", (change, kind, name))
+    changed = [(change, kind, name) for name in names]
+    connection.executemany("INSERT OR REPLACE INTO entities_changed VALUES (?, ?, ?)", changed)
     connection.execute("DELETE FROM entities_changed WHERE change <= ?", (change - RECORDED_CHANGES,))
 
 
@@ -113,12 +145,16 @@ def read_changed_entities(connection: sqlite3.Connection, since: int) -> Mapping
 
     The change must be no more than `RECORDED_CHANGES` before the last one.
     """
-    found: dict[EntityKind, dict[str, Mapping[str, StoredValue]]] = {}
-    names = connection.execute("SELECT DISTINCT kind, name FROM entities_changed WHERE change > ?", (since,)).fetchall()
-    for kind, name in names:
-        rows = connection.execute("SELECT key, value FROM entities WHERE kind = ? AND name = ?", (kind, name))
-        found.setdefault(EntityKind(kind), {})[name] = dict(rows.fetchall())
-    return found
+    found: defaultdict[str, defaultdict[str, dict[str, StoredValue]]] = defaultdict(lambda: defaultdict(dict))
+    query = (
+        "SELECT changed.kind, changed.name, key, value FROM entities_changed AS changed "
+        "LEFT JOIN entities USING (kind, name) WHERE change > ? ORDER BY change"
+    )
+    for kind, name, key, value in connection.execute(query, (since,)):
+        values = found[kind][name]
+        if key is not None:
+            values[key] = value
+    return {EntityKind(kind): entities for kind, entities in found.items()}
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:

@@ -20,7 +20,7 @@ from broker.metadata.features import LEVEL, finalized_levels
 from broker.metadata.reader import MetadataDelta, MetadataReader, TopicRecord
 from broker.metadata.topic_validation import metric_name
 from broker.protocol.routing import owner_of, topic_hash
-from broker.security.acl.acls import acl_of
+from broker.security.acl.acls import acls_of
 from broker.security.acl.authorizer import Authorizer, super_users_of
 
 #: Topics that belong to the broker itself and are marked as such in Metadata.
@@ -255,7 +255,7 @@ class MetadataCache:
             self._user_credentials = _configs_of(entities)
         elif kind is EntityKind.ACL:
             if self.authorizer is not None:
-                self.authorizer.replace(map(acl_of, entities))
+                self.authorizer.replace(acls_of(entities))
         else:
             self._client_metrics_configs = _configs_of(entities)
 
@@ -268,9 +268,10 @@ class MetadataCache:
             replace_changed(self._client_quotas, quotas_of(entities))
         elif kind is EntityKind.ACL:
             if self.authorizer is not None:
-                there = {acl_of(name): bool(values) for name, values in entities.items()}
-                added = [acl for acl, is_there in there.items() if is_there]
-                self.authorizer.update(added, [acl for acl, is_there in there.items() if not is_there])
+                there = list(zip(acls_of(entities), entities.values(), strict=True))
+                self.authorizer.update(
+                    [acl for acl, is_in in there if is_in], [acl for acl, is_in in there if not is_in]
+                )
         else:
             known = {
                 EntityKind.GROUP: self._group_configs,

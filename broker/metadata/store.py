@@ -18,7 +18,15 @@ from pathlib import Path
 
 from broker.errors import ApiError, BootFailed
 from broker.metadata import request_dedup
-from broker.metadata.entity_store import EntityKind, StoredValue, ensure_schema, replace_entity, used_bytes
+from broker.metadata.entity_store import (
+    EntityKind,
+    StoredValue,
+    add_names,
+    ensure_schema,
+    remove_names,
+    replace_entity,
+    used_bytes,
+)
 from broker.metadata.metadata_file import (
     BUSY_TIMEOUT_S,
     FORMAT,
@@ -80,6 +88,14 @@ class Transaction:
     def set_entity(self, kind: EntityKind, name: str, values: Mapping[str, StoredValue]) -> None:
         """Replace all values of a group, of a client's quota or of a feature; without any it is gone."""
         replace_entity(self._connection, self.change, kind, name, values)
+
+    def add_acls(self, names: Sequence[str]) -> None:
+        """Add ACLs that are not there."""
+        add_names(self._connection, self.change, EntityKind.ACL, names)
+
+    def remove_acls(self, names: Sequence[str]) -> None:
+        """Remove ACLs that are there."""
+        remove_names(self._connection, self.change, EntityKind.ACL, names)
 
     def release_rows(self, rows: Sequence[int]) -> None:
         """Forget rows of tombstones, and every tombstone that holds none any more."""

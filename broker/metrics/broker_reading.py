@@ -10,14 +10,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from broker.metrics.quota_use import clients_use
 from shm.partitions import STATE_OPEN, RowCorrupt
 from shm.ring_fill import RingFill, RingGrid, read_fill
 from shm.snapshot_buffer import SnapshotReader
 
 if TYPE_CHECKING:
+    from broker.metrics.quota_use import ClientUse
     from shm.control import ControlSegment
     from shm.metrics import MetricsReader, MetricsReading, MetricsSegment
     from shm.process_slots import ProcessStatus
+    from shm.quota_tables import QuotaTables
     from shm.recorder_rings import RecorderRings
     from shm.snapshot_buffer import SnapshotSegment
     from shm.storage import StorageReading
@@ -87,6 +90,7 @@ class BrokerReading:
     handlers: int
     per_partition: bool
     storage: StorageReading
+    quotas: Sequence[ClientUse]
 
     @property
     def groups_known(self) -> bool:
@@ -103,6 +107,7 @@ class Segments:
     rings: memoryview
     recorder: RecorderRings
     snapshots: SnapshotSegment
+    quotas: QuotaTables
 
 
 class BrokerReader:
@@ -158,6 +163,7 @@ class BrokerReader:
             handlers=control.cluster.handlers,
             per_partition=self._per_partition,
             storage=control.storage(),
+            quotas=clients_use(self._segments.quotas, now_ns // 1_000_000),
         )
 
     def connections(self) -> dict[int, dict[str, Any]]:

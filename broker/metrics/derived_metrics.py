@@ -12,6 +12,7 @@ _GROUP_TOPIC = ("group", "topic")
 _GROUP_PARTITION = ("group", "topic", "partition")
 _PROCESS = ("role", "index")
 _RING = ("ring", "source", "destination")
+_QUOTA = ("quota", "user", "client_id")
 _ONLY_WHEN_ASKED = "Only with metrics.per.partition: there is one series for each."
 
 PROCESS_METRICS = (
@@ -227,6 +228,51 @@ GROUP_METRICS = (
     ),
 )
 
+QUOTA_METRICS = (
+    Metric(
+        "client_quota_rate",
+        GAUGE,
+        "of the quota",
+        "What a client uses of a quota in a second now.",
+        "Kafka's byte-rate and request-time: bytes for producer_byte_rate and consumer_byte_rate, percent of the time "
+        "of one thread for request_percentage; over quota.window.num windows. Without user or client_id: of all that "
+        "the quota does not distinguish. Absent for controller_mutation_rate, which is a bucket of tokens, and for who "
+        "has used nothing for an hour.",
+        keys=_QUOTA,
+    ),
+    Metric(
+        "client_quota_limit",
+        GAUGE,
+        "of the quota",
+        "What it may use in a second.",
+        "Beside client_quota_rate, in the same unit.",
+        keys=_QUOTA,
+    ),
+    Metric(
+        "client_quota_throttled_total",
+        COUNTER,
+        "responses",
+        "Answers that gave a client a throttle time for a quota.",
+        "Of several quotas that it has used up, the one with the longest time.",
+        keys=_QUOTA,
+    ),
+    Metric(
+        "client_quota_throttle_seconds_total",
+        COUNTER,
+        "seconds",
+        "Those times added up.",
+        "Divided by their number it is Kafka's throttle-time of a client.",
+        keys=_QUOTA,
+    ),
+    Metric(
+        "client_quotas_left_out",
+        GAUGE,
+        "quotas",
+        "Quotas of clients that are not listed one by one.",
+        "Those that are throttled come first, then those nearest to their limit.",
+    ),
+)
+
 REQUEST_LOG_METRICS = (
     Metric(
         "request_log_rows_total",
@@ -252,5 +298,6 @@ DERIVED: dict[str, tuple[Metric, ...]] = {
     "rings": RING_METRICS,
     "topics": TOPIC_METRICS,
     "groups and transactions": GROUP_METRICS,
+    "quotas of clients": QUOTA_METRICS,
     "request log": REQUEST_LOG_METRICS,
 }

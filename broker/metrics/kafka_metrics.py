@@ -67,8 +67,18 @@ KAFKA_METRICS: Final = (
         "sum(rate(rotunda_processor_reauthentication_seconds_total[5m])) / "
         "sum(rate(rotunda_processor_reauthentications_succeeded_total[5m]))",
     ),
-    KafkaMetric("reauthentication-latency-max", "", _NOT_MEASURED),
-    KafkaMetric("expired-connections-killed-count", "sum(rotunda_processor_sessions_expired_total)"),
+    KafkaMetric("reauthentication-latency-max", "", "Not measured; the mean is."),
+    KafkaMetric(
+        "successful-authentication-rate",
+        "sum(rate(rotunda_processor_authentications_succeeded_total[5m]))",
+        "The other -rate of authentications likewise.",
+    ),
+    KafkaMetric("successful-authentication-no-reauth-total", "", "Not counted apart: part of those that succeeded."),
+    KafkaMetric(
+        "expired-connections-killed-count, ExpiredConnectionsKilledCount",
+        "sum(rotunda_processor_sessions_expired_total)",
+        "Those whose clients did not authenticate again in time.",
+    ),
     KafkaMetric("connection-accept-rate{listener}", "rate(rotunda_acceptor_connections_accepted_total[5m])"),
     KafkaMetric("broker-connection-accept-rate", "sum(rate(rotunda_acceptor_connections_accepted_total[5m]))"),
     KafkaMetric("connection-accept-rate{ip}", "", "By address: the status page and the request log."),
@@ -118,7 +128,20 @@ KAFKA_METRICS: Final = (
     ),
     KafkaMetric("max-dirty-percent", "rotunda_cleaner_max_dirty_ratio"),
     KafkaMetric("uncleanable-partitions-count", "rotunda_cleaner_uncleanable_partitions"),
-    KafkaMetric("ControlPlane…", "", "There is one plane."),
-    KafkaMetric("ExpiredConnectionsKilledCount, …-authentication-…", "", "Nobody has to authenticate."),
-    KafkaMetric("Produce, Fetch, Request: byte-rate, throttle-time{user, client-id}", "", "No quota is enforced."),
+    KafkaMetric(
+        "ControlPlane…",
+        "",
+        "A processor of its own serves control.plane.listener.name; its metrics are those of the others.",
+    ),
+    KafkaMetric(
+        "Produce, Fetch, Request, ControllerMutation: throttle-time{user, client-id}",
+        "rate(rotunda_client_quota_throttle_seconds_total[5m]) / rate(rotunda_client_quota_throttled_total[5m])",
+        "In seconds, by quota. Of all clients together: rotunda_quota_throttle_seconds_total, without client_.",
+    ),
+    KafkaMetric(
+        "Produce, Fetch: byte-rate; Request: request-time{user, client-id}",
+        "rotunda_client_quota_rate",
+        "By quota; what it may be is rotunda_client_quota_limit.",
+    ),
+    KafkaMetric("ControllerMutation: mutation-rate, tokens{user, client-id}", "", "Not measured; throttle-time is."),
 )

@@ -2,7 +2,8 @@
 
 Names are an interface: a dashboard somewhere relies on each. They have one prefix, base units, and `_total` behind
 counters. What is not known is absent. Sums over partitions are the default; a series for each partition is for those
-who ask for it. No label holds what clients may choose freely, but for group ids and the names of their software.
+who ask for it. No label holds what clients may choose freely, but for group ids, the names of their software, and ids
+of clients that have a quota; of each there is a most.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.metrics.broker_reading import ROW_OUTCOMES
 from broker.metrics.derived_metrics import DERIVED
+from broker.metrics.quota_use import MOST_LISTED
 from shm.histogram import bounds_of
 from shm.metric import COUNTER, HISTOGRAM, Metric
 from shm.metric_tables import NO_TEXT, OTHER
@@ -63,6 +65,7 @@ def render(reading: BrokerReading, *, per_partition: bool = False) -> str:
     _add_topics(families, reading, per_partition=per_partition)
     _add_groups(families, reading, per_partition=per_partition)
     _add_transactions(families, reading)
+    _add_quotas(families, reading)
     for outcome in ROW_OUTCOMES:
         families.add("request_log_rows_total", reading.request_log[f"rows_{outcome}"], outcome=outcome)
     dropped = reading.request_log["rows_dropped"] + reading.request_log["events_dropped"]
@@ -338,3 +341,14 @@ def _add_transactions(families: _Families, reading: BrokerReading) -> None:
     for state, count in states.items():
         families.add("transactions", count, state=state)
     families.add("transaction_oldest_age_seconds", oldest_ms / 1000)
+
+
+def _add_quotas(families: _Families, reading: BrokerReading) -> None:
+    for use in reading.quotas[:MOST_LISTED]:
+        whose = {"quota": use.quota, "user": use.user, "client_id": use.client_id}
+        families.add("client_quota_limit", float(use.limit), **whose)
+        if use.rate is not None:
+            families.add("client_quota_rate", use.rate, **whose)
+        families.add("client_quota_throttled_total", use.throttled, **whose)
+        families.add("client_quota_throttle_seconds_total", use.throttle_ms / 1000, **whose)
+    families.add("client_quotas_left_out", max(0, len(reading.quotas) - MOST_LISTED))

@@ -1,6 +1,8 @@
 """What clients use of their quotas, added up over the processes that serve them, for whoever looks.
 
-Pure, over `shm.quota_tables`. Runs in the status page and the command line; asks no process.
+Pure, over `shm.quota_tables`. Runs in the status page, behind /metrics, and in the command line; asks no process.
+Clients may choose their ids, so those who list them one by one list `MOST_LISTED` at most; who is idle for as long as
+Kafka remembers its clients is not listed any more.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 #: What is recorded for a percent of the time of a thread, in ns.
 _NS_PER_PERCENT: Final = 10_000_000
 _TIME, _BUCKET = "request_percentage", "controller_mutation_rate"
+#: So many are listed one by one, and the others counted.
+MOST_LISTED: Final = 1000
+_FORGOTTEN_MS: Final = 3_600_000
 
 
 class ClientUse(NamedTuple):
@@ -37,16 +42,26 @@ class ClientUse(NamedTuple):
     throttled_ms: int
 
 
-def clients_use(tables: QuotaTables, now_ms: int, window_ms: int = 1000) -> list[ClientUse]:
-    """Return what every entity uses, those that are throttled longest first. ``now_ms`` is monotonic."""
+def clients_use(tables: QuotaTables, now_ms: int) -> list[ClientUse]:
+    """Return what every entity uses: those throttled longest first, then those nearest to their limit (`E10`).
+
+    ``now_ms`` is monotonic.
+    """
     by_entity: defaultdict[int, list[QuotaUse]] = defaultdict(list)
     for use in tables.uses():
         by_entity[use.entity].append(use)
-    windows = Windows(tables.windows, window_ms)
-    found = [_sum(uses, windows, now_ms) for uses in by_entity.values()]
-    return sorted(
-        found, key=lambda each: (-each.throttled_ms, -each.throttle_ms, each.quota, each.user, each.client_id)
-    )
+    windows = Windows(tables.windows, tables.window_ms)
+    found = [
+        _sum(uses, windows, now_ms)
+        for uses in by_entity.values()
+        if now_ms - max(each.used_ms for each in uses) < _FORGOTTEN_MS
+    ]
+    return sorted(found, key=_order)
+
+
+def _order(use: ClientUse) -> tuple[float, float, float, str, str, str]:
+    share = (use.rate or 0.0) / use.limit if use.limit else 0.0
+    return -use.throttled_ms, -use.throttle_ms, -share, use.quota, use.user, use.client_id
 
 
 def _sum(uses: Iterable[QuotaUse], windows: Windows, now_ms: int) -> ClientUse:

@@ -74,6 +74,15 @@ def response_class(api_key: int, version: int) -> type[Any]:
         raise _unknown(api_key, version) from error
 
 
+def newest_request_class(api_key: int) -> type[Any]:
+    """Return kio's class for the newest version of a request that it knows."""
+    return request_class(api_key, max(_versions(api_key, EntityType.request)))
+
+
+def _versions(api_key: int, entity_type: Any) -> list[int]:
+    return [version for version, kinds in schema_name_map[api_key_map[api_key]].items() if entity_type in kinds]
+
+
 def _unknown(api_key: int, version: int) -> InvalidReceive:
     return InvalidReceive(f"no schema for api key {api_key} version {version}")
 
@@ -128,8 +137,8 @@ def is_response_name(api_key: int, name: str) -> bool:
 
 def _is_name(api_key: int, entity_type: Any, class_of: Callable[[int, int], Any], name: str) -> bool:
     # The newest version has nearly every name there is, so that the others need not be loaded.
-    versions = [version for version, kinds in schema_name_map[api_key_map[api_key]].items() if entity_type in kinds]
-    return any(name in _names_of(class_of(api_key, version)) for version in sorted(versions, reverse=True))
+    versions = sorted(_versions(api_key, entity_type), reverse=True)
+    return any(name in _names_of(class_of(api_key, version)) for version in versions)
 
 
 @cache

@@ -1,6 +1,6 @@
-"""Record batches that the broker itself writes: transaction markers and the records of its internal topics.
+"""Record batches that this program writes: transaction markers, the records of internal topics, and our producer's.
 
-Coordinators and the owner of a partition build them; a batch of a client is never rebuilt here. Magic 2, uncompressed.
+Coordinators, the owner of a partition and our producer build them; another's batch is never rebuilt here. Magic 2.
 The base offset is 0 and the leader epoch -1 until the log gives the batch its place.
 """
 
@@ -93,11 +93,9 @@ class BatchBuilder:
         """Return the batch. There must be at least one record."""
         batch = bytearray(b"".join(self._pieces))
         attributes = (TRANSACTIONAL_BIT if transactional else 0) | (CONTROL_BIT if control else 0)
-        _TAIL.pack_into(
-            batch, _HEAD.size, attributes, self.count - 1, timestamp_ms, timestamp_ms, producer_id, producer_epoch,
-            base_sequence, self.count,
-        )  # fmt: skip
-        seal_batch(batch)
+        fill_batch_head(
+            batch, attributes, self.count, (timestamp_ms, timestamp_ms), (producer_id, producer_epoch, base_sequence)
+        )
         return batch
 
 
@@ -173,6 +171,17 @@ def _behind_varint(batch: Buffer, at: int) -> int:
     while batch[at] & 0x80:
         at += 1
     return at + 1
+
+
+def fill_batch_head(
+    batch: bytearray, attributes: int, count: int, times_ms: tuple[int, int], producer: tuple[int, int, int]
+) -> None:
+    """Fill in the header of a batch whose records stand in it, compressed or not.
+
+    `times_ms`: that of the first record and the latest; `producer`: its id, its epoch and the base sequence.
+    """
+    _TAIL.pack_into(batch, _HEAD.size, attributes, count - 1, *times_ms, *producer, count)
+    seal_batch(batch)
 
 
 def seal_batch(batch: bytearray) -> None:

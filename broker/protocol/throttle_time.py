@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from broker.protocol.api_keys import ApiKey, is_flexible, response_header_version
+from broker.protocol.error_codes import ErrorCode
 from broker.protocol.primitives import Buffer, read_unsigned_varint
 
 #: Behind the size and the correlation id; flexible headers have a byte more.
@@ -52,7 +53,8 @@ _LAST: Final = frozenset(
     }
 )
 
-_ERROR_CODE_BYTES: Final = 2
+_ERROR_CODE: Final = struct.Struct(">h")
+_ERROR_CODE_BYTES: Final = _ERROR_CODE.size
 _API_RANGE_BYTES: Final = 6
 
 
@@ -83,6 +85,9 @@ def throttle_time(throttle_ms: int) -> bytes:
 
 def _behind_api_ranges(version: int, wire: Buffer) -> int:
     at = _BODY + _ERROR_CODE_BYTES
+    if _ERROR_CODE.unpack_from(wire, _BODY)[0] == ErrorCode.UNSUPPORTED_VERSION:
+        # Version 0, whichever was asked for.
+        return -1
     if is_flexible(ApiKey.API_VERSIONS, version):
         count, at = read_unsigned_varint(wire, at)
         return at + (count - 1) * (_API_RANGE_BYTES + _EMPTY_TAGS_BYTES)

@@ -25,16 +25,21 @@ class ControllerMutationQuota:
         self._now_ns = now_ns
         self._strict = strict
         self._is_exceeded = False
+        #: How many partitions were made or deleted: what it is charged for, or would be.
+        self.charged = 0
 
     def charge(self, partitions: int) -> None:
         """Charge partitions that are about to be made or deleted. Raises ApiError if that may not be now."""
-        if self._meter is None:
-            return
+        if self._meter is not None:
+            self._take(self._meter, partitions)
+        self.charged += partitions
+
+    def _take(self, meter: TokenMeter, partitions: int) -> None:
         now_ns = self._now_ns()
-        if self._strict and self._meter.throttle_ms(now_ns):
+        if self._strict and meter.throttle_ms(now_ns):
             self._is_exceeded = True
             raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
-        self._meter.take(partitions, now_ns)
+        meter.take(partitions, now_ns)
         self._is_exceeded |= not self._strict
 
     def throttle_ms(self) -> int:

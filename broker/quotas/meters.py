@@ -61,6 +61,11 @@ class Book:
         #: Time that has gone by for requests that are committed together, until it is shared among their clients.
         self.spent_ns = 0
 
+    def begin_one(self, now_ns: int) -> None:
+        """Begin with what is one client's alone: what went before it was for requests that are committed together."""
+        self.spent_ns += now_ns - self.mark_ns
+        self.mark_ns = now_ns
+
 
 class Meter:
     """An entity's slot in the table of this owner, and the throttle times that it has been given."""

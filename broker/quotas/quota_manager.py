@@ -75,6 +75,8 @@ class QuotaManager:
         self._by_user: dict[str, list[_ByHeader]] = {}
         self._headers = 0
         self._by_id: dict[tuple[str, str, bool], ClientSensors] = {}
+        #: By connection, whose the last Produce was that was looked up. It may be another's who asks now.
+        self.by_connection: dict[int, ClientSensors] = {}
         self._rates: dict[tuple[str, Limit], RateMeter] = {}
 
     def follow(self, quotas: ClientQuotas, config: BrokerConfig) -> None:
@@ -126,6 +128,25 @@ class QuotaManager:
             # Of a longer id there is no more than that.
             size = _LENGTH_BYTES + (min(length, MOST_ID_BYTES) if length < _NULL else 0)
             return self._of_header(user, listener, bytes(view[at : at + size]))
+
+    def begin_one(self, user: str, listener: int, view: memoryview, start: int, now_ns: int) -> ClientSensors:
+        """Return the sensors of a request's client, which is charged for what happens from now on. HOT."""
+        self.book.begin_one(now_ns)
+        return self.of_request(user, listener, view, start)
+
+    def begin_produce(
+        self, connection: int, user: str, listener: int, view: memoryview, start: int, now_ns: int
+    ) -> ClientSensors:
+        """Do what `begin_one` does, and note whose the connection's last Produce was."""
+        if len(self.by_connection) >= MOST_KNOWN:
+            self.by_connection.clear()
+        found = self.by_connection[connection] = self.begin_one(user, listener, view, start, now_ns)
+        return found
+
+    def end(self, now_ns: int) -> None:
+        """End what `begin` has begun: what nobody has been charged for is for what is committed together."""
+        if self.is_in_force:
+            self.book.begin_one(now_ns)
 
     def charge_time(self, user: str, header: bytes, spent_ns: int, now_ns: int) -> None:
         """Charge time to a client, whether or not it is too much; ``header``: its id as a request has it. HOT."""
@@ -198,6 +219,7 @@ class QuotaManager:
         self._by_user.clear()
         self._headers = 0
         self._by_id.clear()
+        self.by_connection.clear()
         self._rates.clear()
 
 

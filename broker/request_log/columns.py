@@ -12,7 +12,7 @@ from broker.request_log.role_counts import column_of_mutes
 from shm.metrics_catalogue import CLOSE_CAUSES, MUTE_CAUSES
 from shm.process_slots import ROLES as PROCESS_ROLES
 from shm.process_slots import STATES as PROCESS_STATES
-from shm.recorder_layout import THROTTLED_BY
+from shm.recorder_layout import INJECTED, THROTTLED_BY
 
 #: Stands in the path of every dataset.
 FORMAT_VERSION = 1
@@ -90,7 +90,12 @@ REQUESTS = Dataset(
         Column("handler", INT16, "which handler answered; the controller is behind the most that there may be"),
         Column("topic", STRING, "the first that the request names, if it names partitions", True),
         Column("partition", INT32, "the first that the request names", True),
-        Column("partitionCount", INT32, "how many it names"),
+        Column(
+            "partitionCount",
+            INT32,
+            "how many it names; of CreateTopics, CreatePartitions and DeleteTopics how many it has created or deleted, "
+            "or found that it could",
+        ),
         Column(
             "records",
             INT32,
@@ -123,6 +128,10 @@ REQUESTS = Dataset(
         ),
         Column("maxWaitMs", INT32, "of a Fetch: how long at most it waits for minBytes", True),
         Column("throttledBy", STRING, f"what the throttle time was given for: {', '.join(THROTTLED_BY)}", True),
+        Column("injected", STRING, f"what a test has injected: {', '.join(INJECTED)}; several have a + between", True),
+        Column("deniedOperation", STRING, "of a request that ACLs do not allow: what the principal may not do", True),
+        Column("deniedResourceType", STRING, "with what: Topic, Group, Cluster or TransactionalId", True),
+        Column("deniedResource", STRING, "its name; of several the first that was refused with errorCode", True),
     ),
 )
 

@@ -9,6 +9,7 @@ are many, rows are written and whatever no row needs is forgotten.
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 #: From this on, what is remembered of clients is too much; and what one of them takes besides its text.
 MOST_NAMES_BYTES = 16 * 1024 * 1024
 _ENTRY_BYTES = 200
+
+#: Denials that are remembered.
+MOST_DENIALS = 10_000
 
 #: So many subjects of topics that are gone are too many.
 MOST_GONE_SUBJECTS = 10_000
@@ -49,11 +53,21 @@ class ClientNames(NamedTuple):
     processor: int = 0
 
 
+class Denial(NamedTuple):
+    """What somebody may not do, in the words of the columns."""
+
+    operation: str | None = None
+    resource_type: str | None = None
+    resource: str | None = None
+
+
 class Clients:
     """Names by number of client, kept as they came: most are looked at once, when their rows are written."""
 
     def __init__(self) -> None:
         self._texts: dict[int, bytes] = {}
+        #: Texts of denials by number, the latest last. They may come long before the rows that have them.
+        self._denials: OrderedDict[int, bytes] = OrderedDict()
         self._size_bytes = 0
         #: What the last `forget` had to leave.
         self._kept_bytes = 0
@@ -63,6 +77,18 @@ class Clients:
         if number not in self._texts:
             self._texts[number] = text
             self._size_bytes += len(text) + _ENTRY_BYTES
+
+    def learn_denial(self, number: int, text: bytes) -> None:
+        """Take in what a number of denials stands for."""
+        self._denials[number] = text
+        self._denials.move_to_end(number)
+        if len(self._denials) > MOST_DENIALS:
+            self._denials.popitem(last=False)
+
+    def denial(self, number: int) -> Denial:
+        """Return what a row says was denied, as far as that is known."""
+        text = self._denials.get(number)
+        return Denial() if text is None else Denial(*json.loads(text))
 
     def get(self, number: int) -> ClientNames:
         """Return what is known; of an unknown client its number, which is that of its connection."""

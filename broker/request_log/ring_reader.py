@@ -98,6 +98,8 @@ class Intake:
             at += -(-size // 8) * 8
             if number == NOBODY:
                 events.append(json.loads(text))
+            elif number < NOBODY:
+                self._clients.learn_denial(number, text)
             else:
                 self._clients.learn(number, text)
 

@@ -16,7 +16,7 @@ from broker.request_log.names import ClientNames, Clients, Subjects, distinct, n
 from broker.request_log.slow_requests import is_slow
 from broker.request_log.values import Coded, Nullable, Values
 from shm.metrics_catalogue import CLOSE_CAUSES
-from shm.recorder_layout import MIXED_CODECS, NOT_TOLD, THROTTLED_BY
+from shm.recorder_layout import INJECTED, INJECTED_SHIFT, MIXED_CODECS, NOT_TOLD, THROTTLED_BY, THROTTLED_BY_MASK
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +28,10 @@ _PHASES = ("requestQueueTimeUs", "localTimeUs", "remoteTimeUs", "responseQueueTi
 _API_NAMES = {int(key): key.name for key in ApiKey}
 #: By what a row says of the codec, and one: nothing, the codecs, numbers that no codec has, several in one request.
 _CODECS = (None, *CODECS, *map(str, range(len(CODECS), MIXED_CODECS)), "mixed")
+#: By the bits that say what was injected.
+_INJECTED = [
+    "+".join(name for bit, name in enumerate(INJECTED) if bits >> bit & 1) or None for bits in range(1 << len(INJECTED))
+]
 _ERROR_NAMES = {int(code): code.name for code in ErrorCode}
 
 
@@ -72,13 +76,26 @@ def request_values(rows: Rows, epoch_ns: int, slow_ns: int, clients: Clients, su
         "codec": Coded(np.maximum(rows["codec"].astype(np.int64), -1) + 1, _CODECS),
         "recordBytes": Nullable(rows["record_bytes"], rows["record_bytes"] < 0),
         "maxWaitMs": Nullable(rows["max_wait_ms"], rows["max_wait_ms"] < 0),
-        "throttledBy": Coded(rows["throttled_by"].astype(np.int64), (None, *THROTTLED_BY)),
+        "throttledBy": Coded(rows["throttled_by"].astype(np.int64) & THROTTLED_BY_MASK, (None, *THROTTLED_BY)),
+        "injected": Coded(rows["throttled_by"].astype(np.int64) >> INJECTED_SHIFT, _INJECTED),
+        **denial_values(rows, clients),
     }
     # A clamped duration must not make the others too long: the stamps are made to rise.
     stamps = np.maximum.accumulate(np.stack([rows[name] // 1000 for name in _STAMPS]), axis=0)
     values.update(zip(_PHASES, np.diff(stamps, axis=0), strict=True))
     values["totalTimeUs"] = stamps[-1] - stamps[0]
     return values
+
+
+def denial_values(rows: Rows, clients: Clients) -> dict[str, Values]:
+    """Return the columns that say what was denied."""
+    numbers, codes = distinct(rows["denial"])
+    denials = [clients.denial(number) for number in numbers]
+    return {
+        "deniedOperation": Coded(codes, [each.operation for each in denials]),
+        "deniedResourceType": Coded(codes, [each.resource_type for each in denials]),
+        "deniedResource": Coded(codes, [each.resource for each in denials]),
+    }
 
 
 def connection_values(events: Rows, epoch_ns: int, clients: Clients) -> dict[str, Values]:

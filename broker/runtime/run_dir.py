@@ -42,7 +42,8 @@ class RunRecord:
     It started with `processors` and `handlers`; shared memory is laid out for the most that there may be.
 
     `status_url` is empty where there is no status page, and `control_plane` (host:port) where there is none; it is not
-    among the addresses of `bootstrap`.
+    among the addresses of `bootstrap`. `local` are the addresses by which commands on this machine reach the listeners:
+    clients may be given others that do not lead here.
     """
 
     instance: str
@@ -62,6 +63,7 @@ class RunRecord:
     reason: str = ""
     status_url: str = ""
     control_plane: str = ""
+    local: str = ""
 
     @property
     def is_alive(self) -> bool:

@@ -12,18 +12,16 @@ down when the row moves and nobody watches it.
 
 from __future__ import annotations
 
-import heapq
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from itertools import count
+from functools import partial
 from typing import Final
 
-logger = logging.getLogger(__name__)
+from broker.scheduling.timers import Timer, Timers
 
-#: Answered operations are swept out before their deadline when there are more of them than this, and than others.
-_SWEEP_FROM: Final = 256
+logger = logging.getLogger(__name__)
 
 #: So many operations wait at a time, and watch so many rows together. A client's requests go on waiting when it has
 #: gone, and it chooses for how long.
@@ -50,41 +48,33 @@ class DelayedOperation:
     moved: list[int] = field(default_factory=list)
     is_woken: bool = False
     done: bool = False
+    timer: Timer | None = None
 
 
 class Purgatory:
-    """Waiting operations by deadline and by the partition row they watch."""
+    """Waiting operations by the partition row they watch, each with a timer for its deadline."""
 
     def __init__(
         self,
         raise_flags: Callable[[list[int]], None],
         lower_flag: Callable[[int], None],
-        now_ns: Callable[[], int],
+        timers: Timers,
     ) -> None:
         """``raise_flags(rows)``: from then on whoever moves one of them says so, until ``lower_flag(row)``."""
         self._raise_flags = raise_flags
         self._lower_flag = lower_flag
-        self._now_ns = now_ns
-        self._by_deadline: list[tuple[int, int, DelayedOperation]] = []
+        self._timers = timers
         #: The rows whose flag is up, with those who watch them, in order of their coming.
         self._by_row: dict[int, dict[DelayedOperation, None]] = {}
         #: Those that watch no row.
         self._unbound: dict[DelayedOperation, None] = {}
         self._woken: deque[DelayedOperation] = deque()
-        self._numbers = count()
-        self._answered = 0
+        #: How many operations wait.
+        self.waiting = 0
         #: By all operations together.
         self.watched_rows = 0
         #: How often operations have been tried.
         self.tries = 0
-
-    def __len__(self) -> int:
-        return len(self._by_deadline)
-
-    @property
-    def waiting(self) -> int:
-        """How many operations wait."""
-        return len(self._by_deadline) - self._answered
 
     def has_room(self, rows: int) -> bool:
         """Return whether another operation may wait that watches so many rows."""
@@ -92,7 +82,8 @@ class Purgatory:
 
     def watch(self, operation: DelayedOperation) -> None:
         """Let an operation wait. It is tried again at once for rows whose flag was down when it was tried first."""
-        heapq.heappush(self._by_deadline, (operation.deadline_ns, next(self._numbers), operation))
+        self.waiting += 1
+        operation.timer = self._timers.at_ns(operation.deadline_ns, partial(self._try, operation, final=True))
         if not operation.rows:
             self._unbound[operation] = None
             return
@@ -138,36 +129,26 @@ class Purgatory:
                 self._woken.append(operation)
 
     def turn(self) -> bool:
-        """Try what has been woken and answer what is due, for `TURN_NS` at most; False if there was nothing."""
-        woken, heap = self._woken, self._by_deadline
-        if not woken and not heap:
+        """Try what has been woken, for `TURN_NS` at most; False if there was nothing."""
+        woken = self._woken
+        if not woken:
             return False
-        now_ns = self._now_ns()
-        until_ns = now_ns + TURN_NS
+        now_ns = self._timers.now_ns
+        until_ns = now_ns() + TURN_NS
         tries = self.tries
         while woken:
             operation = woken.popleft()
             operation.is_woken = False
             if not operation.done:
                 self._try(operation, final=False)
-                if self._now_ns() >= until_ns:
-                    return True
-        while heap and (heap[0][0] <= now_ns or heap[0][2].done):
-            operation = heapq.heappop(heap)[2]
-            if not operation.done:
-                self._try(operation, final=True)
-            self._answered -= 1
-            if self._now_ns() >= until_ns:
-                break
-        if self._answered > _SWEEP_FROM and self._answered * 2 > len(heap):
-            self._sweep()
+                if now_ns() >= until_ns:
+                    break
         return self.tries != tries
 
-    def next_deadline_ns(self) -> int | None:
-        """When `turn` is needed next, 0 if at once, or None when nothing waits."""
-        if self._woken:
-            return 0
-        return self._by_deadline[0][0] if self._by_deadline else None
+    @property
+    def has_woken(self) -> bool:
+        """Whether there is something for `turn` to try."""
+        return bool(self._woken)
 
     def _try(self, operation: DelayedOperation, *, final: bool) -> None:
         self.tries += 1
@@ -180,11 +161,13 @@ class Purgatory:
             operation.done = True
             operation.give_up()
         if operation.done:
-            self._answered += 1
+            self.waiting -= 1
             self._release(operation)
 
     def _release(self, operation: DelayedOperation) -> None:
-        """Let nothing watch, and keep, what an answered operation knew: it may stay in the heap for long."""
+        """Let nothing watch, and keep, an answered operation: its timer, which may stay for long, lets go of it."""
+        if operation.timer is not None:
+            operation.timer.cancel()
         by_row = self._by_row
         self.watched_rows -= len(operation.rows)
         for row in operation.rows:
@@ -192,19 +175,3 @@ class Purgatory:
             if watchers is not None:
                 watchers.pop(operation, None)
         self._unbound.pop(operation, None)
-        operation.rows = ()
-        operation.try_complete, operation.give_up = _is_answered, _nothing
-
-    def _sweep(self) -> None:
-        """Let go of answered operations whose deadlines are far off."""
-        self._by_deadline = [entry for entry in self._by_deadline if not entry[2].done]
-        heapq.heapify(self._by_deadline)
-        self._answered = 0
-
-
-def _is_answered(final: bool) -> bool:  # noqa: ARG001
-    return True
-
-
-def _nothing() -> None:
-    """Stand in for what an answered operation would do."""

@@ -159,6 +159,9 @@ class _LineHandler(logging.Handler):
 
 def _log_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
     fault = unraisable.exc_value
+    if isinstance(fault, UnicodeDecodeError) and isinstance(unraisable.object, bytes):
+        # The host name that a client of TLS asks for: its handshake fails, and a line says so.
+        return
     trace = None if fault is None else (type(fault), fault, unraisable.exc_traceback)
     _log.error("%s %r", unraisable.err_msg or "a fault that nobody could catch in", unraisable.object, exc_info=trace)
 

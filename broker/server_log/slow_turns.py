@@ -11,10 +11,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from broker.clock import SystemClock
 from broker.server_log.log_setup import RepeatedWarnings
 
 #: No turn takes longer, whatever is asked; one that does is counted, and is worth a line.
 SLOW_TURN_NS = 50_000_000
+
+#: The processor time is read after so much work, not in each turn: the reading is a system call.
+_SAMPLE_NS = 10_000_000
 
 #: What requests and messages get of one turn; those that are left when it is used up wait for the next one.
 LONG_NS = 20_000_000
@@ -34,12 +38,25 @@ _THE_REST: Doing = ("the rest of the turn", "")
 
 
 class SlowTurns:
-    """The turns of one loop. ``count`` of them were slow; the longest took ``longest_ns``."""
+    """The turns of one loop. ``count`` of them were slow; the longest took ``longest_ns``.
 
-    __slots__ = ("_began_ns", "_doing", "_doing_ns", "_stamp_ns", "_warnings", "count", "longest_ns")
+    ``busy`` of the slow ones were so by what the process did itself: they used more than 50 ms of processor time, up to
+    10 ms of turns before them included. In the others it waited for a processor or a disk.
+    """
 
-    def __init__(self, logger: logging.Logger, now_ns: Callable[[], int]) -> None:
+    __slots__ = (
+        "_began_ns", "_doing", "_doing_ns", "_sampled_ns", "_stamp_ns", "_thread_ns", "_unsampled_ns", "_warnings",
+        "busy", "count", "longest_ns",
+    )  # fmt: skip
+
+    def __init__(
+        self, logger: logging.Logger, now_ns: Callable[[], int], thread_ns: Callable[[], int] = SystemClock.thread_ns
+    ) -> None:
         self._warnings = RepeatedWarnings(logger, now_ns)
+        self._thread_ns = thread_ns
+        self._sampled_ns = thread_ns()
+        self._unsampled_ns = 0
+        self.busy = 0
         self._began_ns = self._stamp_ns = 0
         self._doing = _THE_REST
         self._doing_ns = 0
@@ -67,7 +84,10 @@ class SlowTurns:
         if took_ns > SLOW_TURN_NS:
             self.spent(now_ns, _THE_REST)
             what, whom = self._doing
-            self._report(took_ns, what, f"; {self._doing_ns // 1_000_000} ms of them: {what}{_of(whom)}")
+            self._report(took_ns, what, f"; {self._doing_ns // 1_000_000} ms for {what}{_of(whom)}")
+        self._unsampled_ns += took_ns
+        if self._unsampled_ns > _SAMPLE_NS:
+            self._sample()
 
     def took(self, took_ns: int, ready: int) -> None:
         """Account for a whole turn of a processor, which ``ready`` connections and bells had asked for. HOT."""
@@ -75,11 +95,26 @@ class SlowTurns:
             self.longest_ns = took_ns
         if took_ns > SLOW_TURN_NS:
             self._report(took_ns, "connections", f"; {ready} connections and bells had asked for attention")
+        self._unsampled_ns += took_ns
+        if self._unsampled_ns > _SAMPLE_NS:
+            self._sample()
+
+    def counters(self) -> dict[str, int]:
+        """Return what has been counted since the start, by metric name."""
+        return {"slow_turns": self.count, "busy_turns": self.busy}
+
+    def _sample(self) -> None:
+        self._unsampled_ns = 0
+        self._sampled_ns = self._thread_ns()
 
     def _report(self, took_ns: int, kind: str, what: str) -> None:
         self.count += 1
-        line = "a turn took %d ms, in which nobody else was served%s"
-        self._warnings.warning(kind, line, took_ns // 1_000_000, what)
+        own_ns = min(took_ns, self._thread_ns() - self._sampled_ns)
+        if own_ns > SLOW_TURN_NS:
+            self.busy += 1
+            kind = f"{kind}, busy"
+        line = "a turn took %d ms, in which nobody else was served; at most %d ms of them on a processor%s"
+        self._warnings.warning(kind, line, took_ns // 1_000_000, own_ns // 1_000_000, what)
 
 
 def _of(client: str) -> str:

@@ -132,7 +132,6 @@ def sources_of(context: ProcessContext, metadata: MetadataCache) -> Sources:
 
     from broker.cli.report import REPORTS  # noqa: PLC0415
     from broker.metrics.broker_reading import BrokerReader  # noqa: PLC0415
-    from broker.metrics.quota_use import clients_use  # noqa: PLC0415
     from broker.protocol.api_keys import DEPRECATED_UP_TO  # noqa: PLC0415
     from broker.status.report_jobs import report_jobs  # noqa: PLC0415
     from shm.recent_requests import RecentReader  # noqa: PLC0415
@@ -158,7 +157,6 @@ def sources_of(context: ProcessContext, metadata: MetadataCache) -> Sources:
         ),
         recent=RecentReader(context.recent.view.toreadonly()),
         settings=_settings(context, metadata),
-        quotas=lambda now_ms: clients_use(context.quota_tables, now_ms, config.quota_window_size_seconds * 1000),
         allowed_hosts=config.status_allowed_hosts,
         any_address=not is_loopback(config.status_host),
         disk=config.data_dir,
@@ -208,6 +206,7 @@ def _segments(context: ProcessContext) -> Segments:
             lambda: context.cluster.processors_made,
         ),
         snapshots=SnapshotSegment(context.snapshots.view, processors, handlers),
+        quotas=context.quota_tables,
     )
 
 

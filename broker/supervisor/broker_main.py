@@ -140,7 +140,19 @@ def bootstrap(listeners: Iterable[ListenerEntry], control: int = -1) -> str:
 
 
 def _address(listener: ListenerEntry) -> str:
-    host, port = listener.advertised_host, listener.advertised_port
+    return _written(listener.advertised_host, listener.advertised_port)
+
+
+def _local(context: ProcessContext) -> str:
+    """Return the addresses for commands on this machine. Certificates name hosts: of TLS what clients are given."""
+    return ",".join(
+        _address(context.listener_table[each.index]) if each.protocol.endswith("SSL") else _written(*each.here)
+        for each in context.listeners
+        if each.index != context.control_listener
+    )
+
+
+def _written(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -154,9 +166,8 @@ def _supervise(
     ready = record.with_state(run_dir.READY)
 
     def listeners_changed() -> None:
-        run_dir.write(
-            context.run_dir, replace(ready, bootstrap=bootstrap(context.listener_table, context.control_listener))
-        )
+        told = bootstrap(context.listener_table, context.control_listener)
+        run_dir.write(context.run_dir, replace(ready, bootstrap=told, local=_local(context)))
 
     manager = ServiceManager(os.environ)
     supervisor = Supervisor(context, functions, SystemClock(), listeners_changed, manager.alive)
@@ -212,6 +223,7 @@ def _record(context: ProcessContext) -> RunRecord:
         start_ticks=start_ticks(pid) or 0,
         state=run_dir.STARTING,
         bootstrap=bootstrap(context.listener_table, control),
+        local=_local(context),
         control_plane="" if control < 0 else _address(context.listener_table[control]),
         data_dir=str(context.config.data_dir),
         run_dir=str(context.run_dir),

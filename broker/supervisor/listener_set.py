@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from broker.config.listeners import MOST_LISTENERS
 from broker.errors import BootFailed
-from broker.ipc.listener_table import ListenerEntry, publish_listeners
+from broker.ipc.listener_table import publish_listeners
 from broker.network.acceptor.listener import bind, listen
 from broker.network.acceptor.listener_orders import CLOSE, OPEN, packed
 from broker.network.fd_passing import send_fd
@@ -94,8 +94,7 @@ class ListenerSet:
             self._followed = None
             return
         self._failures.pop(listener.name, None)
-        entry = ListenerEntry(bound.name, bound.protocol, bound.advertised_host, bound.advertised_port)
-        self._entries[index : index + 1] = [entry]
+        self._entries[index : index + 1] = [bound.entry]
         # The acceptor may have it only when everybody can know it.
         self._publish()
         self._context.listeners.append(bound)
@@ -110,8 +109,7 @@ class ListenerSet:
     def _advertise(self, name: str, advertised: Listener) -> None:
         [bound] = [each for each in self._context.listeners if each.name == name]
         entry = self._entries[bound.index]
-        port = advertised.port or bound.port
-        self._entries[bound.index] = entry._replace(advertised_host=advertised.host, advertised_port=port)
+        self._entries[bound.index] = entry.advertised_at(advertised.host, advertised.port or bound.port)
 
     def _close(self, bound: BoundListener) -> None:
         self._entries[bound.index] = self._entries[bound.index]._replace(is_open=False)

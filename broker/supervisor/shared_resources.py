@@ -19,7 +19,7 @@ import posix_ipc
 
 from broker.config.arena import arena_bytes
 from broker.config.control_plane import processors_of
-from broker.ipc.listener_table import ListenerEntry, publish_listeners
+from broker.ipc.listener_table import publish_listeners
 from broker.ipc.process_context import BoundListener, ProcessContext, close_all
 from broker.ipc.request_channel import ChannelShape, RequestChannel
 from broker.metadata.metadata_file import metadata_path
@@ -32,6 +32,7 @@ from shm import client_hosts
 from shm.arena import BLOCK_BYTES
 from shm.bell import EventBell, SemaphoreBell
 from shm.control import ControlSegment
+from shm.faults import FaultWords
 from shm.metrics import MetricsSegment
 from shm.process_slots import PROCESSOR
 from shm.quota_tables import QuotaTables
@@ -96,14 +97,12 @@ def make(
             snapshots=segments["snapshots"],
             quotas=segments["quotas"],
             status_socket=status_socket,
+            faults=segments.get("faults"),
         )
         undo.pop_all()
     for processor in range(started[0]):
         context.slots.set_arena_bytes(PROCESSOR, processor, context.arena_share)
-    entries = [
-        ListenerEntry(each.name, each.protocol, each.advertised_host, each.advertised_port) for each in listeners
-    ]
-    publish_listeners(context.snapshot_segment.of_listeners(), entries, 0)
+    publish_listeners(context.snapshot_segment.of_listeners(), [each.entry for each in listeners], 0)
     return context
 
 
@@ -119,7 +118,8 @@ def _coordinator_partitions(config: BrokerConfig) -> CoordinatorPartitions:
 def release(context: ProcessContext) -> None:
     """Unlink every name and close every descriptor. Children must be gone; closing twice is not allowed."""
     made = (context.control, context.rings, context.arena, context.metrics)
-    for segment in (*made, context.recorder, context.recent, context.snapshots, context.quotas):
+    faults = () if context.faults is None else (context.faults,)
+    for segment in (*made, context.recorder, context.recent, context.snapshots, context.quotas, *faults):
         segment.unlink()
     close_all((*(listener.socket for listener in context.listeners), *context.listener_orders))
     if context.status_socket is not None:
@@ -176,10 +176,12 @@ def _segments(config: BrokerConfig, instance: str, memory: ProcessMemory, undo: 
         "snapshots": (SnapshotSegment.bytes_needed(processors, handlers) + client_hosts.bytes_needed(processors), None),
         "quotas": (
             QuotaTables.bytes_needed(config.quota_window_num, processors + shape.targets),
-            lambda view: QuotaTables.initialise(view, config.quota_window_num),
+            lambda view: QuotaTables.initialise(view, config.quota_window_num, config.quota_window_size_seconds * 1000),
         ),
         "recorder": (RecorderRings.bytes_needed(processors, shape.targets, started), initialise_recorder),
     }
+    if config.injects_faults:
+        wanted["faults"] = FaultWords.bytes_needed(shape.targets), None
     # Each segment has a header and takes whole pages.
     others_bytes = sum(size_bytes + 2 * page for size_bytes, _ in wanted.values()) + 2 * page - memory.later_bytes
     share_bytes = (

@@ -37,7 +37,8 @@ def bind_status_page(config: BrokerConfig) -> socket.socket | None:
         return None
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
-        _log.warning("no status page: %s not installed; pip install 'rotunda[web]' brings it", " and ".join(missing))
+        names = " and ".join(missing)
+        _log.warning("no status page: %s not installed; `pip install %s` brings it", names, " ".join(missing))
         return None
     asked = STATUS_PORT in config.origins
     try:

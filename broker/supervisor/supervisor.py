@@ -153,6 +153,7 @@ class Supervisor:
     def stop(self) -> bool:
         """Stop the children in order (`E05`) and wait for them; what is not gone in time is killed.
 
+        Those of a test's broker, whose data go with it, have nothing to bring to safety: they are killed at once.
         Returns whether every child that was alive ended by itself, without an error.
         """
         quick = self._signals.quick
@@ -162,6 +163,10 @@ class Supervisor:
         begin_ns = self._clock.monotonic_ns()
         total_ns = (_QUICK_STOP_MS if quick else self._config.shutdown_timeout_ms) * 1_000_000
         counted = [child for child in self._children if child.role is not Role.WEB and not child.has_left]
+        if self._config.ephemeral and self._config.injects_faults:
+            for child in self._children:
+                if child.is_alive:
+                    child.kill()
         # Logs that were closed to be moved are not durable yet.
         clean = not self._handlers.is_moving and all(child.is_alive for child in counted if child.generation)
         for roles in _STAGES:

@@ -9,15 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from broker.testing.faults import InjectedFault
     from broker.testing.running_broker import ExternalBroker, RotundaBroker
 
-__all__ = ["ExternalBroker", "RotundaBroker"]
+__all__ = ["ExternalBroker", "InjectedFault", "RotundaBroker"]
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for: the plugin is loaded by every pytest run, and does without."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from broker.testing import running_broker  # noqa: PLC0415
+    from broker.testing import faults, running_broker  # noqa: PLC0415
 
-    return getattr(running_broker, name)
+    return getattr(faults if name == "InjectedFault" else running_broker, name)

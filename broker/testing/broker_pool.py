@@ -21,6 +21,8 @@ class BrokerPool:
         self._config_file = config
         self._keep = keep
         self._brokers: dict[str, Broker] = {}
+        #: Those, and the further ones that tests have started and stop themselves.
+        self._all: list[Broker] = []
 
     def of(self, settings: Mapping[str, object]) -> Broker:
         """Return the broker with these settings. Raises UsageError when an external one would need some."""
@@ -34,16 +36,32 @@ class BrokerPool:
         if self._external:
             if settings:
                 raise UsageError("an external broker (--rotunda-external) has the settings that it has")
-            return ExternalBroker(self._external)
+            return self._noted(ExternalBroker(self._external))
         keep = None
         if self._keep:
             Path(self._keep).mkdir(parents=True, exist_ok=True)
             keep = Path(tempfile.mkdtemp(prefix="broker-", dir=self._keep)).absolute()
         config_file = Path(self._config_file) if self._config_file else None
-        return RotundaBroker(settings, config=config_file, keep=keep).start()
+        return self._noted(RotundaBroker(settings, config=config_file, keep=keep).start())
+
+    def told_so_far(self) -> dict[Broker, tuple[int, int]]:
+        """Return, by broker of the tests' own, how much it has logged and how many faults it was given."""
+        return {each: (len(each.log_text()), len(each.faults)) for each in self._all if not each.is_external}
+
+    def clear_faults(self) -> None:
+        """Take back the faults of all brokers."""
+        for broker in self._all:
+            broker.clear_faults()
 
     def stop(self) -> None:
-        """Stop them all."""
+        """Stop them all, at the same time."""
+        for broker in self._brokers.values():
+            broker.begin_stop()
         for broker in self._brokers.values():
             broker.stop()
         self._brokers.clear()
+        self._all.clear()
+
+    def _noted(self, broker: Broker) -> Broker:
+        self._all.append(broker)
+        return broker

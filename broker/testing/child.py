@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
@@ -10,4 +11,8 @@ from broker.runtime.child_process import die_with
 
 if __name__ == "__main__":
     die_with(int(sys.argv[1]), signal.SIGTERM)
-    sys.exit(main(sys.argv[2:]))
+    exit_code = main(sys.argv[2:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Nothing is left to be done, and to take the interpreter apart is a third of the end.
+    os._exit(exit_code)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
-from broker.client import groups, topics
-from broker.client.connection import Connection
+from broker.client.admin import groups, topics
+from broker.client.admin.connection import Connection
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 
@@ -16,23 +16,20 @@ _INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 def create_topic(bootstrap: str, name: str, partitions: int, settings: Mapping[str, object]) -> None:
     """Make a topic with one replica. Raises ApiError."""
     with Connection(bootstrap) as connection:
-        topics.create(connection, name, partitions, 1, {key: str(value) for key, value in settings.items()})
+        topics.create(connection, name, partitions, 1, {key: setting_text(value) for key, value in settings.items()})
 
 
-def delete_topics(bootstrap: str, names: Iterable[str]) -> None:
+def delete_topics(bootstrap: str, names: Sequence[str]) -> None:
     """Delete topics; one that is not there is passed over. Raises ApiError."""
     with Connection(bootstrap) as connection:
-        for name in names:
-            _delete(connection, name)
+        _delete(connection, names)
 
 
 def reset(bootstrap: str) -> list[str]:
     """Delete all topics but the broker's own, and all groups. Return the groups that have members: those stay."""
     left = []
     with Connection(bootstrap) as connection:
-        for name in topics.names(connection):
-            if name not in _INTERNAL:
-                _delete(connection, name)
+        _delete(connection, [name for name in topics.names(connection) if name not in _INTERNAL])
         for group in groups.list_groups(connection):
             try:
                 groups.delete(connection, group.name)
@@ -44,9 +41,22 @@ def reset(bootstrap: str) -> list[str]:
     return left
 
 
-def _delete(connection: Connection, name: str) -> None:
+def setting_text(value: object) -> str:
+    """Return a value of Python as settings of Kafka are written: True is true, a list has commas."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _delete(connection: Connection, names: Sequence[str]) -> None:
+    if not names:
+        return
     try:
-        topics.delete(connection, name)
+        topics.delete(connection, *names)
     except ApiError as error:
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
+        if len(names) > 1:
+            # Behind one that has gone meanwhile there may be others that could not be deleted.
+            for name in names:
+                _delete(connection, [name])

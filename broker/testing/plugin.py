@@ -28,7 +28,7 @@ REPORTED_LINES: Final = 50
 
 _LONGEST_NAME: Final = 100
 _POOL: Final = pytest.StashKey["BrokerPool"]()
-_USED: Final = pytest.StashKey[tuple["RotundaBroker", int, int]]()
+_USED: Final = pytest.StashKey[tuple["RotundaBroker", int, int, int]]()
 
 
 _OPTIONS: Final = {
@@ -133,10 +133,21 @@ def rotunda_brokers(request: pytest.FixtureRequest) -> Iterator[Callable[..., Br
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     """Note when a test with a broker begins: its report shows what was from then on."""
+    begun_us = SystemClock.wall_ms() * 1000
+    pool = item.config.stash.get(_POOL, None)
+    before = {} if pool is None else pool.told_so_far()
     yield
     broker = getattr(item, "funcargs", {}).get("rotunda_broker")
     if broker is not None and not broker.is_external:
-        item.stash[_USED] = broker, SystemClock.wall_ms() * 1000, len(broker.log_text())
+        item.stash[_USED] = broker, begun_us, *before.get(broker, (0, 0))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Take back the faults that a test has injected, before its fixtures end: clients are closed without them."""
+    pool = item.config.stash.get(_POOL, None)
+    if pool is not None:
+        pool.clear_faults()
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -145,14 +156,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     outcome = yield
     report = outcome.get_result()
     used = item.stash.get(_USED, None)
-    if used is not None and report.when == "call" and report.failed:
-        broker, begun_us, log_begun = used
+    if used is not None and report.when in ("setup", "call") and report.failed:
+        broker, begun_us, log_begun, faults_begun = used
         try:
             requests = broker.requests(since_us=begun_us)
             text = "\n".join(map(str, requests[-REPORTED_REQUESTS:])) or "none"
         except (RotundaError, OSError) as failure:
             text = f"not known: {failure}"
         report.sections.append(("rotunda: the last requests", text))
+        if injected := broker.faults[faults_begun:]:
+            report.sections.append(("rotunda: injected faults", "\n".join(map(str, injected))))
         lines = broker.log_text()[log_begun:].splitlines()
         if lines:
             report.sections.append(("rotunda: the broker's log", "\n".join(lines[-REPORTED_LINES:])))

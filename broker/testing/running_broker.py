@@ -22,8 +22,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from broker.cli.start import EPHEMERAL_PREFIX
 from broker.clock import SystemClock
 from broker.errors import RotundaError, UsageError
+from broker.faults.fault import FaultKind
 from broker.runtime import run_dir
 from broker.testing import cluster
+from broker.testing.faults import Faults, InjectedFault, Whom, error_of, milliseconds_of
+from broker.testing.supervisor_end import has_ended, remove_what_a_killed_one_leaves
 from shm.control import ControlSegment
 from shm.segment import attach, new_instance
 
@@ -45,9 +48,11 @@ SETTINGS: Final[Mapping[str, object]] = {
 }
 
 START_S: Final = 60.0
-STOP_S: Final = 10.0
+#: More than shutdown.timeout.ms, after which the broker itself kills what has not ended.
+STOP_S: Final = 20.0
 _LOOK_AGAIN_S: Final = 0.005
 _LOG_NAME: Final = "broker.log"
+_VARIABLES: Final = ("ROTUNDA_", "KAFKA_")
 
 
 class RotundaBroker:
@@ -72,7 +77,9 @@ class RotundaBroker:
         self._keep = keep
         self._directory = Path()
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_stopping = False
         self._record: RunRecord | None = None
+        self._injected: Faults | None = None
 
     def __enter__(self) -> Self:
         return self.start()
@@ -94,8 +101,15 @@ class RotundaBroker:
             self._directory.mkdir(parents=True, exist_ok=True)
         with (self._directory / _LOG_NAME).open("ab") as log:
             self._process = subprocess.Popen(
-                self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                self._command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                # What a developer has set for other brokers is none of this one's business.
+                env={name: value for name, value in os.environ.items() if not name.startswith(_VARIABLES)},
             )
+        self._is_stopping = False
         try:
             self._record = self._ready_record(self._process)
         except BaseException:
@@ -105,19 +119,30 @@ class RotundaBroker:
         return self
 
     def stop(self) -> None:
-        """End it, with all that it has written unless that is kept. Does nothing if it does not run."""
+        """End it, with all that it has written unless that is kept. Does nothing if it does not run.
+
+        What is kept is brought to safety first, as by any broker that stops; else its processes are killed.
+        """
+        self.begin_stop()
         process, self._process = self._process, None
         if process is None:
             return
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
+        self._injected = None
+        if not has_ended(process, STOP_S):
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        process.wait()
+        if process.returncode < 0:
+            remove_what_a_killed_one_leaves(self._record)
         if self._keep is None:
             shutil.rmtree(self._directory, ignore_errors=True)
+
+    def begin_stop(self) -> None:
+        """Have it end, and do not wait for that: `stop` does. Does nothing if it does not run."""
+        if self._process is not None and not self._is_stopping:
+            # Once: a second signal asks for haste.
+            self._is_stopping = True
+            self._process.send_signal(signal.SIGTERM)
 
     @property
     def status_url(self) -> str:
@@ -141,15 +166,16 @@ class RotundaBroker:
 
     def create_topic(self, name: str, partitions: int = 1, settings: Mapping[str, object] | None = None) -> None:
         """Make a topic. Raises ApiError."""
-        cluster.create_topic(self.bootstrap, name, partitions, settings or {})
+        cluster.create_topic(self._address, name, partitions, settings or {})
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic; nothing happens if there is none of that name."""
-        cluster.delete_topics(self.bootstrap, [name])
+        cluster.delete_topics(self._address, [name])
 
     def reset(self) -> list[str]:
-        """Delete every topic and every group. Return the groups that still have members: those stay."""
-        return cluster.reset(self.bootstrap)
+        """Take back all faults, delete every topic and every group. Return the groups with members: those stay."""
+        self.clear_faults()
+        return cluster.reset(self._address)
 
     def requests(
         self, api: str | None = None, *, client_id: str | None = None, topic: str | None = None, since_us: int = 0
@@ -163,10 +189,89 @@ class RotundaBroker:
         record = self._running()
         return requests_of(record, (api, client_id, topic), since_us, SystemClock())
 
-    def kill(self, role: str, index: int = 0) -> None:
-        """SIGKILL one process: "acceptor", "processor", "handler", "controller", ... Return when it is replaced."""
+    def fail(
+        self,
+        api: str,
+        error: object,
+        *,
+        times: int | None = None,
+        topic: str | None = None,
+        group: str | None = None,
+        client: str | None = None,
+    ) -> InjectedFault:
+        """Answer requests with an error, and do nothing of what they ask for. Return when that is so.
+
+        ``api`` is Kafka's name of one ("Produce"), ``error`` that of an error, its number, or a client library's class
+        for it. ``times``: how many requests at most. ``topic``: only of that one, the request's others are served;
+        ``group``, ``client``: only requests of that group, of that client id.
+        """
+        code = error_of(error)
+        return self._faults.inject(FaultKind.FAIL, _named(api), Whom(times, topic, group, client), error=code)
+
+    def delay(
+        self,
+        api: str | None,
+        ms: float,
+        *,
+        times: int | None = None,
+        topic: str | None = None,
+        group: str | None = None,
+        client: str | None = None,
+    ) -> InjectedFault:
+        """Do what requests ask for at once, and hold each answer back for so many milliseconds; None: of any API."""
+        most = milliseconds_of(ms, "ms")
+        return self._faults.inject(FaultKind.DELAY, api, Whom(times, topic, group, client), ms=most)
+
+    def disconnect(
+        self,
+        api: str | None = None,
+        *,
+        when: str = "before",
+        times: int | None = None,
+        topic: str | None = None,
+        group: str | None = None,
+        client: str | None = None,
+    ) -> InjectedFault:
+        """Close the connection of who sends such a request, without an answer.
+
+        ``when``: "before", nothing of it is done; "after", it is done, and its answer is lost.
+        """
+        kinds = {"before": FaultKind.DISCONNECT, "after": FaultKind.LOSE_ANSWER}
+        if when not in kinds:
+            raise UsageError(f'when={when!r}: expected "before" or "after" the request is done')
+        return self._faults.inject(kinds[when], api, Whom(times, topic, group, client))
+
+    def throttle(
+        self, client: str | None = None, ms: float = 1000, *, api: str | None = None, times: int | None = None
+    ) -> InjectedFault:
+        """Give the client a throttle time with each answer, and read its connection no further meanwhile.
+
+        As if it had used up a quota; ``client``: its client id, None: every client.
+        """
+        most = milliseconds_of(ms, "ms")
+        return self._faults.inject(FaultKind.THROTTLE, api, Whom(times, client=client), ms=most)
+
+    @property
+    def faults(self) -> list[InjectedFault]:
+        """Every fault that was injected since it was started, also those that have been taken back."""
+        return [] if self._injected is None else self._injected.injected
+
+    def clear_faults(self) -> None:
+        """Take back all faults that are in force."""
+        if self._injected is not None:
+            self._injected.remove()
+
+    def kill(self, role: str, index: int = 0, *, wait: bool = True) -> None:
+        """SIGKILL one process: "acceptor", "processor", "handler", "controller", ... Return when it is replaced.
+
+        ``wait=False``: at once; what takes its place is not there yet.
+        """
         before = self._find(role, index)
-        os.kill(before.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            # It may be dead already, and not yet replaced.
+            os.kill(before.pid, signal.SIGKILL)
+        if not wait:
+            return
         deadline_ns = SystemClock.monotonic_ns() + int(START_S * 1e9)
         while True:
             now = self._find(role, index)
@@ -175,6 +280,17 @@ class RotundaBroker:
             if SystemClock.monotonic_ns() >= deadline_ns:
                 raise RotundaError(f"{role} {index} has not come back in {START_S:g} s\n{self.log_text()}")
             select.select((), (), (), _LOOK_AGAIN_S)
+
+    @property
+    def _address(self) -> str:
+        return self._running().bootstrap.partition(",")[0]
+
+    @property
+    def _faults(self) -> Faults:
+        record = self._running()
+        if self._injected is None:
+            self._injected = Faults(record)
+        return self._injected
 
     def _find(self, role: str, index: int) -> ProcessStatus:
         record = self._running()
@@ -190,16 +306,18 @@ class RotundaBroker:
     def _running(self) -> RunRecord:
         if self._record is None or self._process is None:
             raise UsageError("this broker does not run: use it in a `with` block, or call start() first")
+        if self._process.poll() is not None:
+            raise RotundaError(f"the broker has ended with exit status {self._process.returncode}\n{self.log_text()}")
         return self._record
 
     def _command(self) -> list[str]:
         where = ["--ephemeral"] if self._keep is None else ["--data-dir", str(self._directory / "data")]
-        command = [sys.executable, "-m", "broker.testing.child", str(os.getpid()), "start", *where]
+        command = [sys.executable, "-m", "broker.testing.child", str(os.getpid()), "start", "--for-tests", *where]
         command += ["--run-dir", str(self._directory / "run")]
         if self._config is not None:
             command += ["--config", str(self._config)]
         for name, value in {**SETTINGS, **self.settings}.items():
-            command += ["--set", f"{name}={_text(value)}"]
+            command += ["--set", f"{name}={cluster.setting_text(value)}"]
         return command
 
     def _ready_record(self, process: subprocess.Popen[bytes]) -> RunRecord:
@@ -242,6 +360,12 @@ class ExternalBroker:
         cluster.delete_topics(self.bootstrap, topics)
         return []
 
+    def clear_faults(self) -> None:
+        """Do nothing: it has none."""
+
+    def begin_stop(self) -> None:
+        """Let it run."""
+
     def stop(self) -> None:
         """Let it run."""
 
@@ -251,7 +375,7 @@ class ExternalBroker:
         raise AttributeError(name)
 
 
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+def _named(api: str) -> str:
+    if api is None:
+        raise UsageError('fail takes the name of an API, such as "Produce": errors differ from API to API')
+    return api

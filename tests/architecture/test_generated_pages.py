@@ -17,6 +17,7 @@ PAGES = (
     "docs/layout.md",
     "docs/limits.md",
     "docs/metrics.md",
+    "docs/producer-settings.md",
     "docs/request-log.md",
     "ops/server.properties",
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.benchmarks import cases, processor_time, programs, report
+from ops.benchmarks import cases, processor_time, programs, report, security
 from ops.benchmarks.comparison import KAFKA, ROTUNDA, RULER, Comparison, Side, tables
 from ops.benchmarks.processor_time import Spent
 from tests.support.broker_process import BrokerProcess
@@ -43,6 +43,23 @@ def test_short_turns_against_kafka(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir()), "what was measured with is gone"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_tls_costs_is_stated_beside_what_it_costs_kafka(tmp_path: Path) -> None:
+    done = bench(tmp_path, "--case", "librdkafka over", "--turns", "1")
+    assert done.returncode in (0, 1), done.stderr
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines() if "|" in line]
+    for load in security.LOADS:
+        plain, *shares = [row for row in rows if row[0].startswith(f"{load.name}, over ") and len(row) == len(rows[0])]
+        assert all(re.fullmatch(r"[\d,]+ records/s", rate) for rate in plain[1:3]), plain
+        assert [row[0].split(" over ")[1] for row in shares] == [
+            "SSL (a record): share of PLAINTEXT",
+            "SASL_SSL (a record): share of PLAINTEXT",
+        ]
+        assert all(re.fullmatch(r"\d+\.\d\d", share) for row in shares for share in row[1:3]), shares
+    assert not list(tmp_path.iterdir()), "what was measured with is gone"
+
+
 def test_a_case_that_there_is_not(tmp_path: Path) -> None:
     done = bench(tmp_path, "--case", "no such case")
     assert done.returncode == 2
@@ -54,7 +71,7 @@ def test_a_case_that_there_is_not(tmp_path: Path) -> None:
     ("arguments", "complaint"),
     [
         (["--record", "--case", "Fetch"], "leave one out"),
-        (["--spark", "1"], "leave one out"),
+        (["--spark", "1"], "leave all but one out"),
         (["--turns", "0"], "at least one turn"),
     ],
 )

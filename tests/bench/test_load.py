@@ -13,8 +13,8 @@ from broker.bench.load import Load
 from broker.bench.profile import KNOWN_VERSION, Event
 from broker.bench.requests import KINDS, BenchTopic, RequestMaker
 from broker.bench.tally import HEADERS, Tallies, quantile_ms
-from broker.client import topics
-from broker.client.connection import Connection
+from broker.client.admin import topics
+from broker.client.admin.connection import Connection
 from broker.clock import SystemClock
 from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey

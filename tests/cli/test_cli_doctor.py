@@ -52,7 +52,7 @@ def test_a_healthy_broker_is_healthy(broker: BrokerProcess) -> None:
 
 
 def test_the_wrong_protocol_is_named(broker: BrokerProcess) -> None:
-    for wrong, right in (("SSL", "PLAINTEXT"), ("SASL_SSL", "SASL_PLAINTEXT"), ("SASL_PLAINTEXT", "PLAINTEXT")):
+    for wrong, right in (("SSL", "PLAINTEXT"), ("SASL_SSL", "PLAINTEXT"), ("SASL_PLAINTEXT", "PLAINTEXT")):
         given = {"security.protocol": wrong, "sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": "b"}
         properties = [text for name, value in given.items() for text in ("--property", f"{name}={value}")]
         found = findings("--bootstrap", broker.bootstrap, *properties, code=1)
@@ -72,10 +72,10 @@ def test_an_advertised_address_that_leads_nowhere(broker_directory: Path, closed
     settings = {**BROKER_SETTINGS, "advertised.listeners": f"PLAINTEXT://{closed}"}
     running = BrokerProcess(broker_directory, settings).start()
     try:
-        found = findings("--bootstrap", f"127.0.0.1:{listening_port(running)}", code=1)
-        [text] = [each["text"] for each in found if each["level"] == "fail"]
+        given = f"127.0.0.1:{listening_port(running)}"
+        [text] = [each["text"] for each in findings("--bootstrap", given, code=1) if each["level"] == "fail"]
         assert f"sends clients to {closed}" in text
-        assert "advertised.listeners" in text
+        assert f"advertised.listeners to where clients reach it, as with `rotunda start --advertise {given}`" in text
     finally:
         running.stop()
 

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from broker.cli.main import main
-from broker.client import lag
-from broker.client.offsets import TopicPartition
+from broker.client.admin import lag
+from broker.client.topic_partition import TopicPartition
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.primitives import string_bytes
-from tests.client.fake_broker import FakeBroker, Log
+from tests.client.admin.fake_broker import FakeBroker, Log
 from tests.support.record_batches import record_batch
 
 ODD = 'g 1\x1b[2J"'

@@ -50,8 +50,8 @@ def test_who_is_throttled_is_shown(broker: BrokerProcess, topic: str) -> None:
     """Also without a word of the client's: it is read from shared memory."""
     quota(broker, "set", "--client-id", topic, "producer_byte_rate=1000")
     producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": topic, "linger.ms": 0})
-    for _ in range(3):
-        producer.produce(topic, bytes(20_000))
+    for _ in range(2):
+        producer.produce(topic, bytes(6_000))
         assert producer.flush(60) == 0
     described = quota(broker, "describe", "--client-id", topic)
     [use] = [each for each in described["use"] if each["quota"] == "producer_byte_rate"]

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from broker.config.arena import arena_bytes
-from broker.config.broker_config import BROKER_KEYS, BrokerConfig, load
+from broker.config.broker_config import BROKER_KEYS, BrokerConfig, key_of, load
 from broker.config.kafka import kafka_settings
-from broker.config.keys import render
+from broker.config.keys import Key, render
+from broker.config.listener_overrides import split
 from broker.config.properties_file import Property, parse_properties
-from broker.config.reference_page import sample_properties
+from broker.config.reference_page import sample_properties, settings_table
 from broker.config.sources import Source
 from broker.errors import ConfigError
 from broker.metadata.describe_configs import (
@@ -112,7 +113,6 @@ def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path: Path) -> None:
         ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, "set insecure.listen=true"),
         ({"listeners": "PLAINTEXT://:9092"}, "set insecure.listen=true"),
         ({"listeners": "PLAINTEXT://example.org:9092"}, "set insecure.listen=true"),
-        ({"listeners": "PLAINTEXT://0.0.0.0:9092", "insecure.listen": "true"}, "cannot be advertised"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "cannot be advertised"),
         ({"advertised.listeners": "OTHER://localhost:1"}, "no protocol is known for OTHER"),
         ({"listeners": "PLAINTEXT://localhost:1,PLAINTEXT://localhost:2"}, "must have a different name"),
@@ -149,12 +149,13 @@ def test_named_listeners_share_a_port_only_across_address_families() -> None:
         load(None, {**sets, "listeners": "inner://127.0.0.1:7000,PLAINTEXT://localhost:7000"}, {})
 
 
-def test_all_interfaces_are_advertised_by_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])  # noqa: S104 - parsed, not bound
+def test_all_interfaces_are_advertised_as_what_was_reached(host: str) -> None:
     """`C18`: the wildcard itself is never told to a client."""
-    monkeypatch.setattr("socket.gethostname", lambda: "machine.example")
-    config = load(None, {"listeners": "PLAINTEXT://:0", "insecure.listen": "true"}, {})
-    assert config.bound_listeners[0].is_wildcard
-    assert str(config.effective_advertised_listeners[0]) == "PLAINTEXT://machine.example:0"
+    listeners = f"PLAINTEXT://{host}:0,SSL://{host}:0"
+    config = load(None, {"listeners": listeners, "insecure.listen": "true"}, {})
+    assert all(each.is_wildcard for each in config.bound_listeners)
+    assert [each.host for each in config.effective_advertised_listeners] == ["", ""]
 
 
 def test_node_id_and_broker_id_are_one() -> None:
@@ -322,6 +323,26 @@ def test_every_broker_setting_is_described() -> None:
     assert (partitions.value, partitions.source, partitions.config_type) == ("3", STATIC_BROKER_CONFIG, 3)
     assert (partitions.read_only, partitions.sensitive) == (True, False)
     assert not entries["message.max.bytes"].read_only
+
+
+@pytest.mark.parametrize("key", BROKER_KEYS.values(), ids=lambda key: key.name)
+def test_the_page_says_where_a_setting_can_be_changed_while_the_broker_runs(key: Key) -> None:
+    """Issue 13: cluster, broker, listener or no, as a change is taken or refused."""
+    *_, line = settings_table([key], with_dynamic=True)
+    config, own = load(None, {}, {}), f"listener.name.plaintext.{key.name}"
+    told, text = set(line.split(" | ")[4].split(", ")), render(key.default) or ""
+    if told == {"no"}:
+        with pytest.raises(ConfigError, match="they take a restart"):
+            config.with_dynamic({key.name: text})
+    elif told == {"listener"}:
+        with pytest.raises(ConfigError, match="only per-listener"):
+            config.with_dynamic({key.name: text})
+    else:
+        assert told <= {"cluster", "broker", "listener"}
+        assert key_of(key.name).dynamic
+        assert key.per_broker != ("cluster" in told)
+    is_taken = split(own) == ("plaintext", key.name) and key_of(own).dynamic
+    assert is_taken == ("listener" in told)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.config.authorization import STANDARD_AUTHORIZER
+from broker.protocol.steps import finished
 from broker.security.acl.acls import Acl, Operation, PatternType, Permission, ResourceType
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
@@ -29,7 +30,7 @@ def guarded(tmp_path: Path) -> Iterator[SteppedBroker]:
 def deny(broker: SteppedBroker) -> None:
     active = broker._active
     assert active is not None
-    active.controller.acls.create([DENIAL])
+    finished(active.controller.acls.create([DENIAL]))
     active.announce()
 
 

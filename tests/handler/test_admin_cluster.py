@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from broker.apis.cluster.api_versions import handle_api_versions
 from broker.apis.cluster.describe_cluster import handle_describe_cluster
+from broker.apis.cluster.describe_quorum import handle_describe_quorum
 from broker.apis.groups.find_coordinator import handle_find_coordinator
 from broker.apis.topics.describe_log_dirs import handle_describe_log_dirs
 from broker.apis.topics.describe_topic_partitions import handle_describe_topic_partitions
@@ -27,6 +29,7 @@ from broker.protocol.messages.metadata import (
     encode_metadata_response,
 )
 from broker.scheduling.deferred import Deferred
+from broker.security.session import Session
 from tests.support.admin_cluster import CLUSTER_ID, AdminCluster
 
 METADATA_VERSIONS = range(14)
@@ -175,6 +178,34 @@ def test_the_broker_coordinates_every_group_and_transaction(cluster: AdminCluste
             (0, 1, "broker.test", 19092)
         ] * len(found)
         assert version < 4 or [each.key for each in found] == ["group", "other"]
+
+
+def test_c18_who_has_reached_a_listener_on_all_interfaces_is_given_that_address(cluster: AdminCluster) -> None:
+    """Each by its own; one whose address is not known by the one that was given before."""
+    cluster.create("__consumer_offsets", 4)
+    context = cluster.context(ApiKey.METADATA, 12)
+    everywhere = context.listener.advertised_at("", 9092)
+    quorum = SimpleNamespace(
+        topics=[SimpleNamespace(topic_name="__cluster_metadata", partitions=[SimpleNamespace(partition_index=0)])]
+    )
+    for reached, given in (
+        ("10.1.2.3", ("10.1.2.3", 9092)),
+        ("fd00::1", ("fd00::1", 9092)),
+        ("", ("broker.test", 19092)),
+    ):
+        asked = replace(context, listener=everywhere, session=Session("alice", "10.9.9.9", reached))
+        [told] = handle_metadata(asked, MetadataRequest([])).brokers
+        assert (told.host, told.port) == given
+        request = SimpleNamespace(key_type=0, coordinator_keys=["group"])
+        nodes = [
+            *handle_describe_cluster(asked, SimpleNamespace(include_cluster_authorized_operations=False))["brokers"],
+            *handle_find_coordinator(asked, request)["coordinators"],
+            *handle_describe_quorum(asked, quorum)["nodes"][0]["listeners"],
+        ]
+        assert [(each["host"], each["port"]) for each in nodes] == [given] * 3
+    again = everywhere.advertised_at("kafka.example", 1)
+    asked = replace(context, listener=again, session=Session("alice", "", "10.1.2.3"))
+    assert asked.address == ("kafka.example", 1)
 
 
 def test_who_asks_for_the_first_coordinator_waits_for_its_topic(cluster: AdminCluster) -> None:

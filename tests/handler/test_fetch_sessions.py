@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -125,16 +126,18 @@ def test_a_request_whose_answer_could_not_be_sent_is_answered_again(stepped: Ste
 
 
 def test_a_full_fetch_ends_the_session_that_it_names(stepped: SteppedBroker) -> None:
-    """The last one too, with which a client closes."""
-    for epoch in (0, -1):
+    """The last one too, with which a client closes; and so where all but its epoch is like a request before it."""
+    for epoch, named in product((0, -1), (0, 1)):
         consumer = Consumer(stepped)
         before = consumer.fetch([(0, 0)]).session
+        for _ in range(named):
+            assert consumer.fetch([(0, 0)]).error == 0
         after = consumer.fetch([(0, 0)], session_epoch=epoch).session
         assert after != before
         assert (after > 0) == (epoch == 0)
         consumer.session, consumer.epoch = before, 1
         assert consumer.fetch().error == NOT_FOUND
-    assert stepped.handler(0).gauges()["fetch_sessions"] == 1
+    assert stepped.handler(0).gauges()["fetch_sessions"] == 2
 
 
 def test_an_error_is_told_until_it_is_gone_and_so_is_that_it_has_gone(stepped: SteppedBroker) -> None:

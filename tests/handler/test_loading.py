@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.coordinator import replay, timers
+from broker.coordinator import replay
 from broker.coordinator.coordinator_log import Record
 from broker.coordinator.coordinators import STEPS_AT_ONCE
 from broker.coordinator.group_records import encode_offset_key, encode_offset_value
@@ -21,6 +21,7 @@ from broker.coordinator.transaction.shard import TransactionShard
 from broker.coordinator.transaction.transaction import TransactionMetadata
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, coordinator_partition
+from broker.scheduling import timers
 from tests.support.groups.requests import GROUP_PARTITIONS, Member, call, committed
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced

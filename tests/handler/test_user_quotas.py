@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from broker.security.session import ANONYMOUS_USER, pack_session
 from shm.recorder_layout import THROTTLED_BY
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, SteppedBroker
+from tests.support.wire_messages import PRODUCE, produce_body, string
 
 #: Eleven windows of a second: what may be used at once is about ten times that.
 LIMIT = 100.0
@@ -156,3 +158,19 @@ def test_e14_an_answer_says_which_quota_gave_its_throttle_time(tmp_path: Path, q
             assert throttled
     finally:
         broker.close()
+
+
+def test_e09_a_connection_that_gives_another_client_id_has_the_quotas_of_that_one(stepped: SteppedBroker) -> None:
+    """Requests that are like earlier ones have the quotas of their own client, not of their connection's last one."""
+    limit(stepped, (CLIENT_ID, "test"))
+    client = client_of(stepped)
+
+    def throttle_ms_of(client_id: str) -> int:
+        sequence = len(client.sent)
+        header = struct.pack(">hhi", PRODUCE, 7, sequence) + string(client_id)
+        sent = client.send_frame(PRODUCE, 7, header + produce_body([("topic", 0, BATCH)], 1))
+        stepped.settle()
+        return int.from_bytes(sent.answer.payload[-4:], "big")
+
+    given = [throttle_ms_of(client_id) > 0 for client_id in ("test", "test", "other", "other", "test", "test", "other")]
+    assert given == [True, True, False, False, True, True, False]

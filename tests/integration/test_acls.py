@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,7 @@ SETTINGS = {
     "num.network.threads": 1,
     "num.io.threads": 2,
     "group.initial.rebalance.delay.ms": 0,
+    "request.log.roll.ms": 500,
 }
 DEADLINE_S = 30
 OTHER = "127.0.0.2"
@@ -283,6 +286,56 @@ def test_a_denial_is_a_line_of_the_log(guarded: BrokerProcess) -> None:
         return sum(float(line.rsplit(" ", 1)[1]) for line in denied) == 5
 
     wait_until(counted, "the metric")
+
+
+def test_denials_are_rows_of_the_request_log(guarded: BrokerProcess) -> None:
+    """Who, what and with which resource; what is only left out of an answer is none, and what is allowed neither."""
+    # Of several groups some are coordinated by another handler than the one that is asked.
+    groups = [f"theirs-{number}" for number in range(8)]
+    add(
+        guarded,
+        binding("other", AclOperation.WRITE),
+        binding("other", AclOperation.READ),
+        binding("hidden", AclOperation.DESCRIBE),
+        binding("theirs", AclOperation.ALL, kind=ResourceType.TRANSACTIONAL_ID),
+        *[binding(name, AclOperation.DESCRIBE, kind=ResourceType.GROUP) for name in groups],
+        binding("kafka-cluster", AclOperation.DESCRIBE_CONFIGS, kind=ResourceType.BROKER),
+    )
+    with WireClient(guarded.port, source_host=OTHER) as there:
+        for _ in range(2):
+            produce(there, "other", 0, record_batch([b"x"]))
+            fetch(there, "other", 0, 0)
+        produce(there, "orders", 0, record_batch([b"x"]))
+        for name in groups:
+            ask(there, ApiKey.DESCRIBE_GROUPS, 5, {"groups": [name]})
+        ask(there, ApiKey.FIND_COORDINATOR, 4, {"key_type": 1, "coordinator_keys": ["theirs"]})
+        for _ in range(2):
+            ask(there, ApiKey.METADATA, 9, {"topics": [{"name": "hidden"}]})
+        ask(there, ApiKey.METADATA, 9, {"topics": None})
+        ask(there, ApiKey.LIST_GROUPS, 4, {})
+        ask(there, ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, {"components": [], "strict": False})
+    topic, group, transaction = "Topic", "Group", "TransactionalId"
+    expected = {
+        ("PRODUCE", "TOPIC_AUTHORIZATION_FAILED", "WRITE", topic, "other"): 2,
+        ("FETCH", "TOPIC_AUTHORIZATION_FAILED", "READ", topic, "other"): 2,
+        ("PRODUCE", "NONE", None, None, None): 1,
+        **{("DESCRIBE_GROUPS", "GROUP_AUTHORIZATION_FAILED", "DESCRIBE", group, name): 1 for name in groups},
+        ("FIND_COORDINATOR", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "DESCRIBE", transaction, "theirs"): 1,
+        ("METADATA", "TOPIC_AUTHORIZATION_FAILED", "DESCRIBE", topic, "hidden"): 2,
+        ("METADATA", "NONE", None, None, None): 1,
+        ("LIST_GROUPS", "NONE", None, None, None): 1,
+        ("DESCRIBE_CLIENT_QUOTAS", "CLUSTER_AUTHORIZATION_FAILED", "DESCRIBE_CONFIGS", "Cluster", "kafka-cluster"): 1,
+    }
+    names = ("requestApiKeyName", "errorName", "deniedOperation", "deniedResourceType", "deniedResource")
+
+    def rows() -> dict[tuple[str | None, ...], int]:
+        found = json.loads(guarded.command("requests", "--json").stdout or "[]")
+        theirs = [row for row in found if row["address"] == OTHER]
+        assert {row["principal"] for row in theirs} <= {"User:ANONYMOUS"}
+        return Counter(tuple(row.get(name) for name in names) for row in theirs)
+
+    wait_until(lambda: sum(rows().values()) >= sum(expected.values()), "a row of each request")
+    assert rows() == expected
 
 
 def test_a_transaction_of_others_is_not_begun_by_naming_no_partitions(guarded: BrokerProcess) -> None:

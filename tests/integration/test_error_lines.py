@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from broker.security.development_ca import DevelopmentCa
@@ -49,6 +48,9 @@ def broker(authorities: dict[int, DevelopmentCa], tmp_path_factory: pytest.TempP
         "ssl.keystore.location": authorities[GOOD].directory / "server.pem",
         "listener.name.expired.ssl.keystore.location": authorities[EXPIRED].directory / "server.pem",
         "listener.name.other.ssl.keystore.location": authorities[OTHER_NAME].directory / "server.pem",
+        "listener.name.other.ssl.client.auth": "required",
+        "listener.name.other.ssl.truststore.type": "PEM",
+        "listener.name.other.ssl.truststore.location": authorities[GOOD].certificate,
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
         "listener.name.sasl_ssl.plain.sasl.jaas.config": JAAS,
     }
@@ -77,6 +79,7 @@ def one_line(broker: BrokerProcess, act: Callable[[], Any], *words: str) -> str:
 def client(broker: BrokerProcess, listener: int, **settings: str) -> None:
     """Let librdkafka ask for the cluster once; it fails."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
+    failures: list[Any] = []
     admin = AdminClient(
         {
             "bootstrap.servers": address(broker, listener),
@@ -84,11 +87,11 @@ def client(broker: BrokerProcess, listener: int, **settings: str) -> None:
             "reconnect.backoff.ms": 60_000,
             "reconnect.backoff.max.ms": 60_000,
             "log_level": 0,
+            "error_cb": failures.append,
             **named,
         }
     )
-    with suppress(KafkaException):
-        admin.list_topics(timeout=3)
+    wait_until(lambda: admin.poll(0.05) >= 0 and failures, "a failure")
 
 
 def shake_hands(broker: BrokerProcess, listener: int, authority: DevelopmentCa) -> None:
@@ -99,18 +102,33 @@ def shake_hands(broker: BrokerProcess, listener: int, authority: DevelopmentCa) 
         context.wrap_socket(connection, server_hostname="localhost")
 
 
+def doctor_says(broker: BrokerProcess, listener: int, wrong: str) -> str:
+    """Return what `rotunda doctor` says of a port that does not speak as it was told."""
+    done = command("doctor", "--bootstrap", address(broker, listener), "--property", f"security.protocol={wrong}")
+    assert done.returncode == 1
+    return done.stdout
+
+
 def test_tls_on_a_plain_port(broker: BrokerProcess) -> None:
     def act() -> None:
         client(broker, PLAIN_LISTENER, security_protocol="SSL")
 
     assert "security.protocol=PLAINTEXT" in one_line(broker, act, "this looks like TLS")
+    assert "set security.protocol=PLAINTEXT in the client" in doctor_says(broker, PLAIN_LISTENER, "SSL")
 
 
 def test_plain_text_on_a_port_of_tls(broker: BrokerProcess) -> None:
+    """From outside, `rotunda doctor` finds out what the port wants, but not who has no certificate where one is due."""
+
     def act() -> None:
         client(broker, GOOD)
 
     assert "security.protocol=SSL" in one_line(broker, act, "a Kafka request without TLS")
+    assert "set security.protocol=SSL in the client" in doctor_says(broker, GOOD, "PLAINTEXT")
+    says = "set security.protocol=SASL_SSL, sasl.mechanism to one of PLAIN, SCRAM-SHA-512, and a user in"
+    assert says in doctor_says(broker, SASL, "PLAINTEXT")
+    says = "set security.protocol=SSL, or SASL_SSL if it has users, in the client"
+    assert says in doctor_says(broker, OTHER_NAME, "PLAINTEXT")
 
 
 @pytest.mark.parametrize("listener", [PLAIN_LISTENER, GOOD])

@@ -11,7 +11,7 @@ import pytest
 
 from ops.reliability.broker import pids_of, send
 from tests.support.broker_process import BrokerProcess
-from tests.support.broker_settings import set_on_broker
+from tests.support.broker_settings import set_on_broker, set_over_wire
 from tests.support.deadline import wait_until
 from tests.support.live_clients import Producing, Reading, Transacting
 from tests.support.wire_client import WireClient, request_frame
@@ -78,39 +78,6 @@ def test_e04_no_connection_is_closed_and_every_record_comes_once_in_order(own: B
         for partition in range(PARTITIONS):
             writers = [writer for writer in (*alone, *both) if partition in writer.partitions]
             assert_exact(read_partition(wire, topic, partition), partition, writers)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(500)
-def test_e04_processes_that_die_in_the_middle_lose_and_repeat_nothing(
-    own: BrokerProcess, topic: str, chance: random.Random
-) -> None:
-    """SIGKILLs at moments of chance while partitions and groups move, of all but those who have connections."""
-    with WireClient(own.port) as wire:
-        create_topic(wire, topic, PARTITIONS)
-        writers = [Writer(f"writer{n}", topic, [n, (n + 1) % PARTITIONS], depth=4) for n in range(PARTITIONS)]
-        stop = threading.Event()
-        with ThreadPoolExecutor(len(writers)) as pool:
-            running = [pool.submit(writer.run, own.port, stop) for writer in writers]
-            try:
-                for count in (4, 3, 1, 2, 4, 2):
-                    set_on_broker(own.bootstrap, SETTING, str(count))
-                    for _ in range(chance.randrange(1, 5)):
-                        stop.wait(chance.uniform(0, 0.05))
-                        kill_one(own, chance, KILLED)
-                    wait_until(lambda count=count: have(own, count), f"{count} handlers")
-                    before = [writer.sent for writer in writers]
-                    wait_until(
-                        lambda before=before: all(w.sent > b + 20 for w, b in zip(writers, before, strict=True)),
-                        "every writer goes on",
-                    )
-            finally:
-                stop.set()
-            for future in running:
-                future.result()
-        for partition in range(PARTITIONS):
-            own_writers = [writer for writer in writers if partition in writer.partitions]
-            assert_exact(read_partition(wire, topic, partition), partition, own_writers)
 
 
 @pytest.mark.slow
@@ -187,28 +154,36 @@ def test_e04_the_number_outlives_a_restart_and_the_command_line_says_why_not(bro
     broker.stop()
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_e04_handlers_that_do_not_come_to_rest_are_left_and_move_later(own: BrokerProcess, topic: str) -> None:
+@pytest.fixture
+def hasty(broker_directory: Path) -> Iterator[BrokerProcess]:
+    """Yield a broker that does not wait for long."""
+    settings = {"num.network.threads": 2, "num.io.threads": 2}
+    running = BrokerProcess(broker_directory, settings, module="tests.support.hasty_supervisor").start()
+    yield running
+    running.stop()
+
+
+def test_e04_handlers_that_do_not_come_to_rest_are_left_and_move_later(hasty: BrokerProcess, topic: str) -> None:
     """One stands still with requests in its ring: the others' clients are served again, and in the end all moves."""
-    with WireClient(own.port) as wire:
+    with WireClient(hasty.port) as wire:
         create_topic(wire, topic, 2)
         writers = [Writer(f"writer{n}", topic, [n], depth=4) for n in range(2)]
         stop = threading.Event()
         with ThreadPoolExecutor(len(writers)) as pool:
-            running = [pool.submit(writer.run, own.port, stop) for writer in writers]
-            stopped = pids_of(own.pid(), "handler")[0]
+            running = [pool.submit(writer.run, hasty.port, stop) for writer in writers]
+            stopped = pids_of(hasty.pid(), "handler")[0]
             try:
                 wait_until(lambda: all(writer.acknowledged for writer in writers), "every writer is served")
                 send(stopped, signal.SIGSTOP)
-                set_on_broker(own.bootstrap, SETTING, "4")
-                wait_until(lambda: "the handlers move later" in own.log_text(), "the hold is given up")
+                # The admin client would ask whoever stands still.
+                set_over_wire(hasty.port, SETTING, "4")
+                wait_until(lambda: "the handlers move later" in hasty.log_text(), "the hold is given up")
                 before = [writer.sent for writer in writers]
                 wait_until(
                     lambda: any(w.sent > b + 50 for w, b in zip(writers, before, strict=True)), "the other is served"
                 )
                 send(stopped, signal.SIGCONT)
-                wait_until(lambda: have(own, 4), "all move")
+                wait_until(lambda: have(hasty, 4), "all move")
             finally:
                 send(stopped, signal.SIGCONT)
                 stop.set()

@@ -63,6 +63,8 @@ def test_who_is_stopped_is_named_and_replaced(broker: BrokerProcess, wire: WireC
     with ThreadPoolExecutor(len(writers) or 1) as pool:
         running = [pool.submit(writer.run, broker.port, stop) for writer in writers]
         try:
+            # A connection that an acceptor has in its hands dies with it.
+            wait_until(lambda: all(writer.acknowledged for writer in writers), "every writer's first answer")
             os.kill(victim["pid"], signal.SIGSTOP)
             name = f"{role} 0" if role in {"processor", "handler"} else role
             status, _ = wait_until(

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
+from ops.free_ports import free_ports
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.wire_client import WireClient, request_frame
@@ -228,10 +229,10 @@ def test_a30_what_cannot_be_is_refused(own_broker: BrokerProcess, listeners: str
 
 def test_a30_a_port_that_is_taken_is_an_error_to_who_asks_for_it(own_broker: BrokerProcess) -> None:
     """Nothing is stored or opened; when the port is free the same command has the listener opened."""
+    [port] = free_ports(1)
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+        taken.bind(("127.0.0.1", port))
         taken.listen()
-        port = taken.getsockname()[1]
         address = f"INNER://127.0.0.1:{port}"
         refused = own_broker.command("config", "set", MAP, f"listeners=PLAINTEXT://127.0.0.1:0,{address}")
         assert refused.returncode == 1
@@ -243,9 +244,7 @@ def test_a30_a_port_that_is_taken_is_an_error_to_who_asks_for_it(own_broker: Bro
 
 
 def test_a30_a_port_goes_from_one_listener_to_another(own_broker: BrokerProcess) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     set_listeners(own_broker, INNER=f"127.0.0.1:{port}")
     wait_until(lambda: ports(own_broker) == [own_broker.port, port], "the listener is open")
     with WireClient(port) as inner:

@@ -17,6 +17,7 @@ import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from broker.metrics import prometheus
 from broker.metrics.derived_metrics import DERIVED
 from broker.metrics.kafka_metrics import KAFKA_METRICS
 from broker.metrics.prometheus import exposed_name
@@ -26,6 +27,7 @@ from shm.metrics_catalogue import CATALOGUE
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.exposition import SCRAPE_LABELS, Exposition, Scraper, grouping_labels, selectors
+from tests.support.quota_client import QuotaClient
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import fetch, produce
@@ -38,6 +40,8 @@ QUERIES = [target["expr"] for panel in DASHBOARD["panels"] for target in panel.g
 QUERIES += [rule["expr"] for group in ALERTS["groups"] for rule in group["rules"]]
 QUERIES += [metric.query for metric in KAFKA_METRICS if metric.query]
 RECORDS = 300
+#: Of the client `attic`, which sends more; in bytes a second.
+QUOTA = 1000
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +64,23 @@ def scraper(broker: BrokerProcess) -> Iterator[Scraper]:
     places = (("idle", 0, 10), ("orders", 0, 100), ("cut", 0, 500), ("pending", 0, 10))
     consumer.commit(offsets=[TopicPartition(*place) for place in places], asynchronous=False)
     consumer.close()
+    assert broker.command("quota", "set", "--client-id", "attic", f"producer_byte_rate={QUOTA}").returncode == 0
     with WireClient(broker.port) as client:
         alter_configs_of_old(client)
+        use_quota(broker)
         yield Scraper(broker)
+
+
+def use_quota(broker: BrokerProcess) -> int:
+    """Produce once more than the client may that has a quota; return the throttle time that it is given."""
+
+    def produce_once() -> int:
+        client = QuotaClient(broker, "attic")
+        throttle_ms = client.produce("counted")
+        client.wire.close()
+        return throttle_ms
+
+    return wait_until(produce_once, "the client to be throttled")
 
 
 def alter_configs_of_old(client: WireClient, name: str = "museum") -> None:
@@ -136,7 +154,10 @@ def test_it_is_what_prometheus_reads_and_has_every_metric_that_was_declared(scra
     }
     everything = scraper.scrape(per_partition=True)
     assert all(name in everything.kinds for name in only_when_asked)
-    assert not any("client_id" in labels for samples in everything.samples.values() for labels, _ in samples)
+    with_ids = {
+        name for name, samples in everything.samples.items() if any("client_id" in each.labels for each in samples)
+    }
+    assert all(name.startswith("rotunda_client_quota_") for name in with_ids)
 
 
 def test_row_17_lag_is_of_one_instant_and_unknown_is_absent(scraper: Scraper) -> None:
@@ -214,6 +235,36 @@ def test_c17_deprecated_versions_name_who_sends_them(broker: BrokerProcess, scra
     assert found.value("client_connections", **client) == 1
 
 
+def test_what_a_client_uses_of_its_quota_stands_beside_the_quota(
+    broker: BrokerProcess, scraper: Scraper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka's byte-rate and throttle-time of quotas (issue 13), as the client itself was told."""
+    whose = {"quota": "producer_byte_rate", "user": "", "client_id": "attic"}
+
+    def of(found: Exposition, name: str) -> float:
+        value = found.value(f"client_quota_{name}", **whose)
+        assert value is not None
+        return value
+
+    before = scraper.scrape()
+    assert of(before, "limit") == QUOTA
+    told_ms: list[int] = []
+
+    def seen() -> Exposition | None:
+        told_ms.append(use_quota(broker))
+        found = scraper.scrape()
+        # A machine that stands still lets the windows pass.
+        return found if of(found, "rate") > QUOTA else None
+
+    after = wait_until(seen, "the rate of who was throttled")
+    assert of(after, "throttled_total") == of(before, "throttled_total") + len(told_ms)
+    spent = of(after, "throttle_seconds_total") - of(before, "throttle_seconds_total")
+    assert spent == pytest.approx(sum(told_ms) / 1000)
+    assert after.value("client_quotas_left_out") == 0
+    monkeypatch.setattr(prometheus, "MOST_LISTED", 0)
+    assert (scraper.scrape().value("client_quotas_left_out"), scraper.scrape().values("client_quota_rate")) == (1, [])
+
+
 def test_shares_of_idle_time_are_fractions(scraper: Scraper) -> None:
     """B30, E01: NetworkProcessorAvgIdlePercent and RequestHandlerAvgIdlePercent as docs/metrics.md derives them."""
     pairs = (("processor_io_wait", "processor_io"), ("handler_idle", "handler_busy"))
@@ -237,6 +288,8 @@ def test_every_query_finds_what_it_asks_for(scraper: Scraper) -> None:
     """Every metric, label and label value of the dashboard and the alerts is there."""
     # The transaction's coordinator publishes in its own time.
     wait_until(lambda: scraper.scrape().values("transactions"), "the open transaction")
+    # So do the processors that served the producers.
+    settled(scraper)
     found = known(scraper)
     for query in QUERIES:
         check_query(found, query)

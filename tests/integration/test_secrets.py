@@ -1,7 +1,8 @@
 """Secrets stay where they are put: planted by every way in, they are nowhere else (users.md row 23).
 
-Looked through are the log, the run directory, the data directory, shared memory, the request log, every answer of the
-status page, what the commands and an admin client are told of settings, and what the system tells of processes.
+Looked through are the log, the run directory, the data directory, shared memory, the request log, the memory of the
+process that writes it, every answer of the status page, what the commands and an admin client are told of settings, and
+what the system tells of processes.
 """
 
 import os
@@ -21,7 +22,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from broker.client.access import access_of
-from broker.client.connection import Connection
+from broker.client.admin.connection import Connection
 from broker.config.broker_config import load
 from broker.errors import ApiError, ConfigError
 from tests.support.broker_process import REPOSITORY, SHARED_MEMORY, BrokerProcess
@@ -144,6 +145,25 @@ def test_no_file_has_them(planted: Planted) -> None:
 def test_the_request_log_has_not(planted: Planted) -> None:
     for each in planted.broker.data_dir.rglob("*.parquet"):
         assert_none(leaks(str(pq.read_table(each).to_pylist()), each))
+
+
+def test_the_memory_of_the_recorder_has_none_that_clients_have_shown(planted: Planted) -> None:
+    """Nor what they were refused with. Secrets of the configuration every process has in memory (docs/security.md)."""
+    # One that has had nothing to do for half a minute gives way to a new one.
+    authenticate(planted.broker, "PLAIN", "bob", BY_A_LIAR, succeeds=False)
+    [recorder] = planted.broker.processes("recorder")
+    found, is_known = [], False
+    with Path(f"/proc/{recorder['pid']}/mem").open("rb", 0) as memory:
+        for line in Path(f"/proc/{recorder['pid']}/maps").read_text().splitlines():
+            where, mode = line.split()[:2]
+            start, end = (int(each, 16) for each in where.split("-"))
+            if mode.startswith("rw-p"):
+                memory.seek(start)
+                content = memory.read(end - start)
+                is_known = is_known or str(planted.broker.data_dir).encode() in content
+                found += leaks(content, line, (BY_A_USER, BY_A_LIAR, ON_THE_PAGE))
+    assert is_known, "what is in its memory is found"
+    assert_none(found)
 
 
 def test_the_system_tells_nobody_of_them(planted: Planted) -> None:

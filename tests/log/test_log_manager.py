@@ -246,6 +246,34 @@ def test_no_turn_waits_for_the_disk(tmp_path: Path, clock: FakeClock, monkeypatc
     assert log.recovery_point == 5
 
 
+def test_no_turn_waits_for_a_checkpoint(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written beside the loop, as of the tick that began it; only a deletion waits for what has its partition."""
+    manager = LogManager(tmp_path, clock, EXPIRATION_MS)
+    logs = [manager.open(name(topic), LogConfig(), None) for topic in "ab"]
+    append(logs[0])
+    begun, release, sync = threading.Event(), threading.Event(), os.fsync
+
+    def slow(fd: int) -> None:
+        begun.set()
+        assert release.wait(30)
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    clock.advance_ns(CHECKPOINT_INTERVAL_NS)
+    manager.tick()
+    assert begun.wait(30)
+    append(logs[0])
+    clock.advance_ns(CHECKPOINT_INTERVAL_NS)
+    manager.tick()
+    assert not (tmp_path / "replication-offset-checkpoint").exists()
+    threading.Timer(0, release.set).start()
+    manager.delete(name("b"))
+    assert (tmp_path / "replication-offset-checkpoint").read_text() == "0\n1\na 0 1\n"
+    manager.tick()
+    manager.wait_for_flushes()
+    assert (tmp_path / "replication-offset-checkpoint").read_text() == "0\n1\na 0 2\n"
+
+
 @pytest.mark.parametrize("written_bytes", [0, 3])
 def test_on_a_full_disk_every_log_is_closed(
     tmp_path: Path,

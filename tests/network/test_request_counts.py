@@ -51,6 +51,22 @@ def test_d16_d17_sizes_and_throttle_times(page: memoryview) -> None:
     assert histograms["throttle_ns", FETCH, ""].sum == 15_000_000
 
 
+def test_e17_throttle_times_by_the_quota_that_gave_them(page: memoryview) -> None:
+    table = np.zeros(4, REQUEST_ROW.dtype)
+    table["api_key"] = PRODUCE
+    table["throttle_ms"] = (10, 20, 0, 40)
+    table["throttled_by"] = (1, 1, 1, 8)
+    record_requests(table, {}, MetricsWriter(page))
+    values = MetricsReader(page).read().values
+    shown = {key: value for key, value in values.items() if key[0].startswith("quota_") and value}
+    assert shown == {
+        ("quota_throttled", "producer_byte_rate"): 2,
+        ("quota_throttle_ns", "producer_byte_rate"): 30_000_000,
+        ("quota_throttled", "overload.queue.time.ms"): 1,
+        ("quota_throttle_ns", "overload.queue.time.ms"): 40_000_000,
+    }
+
+
 def test_what_clients_make_up_is_left_out(page: memoryview) -> None:
     reading = counted(page, [(UNKNOWN, 0, 0), (-5, -7, 35)])
     assert reading.tables["requests"] == {}

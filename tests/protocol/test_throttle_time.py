@@ -8,6 +8,8 @@ import pytest
 
 from broker.apis.table import API_TABLE
 from broker.protocol import kio_adapter
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.messages.api_versions import unsupported_version_response
 from broker.protocol.throttle_time import throttle_place, with_throttle_time
 
 SERVED = [(int(api.key), version) for api in API_TABLE for version in range(api.min_version, api.max_version + 1)]
@@ -31,3 +33,10 @@ def test_e16_the_throttle_time_is_put_where_clients_read_it(api_key: int, versio
 
 def _read(api_key: int, version: int, wire: bytes) -> Any:
     return kio_adapter.decode_response(api_key, version, wire, 4, len(wire))
+
+
+def test_e16_c08_an_answer_that_says_which_versions_there_are_stays_as_it_is() -> None:
+    """C08: it is version 0, whichever was asked for, and has no place for a throttle time."""
+    wire = unsupported_version_response(7, 0, 4)
+    for version in (5, 99):
+        assert with_throttle_time(ApiKey.API_VERSIONS, version, wire, THROTTLE_MS) == wire

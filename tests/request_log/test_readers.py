@@ -10,11 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from broker.request_log import log_reader
+from tests.support.generated_log import LATER_COLUMNS
 from tests.support.recorder_bench import WALL_MS, RecorderBench, rows_of
 from tests.support.roles_bench import INTERVAL_MS, RolesBench
-
-#: What the first brokers that wrote a request log did not know of a request.
-LATER_COLUMNS = ["codec", "recordBytes", "maxWaitMs", "throttledBy"]
 
 
 @pytest.fixture
@@ -102,7 +100,7 @@ def test_roles_in_every_reader(roles: Path) -> None:
 def test_older_files_beside_newer_ones(requests: Path) -> None:
     """A column that an older file lacks is null: columns are only ever added."""
     first, second = sorted(requests.rglob("*.parquet"))
-    pq.write_table(pq.read_table(first, partitioning=None).drop_columns(LATER_COLUMNS), first)
+    pq.write_table(pq.read_table(first, partitioning=None).drop_columns(list(LATER_COLUMNS)), first)
     table = log_reader.read(requests.parent, "requests", WALL_MS * 1000 - 3_600_000_000)
     assert (len(table), table["recordBytes"].null_count) == (30, 30)
     query = "SELECT count(*), count(records), count(codec) FROM read_parquet(?, union_by_name = true)"

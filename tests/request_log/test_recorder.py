@@ -12,10 +12,11 @@ import pytest
 
 from broker.request_log import part_files
 from broker.request_log.columns import DATASETS
+from broker.request_log.names import MOST_DENIALS, Denial
 from broker.request_log.part_files import apply_retention, finished, remove_unfinished
 from broker.request_log.row_buffers import GROUP_ROWS
 from broker.request_log.slow_requests import durations_ns, is_slow
-from shm.recorder_layout import MIXED_CODECS, REQUEST_ROW, THROTTLED_BY
+from shm.recorder_layout import INJECTED, INJECTED_SHIFT, MIXED_CODECS, REQUEST_ROW, THROTTLED_BY
 from shm.recorder_rings import RecorderFeed, pack_text
 from tests.support.fakes import FakeClock
 from tests.support.recorder_bench import CLIENT, WALL_MS, RecorderBench, client_text, rows_of
@@ -62,6 +63,35 @@ def test_e14_a_row_says_which_quota_gave_the_throttle_time(bench: RecorderBench)
     bench.turn(ROLL_MS)
     bench.turn(ROLL_MS)
     assert [row["throttledBy"] for row in bench.read("requests")] == [None, *THROTTLED_BY]
+
+
+def test_a_row_says_what_a_test_has_injected(bench: RecorderBench) -> None:
+    rows = rows_of(bench.clock, 16)
+    rows["throttled_by"] = [3 | bits << INJECTED_SHIFT for bits in range(16)]
+    bench.push(rows)
+    bench.turn(ROLL_MS)
+    bench.turn(ROLL_MS)
+    read = bench.read("requests")
+    assert [row["injected"] for row in read][:4] == [None, "error", "delay", "error+delay"]
+    assert read[15]["injected"] == "+".join(INJECTED)
+    assert {row["throttledBy"] for row in read} == {THROTTLED_BY[2]}
+
+
+def test_a_row_says_what_was_denied(bench: RecorderBench) -> None:
+    """Also when that came long before; what is not known is left out, and only so many are remembered."""
+    clients = bench.recorder._clients
+    clients.learn_denial(-5, b'["WRITE", "Topic", "orders"]')
+    rows = rows_of(bench.clock, 3)
+    rows["denial"] = [0, -5, -6]
+    bench.push(rows)
+    bench.turn(ROLL_MS)
+    bench.turn(ROLL_MS)
+    names = ("deniedOperation", "deniedResourceType", "deniedResource")
+    found = [tuple(row[name] for name in names) for row in bench.read("requests")]
+    assert found == [(None,) * 3, ("WRITE", "Topic", "orders"), (None,) * 3]
+    for number in range(MOST_DENIALS):
+        clients.learn_denial(-10 - number, b"[]")
+    assert clients.denial(-5) == Denial()
 
 
 def test_a_row_has_no_gaps() -> None:

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID
 
-from broker.security.tls.certificate import not_after, subject
+from broker.security.tls.certificate import covers, names, not_after, subject
 from tests.support.certificates import Authority
 
 AUTHORITY = Authority()
@@ -77,6 +77,16 @@ def test_the_end_is_read_in_both_of_its_forms(days: int) -> None:
     issued = AUTHORITY.issue(days=(-1, days))
     expected = datetime.now(UTC) + timedelta(days=days)
     assert abs(not_after(ssl.PEM_cert_to_DER_cert(issued.pem)) - expected.timestamp()) < 600
+
+
+def test_c18_a_certificate_is_for_its_alternative_names_and_no_others() -> None:
+    assert names(der_of(named((NameOID.COMMON_NAME, "alice")))) == {"localhost", "127.0.0.1"}
+    assert names(AUTHORITY.certificate.public_bytes(Encoding.DER)) == frozenset()
+    some = {"kafka.example", "*.kafka.example", "2001:db8::17"}
+    for name in ("kafka.example", "one.kafka.example", "2001:db8::17"):
+        assert covers(some, name)
+    for name in ("", "example", "one.two.kafka.example", "kafka.example.", "localhost"):
+        assert not covers(some, name)
 
 
 def test_bytes_that_are_cut_raise_and_nothing_else() -> None:

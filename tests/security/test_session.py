@@ -12,6 +12,13 @@ def test_h06_a_session_is_what_was_packed(user: str, host: str) -> None:
     assert (session.user, session.host, session.principal) == (user, host, f"User:{user}")
 
 
+@pytest.mark.parametrize("host", ["", "10.20.30.40"])
+@pytest.mark.parametrize("reached", ["", "192.0.2.7", "2001:db8::17", "kafka.example", "a" * 255])
+def test_c18_a_session_says_what_its_client_has_reached(host: str, reached: str) -> None:
+    session = Sessions().of(pack_session("alice", host, reached))
+    assert (session.user, session.host, session.reached) == ("alice", host, reached)
+
+
 def test_a_name_that_is_too_long_is_refused_with_its_length() -> None:
     with pytest.raises(ValueError, match=f"has {MOST_USER_BYTES + 1} bytes; {MOST_USER_BYTES} at most"):
         pack_session("a" * (MOST_USER_BYTES + 1), "127.0.0.1")

@@ -28,6 +28,10 @@ class FakeClock:
         """Return the time the test has set, in milliseconds."""
         return self.now_ns // 1_000_000
 
+    def wall_s(self) -> float:
+        """Return the same in seconds."""
+        return self.now_ns / 1_000_000_000
+
 
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Iterator[None]:

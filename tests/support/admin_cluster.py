@@ -14,6 +14,7 @@ from typing import Any
 
 from broker.apis.context import RequestContext
 from broker.config.broker_config import BrokerConfig, load
+from broker.ipc.listener_table import ListenerEntry
 from broker.log.maintenance_tasks import DELETE_RECORDS
 from broker.metadata.controller import Controller
 from broker.metadata.metadata_cache import Changes, MetadataCache, PartitionInfo, TopicInfo
@@ -31,7 +32,7 @@ from tests.support.slices import finished
 
 HANDLERS = 3
 CLUSTER_ID = "rotunda-test-cluster-id"
-LISTENER = SimpleNamespace(name="PLAINTEXT", advertised_host="broker.test", advertised_port=19092)
+LISTENER = ListenerEntry("PLAINTEXT", "PLAINTEXT", "broker.test", 19092)
 
 
 class AdminCluster:
@@ -130,7 +131,6 @@ class AdminCluster:
             tasks=SimpleNamespace(ask=self._ask_owner),
             quotas=self.quotas,
         )
-        listener: Any = LISTENER
         return RequestContext(
             api_key=api_key,
             api_version=api_version,
@@ -138,7 +138,7 @@ class AdminCluster:
             client_id="test",
             connection_id=1,
             sequence=next(self._sequences),
-            listener=listener,
+            listener=LISTENER,
             received_ns=0,
             session=ANONYMOUS,
             broker=broker,

@@ -132,12 +132,17 @@ class BrokerProcess:
         has_begun = "libarrow" in Path(f"/proc/{recorder['pid']}/maps").read_text()
         return has_begun and all(psutil.Process(pid).num_threads() == 1 for pid in self.child_pids())
 
-    def memory_bytes(self) -> int:
-        """Return the proportional set size of the whole instance."""
+    def memory_bytes(self, *roles: str) -> int:
+        """Return the proportional set size of the whole instance; of processes of these roles, what is theirs alone.
+
+        Files are left out: their share depends on how many others, such as brokers of other tests, have them as well.
+        """
+        counted = ("Pss_Anon:",) if roles else ("Pss_Anon:", "Pss_Shmem:")
         total_kb = 0
-        for pid in {self.pid(), *self.child_pids()}:
+        of_roles = {row["pid"] for role in roles for row in self.processes(role)}
+        for pid in of_roles or {self.pid(), *self.child_pids()}:
             for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-                total_kb += int(line.split()[1]) if line.startswith("Pss:") else 0
+                total_kb += int(line.split()[1]) if line.startswith(counted) else 0
         return total_kb * 1024
 
     def log_text(self) -> str:

@@ -1,6 +1,12 @@
 """Changes a setting of a running broker as an administrator does."""
 
+from typing import Any
+
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from broker.protocol.api_keys import ApiKey
+from tests.support.described_requests import ask
+from tests.support.wire_client import WireClient
 
 DEADLINE_SECONDS = 60
 
@@ -11,3 +17,12 @@ def set_on_broker(bootstrap: str, name: str, value: str, broker_id: str = "1") -
     resource = ConfigResource(ResourceType.BROKER, broker_id, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.incremental_alter_configs([resource])[resource].result(DEADLINE_SECONDS)
+
+
+def set_over_wire(port: int, name: str, value: str) -> None:
+    """Set it for one broker with a single request, which needs nobody but a processor and the controller."""
+    configs: list[dict[str, Any]] = [{"name": name, "config_operation": 0, "value": value}]
+    resources = [{"resource_type": 4, "resource_name": "1", "configs": configs}]
+    with WireClient(port) as wire:
+        [outcome] = ask(wire, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": resources}).responses
+    assert outcome.error_code == 0, outcome.error_message

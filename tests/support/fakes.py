@@ -16,6 +16,10 @@ class FakeClock:
         """Return milliseconds since the epoch, as far as they were advanced."""
         return self._wall_ns // 1_000_000
 
+    def wall_s(self) -> float:
+        """Return the same in seconds."""
+        return self._wall_ns / 1_000_000_000
+
     def advance_ns(self, nanoseconds: int) -> None:
         """Let time pass on both readings."""
         self._monotonic_ns += nanoseconds

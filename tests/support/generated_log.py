@@ -29,6 +29,18 @@ ERRORS = {0: "NONE", 3: "UNKNOWN_TOPIC_OR_PARTITION", 6: "NOT_LEADER_OR_FOLLOWER
 PHASES = ("requestQueueTimeUs", "localTimeUs", "remoteTimeUs", "responseQueueTimeUs", "sendTimeUs")
 START = datetime(2026, 3, 1, 10, tzinfo=UTC)
 
+#: Of requests, what the first brokers that wrote a request log did not know.
+LATER_COLUMNS = (
+    "codec",
+    "recordBytes",
+    "maxWaitMs",
+    "throttledBy",
+    "injected",
+    "deniedOperation",
+    "deniedResourceType",
+    "deniedResource",
+)
+
 _ZEROS = {"int16": 0, "int32": 0, "int64": 0, "double": 0.0, "bool": False, "string": ""}
 _numbers = count()
 
@@ -44,7 +56,7 @@ def request(time: datetime, **columns: object) -> dict[str, Any]:
         "errorCode": 0, "sampleWeight": 1, "recordBytes": 900, "codec": "none",
     }  # fmt: skip
     row |= columns
-    row.setdefault("requestApiKey", APIS[row["requestApiKeyName"]])
+    row["requestApiKey"] = row.get("requestApiKey", APIS.get(row["requestApiKeyName"]))
     row.setdefault("errorName", ERRORS[row["errorCode"]])
     row["totalTimeUs"] = sum(row[phase] for phase in PHASES)
     return row

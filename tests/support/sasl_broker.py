@@ -1,6 +1,5 @@
 """A broker that speaks SASL, with and without TLS, with one user for each mechanism, and a key that signs tokens."""
 
-import json
 import subprocess
 import time
 from pathlib import Path
@@ -11,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.certificates import Authority
+from tests.support.key_server import key_set
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 PASSWORD = "alice's, secret=x"  # noqa: S105 - a planted one
@@ -20,23 +20,26 @@ PLAIN_LINE = f'org.apache.kafka.common.security.plain.PlainLoginModule required 
 DEADLINE_SECONDS = 60
 
 
-def token(lifetime_s: int = 300, audience: str = "rotunda") -> str:
+def token(
+    lifetime_s: int = 300, audience: str = "rotunda", key: ec.EllipticCurvePrivateKey = KEY, key_id: str = "k"
+) -> str:
     """Return a token of alice's."""
     now = int(time.time())
     said = {"sub": "alice", "aud": audience, "iat": now, "exp": now + lifetime_s}
-    return jwt.encode(said, KEY, "ES256", {"kid": "k"})
+    return jwt.encode(said, key, "ES256", {"kid": key_id})
 
 
 class SaslBroker:
     """A broker with listeners of both kinds, one user, and a key that signs tokens."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self, directory: Path, extra: dict[str, object] | None = None, environment: dict[str, str] | None = None
+    ) -> None:
         authority = Authority()
         self.trusted = directory / "ca.pem"
         self.trusted.write_text(authority.pem)
-        public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(KEY.public_key()))
         keys = directory / "jwks.json"
-        keys.write_text(json.dumps({"keys": [{**public, "kid": "k"}]}))
+        keys.write_text(key_set(k=KEY))
         settings = {
             "listeners": "SASL_SSL://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
             "ssl.keystore.type": "PEM",
@@ -47,7 +50,7 @@ class SaslBroker:
             "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
             "sasl.oauthbearer.expected.audience": "rotunda",
         }
-        self.process = BrokerProcess(directory, settings).start()
+        self.process = BrokerProcess(directory, {**settings, **(extra or {})}, environment=environment).start()
         addresses = self.process.status()["bootstrap"].split(",")
         self.addresses = dict(zip((*PROTOCOLS, "PLAINTEXT"), addresses, strict=True))
         self._make_users()

@@ -52,11 +52,21 @@ def never(*, at_once: bool) -> bool:
 class TlsClient:
     """One connection. `plain` is the client below TLS."""
 
-    def __init__(self, bench: ProcessorBench, context: ssl.SSLContext | None = None, **connect: int) -> None:
+    def __init__(
+        self,
+        bench: ProcessorBench,
+        context: ssl.SSLContext | None = None,
+        server_name: str | None = "localhost",
+        session: ssl.SSLSession | None = None,
+        **connect: int,
+    ) -> None:
+        """``session``: of an earlier connection by the same context, to be gone on with."""
         self.bench = bench
         self.plain = bench.connect(**connect)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = (context or client_context()).wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
+        self.tls = (context or client_context()).wrap_bio(
+            self._incoming, self._outgoing, server_hostname=server_name, session=session
+        )
         self._received = bytearray()
         self.is_ready = False
 

@@ -12,8 +12,12 @@ import psutil
 import pytest
 from confluent_kafka import Consumer
 
+from broker.client.admin import topics
+from broker.client.admin.connection import Connection
 from broker.testing import RotundaBroker
+from tests.support.broker_process import is_alive
 from tests.support.deadline import wait_until
+from tests.support.supervised import SHARED_MEMORY
 
 OPTIONS = ("-p", "no:cacheprovider", "-p", "no:schemathesis", "-p", "no:randomly")
 
@@ -113,6 +117,8 @@ def test_marked_tests_have_a_broker_with_their_settings_and_others_have_not(pyte
     result = run(
         pytester,
         """
+        import sys
+
         import pytest
 
         brokers = {}
@@ -141,8 +147,11 @@ def test_marked_tests_have_a_broker_with_their_settings_and_others_have_not(pyte
             assert brokers["marked"] is rotunda_broker
 
 
-        def test_unmarked_too(rotunda_broker):
+        def test_unmarked_too(rotunda_broker, rotunda_topic, rotunda_requests):
             assert brokers["unmarked"] is rotunda_broker
+            assert rotunda_requests() == []
+            # What has been used so far needs no client library.
+            assert not {"kafka", "confluent_kafka", "aiokafka"} & set(sys.modules)
 
 
         def test_further_ones(rotunda_broker, rotunda_brokers):
@@ -252,6 +261,7 @@ def test_options_stand_in_the_projects_settings_as_well_and_kept_data_stay(
     [directory] = (tmp_path / "kept").iterdir()
     assert (directory / "broker.log").exists()
     assert (directory / "data" / "made-6").is_dir()
+    assert (directory / "data" / ".kafka_cleanshutdown").exists(), "what is kept was not brought to safety"
 
 
 def test_workers_of_xdist_have_brokers_of_their_own_and_nothing_is_left(pytester: pytest.Pytester) -> None:
@@ -301,8 +311,11 @@ def test_a_broker_ends_when_its_tests_are_killed(tmp_path: Path) -> None:
         pid = int(tests.stdout.readline())
         supervisor = psutil.Process(pid)
         family = [supervisor, *supervisor.children(recursive=True)]
+        made = list(SHARED_MEMORY.glob(f"rotunda-{pid}.*"))
         os.kill(tests.pid, signal.SIGKILL)
-    wait_until(lambda: not any(each.is_running() and each.status() != "zombie" for each in family), "their end")
+    assert made
+    wait_until(lambda: not any(map(is_alive, family)), "their end")
+    assert not [path for path in made if path.exists()]
 
 
 def test_unittest_and_scripts_have_the_context_manager_and_processes_can_be_killed() -> None:
@@ -323,4 +336,45 @@ def test_unittest_and_scripts_have_the_context_manager_and_processes_can_be_kill
         data_dir = broker.data_dir
     assert not data_dir.exists()
     with pytest.raises(Exception, match="does not run"):
+        broker.requests()
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_broker_ends_silently_and_nothing_stays(is_killed: bool, capfd: pytest.CaptureFixture[str]) -> None:
+    """Also if its supervisor is killed, which would have removed it."""
+    with RotundaBroker() as broker:
+        broker.create_topic("orders", 3)
+        supervisor = psutil.Process(broker.pid)
+        family = [supervisor, *supervisor.children(recursive=True)]
+        made = [broker.data_dir, *SHARED_MEMORY.glob(f"rotunda-{broker.pid}.*")]
+        if is_killed:
+            supervisor.kill()
+    assert len(family) > 1
+    assert len(made) > 1
+    assert not [path for path in made if path.exists()]
+    wait_until(lambda: not any(map(is_alive, family)), "the end of its processes")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_broker_takes_no_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A developer may have set them for other brokers."""
+    monkeypatch.setenv("ROTUNDA_CONFIG", str(tmp_path / "missing.properties"))
+    monkeypatch.setenv("ROTUNDA_DATA_DIR", str(tmp_path / "theirs"))
+    monkeypatch.setenv("KAFKA_NUM_PARTITIONS", "7")
+    with RotundaBroker() as broker:
+        assert "theirs" not in str(broker.data_dir)
+        with Connection(broker.bootstrap) as connection:
+            topics.create(connection, "t", -1, -1, {})
+            assert topics.partition_counts(connection, ["t"]) == {"t": 1}
+    assert not (tmp_path / "theirs").exists()
+
+
+def test_requests_are_listed_from_the_first_moment_on_and_a_broker_without_a_log_says_so() -> None:
+    """The process that writes the log is among the last to begin."""
+    with RotundaBroker() as broker:
+        assert broker.requests() == []
+    with (
+        RotundaBroker({"request.log.enable": False}) as broker,
+        pytest.raises(Exception, match=r"keeps no request log"),
+    ):
         broker.requests()

@@ -13,7 +13,7 @@ from broker.protocol.error_codes import ErrorCode, text_of
 from broker.protocol.kio_slices import Lazily
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work
-from broker.security.acl.acls import Acl, check_new
+from broker.security.acl.acls import Acl, AclFilter, check_new
 
 _GOOD = {"error_code": 0, "error_message": None}
 
@@ -46,7 +46,7 @@ def _create(context: RequestContext, request: Any) -> Work:
     try:
         if len(wanted) > MOST_CHANGES:
             raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
-        controller_of(context).acls.create(wanted)
+        yield from controller_of(context).acls.create(wanted)
     except ApiError as error:
         results = [_failed(error) if result is _GOOD else result for result in results]
     announce(context)
@@ -63,10 +63,10 @@ def handle_delete_acls(context: RequestContext, request: Any) -> Work | dict[str
 
 
 def _delete(context: RequestContext, request: Any) -> Work:
-    filters = [filter_of(each) for each in request.filters]
-    yield None
+    filters: list[AclFilter] = []
+    yield from each_of(request.filters, lambda each: filters.append(filter_of(each)))
     try:
-        deleted = controller_of(context).acls.delete(filters, request_id_of(context))
+        deleted = yield from controller_of(context).acls.delete(filters, request_id_of(context))
     except ApiError as error:
         return {"filter_results": [{**_failed(error), "matching_acls": []}] * len(filters)}
     announce(context)

@@ -14,8 +14,8 @@ from broker.protocol.api_keys import ApiKey
 from broker.protocol.kio_slices import Lazily
 
 Refusal = dict[str, Any]
-#: Takes the context, the request, and error code and message; returns the response.
-Refuse = Callable[[RequestContext, Any, Refusal], dict[str, Any]]
+#: Takes the request, and error code and message; returns the response.
+Refuse = Callable[[Any, Refusal], dict[str, Any]]
 
 
 def guarded(key: ApiKey, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -26,16 +26,22 @@ def guarded(key: ApiKey, function: Callable[..., Any]) -> Callable[..., Any]:
 
     def ask_first(context: RequestContext, request: Any) -> Any:
         refusal = context.refusal_of_cluster()
-        return function(context, request) if refusal is None else refuse(context, request, refusal)
+        return function(context, request) if refusal is None else refuse(request, refusal)
 
     return ask_first
 
 
+def refused(key: ApiKey, request: Any, refusal: Refusal) -> dict[str, Any] | None:
+    """Return the answer that refuses a whole request; None for an API that has none here."""
+    refuse = _ANSWERS.get(key)
+    return None if refuse is None else refuse(request, refusal)
+
+
 def _with(fields: Mapping[str, Any]) -> Refuse:
-    return lambda _context, _request, refusal: {**refusal, **fields}
+    return lambda _request, refusal: {**refusal, **fields}
 
 
-def _log_dirs_altered(_context: RequestContext, request: Any, refusal: Refusal) -> dict[str, Any]:
+def _log_dirs_altered(request: Any, refusal: Refusal) -> dict[str, Any]:
     error = refusal["error_code"]
 
     def result(topic: Any) -> dict[str, Any]:
@@ -45,7 +51,7 @@ def _log_dirs_altered(_context: RequestContext, request: Any, refusal: Refusal) 
     return {"results": [result(topic) for directory in request.dirs for topic in directory.topics]}
 
 
-def _elected(_context: RequestContext, request: Any, refusal: Refusal) -> dict[str, Any]:
+def _elected(request: Any, refusal: Refusal) -> dict[str, Any]:
     def result(topic: Any) -> dict[str, Any]:
         partitions = Lazily(topic.partitions, lambda index: {"partition_id": index, **refusal})
         return {"topic": topic.topic, "partition_result": partitions}
@@ -55,7 +61,7 @@ def _elected(_context: RequestContext, request: Any, refusal: Refusal) -> dict[s
     ]}  # fmt: skip
 
 
-def _reassigned(_context: RequestContext, request: Any, refusal: Refusal) -> dict[str, Any]:
+def _reassigned(request: Any, refusal: Refusal) -> dict[str, Any]:
     def result(topic: Any) -> dict[str, Any]:
         partitions = Lazily(topic.partitions, lambda part: {"partition_index": part.partition_index, **refusal})
         return {"name": topic.name, "partitions": partitions}
@@ -67,7 +73,7 @@ def _reassigned(_context: RequestContext, request: Any, refusal: Refusal) -> dic
     }
 
 
-def _being_reassigned(_context: RequestContext, request: Any, refusal: Refusal) -> dict[str, Any]:
+def _being_reassigned(request: Any, refusal: Refusal) -> dict[str, Any]:
     nothing: dict[str, Any] = {"replicas": [], "adding_replicas": [], "removing_replicas": []}
 
     def result(topic: Any) -> dict[str, Any]:
@@ -77,7 +83,7 @@ def _being_reassigned(_context: RequestContext, request: Any, refusal: Refusal) 
     return {**refusal, "topics": Lazily(request.topics or (), result)}
 
 
-def _quotas_altered(_context: RequestContext, request: Any, refusal: Refusal) -> dict[str, Any]:
+def _quotas_altered(request: Any, refusal: Refusal) -> dict[str, Any]:
     def entry(asked: Any) -> dict[str, Any]:
         entity = [{"entity_type": part.entity_type, "entity_name": part.entity_name} for part in asked.entity]
         return {**refusal, "entity": entity}
@@ -85,13 +91,13 @@ def _quotas_altered(_context: RequestContext, request: Any, refusal: Refusal) ->
     return {"entries": Lazily(request.entries, entry)}
 
 
-def _credentials_described(_context: RequestContext, request: Any, refusal: Refusal) -> dict[str, Any]:
+def _credentials_described(request: Any, refusal: Refusal) -> dict[str, Any]:
     # Kafka leaves the names out.
     nameless = {"user": "", "credential_infos": [], **refusal}
     return {**refusal, "results": [nameless] * len(request.users or ())}
 
 
-def _credentials_altered(_context: RequestContext, request: Any, refusal: Refusal) -> dict[str, Any]:
+def _credentials_altered(request: Any, refusal: Refusal) -> dict[str, Any]:
     users = sorted({each.name for each in (*request.deletions, *request.upsertions)})
     return {"results": Lazily(users, lambda user: {"user": user, **refusal})}
 
@@ -99,7 +105,7 @@ def _credentials_altered(_context: RequestContext, request: Any, refusal: Refusa
 _ANSWERS: Final[Mapping[ApiKey, Refuse]] = MappingProxyType(
     {
         ApiKey.ALTER_REPLICA_LOG_DIRS: _log_dirs_altered,
-        ApiKey.DESCRIBE_LOG_DIRS: lambda _context, _request, refusal: {
+        ApiKey.DESCRIBE_LOG_DIRS: lambda _request, refusal: {
             "error_code": refusal["error_code"],
             "results": [],
         },
@@ -112,13 +118,13 @@ _ANSWERS: Final[Mapping[ApiKey, Refuse]] = MappingProxyType(
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _credentials_altered,
         ApiKey.DESCRIBE_QUORUM: _with({"topics": [], "nodes": []}),
         ApiKey.UPDATE_FEATURES: _with({"results": []}),
-        ApiKey.LIST_CONFIG_RESOURCES: lambda _context, _request, refusal: {
+        ApiKey.LIST_CONFIG_RESOURCES: lambda _request, refusal: {
             "error_code": refusal["error_code"],
             "config_resources": [],
         },
         ApiKey.DESCRIBE_ACLS: _with({"resources": []}),
-        ApiKey.CREATE_ACLS: lambda _context, request, refusal: {"results": [refusal] * len(request.creations)},
-        ApiKey.DELETE_ACLS: lambda _context, request, refusal: {
+        ApiKey.CREATE_ACLS: lambda request, refusal: {"results": [refusal] * len(request.creations)},
+        ApiKey.DELETE_ACLS: lambda request, refusal: {
             "filter_results": [{**refusal, "matching_acls": []}] * len(request.filters)
         },
     }

@@ -45,6 +45,10 @@ def request_id_of(context: RequestContext) -> str:
 ALTERED_AT_ONCE = 20
 _CHANGES_AT_ONCE = 200
 
+#: So many slices are announced together, so that nobody has thousands of changes to take over at once, nor one at a
+#: time, each of which has whoever follows quotas look at all of them.
+ANNOUNCED_AT_ONCE = 10
+
 #: Settings of one resource, or quotas of one entity, that a request may change: there are not half as many.
 MOST_CHANGES = 1000
 TOO_MANY_CHANGES = f"More than {MOST_CHANGES} changes of one thing"

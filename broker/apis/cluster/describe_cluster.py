@@ -21,7 +21,7 @@ def handle_describe_cluster(context: RequestContext, request: Any) -> dict[str, 
         )
     if endpoint_type != _BROKERS:
         return _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}")
-    config, listener = context.broker.metadata.broker_config, context.listener
+    config, (host, port) = context.broker.metadata.broker_config, context.address
     return {
         "error_code": 0,
         "error_message": None,
@@ -31,8 +31,8 @@ def handle_describe_cluster(context: RequestContext, request: Any) -> dict[str, 
         "brokers": [
             {
                 "broker_id": config.node_id,
-                "host": listener.advertised_host,
-                "port": listener.advertised_port,
+                "host": host,
+                "port": port,
                 "rack": config.broker_rack,
                 "is_fenced": False,
             }

@@ -27,11 +27,11 @@ def handle_describe_quorum(context: RequestContext, request: Any) -> dict[str, A
     answer: dict[str, Any] = {"error_code": 0, "error_message": None, "nodes": []}
     if [(topic.topic_name, [part.partition_index for part in topic.partitions[:2]]) for topic in named[:2]] != _QUORUM:
         return at_length({**answer, "topics": Lazily(request.topics, _refused_topic)})
-    listener = context.listener
+    host, port = context.address
     node = {
         "node_id": context.broker.metadata.broker_config.node_id,
         "listeners": [
-            {"name": listener.name, "host": listener.advertised_host, "port": listener.advertised_port},
+            {"name": context.listener.name, "host": host, "port": port},
         ],
     }
     topics = [{"topic_name": CLUSTER_METADATA_TOPIC, "partitions": [_partition(context)]}]

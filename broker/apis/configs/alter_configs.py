@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.apis.cluster.controller_access import (
+    ANNOUNCED_AT_ONCE,
     MOST_CHANGES,
     TOO_MANY_CHANGES,
     alter_each,
@@ -67,7 +68,9 @@ def _alter(context: RequestContext, request: Any, alteration_of: Callable[[Any],
     responses = []
     # A broker alone: what others may have depends on it.
     is_broker = lambda resource: resource.resource_type == BROKER  # noqa: E731
-    for portion in portions(resources.values(), lambda resource: len(resource.configs), is_broker):
+    for number, portion in enumerate(
+        portions(resources.values(), lambda resource: len(resource.configs), is_broker), 1
+    ):
         for resource, failure in zip(portion, alter_each(controller, portion, alter), strict=True):
             responses.append(
                 {
@@ -77,6 +80,8 @@ def _alter(context: RequestContext, request: Any, alteration_of: Callable[[Any],
                     "resource_name": resource.resource_name,
                 }
             )
+        if not number % ANNOUNCED_AT_ONCE:
+            announce(context)
         yield None
     announce(context)
     return {"responses": responses}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker.apis.cluster.controller_access import (
+    ANNOUNCED_AT_ONCE,
     MOST_CHANGES,
     TOO_MANY_CHANGES,
     alter_each,
@@ -69,7 +70,7 @@ def handle_alter_client_quotas(context: RequestContext, request: Any) -> Work:
 
     entries = []
     wanted = list(zip(asked, request.entries, strict=True))
-    for portion in portions(wanted, lambda named: len(named[1].ops)):
+    for number, portion in enumerate(portions(wanted, lambda named: len(named[1].ops)), 1):
         for (parts, _), failure in zip(portion, alter_each(controller, portion, alter), strict=True):
             entries.append(
                 {
@@ -78,6 +79,8 @@ def handle_alter_client_quotas(context: RequestContext, request: Any) -> Work:
                     "entity": _entity_fields(parts),
                 }
             )
+        if not number % ANNOUNCED_AT_ONCE:
+            announce(context)
         yield None
     announce(context)
     return {"entries": entries}

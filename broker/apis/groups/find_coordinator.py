@@ -100,11 +100,11 @@ def _coordinator(context: RequestContext, error: int) -> dict[str, Any]:
             "host": "",
             "port": -1,
         }
-    listener = context.listener
+    host, port = context.address
     return {
         "error_code": 0,
         "error_message": None,
         "node_id": context.broker.metadata.broker_config.node_id,
-        "host": listener.advertised_host,
-        "port": listener.advertised_port,
+        "host": host,
+        "port": port,
     }

@@ -23,6 +23,7 @@ from broker.protocol.kio_slices import Encoded, Lazily, encoded_elements, reques
 from broker.protocol.steps import Steps
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import AT_ONCE, TOO_LONG, each_of
+from broker.security.acl.acls import ResourceType
 from broker.security.session import ANONYMOUS, Sessions, pack_session
 
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ _HEAD = struct.Struct(
     ">i"  # bytes of the answer
     "h"  # error code in it
 )
-
-_NOT_ANSWERED = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 class MultiGroupApi(NamedTuple):
@@ -86,15 +85,26 @@ def call_owners(context: RequestContext, request: Any, api: MultiGroupApi) -> Wo
     for places, work in asked:
         for place, element in zip(places, (yield from _elements(work)), strict=False):
             answers[place] = element
+            _note_denied(context, element.error_code, api.group_id(items[place]))
 
     def answer_of(place: int) -> Any:
         answer = answers[place]
-        return api.failed(context, request, items[place], _NOT_ANSWERED) if answer is None else answer
+        return (
+            api.failed(context, request, items[place], ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            if answer is None
+            else answer
+        )
 
     def refused(place: int) -> Any:
         return api.failed(context, request, items[place], TOO_LONG)
 
     return {api.response_field: Lazily(range(len(items)), answer_of, refused)}
+
+
+def _note_denied(context: RequestContext, error_code: int, group_id: str) -> None:
+    """Note what was denied to a question of ours: its row is that of this request."""
+    if error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+        context.note_denied(ResourceType.GROUP, group_id)
 
 
 def register_group_calls(broker: BrokerContext, listener: ListenerEntry, apis: Mapping[int, MultiGroupApi]) -> None:
@@ -168,5 +178,5 @@ def _question(context: RequestContext, request: Any, api: MultiGroupApi, items: 
     values = {field.name: getattr(request, field.name) for field in fields(request)} | {api.request_field: items}
     question = yield from request_in_steps(context.api_key, context.api_version, context.client_id, values)
     asker = context.session
-    session = b"" if asker is ANONYMOUS else pack_session(asker.user, asker.host)
+    session = b"" if asker is ANONYMOUS else pack_session(asker.user, asker.host, asker.reached)
     return _SESSION.pack(len(session)) + session + question

@@ -8,8 +8,6 @@ from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from broker.security.acl.acls import ResourceType
 
-_INVALID_GROUP_ID = int(ErrorCode.INVALID_GROUP_ID)
-
 
 def handle_heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     """Return an error code: REBALANCE_IN_PROGRESS asks the member to join again."""
@@ -21,7 +19,7 @@ def judge_heartbeat(broker: BrokerContext, request: HeartbeatRequest) -> int:
     """Take a heartbeat; return its error code."""
     group_id, generation, member_id, instance_id = request
     if not group_id:
-        return _INVALID_GROUP_ID
+        return ErrorCode.INVALID_GROUP_ID
     try:
         return broker.coordinators.groups.heartbeat(group_id, member_id, instance_id, generation)
     except ApiError as error:

@@ -6,11 +6,14 @@ from typing import Any
 
 from broker.apis.context import RequestContext
 from broker.apis.groups.consumer_group_heartbeat import client_host
-from broker.coordinator.group import JoinRequest, JoinResult
+from broker.coordinator.group import JoinedMember, JoinRequest, JoinResult
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.kio_adapter import milliseconds
+from broker.protocol.kio_slices import Lazily
 from broker.scheduling.deferred import Deferred
+from broker.scheduling.long_answers import at_length
+from broker.scheduling.slices import Work
 from broker.security.acl.acls import ResourceType
 
 _MEMBER_ID_REQUIRED_FROM = 4
@@ -25,6 +28,9 @@ MOST_OF_A_REASON = 255
 
 #: What a text may have so that it can be written, also with a number behind it that makes it the id of a member.
 _LONGEST_BYTES = 2**15 - 1 - 64
+
+#: Members of which an answer is encoded at once: a millisecond.
+_MOST_AT_ONCE = 100
 
 
 def handle_join_group(context: RequestContext, request: Any) -> dict[str, Any] | Deferred:
@@ -48,11 +54,16 @@ def handle_join_group(context: RequestContext, request: Any) -> dict[str, Any] |
         context.broker.coordinators.groups.join(
             request.group_id,
             _join_request(context, request, session_timeout_ms),
-            lambda result: deferred.complete(_response(version, result)),
+            lambda result: deferred.complete(_of_any_length(_response(version, result))),
         )
     except ApiError as failure:
         return _response(version, JoinResult(failure.code, request.member_id))
     return deferred
+
+
+def _of_any_length(response: dict[str, Any]) -> dict[str, Any] | Work:
+    """Return a response such that one with many members, the leader's, is encoded in slices."""
+    return at_length(response) if len(response["members"]) > _MOST_AT_ONCE else response
 
 
 def _can_be_written(context: RequestContext, request: Any) -> bool:
@@ -81,6 +92,7 @@ def _join_request(context: RequestContext, request: Any, session_timeout_ms: int
 
 
 def _response(version: int, result: JoinResult) -> dict[str, Any]:
+    members = result.members
     return {
         "error_code": result.error_code,
         "generation_id": result.generation,
@@ -89,8 +101,9 @@ def _response(version: int, result: JoinResult) -> dict[str, Any]:
         "leader": result.leader,
         "skip_assignment": result.skip_assignment,
         "member_id": result.member_id,
-        "members": [
-            {"member_id": each.member_id, "group_instance_id": each.instance_id, "metadata": each.metadata}
-            for each in result.members
-        ],
+        "members": Lazily(members, _member) if len(members) > _MOST_AT_ONCE else [_member(each) for each in members],
     }
+
+
+def _member(member: JoinedMember) -> dict[str, Any]:
+    return {"member_id": member.member_id, "group_instance_id": member.instance_id, "metadata": member.metadata}

@@ -44,10 +44,7 @@ if TYPE_CHECKING:
     from broker.coordinator.group_shard import GroupShard
     from broker.security.session import Session
 
-_UNKNOWN_TOPIC_OR_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-_UNKNOWN_TOPIC_ID = int(ErrorCode.UNKNOWN_TOPIC_ID)
 _OFFSET_COMMIT = int(ApiKey.OFFSET_COMMIT)
-_INVALID_COMMIT_OFFSET_SIZE = int(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
 
 #: Partitions that are taken at once: a few milliseconds of work.
 AT_ONCE = 500
@@ -135,7 +132,7 @@ def _taken(context: RequestContext, request: OffsetCommitRequest) -> OffsetCommi
 def _in_portions(context: RequestContext, request: OffsetCommitRequest) -> Work:
     named = ((topic.name, len(topic.partitions)) for topic in request.topics)
     if (yield from is_too_large(request.group_id, named)):
-        return refused(request.topics, _INVALID_COMMIT_OFFSET_SIZE)
+        return refused(request.topics, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
     answers: list[OffsetCommitResponse | Deferred] = []
     for topics in portions_of(request.topics, lambda topic, parts: topic._replace(partitions=parts)):
         answers.append(_at_once(context, request._replace(topics=topics)))
@@ -214,7 +211,7 @@ def judge_commit(broker: BrokerContext, version: int, request: OffsetCommitReque
         if not parts:
             continue
         if topic is None:
-            error = _UNKNOWN_TOPIC_ID if by_id else _UNKNOWN_TOPIC_OR_PARTITION
+            error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             answered.append(refused_topic(name, topic_id, parts, error))
         else:
             known = (topic.name, topic.topic_id, len(topic.partitions))
@@ -237,7 +234,7 @@ def _refused(broker: BrokerContext, version: int, topics: Sequence[OffsetCommitT
     for name, topic_id, parts in topics:
         topic = metadata.topic_by_id(topic_id) if by_id else metadata.topic(name)
         count = 0 if topic is None else len(topic.partitions)
-        unknown = _UNKNOWN_TOPIC_ID if by_id and topic is None else _UNKNOWN_TOPIC_OR_PARTITION
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id and topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         answers = [OffsetCommitPartResponse(part[0], error if 0 <= part[0] < count else unknown) for part in parts]
         if topic is not None and parts and not partitions and 0 <= parts[0][0] < count:
             row = topic.partitions[parts[0][0]].row

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _BATCHED_FROM = 8
 _TOPIC_ID_FROM = 10
 
-_UNSTABLE = int(ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 #: As in Kafka: consumers do not expect to hear that a coordinator is not available, and find one again after this.
 _TOLD = {int(ErrorCode.COORDINATOR_NOT_AVAILABLE): int(ErrorCode.NOT_COORDINATOR)}
@@ -146,7 +145,13 @@ def _partitions(query: _Query, topic: str, indexes: Collection[int], offsets: Ma
     """Return partitions that are described when they are written, by the offsets that there are now."""
     store = query.shard.offsets
     now = [
-        (index, _UNSTABLE if query.require_stable and store.is_pending(query.group_id, topic, index) else 0, offset)
+        (
+            index,
+            ErrorCode.UNSTABLE_OFFSET_COMMIT
+            if query.require_stable and store.is_pending(query.group_id, topic, index)
+            else 0,
+            offset,
+        )
         for index, offset in zip(indexes, map(offsets.get, indexes), strict=True)
     ]
     return Lazily(now, lambda each: _partition(each[0], each[1], None if each[1] else each[2]))

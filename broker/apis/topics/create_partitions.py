@@ -15,6 +15,7 @@ from broker.apis.cluster.controller_access import (
 )
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
+from broker.ipc.request_facts import Changed
 from broker.metadata.topic_validation import AddedPartitions
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.scheduling.long_answers import each_of
@@ -54,7 +55,7 @@ def handle_create_partitions(context: RequestContext, request: Any) -> Work:
             results += [_result(each.name, error.code, error.message) for each in some]
         announce(context)
         yield None
-    return {"throttle_time_ms": quota.throttle_ms(), "results": results}
+    return Changed(quota.charged, throttle_time_ms=quota.throttle_ms(), results=results)
 
 
 def _added(topic: Any) -> AddedPartitions:

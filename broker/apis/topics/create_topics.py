@@ -18,6 +18,7 @@ from broker.apis.cluster.controller_access import (
 from broker.apis.configs.config_entries import creation_summary
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
+from broker.ipc.request_facts import Changed
 from broker.metadata.controller import Controller
 from broker.metadata.describe_configs import describe_topic
 from broker.metadata.request_dedup import TopicOutcome
@@ -59,7 +60,7 @@ def handle_create_topics(context: RequestContext, request: Any) -> Work:
     quota = mutation_quota_of(context, QUOTA_IS_STRICT_FROM)
     create = partial(_create_some, controller, quota, request_id, request.validate_only)
     response = yield from _create(context, wanted, not_tried, create)
-    return {"throttle_time_ms": quota.throttle_ms(), **response}
+    return Changed(quota.charged, throttle_time_ms=quota.throttle_ms(), **response)
 
 
 def _create(

@@ -17,6 +17,7 @@ from broker.apis.cluster.controller_access import (
 )
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
+from broker.ipc.request_facts import Changed
 from broker.metadata.metadata_cache import TopicInfo
 from broker.metadata.request_dedup import TopicOutcome
 from broker.protocol.error_codes import ErrorCode, text_of
@@ -62,7 +63,7 @@ def handle_delete_topics(context: RequestContext, request: Any) -> Work:
         yield None
     results = list(zip(asked, outcomes, strict=True))
     responses = Lazily(results, lambda result: _result(*result))
-    return {"throttle_time_ms": quota.throttle_ms(), "responses": responses}
+    return Changed(quota.charged, throttle_time_ms=quota.throttle_ms(), responses=responses)
 
 
 def _disabled(context: RequestContext, asked: _Asked) -> TopicOutcome:

@@ -132,13 +132,11 @@ def _described_or_at_length(context: RequestContext, request: MetadataRequest) -
     """Return the answer, described at once if it is short."""
     asked = _asked(context, request)
     topics = Lazily(asked, lambda each: _topic(context, each, request))
-    broker, listener = context.broker, context.listener
+    broker, (host, port) = context.broker, context.address
     config = broker.metadata.broker_config
     response = MetadataResponse(
         throttle_ms=0,
-        brokers=[
-            MetadataBroker(config.node_id, listener.advertised_host, listener.advertised_port, config.broker_rack)
-        ],
+        brokers=[MetadataBroker(config.node_id, host, port, config.broker_rack)],
         cluster_id=broker.cluster_id,
         controller_id=config.node_id,
         topics=topics,

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 #: From this version on the partition becomes part of the transaction with the first commit.
 _ADDED_FROM = 5
 
-_STALE_MEMBER_EPOCH = int(ErrorCode.STALE_MEMBER_EPOCH)
-_ILLEGAL_GENERATION = int(ErrorCode.ILLEGAL_GENERATION)
-_UNKNOWN_TOPIC_OR_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-
 
 def handle_txn_offset_commit(context: RequestContext, request: Any) -> dict[str, Any] | Deferred | Work:
     """Return an error for each partition, once what was taken is committed as part of the transaction."""
@@ -125,7 +121,9 @@ def _commit(context: RequestContext, request: Any, deferred: Deferred) -> None:
     except ApiError as failure:
         error = failure.code
     if error:
-        deferred.complete(_refused(context, request, _ILLEGAL_GENERATION if error == _STALE_MEMBER_EPOCH else error))
+        deferred.complete(
+            _refused(context, request, ErrorCode.ILLEGAL_GENERATION if error == ErrorCode.STALE_MEMBER_EPOCH else error)
+        )
         return
     time = CommitTime(
         broker.clock.wall_ms(), most_metadata_bytes=broker.metadata.broker_config.offset_metadata_max_bytes
@@ -164,7 +162,10 @@ def _refused(context: RequestContext, request: Any, error: int) -> dict[str, Any
     topics = []
     for topic in request.topics:
         parts = [
-            (each.partition_index, int(error if _is_there(context, topic.name, each) else _UNKNOWN_TOPIC_OR_PARTITION))
+            (
+                each.partition_index,
+                int(error if _is_there(context, topic.name, each) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            )
             for each in topic.partitions
         ]
         topics.append((topic.name, parts))

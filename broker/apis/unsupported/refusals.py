@@ -2,8 +2,8 @@
 
 - SaslHandshake and SaslAuthenticate on a connection that needs neither: ILLEGAL_SASL_STATE, and the connection lives
   (``C16``).
-- Delegation tokens where nothing says who the client is: not allowed there (KIP-48). Kafka answers so on
-  a listener of plain text, before it asks whether it has a secret key for tokens.
+- Delegation tokens (KIP-48): not allowed to who is nobody, which Kafka asks first; to users not enabled, as by a
+  Kafka without ``delegation.token.secret.key``.
 """
 
 from __future__ import annotations
@@ -15,38 +15,50 @@ from typing import Any, Final
 from broker.apis.context import RequestContext
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
+from broker.security.session import ANONYMOUS_USER, USER_TYPE
 
 Refusal = Callable[[RequestContext, Any], dict[str, Any]]
 
-_NO_TIME = -1
-_USER, _ANONYMOUS = "User", "ANONYMOUS"
-
 _NO_SASL = {"error_code": ErrorCode.ILLEGAL_SASL_STATE}
-_NO_TOKENS = {"error_code": ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED}
 _AUTHENTICATED = "SaslAuthenticate request received after successful authentication"
+_TIMES = ("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms")
 
 
 def _always(answer: Mapping[str, Any]) -> Refusal:
     return lambda _context, _request: dict(answer)
 
 
+def _no_token(context: RequestContext) -> tuple[ErrorCode, int]:
+    """Return the error for who asks for a token, and the time that stands beside it."""
+    if context.session.user == ANONYMOUS_USER:
+        return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, -1
+    return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, 0
+
+
 def _no_token_created(context: RequestContext, request: Any) -> dict[str, Any]:
     """Return the refusal, with the owner and the requester that the token would have had."""
-    del context
+    error, time_ms = _no_token(context)
     owner = getattr(request, "owner_principal_name", None)
     owner_type = getattr(request, "owner_principal_type", None)
     return {
-        **_NO_TOKENS,
-        "principal_type": (owner_type or _USER) if owner else _USER,
-        "principal_name": owner or _ANONYMOUS,
-        "token_requester_principal_type": _USER,
-        "token_requester_principal_name": _ANONYMOUS,
-        "issue_timestamp_ms": _NO_TIME,
-        "expiry_timestamp_ms": _NO_TIME,
-        "max_timestamp_ms": _NO_TIME,
+        "error_code": error,
+        "principal_type": (owner_type or USER_TYPE) if owner else USER_TYPE,
+        "principal_name": owner or context.session.user,
+        "token_requester_principal_type": USER_TYPE,
+        "token_requester_principal_name": context.session.user,
+        **dict.fromkeys(_TIMES, time_ms),
         "token_id": "",
         "hmac": b"",
     }
+
+
+def _no_token_changed(context: RequestContext, _request: Any) -> dict[str, Any]:
+    error, time_ms = _no_token(context)
+    return {"error_code": error, "expiry_timestamp_ms": time_ms}
+
+
+def _no_tokens_described(context: RequestContext, _request: Any) -> dict[str, Any]:
+    return {"error_code": _no_token(context)[0], "tokens": []}
 
 
 REFUSALS: Final[Mapping[ApiKey, Refusal]] = MappingProxyType(
@@ -54,8 +66,8 @@ REFUSALS: Final[Mapping[ApiKey, Refusal]] = MappingProxyType(
         ApiKey.SASL_HANDSHAKE: _always({**_NO_SASL, "mechanisms": []}),
         ApiKey.SASL_AUTHENTICATE: _always({**_NO_SASL, "error_message": _AUTHENTICATED, "auth_bytes": b""}),
         ApiKey.CREATE_DELEGATION_TOKEN: _no_token_created,
-        ApiKey.RENEW_DELEGATION_TOKEN: _always({**_NO_TOKENS, "expiry_timestamp_ms": _NO_TIME}),
-        ApiKey.EXPIRE_DELEGATION_TOKEN: _always({**_NO_TOKENS, "expiry_timestamp_ms": _NO_TIME}),
-        ApiKey.DESCRIBE_DELEGATION_TOKEN: _always({**_NO_TOKENS, "tokens": []}),
+        ApiKey.RENEW_DELEGATION_TOKEN: _no_token_changed,
+        ApiKey.EXPIRE_DELEGATION_TOKEN: _no_token_changed,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN: _no_tokens_described,
     }
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from broker.apis.cluster.controller_access import alter_each, announce, controller_of, portions
+from broker.apis.cluster.controller_access import ANNOUNCED_AT_ONCE, alter_each, announce, controller_of, portions
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
 from broker.metadata.scram_users import MECHANISMS, Deletion, Upsertion, described, mechanism_of
@@ -66,7 +66,7 @@ def handle_alter_user_scram_credentials(context: RequestContext, request: Any) -
         controller.alter_user_credentials(user, mine)
 
     results = []
-    for portion in portions(changes.items(), lambda named: len(named[1])):
+    for number, portion in enumerate(portions(changes.items(), lambda named: len(named[1])), 1):
         for (user, _), failure in zip(portion, alter_each(controller, portion, alter), strict=True):
             results.append(
                 {
@@ -75,6 +75,8 @@ def handle_alter_user_scram_credentials(context: RequestContext, request: Any) -
                     "error_message": None if failure is None else failure.message or text_of(failure.code),
                 }
             )
+        if not number % ANNOUNCED_AT_ONCE:
+            announce(context)
         yield None
     announce(context)
     return {"results": results}

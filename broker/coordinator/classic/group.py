@@ -25,7 +25,7 @@ from broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import Record
-    from broker.coordinator.timers import Timer
+    from broker.scheduling.timers import Timer
 
 
 class GroupState(enum.Enum):
@@ -57,13 +57,6 @@ PREDECESSORS: Final[Mapping[GroupState, frozenset[GroupState]]] = MappingProxyTy
 )
 
 _NONE: Final = 0
-_UNKNOWN_MEMBER_ID: Final = int(ErrorCode.UNKNOWN_MEMBER_ID)
-_ILLEGAL_GENERATION: Final = int(ErrorCode.ILLEGAL_GENERATION)
-_REBALANCE_IN_PROGRESS: Final = int(ErrorCode.REBALANCE_IN_PROGRESS)
-_FENCED_INSTANCE_ID: Final = int(ErrorCode.FENCED_INSTANCE_ID)
-_NON_EMPTY_GROUP: Final = int(ErrorCode.NON_EMPTY_GROUP)
-_GROUP_ID_NOT_FOUND: Final = int(ErrorCode.GROUP_ID_NOT_FOUND)
-_COORDINATOR_NOT_AVAILABLE: Final = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 class ClassicGroup:
@@ -306,10 +299,10 @@ class ClassicGroup:
         if instance_id is not None:
             existing = self.static_members.get(instance_id)
             if existing is None:
-                return _UNKNOWN_MEMBER_ID
+                return ErrorCode.UNKNOWN_MEMBER_ID
             if existing != member_id:
-                return _FENCED_INSTANCE_ID
-        return _NONE if member_id in self.members else _UNKNOWN_MEMBER_ID
+                return ErrorCode.FENCED_INSTANCE_ID
+        return _NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def validate_offset_commit(
         self, member_id: str, instance_id: str | None, generation: int, api_version: int, *, transactional: bool
@@ -323,11 +316,11 @@ class ClassicGroup:
             if error:
                 return error
             if generation != self.generation:
-                return _ILLEGAL_GENERATION
+                return ErrorCode.ILLEGAL_GENERATION
         elif not transactional:
-            return _UNKNOWN_MEMBER_ID
+            return ErrorCode.UNKNOWN_MEMBER_ID
         if self.state is COMPLETING_REBALANCE and not transactional:
-            return _REBALANCE_IN_PROGRESS
+            return ErrorCode.REBALANCE_IN_PROGRESS
         return _NONE
 
     def validate_offset_fetch(self, member_id: str | None, epoch: int) -> int:
@@ -337,7 +330,7 @@ class ClassicGroup:
 
     def validate_offset_delete(self) -> int:
         """Return NON_EMPTY_GROUP where it cannot be known which topics the members read."""
-        return _NONE if self.is_empty or self.protocol_type == CONSUMER_PROTOCOL_TYPE else _NON_EMPTY_GROUP
+        return _NONE if self.is_empty or self.protocol_type == CONSUMER_PROTOCOL_TYPE else ErrorCode.NON_EMPTY_GROUP
 
     def validate_delete(self) -> int:
         """Return NON_EMPTY_GROUP while there are members."""
@@ -372,20 +365,20 @@ class ClassicGroup:
 _DELETE_ERRORS: Final[Mapping[GroupState, int]] = MappingProxyType(
     {
         EMPTY: _NONE,
-        PREPARING_REBALANCE: _NON_EMPTY_GROUP,
-        COMPLETING_REBALANCE: _NON_EMPTY_GROUP,
-        STABLE: _NON_EMPTY_GROUP,
-        DEAD: _GROUP_ID_NOT_FOUND,
+        PREPARING_REBALANCE: ErrorCode.NON_EMPTY_GROUP,
+        COMPLETING_REBALANCE: ErrorCode.NON_EMPTY_GROUP,
+        STABLE: ErrorCode.NON_EMPTY_GROUP,
+        DEAD: ErrorCode.GROUP_ID_NOT_FOUND,
     }
 )
 
 #: What a heartbeat of a member, of the right generation, is answered with in each state.
 HEARTBEAT_ERRORS: Final[Mapping[GroupState, int]] = MappingProxyType(
     {
-        EMPTY: _UNKNOWN_MEMBER_ID,
-        PREPARING_REBALANCE: _REBALANCE_IN_PROGRESS,
+        EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
+        PREPARING_REBALANCE: ErrorCode.REBALANCE_IN_PROGRESS,
         COMPLETING_REBALANCE: _NONE,
         STABLE: _NONE,
-        DEAD: _COORDINATOR_NOT_AVAILABLE,
+        DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
 )

@@ -30,21 +30,13 @@ from broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
-    from broker.coordinator.timers import Timers
+    from broker.scheduling.timers import Timers
 
 #: How long a new member may wait for the others: it cannot send heartbeats yet, and may be gone.
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 
 #: Ids that were given and not used yet, in one group: a client may ask for more and more of them.
 MOST_PENDING_MEMBERS: Final = 10_000
-
-_UNKNOWN_MEMBER_ID: Final = int(ErrorCode.UNKNOWN_MEMBER_ID)
-_INCONSISTENT: Final = int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-_GROUP_MAX_SIZE_REACHED: Final = int(ErrorCode.GROUP_MAX_SIZE_REACHED)
-_MEMBER_ID_REQUIRED: Final = int(ErrorCode.MEMBER_ID_REQUIRED)
-_REBALANCE_IN_PROGRESS: Final = int(ErrorCode.REBALANCE_IN_PROGRESS)
-_FENCED_INSTANCE_ID: Final = int(ErrorCode.FENCED_INSTANCE_ID)
-_COORDINATOR_NOT_AVAILABLE: Final = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 class ClassicJoining:
@@ -70,12 +62,12 @@ class ClassicJoining:
         member_id = request.member_id
         if not self._accepts(group, member_id):
             group.remove(member_id)
-            answer(JoinResult(_GROUP_MAX_SIZE_REACHED))
+            answer(JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
         elif not group.supports(request.protocol_type, request.protocols):
-            answer(JoinResult(_INCONSISTENT, member_id))
+            answer(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
         elif not member_id or (member_id in group.pending_members and request.instance_id is None):
             if not shard.admit(group.group_id, join_bytes(request, None)):
-                answer(JoinResult(_GROUP_MAX_SIZE_REACHED))
+                answer(JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
             elif member_id:
                 self._add(shard, group, member_id, request, answer)
             else:
@@ -83,7 +75,7 @@ class ClassicJoining:
         else:
             error = group.validate_member(member_id, request.instance_id)
             if not error and not self._has_room(shard, group, request):
-                error = _GROUP_MAX_SIZE_REACHED
+                error = ErrorCode.GROUP_MAX_SIZE_REACHED
             if error:
                 answer(JoinResult(error, member_id))
             else:
@@ -118,7 +110,7 @@ class ClassicJoining:
             timeout_ms = request.session_timeout_ms
             due = partial(self._rebalance.pending_due, shard, group, member_id)
             group.pending_members[member_id] = self._timers.after_ms(timeout_ms, due)
-            answer(JoinResult(_MEMBER_ID_REQUIRED, member_id))
+            answer(JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
             return
         self._add(shard, group, member_id, request, answer)
 
@@ -170,7 +162,7 @@ class ClassicJoining:
         self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, answer: JoinAnswer
     ) -> None:
         del shard
-        code = _COORDINATOR_NOT_AVAILABLE if group.state is DEAD else _UNKNOWN_MEMBER_ID
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if group.state is DEAD else ErrorCode.UNKNOWN_MEMBER_ID
         answer(JoinResult(code, request.member_id))
 
     def _replace_static(
@@ -185,10 +177,10 @@ class ClassicJoining:
         """Let a static member that has come back take its place, without a rebalance if that changes nothing."""
         old_join = group.awaiting_join.pop(old.member_id, None)
         if old_join is not None:
-            old_join(JoinResult(_FENCED_INSTANCE_ID, old.member_id))
+            old_join(JoinResult(ErrorCode.FENCED_INSTANCE_ID, old.member_id))
         old_sync = group.awaiting_sync.pop(old.member_id, None)
         if old_sync is not None:
-            old_sync(SyncResult(_FENCED_INSTANCE_ID))
+            old_sync(SyncResult(ErrorCode.FENCED_INSTANCE_ID))
         leader_before = group.leader
         member = group.replace_static(old, member_id)
         group.update(member, request)
@@ -224,4 +216,4 @@ def _await_join(group: ClassicGroup, member_id: str, answer: JoinAnswer) -> None
     before = group.awaiting_join.get(member_id)
     group.awaiting_join[member_id] = answer
     if before is not None:
-        before(JoinResult(_REBALANCE_IN_PROGRESS, member_id))
+        before(JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member_id))

@@ -12,7 +12,7 @@ from broker.coordinator.group import JoinRequest
 from broker.coordinator.group_records import MemberRecord
 
 if TYPE_CHECKING:
-    from broker.coordinator.timers import Timer
+    from broker.scheduling.timers import Timer
 
 
 class ClassicMember:

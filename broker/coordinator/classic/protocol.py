@@ -44,14 +44,7 @@ if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
     from broker.coordinator.coordinator_log import Record
     from broker.coordinator.offsets.commits import Committer
-    from broker.coordinator.timers import Timers
-
-_UNKNOWN_MEMBER_ID: Final = int(ErrorCode.UNKNOWN_MEMBER_ID)
-_INCONSISTENT: Final = int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-_ILLEGAL_GENERATION: Final = int(ErrorCode.ILLEGAL_GENERATION)
-_REBALANCE_IN_PROGRESS: Final = int(ErrorCode.REBALANCE_IN_PROGRESS)
-_COORDINATOR_NOT_AVAILABLE: Final = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-_NOT_COORDINATOR: Final = int(ErrorCode.NOT_COORDINATOR)
+    from broker.scheduling.timers import Timers
 
 
 class ClassicProtocol:
@@ -90,9 +83,9 @@ class ClassicProtocol:
             joins, group.awaiting_join = group.awaiting_join, {}
             syncs, group.awaiting_sync = group.awaiting_sync, {}
             for member_id, join_answer in joins.items():
-                join_answer(JoinResult(_NOT_COORDINATOR, member_id))
+                join_answer(JoinResult(ErrorCode.NOT_COORDINATOR, member_id))
             for sync_answer in syncs.values():
-                sync_answer(SyncResult(_NOT_COORDINATOR))
+                sync_answer(SyncResult(ErrorCode.NOT_COORDINATOR))
 
     def metadata_changed(self, shards: Sequence[GroupShard]) -> None:
         """Nothing depends on it: the leader of a group looks after its topics."""
@@ -130,14 +123,14 @@ class ClassicProtocol:
 
     def _sync_preparing(self, shard: GroupShard, group: ClassicGroup, request: SyncRequest, answer: SyncAnswer) -> None:
         del shard, group, request
-        answer(SyncResult(_REBALANCE_IN_PROGRESS))
+        answer(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
 
     def _sync_completing(
         self, shard: GroupShard, group: ClassicGroup, request: SyncRequest, answer: SyncAnswer
     ) -> None:
         before = group.awaiting_sync.pop(request.member_id, None)
         if before is not None:
-            before(SyncResult(_REBALANCE_IN_PROGRESS))
+            before(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         group.awaiting_sync[request.member_id] = answer
         self._rebalance.synced(group, request.member_id)
         if group.leader == request.member_id:
@@ -163,7 +156,7 @@ class ClassicProtocol:
                 return error
             member = group.members[member_id]
         if generation != group.generation:
-            return _ILLEGAL_GENERATION
+            return ErrorCode.ILLEGAL_GENERATION
         self._sessions.touch(shard, group, member)
         return HEARTBEAT_ERRORS[group.state]
 
@@ -215,7 +208,7 @@ class ClassicProtocol:
         if not member_id:
             member_id = group.static_members.get(leaving.instance_id or "", "")
             if not member_id:
-                return _UNKNOWN_MEMBER_ID
+                return ErrorCode.UNKNOWN_MEMBER_ID
         elif member_id in group.pending_members:
             group.remove(member_id)
             return 0
@@ -244,16 +237,18 @@ _SYNC: Final[Mapping[GroupState, _Sync]] = MappingProxyType(
 
 def _validate_sync(group: ClassicGroup, request: SyncRequest) -> int:
     if group.state is EMPTY:
-        return _UNKNOWN_MEMBER_ID
+        return ErrorCode.UNKNOWN_MEMBER_ID
     if group.state is DEAD:
-        return _COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = group.validate_member(request.member_id, request.instance_id)
     if error:
         return error
     if request.generation != group.generation:
-        return _ILLEGAL_GENERATION
+        return ErrorCode.ILLEGAL_GENERATION
     said = (request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol_name)
-    return _INCONSISTENT if any(a is not None and b is not None and a != b for a, b in said) else 0
+    return (
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL if any(a is not None and b is not None and a != b for a, b in said) else 0
+    )
 
 
 def _classic(group: Group) -> ClassicGroup:

@@ -22,7 +22,7 @@ from broker.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
     from broker.coordinator.coordinator_log import Done
-    from broker.coordinator.timers import Timers
+    from broker.scheduling.timers import Timers
 
 logger = logging.getLogger(__name__)
 
@@ -31,10 +31,6 @@ MOST_MEMBERS_WRITTEN_AT_ONCE: Final = 100
 
 #: A larger group cannot have an assignment.
 MOST_RECORD_BYTES: Final = 64 << 20
-
-_UNKNOWN_MEMBER_ID: Final = int(ErrorCode.UNKNOWN_MEMBER_ID)
-_UNKNOWN_SERVER_ERROR: Final = int(ErrorCode.UNKNOWN_SERVER_ERROR)
-_REBALANCE_IN_PROGRESS: Final = int(ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 class ClassicRebalance:
@@ -64,7 +60,7 @@ class ClassicRebalance:
         if group.state is COMPLETING_REBALANCE:
             for member in group.members.values():
                 member.assignment = b""
-            self._answer_syncs(shard, group, SyncResult(_REBALANCE_IN_PROGRESS))
+            self._answer_syncs(shard, group, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         self._end_sync_wait(group)
         is_first = group.state is EMPTY
         group.transition_to(PREPARING_REBALANCE, self._wall_ms())
@@ -190,7 +186,7 @@ class ClassicRebalance:
             logger.error(
                 "The assignment of group %s has %d bytes: it is refused", group.group_id, len(record[1] or b"")
             )
-            self._answer_syncs(shard, group, SyncResult(_UNKNOWN_SERVER_ERROR))
+            self._answer_syncs(shard, group, SyncResult(ErrorCode.UNKNOWN_SERVER_ERROR))
             self.prepare(shard, group, "Error when storing group assignment during SyncGroup")
             return
         shard.append([record], done)
@@ -266,10 +262,10 @@ class ClassicRebalance:
         member_id = member.member_id
         join_answer = group.awaiting_join.pop(member_id, None)
         if join_answer is not None:
-            join_answer(JoinResult(_UNKNOWN_MEMBER_ID))
+            join_answer(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID))
         sync_answer = group.awaiting_sync.pop(member_id, None)
         if sync_answer is not None:
-            sync_answer(SyncResult(_UNKNOWN_MEMBER_ID))
+            sync_answer(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
         group.remove(member_id)
 
     def write_departure(self, shard: GroupShard, group: ClassicGroup, done: Done = nobody_waits) -> bool:

@@ -15,7 +15,7 @@ from broker.coordinator.classic.member import ClassicMember
 from broker.coordinator.group_shard import GroupShard
 
 if TYPE_CHECKING:
-    from broker.coordinator.timers import Timers
+    from broker.scheduling.timers import Timers
 
 _NS_PER_MS = 1_000_000
 

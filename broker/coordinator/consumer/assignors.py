@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -36,20 +37,17 @@ def assign_range(members: Sequence[MemberSubscription], counts: PartitionCounts)
     Topics with as many partitions and the same subscribers are divided alike, so that they can be joined. Static
     members come first, by instance id.
     """
-    subscribers: dict[bytes, list[str]] = {topic_id: [] for topic_id in counts}
-    for member in sorted(members, key=_range_order):
-        for topic_id in member.topic_ids:
-            subscribers[topic_id].append(member.member_id)
-    assigned: dict[str, dict[bytes, frozenset[int]]] = {member.member_id: {} for member in members}
-    for topic_id, member_ids in subscribers.items():
-        if not member_ids:
+    ordered = sorted(members, key=_range_order)
+    assigned: dict[str, dict[bytes, frozenset[int]]] = {member.member_id: {} for member in ordered}
+    for topic_id, subscribers in _subscribers(ordered, counts).items():
+        if not subscribers:
             continue
-        quota, left_over = divmod(counts[topic_id], len(member_ids))
+        quota, left_over = divmod(counts[topic_id], len(subscribers))
         start = 0
-        for number, member_id in enumerate(member_ids):
-            end = start + quota + (number < left_over)
-            if start < end:
-                assigned[member_id][topic_id] = frozenset(range(start, end))
+        # Of members who are more than there are partitions, the last have none.
+        for place, number in enumerate(subscribers if quota else subscribers[:left_over]):
+            end = start + quota + (place < left_over)
+            assigned[ordered[number].member_id][topic_id] = frozenset(range(start, end))
             start = end
     return {**assigned}
 
@@ -82,10 +80,8 @@ class _Balance:
         #: Partitions that each member has so far.
         self._loads = [0] * len(members)
         self._owners: dict[bytes, list[int]] = {topic_id: [_NOBODY] * counts[topic_id] for topic_id in counts}
-        self._subscribers: dict[bytes, list[int]] = {topic_id: [] for topic_id in counts}
+        self._subscribers = _subscribers(members, counts)
         for number, member in enumerate(members):
-            for topic_id in member.topic_ids:
-                self._subscribers[topic_id].append(number)
             self._keep(number, member)
         # Where there is least choice first: topics with many partitions a subscriber, then those with few subscribers.
         self._topics = sorted(
@@ -132,6 +128,8 @@ class _Balance:
     def even_out(self) -> None:
         """Move partitions from those who have most to those who have least, until no move makes it more even."""
         for _ in range(_MOST_ROUNDS):
+            if max(self._loads, default=0) - min(self._loads, default=0) <= 1:
+                return
             if not sum(self._even_out_topic(topic_id) for topic_id in self._topics):
                 return
 
@@ -193,6 +191,24 @@ class _Balance:
                 heapq.heappush(takers, (self._loads[number], number))
             moved += 1
         return moved
+
+
+def _subscribers(members: Sequence[MemberSubscription], counts: PartitionCounts) -> dict[bytes, Sequence[int]]:
+    """Return by topic the places of its subscribers in ``members``, in order.
+
+    The effort grows with members and topics, and with one times the other only as far as subscriptions differ: most
+    groups have one for all.
+    """
+    alike: dict[frozenset[bytes], list[int]] = {}
+    for number, member in enumerate(members):
+        alike.setdefault(member.topic_ids, []).append(number)
+    found: dict[bytes, list[list[int]]] = {topic_id: [] for topic_id in counts}
+    for topic_ids, numbers in alike.items():
+        for topic_id in topic_ids:
+            found[topic_id].append(numbers)
+    return {
+        topic_id: each[0] if len(each) == 1 else sorted(chain.from_iterable(each)) for topic_id, each in found.items()
+    }
 
 
 def _range_order(member: MemberSubscription) -> tuple[bool, str]:

@@ -31,7 +31,7 @@ from broker.coordinator.group import CONSUMER, CONSUMER_PROTOCOL_TYPE
 from broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.coordinator.timers import Timer
+    from broker.scheduling.timers import Timer
 
 #: The first version of OffsetCommit that says a member's epoch.
 _FIRST_COMMIT_WITH_EPOCH: Final = 9
@@ -252,7 +252,7 @@ class ConsumerGroup:
         self._holders.clear()
         self.static_members.clear()
         for member in members.values():
-            self.put_member(member)
+            self.put_member(self.with_shared_names(member))
         self.is_stale = True
 
     # ---- what they subscribe to ----------------------------------------------------------------------------------
@@ -266,6 +266,15 @@ class ConsumerGroup:
         names, regex = subscription
         resolved = self.regexes.get(regex)
         return names if resolved is None else names | resolved.topic_names
+
+    def with_shared_names(self, member: ConsumerGroupMember) -> ConsumerGroupMember:
+        """Return a member with the very set of names that another one has, if they are the same.
+
+        A subscription to thousands of topics is then kept once, and hashed and compared once, for all who have it.
+        """
+        names = member.topic_names
+        shared = next((each.topic_names for each in self.members.values() if each.topic_names == names), names)
+        return member if shared is names else replace(member, topic_names=shared)
 
     def partition_counts(self, topics: Topics) -> Mapping[bytes, int]:
         """Return the number of partitions of every subscribed topic that exists, by id."""

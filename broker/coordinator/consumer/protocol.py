@@ -66,7 +66,7 @@ from broker.protocol.messages.consumer_group_heartbeat import (
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import Record
     from broker.coordinator.offsets.commits import Committer
-    from broker.coordinator.timers import Timers
+    from broker.scheduling.timers import Timers
 
 logger = logging.getLogger(__name__)
 

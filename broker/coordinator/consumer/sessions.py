@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from broker.config.keys import Value
     from broker.coordinator.consumer.target_assignment import Topics
     from broker.coordinator.group_shard import GroupShard
-    from broker.coordinator.timers import Timers
+    from broker.scheduling.timers import Timers
 
 #: Goes on without a member: (partition, group, member id, why).
 Fence = Callable[["GroupShard", ConsumerGroup, str, str], None]

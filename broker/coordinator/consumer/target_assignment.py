@@ -83,10 +83,15 @@ def compute_target(
 ) -> dict[str, Assignment]:
     """Return what each member is to have. ``target`` is so far; ``subscriptions``: topics and partitions, by member."""
     counts: dict[bytes, int] = {}
+    # Of members who subscribe to the same, one set stands for all: it is hashed and compared once.
+    shared: dict[int, frozenset[bytes]] = {}
     asking = []
     for member in members:
         topics = subscriptions[member.member_id]
-        counts.update(topics)
+        topic_ids = shared.get(id(topics))
+        if topic_ids is None:
+            topic_ids = shared[id(topics)] = frozenset(topics)
+            counts.update(topics)
         so_far = target.get(member.member_id, NO_PARTITIONS)
-        asking.append(MemberSubscription(member.member_id, frozenset(topics), member.instance_id, so_far))
+        asking.append(MemberSubscription(member.member_id, topic_ids, member.instance_id, so_far))
     return ASSIGNORS[assignor](asking, counts)

@@ -100,7 +100,7 @@ class GroupUpdate:
         self, member: ConsumerGroupMember, request: Request, client: Client, owned: Assignment | None
     ) -> ConsumerGroupMember:
         """Do what a heartbeat does and return the member after it. ``owned``: what it is known to own, None if not."""
-        updated = updated_member(member, request, client)
+        updated = self._group.with_shared_names(updated_member(member, request, client))
         joins = request.member_epoch == JOIN_EPOCH
         moves = joins or request.member_epoch == member.epoch
         return self.take(member, updated, Report(owned, is_settled=joins), moves=moves)

@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import Record
     from broker.coordinator.group_shard import GroupShard
 
-_GROUP_ID_NOT_FOUND: Final = int(ErrorCode.GROUP_ID_NOT_FOUND)
-_ILLEGAL_GENERATION: Final = int(ErrorCode.ILLEGAL_GENERATION)
-_UNKNOWN_TOPIC_OR_PARTITION: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-_METADATA_TOO_LARGE: Final = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
-_INVALID_COMMIT_OFFSET_SIZE: Final = int(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
 _GROUP_ID_NOT_FOUND_FROM: Final = 9
 
 #: What the records of one request may take without their texts, and what one of these records takes.
@@ -102,7 +97,7 @@ def validate_commit(shard: GroupShard, committer: Committer) -> int:
     if group is None:
         if generation >= 0:
             new_enough = api_version >= _GROUP_ID_NOT_FOUND_FROM and not transactional
-            return _GROUP_ID_NOT_FOUND if new_enough else _ILLEGAL_GENERATION
+            return ErrorCode.GROUP_ID_NOT_FOUND if new_enough else ErrorCode.ILLEGAL_GENERATION
         group = shard.groups[group_id] = ClassicGroup(group_id)
     return group.validate_offset_commit(member_id, instance_id, generation, api_version, transactional=transactional)
 
@@ -141,23 +136,23 @@ def take_commit(
     now_ms, expire_ms, most_metadata_bytes = time
     offsets = shard.offsets
     if (len(prefix) + _MOST_VALUE_BYTES) * (len(records) + len(parts)) > _MOST_BYTES:
-        code = _INVALID_COMMIT_OFFSET_SIZE
+        code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         return [OffsetCommitPartResponse(part[0], code) for part in parts], code
     texts = {part[0]: len(part[3] or "") for part in parts if 0 <= part[0] < partitions}
     growth_bytes = offsets.growth_bytes(group_id, name, texts)
     if growth_bytes and not shard.admit(group_id, growth_bytes):
-        code = _INVALID_COMMIT_OFFSET_SIZE
+        code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         return [OffsetCommitPartResponse(part[0], code) for part in parts], code
     answers = []
     first_error = 0
     for partition, offset, leader_epoch, metadata in parts:
         text = metadata or ""
         if not 0 <= partition < partitions:
-            answers.append(OffsetCommitPartResponse(partition, _UNKNOWN_TOPIC_OR_PARTITION))
-            first_error = first_error or _UNKNOWN_TOPIC_OR_PARTITION
+            answers.append(OffsetCommitPartResponse(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            first_error = first_error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif len(text) > most_metadata_bytes:
-            answers.append(OffsetCommitPartResponse(partition, _METADATA_TOO_LARGE))
-            first_error = first_error or _METADATA_TOO_LARGE
+            answers.append(OffsetCommitPartResponse(partition, ErrorCode.OFFSET_METADATA_TOO_LARGE))
+            first_error = first_error or ErrorCode.OFFSET_METADATA_TOO_LARGE
         else:
             committed = CommittedOffset(offset, leader_epoch, text, now_ms, expire_ms, topic_id)
             if producer_id < 0:

@@ -22,8 +22,8 @@ from broker.scheduling.long_answers import AT_ONCE
 if TYPE_CHECKING:
     from broker.clock import Clock
     from broker.coordinator.coordinator_log import Record
-    from broker.coordinator.timers import Timers
     from broker.metadata.metadata_cache import MetadataCache
+    from broker.scheduling.timers import Timers
 
 logger = logging.getLogger(__name__)
 

@@ -21,13 +21,12 @@ from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.coordinator.timers import Timer
     from broker.coordinator.transaction.shard import Done, Transaction, TransactionShard
+    from broker.scheduling.timers import Timer
 
 #: How long a request waits for the end of a transaction before its client is asked to try again.
 LONGEST_WAIT_MS = 5000
 
-_CONCURRENT = int(ErrorCode.CONCURRENT_TRANSACTIONS)
 
 #: Judges a request by what is known of its id and, if there is one, by a new producer id.
 Judge = Callable[[TransactionMetadata | None, int], Outcome]
@@ -106,7 +105,7 @@ class TransactionCall:
     def _await_end(self, shard: TransactionShard, transaction: Transaction | None, outcome: Outcome) -> None:
         del shard, outcome
         assert transaction is not None  # noqa: S101 - something of it is ending
-        self._wait(transaction, self._again, _CONCURRENT)
+        self._wait(transaction, self._again, ErrorCode.CONCURRENT_TRANSACTIONS)
 
     def _abort_first(self, shard: TransactionShard, transaction: Transaction | None, outcome: Outcome) -> None:
         metadata = outcome.metadata

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from broker.coordinator.group_coordinator import OpenNow
     from broker.coordinator.locator import CoordinatorOwnership
     from broker.coordinator.replay import Replayer
-    from broker.coordinator.timers import Timer, Timers
     from broker.metadata.metadata_cache import MetadataCache
+    from broker.scheduling.timers import Timer, Timers
 
 logger = logging.getLogger(__name__)
 

@@ -32,11 +32,6 @@ SEQUENCE_MASK = 2**31 - 1
 _TRANSACTIONAL_BIT = 0x10
 
 _ACCEPTED = 0
-_OUT_OF_ORDER = int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-_DUPLICATE = int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
-_INVALID_EPOCH = int(ErrorCode.INVALID_PRODUCER_EPOCH)
-_INVALID_TXN_STATE = int(ErrorCode.INVALID_TXN_STATE)
-_COORDINATOR_FENCED = int(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
 #: From this transaction version on a marker bears a newer epoch than the records that it ends (KIP-890).
 _EPOCH_BUMP_FROM = 2
@@ -141,15 +136,15 @@ class ProducerState:
             return _ACCEPTED
         if epoch != entry.epoch:
             if epoch < entry.epoch:
-                return _INVALID_EPOCH
+                return ErrorCode.INVALID_PRODUCER_EPOCH
             if base_sequence > 0 and entry.epoch != NO_PRODUCER_EPOCH:
-                return _OUT_OF_ORDER
+                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         # A coordinator's batches have no sequence number.
         elif base_sequence != entry.next_sequence and base_sequence >= 0:
             duplicate = self.find_duplicate(producer_id, base_sequence, last_offset_delta)
-            return _OUT_OF_ORDER if duplicate is None else _DUPLICATE
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if duplicate is None else ErrorCode.DUPLICATE_SEQUENCE_NUMBER
         if entry.current_txn_first_offset >= 0 and not attributes & _TRANSACTIONAL_BIT:
-            return _INVALID_TXN_STATE
+            return ErrorCode.INVALID_TXN_STATE
         return _ACCEPTED
 
     def judge_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> int:
@@ -162,10 +157,10 @@ class ProducerState:
         if entry is None:
             return _ACCEPTED
         if epoch < entry.epoch:
-            return _INVALID_EPOCH
+            return ErrorCode.INVALID_PRODUCER_EPOCH
         if epoch == entry.epoch and transaction_version >= _EPOCH_BUMP_FROM and entry.current_txn_first_offset >= 0:
-            return _INVALID_EPOCH
-        return _COORDINATOR_FENCED if coordinator_epoch < entry.coordinator_epoch else _ACCEPTED
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        return ErrorCode.TRANSACTION_COORDINATOR_FENCED if coordinator_epoch < entry.coordinator_epoch else _ACCEPTED
 
     def find_duplicate(self, producer_id: int, base_sequence: int, last_offset_delta: int) -> CachedBatch | None:
         """Return the remembered batch with exactly this sequence range, in the producer's newest epoch."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from broker.protocol.api_keys import DEPRECATED_UP_TO, ApiKey
-from shm.recorder_layout import RECORDER_TEXT
+from shm.recorder_layout import RECORDER_TEXT, THROTTLED_BY, THROTTLED_BY_MASK
 
 if TYPE_CHECKING:
     import numpy
@@ -49,6 +49,17 @@ def record_requests(rows: Rows, texts: Mapping[int, bytes], page: MetricsWriter)
         _record(page, page.histogram("throttle_ns", api), throttle_ms[chosen] * _NS_PER_MS)
         if api in DEPRECATED_UP_TO and (versions <= DEPRECATED_UP_TO[api]).any():
             _record_deprecated(rows[chosen][versions <= DEPRECATED_UP_TO[api]], texts, page)
+    if (throttled := throttle_ms > 0).any():
+        quotas = rows["throttled_by"][throttled] & THROTTLED_BY_MASK
+        _count_throttled(quotas.tolist(), throttle_ms[throttled].tolist(), page)
+
+
+def _count_throttled(quotas: list[int], times_ms: list[int], page: MetricsWriter) -> None:
+    """Count throttle times by what gave them; 0 says that nobody knows."""
+    for quota, throttle_ms in zip(quotas, times_ms, strict=True):
+        if quota > 0:
+            page.add(page.index("quota_throttled", THROTTLED_BY[quota - 1]), 1)
+            page.add(page.index("quota_throttle_ns", THROTTLED_BY[quota - 1]), throttle_ms * _NS_PER_MS)
 
 
 def record_connections(connections: Mapping[tuple[int, str, str], int], page: MetricsWriter) -> None:

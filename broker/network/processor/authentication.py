@@ -246,7 +246,7 @@ class Authentication:
                 self.counts.succeeded += 1
                 self._waiting.pop(channel, None)
                 channel.user = authenticator.user
-                channel.session = pack_session(authenticator.user, channel.peer)
+                channel.session = pack_session(authenticator.user, channel.peer, channel.reached)
                 if self.clients is not None:
                     self.clients.authenticated(channel)
             if not authenticator.expires_ns:

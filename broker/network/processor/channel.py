@@ -142,6 +142,7 @@ class Channel:
         "out_bytes",
         "peer",
         "produce_target",
+        "reached",
         "read_bytes",
         "recv",
         "repeatable",
@@ -168,6 +169,8 @@ class Channel:
         self.serial = serial
         self.listener = listener
         self.peer = peer
+        #: The address of this machine by which the client has come, where it is told that.
+        self.reached = ""
         #: As whom the client is known, and what travels of that with each request: nothing while nobody asks for it.
         self.user = ANONYMOUS_USER
         self.session = b""

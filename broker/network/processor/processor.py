@@ -24,9 +24,9 @@ from broker.network.processor.request_reader import RequestReader
 from broker.network.processor.resender import Resender
 from broker.network.processor.response_reader import ResponseReader
 from broker.network.processor.selector import GONE, READ, WRITE, Selector
+from broker.network.processor.sessions import NewSessions
 from broker.network.processor.tls_listeners import TlsListeners
 from broker.network.processor.unwritten_answers import UnwrittenAnswers
-from broker.security.session import pack_session
 from broker.server_log.log_setup import RepeatedWarnings
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Processor:
         self._next_upkeep_ns = 0
         self._new_waiting = self._draining = False
         self._output_max_bytes, self._idle_ns = config.output_max_bytes, config.connections_max_idle_ms * 1_000_000
-        self._names_sessions = bool(config.authorizer_class_name)
+        self.sessions = NewSessions(names_hosts=bool(config.authorizer_class_name))
         self._selector.watch(self._handoff.fileno())
         self._selector.watch(self._bell.fileno())
 
@@ -155,7 +155,7 @@ class Processor:
     def poll(self) -> None:
         """Sleep until a socket, a bell or the hand-off needs attention (``B04``); sort what was reported (``B06``)."""
         most_ms = self.authentication.wait_ms(DRAINING_POLL_MS if self._draining else POLL_TIMEOUT_MS)
-        timeout_ms = self._responses.throttled.wait_ms(self._now_ns, most_ms)
+        timeout_ms = self._responses.wait_ms(self._now_ns, most_ms)
         timeout_ms = RETRY_MS if self._reader.waiting or self._repeats else timeout_ms
         if self._responses.pending() or self._new_waiting or self._disconnected or self._selector.readable:
             timeout_ms = 0
@@ -252,7 +252,7 @@ class Processor:
     def drain(self, *, produce_only: bool = False) -> bool:
         """Take no new requests; True once every answer has been written that is waited for (`UnwrittenAnswers`)."""
         if not self._draining:
-            self._draining = True
+            self._draining = self._responses.delayed.is_ending = True
             for channel in self._by_id.values():
                 self._mute(channel, MuteCause.DRAINING)
                 self._selector.update(channel)
@@ -339,7 +339,7 @@ class Processor:
         if self._draining:
             self._mute(channel, MuteCause.DRAINING)
             self._selector.update(channel)
-        channel.session = pack_session(channel.user, channel.peer) if self._names_sessions else b""
+        self.sessions.begin(channel)
         logger.debug("connection %s opened", channel.name)
 
     def _mute(self, channel: Channel, cause: MuteCause) -> None:

@@ -63,8 +63,9 @@ class ProcessorMetrics:
         self._closed = {cause: page.index("connections_closed", cause) for cause in CLOSE_CAUSES}
         self._muted = {cause: page.index("mutes", label) for cause, label in _MUTE_LABELS.items()}
         names = ("requests_received", "responses_sent", "bytes_received", "bytes_sent")
-        own = ("io_wait_ns", "io_ns", "polls", "arena_depleted_ns", "slow_turns", "requests_not_kept", "handshakes")
-        self._counters = {name: page.index(name) for name in (*names, *own, *AUTHENTICATIONS)}
+        own = ("io_wait_ns", "io_ns", "polls", "arena_depleted_ns", "requests_not_kept", "handshakes")
+        others = (*self._turns.counters(), *AUTHENTICATIONS)
+        self._counters = {name: page.index(name) for name in (*names, *own, *others)}
         self._counters["throttles"] = page.index("mutes", "throttled")
         self._opened = page.index("connections_opened")
         gauges = ("connections", "connections_throttled", "arena_used_bytes", "arena_free_bytes")
@@ -129,7 +130,7 @@ class ProcessorMetrics:
             "io_ns": self._io_ns,
             "polls": self._polls,
             "arena_depleted_ns": self._arena_depleted_ns,
-            "slow_turns": self._turns.count,
+            **self._turns.counters(),
             "requests_not_kept": reader.kept.not_kept,
             "throttles": responses.throttled.count,
             "handshakes": tls.done_count,

@@ -146,6 +146,7 @@ def build(
     kept = KeptRequests(config.pipeline_max_bytes, config.pipeline_max_total_bytes, lambda: context.processors)
     reader = RequestReader(config, sender, kept, now_ns)
     responses = ResponseReader(channel, index, kept, config.output_max_bytes, now_ns)
+    responses.delayed.follow(context.fault_words)
     page = context.begin_metrics(Role.PROCESSOR, index, generation)
     ends = (reader, responses, handoff, context.processor_bells[index])
 
@@ -162,4 +163,5 @@ def build(
     counts = metrics, CompletedRequests(clients, rows), network_time
     processor = Processor(config, ends, new_id, counts, now_ns)
     processor.tls.clients, processor.tls.listeners = clients, listeners
+    processor.sessions.listeners = listeners
     return processor

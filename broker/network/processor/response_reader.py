@@ -14,9 +14,17 @@ from collections import deque
 from collections.abc import Callable
 from struct import Struct
 
-from broker.ipc.request_channel import CLOSE_CONNECTION, RANGE, RESPONSE_TO_FACTS, THROTTLED, RequestChannel
+from broker.ipc.request_channel import (
+    CLOSE_CONNECTION,
+    DELAYED,
+    RANGE,
+    RESPONSE_TO_FACTS,
+    THROTTLED,
+    RequestChannel,
+)
 from broker.ipc.segment_file_cache import SegmentFiles
 from broker.network.processor.channel import Answered, Channel, Envelope, FileSend, HeldAnswer, Piece
+from broker.network.processor.delayed_answers import DelayedAnswers
 from broker.network.processor.kept_requests import OWN_BYTES, KeptRequests, is_kept
 from broker.network.processor.mute_state import MuteCause
 from broker.network.processor.throttled_channels import ThrottledChannels
@@ -31,6 +39,9 @@ _ENVELOPE_BYTES = RESPONSE_TO_FACTS.size
 #: Where the facts of an answer have the throttle time.
 _THROTTLE_MS_AT = RESPONSE_ENVELOPE.offset("throttle_ms") - RESPONSE_ENVELOPE.offset("received_ns")
 _unpack_int32 = Struct("@i").unpack_from
+#: Where they have until when an answer is held back, if it is.
+_COMPLETE_NS_AT = RESPONSE_ENVELOPE.offset("response_complete_ns") - RESPONSE_ENVELOPE.offset("received_ns")
+_unpack_int64 = Struct("@q").unpack_from
 
 #: RANGE, field by field, with the path in the place of its length.
 Range = tuple[int, int, int, int, str]
@@ -72,6 +83,7 @@ class ResponseReader:
         self.grow()
         self._files = SegmentFiles()
         self.throttled = ThrottledChannels()
+        self.delayed = DelayedAnswers()
         self._now_ns = now_ns
         self.responses_dropped = 0
         #: Answers taken so far that are to be written, or whose connection has gone; second answers are not counted.
@@ -106,6 +118,8 @@ class ResponseReader:
         lone = self.lone
         view = self._view
         now_ns = self._now_ns()
+        if self.delayed:
+            self._send_delayed(by_id, now_ns, ready, fault)
         unpack = RESPONSE_TO_FACTS.unpack_from
         find = by_id.get
         for ring in self._rings:
@@ -167,6 +181,10 @@ class ResponseReader:
         """Return whether answers wait that the last ``read`` did not take."""
         return any(ring.pending() for ring in self._rings)
 
+    def wait_ms(self, now_ns: Callable[[], int], most_ms: int) -> int:
+        """Return for how long the loop may sleep: until an answer or a channel has waited its time. HOT."""
+        return self.throttled.wait_ms(now_ns, self.delayed.wait_ms(now_ns, most_ms))
+
     def forget_removed_files(self) -> None:
         """Let go of segment files that have been deleted."""
         self._files.forget_removed()
@@ -198,7 +216,9 @@ class ResponseReader:
             logger.warning("an answer cannot be sent and closes its connection: %s", error)
             kind, pieces = CLOSE_CONNECTION, []
         self.bytes_taken += size
-        if sequence != channel.next_answer:
+        if sequence != channel.next_answer or kind & DELAYED:
+            if kind & DELAYED:
+                self.delayed.add(connection, sequence, now_ns, _unpack_int64(facts, _COMPLETE_NS_AT)[0])
             kept: list[Piece] = [bytes(p) if isinstance(p, memoryview) else p for p in pieces]
             held_bytes = sum(p.length if isinstance(p, FileSend) else len(p) for p in kept)
             channel.held[sequence] = HeldAnswer(kind, held_bytes, kept, (facts, now_ns))
@@ -227,12 +247,28 @@ class ResponseReader:
     def _release_held(self, channel: Channel) -> None:
         """Let the answers go that waited for the one just attached."""
         while not channel.closing:
-            answer = channel.held.pop(channel.next_answer, None)
-            if answer is None:
+            answer = channel.held.get(channel.next_answer)
+            if answer is None or answer.kind & DELAYED:
                 return
+            del channel.held[channel.next_answer]
             channel.held_bytes -= answer.size
             channel.out.extend(answer.pieces)
             self._answered(channel, answer.kind, answer.answered)
+
+    def _send_delayed(self, by_id: dict[int, Channel], now_ns: int, ready: dict[int, Channel], fault: Fault) -> None:
+        """Attach answers that are held back no longer, and those that have waited for them."""
+        for connection, sequence in self.delayed.due(now_ns):
+            channel = by_id.get(connection)
+            answer = None if channel is None else channel.held.get(sequence)
+            if channel is None or answer is None:
+                continue
+            try:
+                answered = answer.answered[0], now_ns
+                channel.held[sequence] = answer._replace(kind=answer.kind - DELAYED, answered=answered)
+                self._release_held(channel)
+                ready[channel.fd] = channel
+            except Exception:
+                fault(channel)
 
     def _is_asked_again(self, channel: Channel, sequence: int) -> bool:
         """Have a request put to its target again if it may be; its connection need not know."""

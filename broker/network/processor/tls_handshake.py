@@ -1,7 +1,9 @@
 """The handshake of one connection, and what is told of one that fails: cause and remedy, in one line (`B06`, `B22`).
 
 Runs in processor processes. It stands where the channel's ``recv`` is called, takes a step with each event, and gives
-way to the connection when it is done. A client's certificate makes it a user (`H06`).
+way to the connection when it is done. A client's certificate makes it a user (`H06`). Where nothing else is advertised
+a client is given the host name that it has asked for, or the address that it has reached, if the broker's certificate
+is for that (`C18`): the client looks for the same there. One that asks for another name misleads nobody but itself.
 """
 
 from __future__ import annotations
@@ -9,15 +11,17 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from broker.errors import AuthenticationFailed
+from broker.network.processor import tls_kernel_transport
 from broker.network.processor.channel import ReadBlockedByWriteError
 from broker.network.processor.foreign_protocols import describe_not_tls
-from broker.network.processor.tls_transport import TlsTransport, as_socket_error
+from broker.network.processor.tls_kernel_transport import KernelTlsTransport
+from broker.network.processor.tls_transport import TlsTransport
 from broker.security.session import pack_session
-from broker.security.tls.certificate import subject
+from broker.security.tls.certificate import covers, subject
+from shm.client_hosts import host_text, packed_host
 
 if TYPE_CHECKING:
     from broker.network.processor.channel import Channel
@@ -27,8 +31,7 @@ if TYPE_CHECKING:
 _START_BYTES = 16
 _TLS_HANDSHAKE = b"\x16"
 
-#: What is taken of a client behind a failure.
-_LEFT_BYTES = 65536
+Connection = TlsTransport | KernelTlsTransport
 
 _NO_TRUST = (
     "the client does not accept the broker's certificate ({}): give the client the certificate of its issuer "
@@ -43,6 +46,7 @@ _REASONS = {
     "NO_SUITABLE_SIGNATURE_ALGORITHM": "the client knows no signature of the kind that the broker's certificate has",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client shows no certificate, and ssl.client.auth is required: give it "
     "one (ssl.keystore.*)",
+    "CALLBACK_FAILED": "the host name that the client asks for is none",
     "TLSV1_ALERT_UNKNOWN_CA": _NO_TRUST.format("unknown issuer"),
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _NO_TRUST.format("unknown"),
     "SSLV3_ALERT_BAD_CERTIFICATE": _NO_TRUST.format("bad"),
@@ -55,14 +59,20 @@ _REASONS = {
 class TlsHandshake:
     """A connection that is not ready."""
 
-    __slots__ = ("_channel", "_ready", "_server", "_sock", "has_pending")
+    __slots__ = ("_channel", "_ready", "_server", "_tells_names", "_transport", "has_pending")
 
-    def __init__(self, channel: Channel, server: ServerTls | None, ready: Callable[[Channel], None]) -> None:
-        """``server`` is None where the listener has no certificate; ``ready`` is called when the handshake is done."""
+    def __init__(
+        self, channel: Channel, server: ServerTls | None, ready: Callable[[Channel], None], *, tells_names: bool = False
+    ) -> None:
+        """``server`` is None where the listener has no certificate; ``ready`` is called when the handshake is done.
+
+        ``tells_names``: the client is given the name by which it has come.
+        """
         self._channel = channel
         self._server = server
         self._ready = ready
-        self._sock: ssl.SSLSocket | None = None
+        self._tells_names = tells_names
+        self._transport: Connection | None = None
         #: Whether a step is due of which no event will tell: one that had waited for room to write.
         self.has_pending = False
 
@@ -72,28 +82,26 @@ class TlsHandshake:
         Raises BlockingIOError while there is nothing to read, AuthenticationFailed, and OSError when the client left.
         """
         self.has_pending = False
-        sock = self._sock or self._begin()
+        transport = self._transport or self._begin()
         try:
-            sock.do_handshake()
+            transport.shake_hands()
+        except ReadBlockedByWriteError:
+            self.has_pending = True
+            raise
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
             raise ConnectionResetError from None
         except ssl.SSLError as error:
-            blocked = as_socket_error(error)
-            if blocked is error:
-                with suppress(OSError):
-                    # What is left unread would reset the connection before the client has its alert.
-                    socket.socket.recv(sock, _LEFT_BYTES)
-                raise AuthenticationFailed(self._describe(error)) from None
-            self.has_pending = isinstance(blocked, ReadBlockedByWriteError)
-            raise blocked from None
-        self._name_user(sock)
+            raise AuthenticationFailed(self._describe(error)) from None
+        if self._tells_names:
+            self._note_way(transport)
+        self._name_user(transport)
         channel = self._channel
-        channel.tls = channel.sock = transport = TlsTransport(sock)
+        channel.tls = transport
         channel.recv, channel.send, channel.sendfile = transport.recv, transport.send, transport.sendfile
         self._ready(channel)
         return transport.recv(most)
 
-    def _begin(self) -> ssl.SSLSocket:
+    def _begin(self) -> Connection:
         """Look who is there, and take up the handshake with who speaks TLS."""
         plain = self._channel.sock
         assert isinstance(plain, socket.socket)  # noqa: S101 - it becomes another kind below
@@ -104,15 +112,22 @@ class TlsHandshake:
             raise AuthenticationFailed("its listener has no certificate that can be used; an ERROR has said why")
         if start[:1] != _TLS_HANDSHAKE:
             raise AuthenticationFailed(describe_not_tls(start))
-        context = self._server.context
-        self._sock = context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
-        # The plain one has given its descriptor away.
-        self._channel.sock = self._sock
-        return self._sock
+        kind = KernelTlsTransport if tls_kernel_transport.is_offered() else TlsTransport
+        self._transport = self._channel.sock = transport = kind(plain, self._server.context)
+        return transport
 
-    def _name_user(self, sock: ssl.SSLSocket) -> None:
+    def _note_way(self, transport: Connection) -> None:
+        """Have the session say by which name, or address, the client has come, if the certificate is for that."""
+        channel = self._channel
+        assert self._server is not None  # noqa: S101 - the handshake is done
+        asked = transport.asked_name or host_text(packed_host(transport.own_address))
+        if covers(self._server.names, asked):
+            channel.reached = asked
+            channel.session = pack_session(channel.user, channel.peer if channel.session else "", asked)
+
+    def _name_user(self, transport: Connection) -> None:
         """Make the client the user that its certificate says, if it has shown one."""
-        der = sock.getpeercert(binary_form=True)
+        der = transport.peer_certificate()
         if der is None or self._server is None:
             return
         name = subject(der)
@@ -120,7 +135,7 @@ class TlsHandshake:
         if user is None:
             raise AuthenticationFailed(f"no rule of ssl.principal.mapping.rules fits the certificate of {name!r}")
         try:
-            self._channel.session = pack_session(user, self._channel.peer)
+            self._channel.session = pack_session(user, self._channel.peer, self._channel.reached)
         except ValueError as error:
             raise AuthenticationFailed(str(error)) from None
         self._channel.user = user

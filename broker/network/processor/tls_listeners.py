@@ -10,6 +10,7 @@ Without a listener of TLS nothing of it is imported.
 from __future__ import annotations
 
 import logging
+import socket
 from typing import TYPE_CHECKING, Protocol
 
 from broker.errors import AuthenticationFailed, ConfigError
@@ -56,6 +57,9 @@ class TlsListeners:
         self._followed: dict[str, tuple[ListenerTls, int]] = {}
         self._servers: dict[str, ServerTls] = {}
         self._under_way: dict[Channel, int] = {}
+        #: Takes the place of those that end.
+        self._closed = socket.socket()
+        self._closed.close()
         self._timeout_ns = self._most = 0
         self.clients: ClientRegistry | None = None
         #: Handshakes that were done.
@@ -95,11 +99,14 @@ class TlsListeners:
             return
         from broker.network.processor.tls_handshake import TlsHandshake  # noqa: PLC0415 - there is a listener of TLS
 
-        name = self.listeners[channel.listener].name
+        listener = self.listeners[channel.listener]
+        name = listener.name
         if name not in self._servers and self._live is not None and self._live.refresh(at_once=True):
             # The listener is new, and its first connection came sooner than its settings.
             self.follow(self._live)
-        channel.tls = handshake = TlsHandshake(channel, self._servers.get(name), self._ready)
+        channel.tls = handshake = TlsHandshake(
+            channel, self._servers.get(name), self._ready, tells_names=listener.reached_port > 0
+        )
         channel.recv = handshake.recv
         self._under_way[channel] = self._now_ns()
 
@@ -117,11 +124,14 @@ class TlsListeners:
             yield channel, AuthenticationFailed(reason)
 
     def forget(self, channel: Channel) -> None:
-        """Let go of a channel that has ended."""
+        """Let go of a channel that has ended.
+
+        It is known until it has been counted. What OpenSSL keeps of a connection is too much to be kept as long.
+        """
         self._under_way.pop(channel, None)
-        # A handshake and its channel know each other.
         channel.tls = None
-        channel.recv = channel.sock.recv  # of a closed socket
+        channel.sock = self._closed
+        channel.recv, channel.send, channel.sendfile = self._closed.recv, self._closed.send, None
 
     def _ready(self, channel: Channel) -> None:
         self._under_way.pop(channel, None)
@@ -130,13 +140,10 @@ class TlsListeners:
             self.clients.authenticated(channel)
 
     def _renew(self, settings: ListenerTls) -> None:
-        from broker.network.processor.tls_transport import AcceptedSocket  # noqa: PLC0415 - there is a listener of TLS
-        from broker.security.tls.contexts import make  # noqa: PLC0415
+        from broker.security.tls.contexts import make  # noqa: PLC0415 - there is a listener of TLS
 
         try:
-            server = make(settings)
-            server.context.sslsocket_class = AcceptedSocket
-            self._servers[settings.listener] = server
+            self._servers[settings.listener] = make(settings)
         except ConfigError as error:
             is_kept = settings.listener in self._servers
             kept = "it goes on with the certificate of before" if is_kept else "it serves nobody"

@@ -1,8 +1,9 @@
 """Fetch: served by any handler, because offsets are published in shared memory and the bytes lie in files.
 
 Runs in handler processes. A fetch that finds enough answers at once; another one is parked on the rows it watches
-(``E06``). When some of them have moved, their partitions, and no others, are read again. Records never pass through
-this process: the answer names ranges of segment files, unless they are so short that reading them here is cheaper.
+(``E06``). When some of them have moved, their partitions, and no others, are read again; if ACLs have changed since, it
+is begun anew instead, so that nobody gets what they may no longer read. Records never pass through this process: the
+answer names ranges of segment files, unless they are so short that reading them here is cheaper.
 """
 
 from __future__ import annotations
@@ -99,10 +100,16 @@ class FetchPath:
         #: Fetches that are read in slices.
         self._begun: set[PendingFetch] = set()
         self._files = SegmentFiles()
+        self._authorizer = partitions.metadata.authorizer
 
     def forget_metadata(self) -> None:
         """Parse the next request of every connection anew: topics have changed."""
         self._memo.clear()
+
+    def topics_of_session(self, number: int) -> set[tuple[str | None, bytes | None]]:
+        """Return the topics of a session, each by name or by id; none if there is no such session."""
+        session = self._sessions.find(number)
+        return set() if session is None else {part[:2] for part in session.parts}
 
     def counters(self) -> dict[str, int]:
         """Return what has been counted since the start, by metric name."""
@@ -124,6 +131,9 @@ class FetchPath:
         known, varying = found
         if known.shape is None:
             epoch, *offsets = varying
+            if epoch in (FIRST_EPOCH, NO_EPOCH):
+                # It ends the session with which the one like it went on.
+                return False
             self._go_on(to, known.terms, known.request, epoch, offsets)
         else:
             self._begin(PendingFetch(known.shape, varying, to))
@@ -200,6 +210,8 @@ class FetchPath:
 
     def _begin(self, fetch: PendingFetch) -> None:
         """Read the partitions of a fetch, now or in slices, and answer it or let it wait."""
+        if self._authorizer is not None:
+            fetch.rights = self._authorizer.changes
         parts = len(fetch.shape.parts)
         if parts > PARTS_IN_A_TURN:
             self._begin_slices(fetch, parts)
@@ -255,6 +267,9 @@ class FetchPath:
 
     def _park(self, fetch: PendingFetch) -> None:
         def try_complete(final: bool) -> bool:
+            if self._authorizer is not None and self._authorizer.changes != fetch.rights:
+                self._begin(fetch.anew())
+                return True
             read = self._reader.read_moved(fetch)
             if not (final or fetch.is_enough):
                 return False

@@ -56,7 +56,7 @@ class FetchTerms(NamedTuple):
 class FetchShape:
     """The partitions that a fetch reads; their rows are looked up as they are read."""
 
-    __slots__ = ("_topics", "about", "fields", "parts", "rows", "terms")
+    __slots__ = ("_topics", "about", "denial", "fields", "parts", "rows", "terms")
 
     def __init__(self, terms: FetchTerms, parts: list[PartFields]) -> None:
         """``parts`` have offsets, which are those of one fetch: of no interest here."""
@@ -68,6 +68,7 @@ class FetchShape:
         self.rows: dict[int, int] = {}
         #: The facts for the request log.
         self.about = NO_SUBJECT
+        self.denial = 0
         self._topics: list[EncodedTopic] | None = None
 
     def look_up(self, metadata: MetadataCache, stop: int) -> None:
@@ -99,7 +100,12 @@ class FetchShape:
 
     def _is_forbidden(self, metadata: MetadataCache, topic: str) -> bool:
         authorizer, session = metadata.authorizer, self.terms.session
-        return refusal(authorizer, session, int(ApiKey.FETCH), ResourceType.TOPIC, topic) != 0
+        if session.is_struck and session.error_of(topic):
+            return True
+        if authorizer is None or not refusal(authorizer, session, int(ApiKey.FETCH), ResourceType.TOPIC, topic):
+            return False
+        self.denial = self.denial or authorizer.last_denial
+        return True
 
     def topics(self) -> list[EncodedTopic]:
         """Return the entries of an answer that has all parts."""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.ipc.request_facts import MOST_COUNTED
 from broker.ipc.response_writer import AnswerFacts
-from broker.partitions.fetch.fetch_shape import READ_COMMITTED
+from broker.partitions.fetch.fetch_shape import READ_COMMITTED, FetchShape
+from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.fetch import (
     FetchPart,
     FetchPartResponse,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from broker.ipc.response_writer import ReplyTo
     from broker.log.log_reader import FileSlice
     from broker.partitions.fetch.fetch_sessions import FetchSession
-    from broker.partitions.fetch.fetch_shape import FetchShape
 
 #: File ranges in one answer; partitions beyond it wait for the consumer's next fetch.
 MAX_RANGES: Final = 256
@@ -61,6 +61,7 @@ class PendingFetch:
         "parts",
         "plain",
         "records_bytes",
+        "rights",
         "session",
         "shape",
         "terms",
@@ -96,6 +97,15 @@ class PendingFetch:
         self.records_bytes = 0
         #: Rows that have moved since they were read.
         self.moved: list[int] = []
+        #: How often ACLs had changed when it was begun.
+        self.rights = 0
+
+    def anew(self) -> PendingFetch:
+        """Return the same request, of whose partitions nothing has been looked up or read."""
+        again = PendingFetch(FetchShape(self.terms, self.shape.parts), self.offsets, self.to, self.session)
+        # The session may have gone on meanwhile.
+        again.answered = self.answered
+        return again
 
     @property
     def rows(self) -> dict[int, int]:
@@ -196,4 +206,6 @@ class PendingFetch:
         records = 0
         for index, (_, found, _) in self.found.items():
             records += found.next_offset - self.offsets[index]
-        return AnswerFacts(error, (min(records, MOST_COUNTED), self.records_bytes, -1), self.shape.about)
+        denial = self.shape.denial if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED else 0
+        counts = (min(records, MOST_COUNTED), self.records_bytes, -1)
+        return AnswerFacts(error, counts, self.shape.about, denial=denial)

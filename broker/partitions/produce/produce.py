@@ -125,6 +125,8 @@ class ProducePath:
         if found is None:
             return False
         remembered, batch = found
+        if remembered.quotas is not to[9]:
+            return False
         header = unpack_header(batch)
         if header[0] != 0:
             # Perhaps a note that a predecessor had no time to declare one: the general path knows.

@@ -36,6 +36,7 @@ class RememberedRequest:
         "flexible",
         "owned",
         "prefix",
+        "quotas",
         "records_at",
         "session",
         "smallest_bytes",
@@ -48,6 +49,8 @@ class RememberedRequest:
     def __init__(self, frame: Frame, part: Part, acks: int, owned: OwnedPartition, handler: int) -> None:
         self.version = version = frame.api_version
         self.session = frame.session
+        #: The quotas that hold for its client: where another's hold, a request is not like this one.
+        self.quotas = frame.to[9]
         self.flexible = version >= FIRST_FLEXIBLE
         self.acks = acks
         self.owned = owned

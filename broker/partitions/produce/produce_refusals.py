@@ -83,7 +83,9 @@ class PartRefusals:
     def of(self, part: Part, asker: Asker) -> int:
         """Return the error that refuses a part before anything else is looked at, or 0 (``E20``)."""
         acks, client_id, session, error = asker
-        if self._metadata.authorizer is not None and (error := error or self._forbidden(part, session)):
+        if session.is_struck:
+            error = error or self._injected(part, session)
+        if error or (self._metadata.authorizer is not None and (error := self._forbidden(part, session))):
             return error
         if acks not in (-1, 0, 1):
             return int(ErrorCode.INVALID_REQUIRED_ACKS)
@@ -96,6 +98,11 @@ class PartRefusals:
         if acks == -1 and self._metadata.log_config(topic).min_insync_replicas > 1:
             return int(ErrorCode.NOT_ENOUGH_REPLICAS)
         return 0
+
+    def _injected(self, part: Part, session: Session) -> int:
+        """Return the error that a test has injected for a part, or 0."""
+        topic = self.topic(part)
+        return session.error_of(part.topic_name or (topic.name if topic is not None else ""))
 
     def _forbidden(self, part: Part, session: Session) -> int:
         """Return the error of a part for a topic that its sender may not write to, or 0; of an unknown id, 0."""

@@ -16,7 +16,6 @@ from broker.protocol.primitives import (
     ZERO_TOPIC_ID,
     Buffer,
     check_count,
-    check_elements,
     check_end,
     compact_nullable_string_bytes,
     compact_string_bytes,
@@ -59,6 +58,11 @@ class ProduceRequest(NamedTuple):
     acks: int
     timeout_ms: int
     parts: list[Part]
+
+
+#: Parts of one request, or topics: more than fit into the requests of the clients' defaults, and no more than are read,
+#: and answered, in half of the time that a turn may take.
+MOST_PARTS: Final = 25_000
 
 
 class PartResponse(NamedTuple):
@@ -109,19 +113,24 @@ def parse_produce(buffer: Buffer, version: int, offset: int, end: int) -> Produc
     return request
 
 
+def _check_parts(count: int) -> None:
+    if count > MOST_PARTS:
+        raise InvalidReceive(f"{count} topics or partitions in a request, which may have {MOST_PARTS}")
+
+
 def _parse_legacy(buffer: Buffer, offset: int, end: int) -> tuple[ProduceRequest, int]:
     transactional_id, offset = read_nullable_string(buffer, offset, end)
     acks, timeout_ms, topic_count = _unpack_acks_timeout_count(buffer, offset)
     offset += 10
     check_count(topic_count, offset, end)
-    check_elements(topic_count)
+    _check_parts(topic_count)
     parts: list[Part] = []
     for _ in range(topic_count):
         name, offset = read_string(buffer, offset, end)
         (count,) = _unpack_int32(buffer, offset)
         offset += 4
         check_count(count, offset, end)
-        check_elements(len(parts) + count)
+        _check_parts(len(parts) + count)
         for _ in range(count):
             partition, size = _unpack_index_size(buffer, offset)
             offset += 8
@@ -143,7 +152,7 @@ def _parse_flexible(buffer: Buffer, version: int, offset: int, end: int) -> tupl
         transactional_id, offset = read_compact_nullable_string(buffer, offset, end)
     acks, timeout_ms = _unpack_acks_timeout(buffer, offset)
     topic_count, offset = read_compact_count(buffer, offset + 6, end)
-    check_elements(topic_count)
+    _check_parts(topic_count)
     parts: list[Part] = []
     for _ in range(topic_count):
         name: str | None = None
@@ -165,7 +174,7 @@ def _parse_flexible_partitions(
     """Append a topic's parts to the list in `topic`; return the offset after the topic's array."""
     name, topic_id, parts = topic
     count, offset = read_compact_count(buffer, offset, end)
-    check_elements(len(parts) + count)
+    _check_parts(len(parts) + count)
     for _ in range(count):
         partition, size = _unpack_index_varint(buffer, offset)
         offset += 5

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import json
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from broker.errors import ApiError
@@ -161,9 +162,9 @@ def stored_name(acl: Acl) -> str:
     return json.dumps(acl, separators=(",", ":"), ensure_ascii=False)
 
 
-def acl_of(stored: str) -> Acl:
-    """Return the ACL that is stored under a name."""
-    return Acl(*json.loads(stored))
+def acls_of(stored: Iterable[str]) -> list[Acl]:
+    """Return the ACLs that are stored under names; they may be many."""
+    return list(map(Acl._make, json.loads(f"[{','.join(stored)}]")))
 
 
 def _invalid(message: str) -> ApiError:

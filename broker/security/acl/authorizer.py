@@ -7,7 +7,7 @@ none. Knows nothing of requests: what an API asks is in `broker.apis.authorizati
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from broker.clock import SystemClock
@@ -52,16 +52,22 @@ class Authorizer:
         self._allow_without_acls = allow_without_acls
         self._acls: dict[Acl, None] = {}
         #: By type of resource and name.
-        self._literal: dict[tuple[int, str], list[Acl]] = {}
-        self._prefixed: dict[tuple[int, str], list[Acl]] = {}
+        self._literal: dict[tuple[int, str], dict[Acl, None]] = {}
+        self._prefixed: dict[tuple[int, str], dict[Acl, None]] = {}
         #: By type of resource: how long the names of prefixes are.
         self._lengths: dict[int, tuple[int, ...]] = {}
         self._known: dict[_Question, bool] = {}
         #: By who, what and type of resource: whether that is allowed with any.
         self._known_of_any: dict[tuple[Session, int, int], bool] = {}
         self._warnings = RepeatedWarnings(logger, SystemClock().monotonic_ns)
+        #: How often ACLs have changed: who has waited since looks again.
+        self.changes = 0
         #: Requests for something that were denied, since the start.
         self.denied = 0
+        #: Takes each of them for the request log: operation, type of the resource, name. Returns its number there.
+        self.on_denied: Callable[[int, int, str], int] = _nobody_listens
+        #: The number of the last one.
+        self.last_denial = 0
 
     def __iter__(self) -> Iterator[Acl]:
         return iter(tuple(self._acls))
@@ -78,7 +84,7 @@ class Authorizer:
         self._literal.clear()
         self._prefixed.clear()
         for acl in self._acls:
-            self._index(acl).setdefault(acl[:2], []).append(acl)
+            self._index(acl).setdefault(acl[:2], {})[acl] = None
         self._changed()
 
     def update(self, added: Iterable[Acl], removed: Iterable[Acl]) -> None:
@@ -86,13 +92,13 @@ class Authorizer:
         for acl in removed:
             if self._acls.pop(acl, self) is None:
                 index = self._index(acl)
-                index[acl[:2]].remove(acl)
+                del index[acl[:2]][acl]
                 if not index[acl[:2]]:
                     del index[acl[:2]]
         for acl in added:
             if acl not in self._acls:
                 self._acls[acl] = None
-                self._index(acl).setdefault(acl[:2], []).append(acl)
+                self._index(acl).setdefault(acl[:2], {})[acl] = None
         self._changed()
 
     def allows(
@@ -168,10 +174,11 @@ class Authorizer:
             if length <= len(name):
                 yield from self._prefixed.get((resource_type, name[:length]), ())
 
-    def _index(self, acl: Acl) -> dict[tuple[int, str], list[Acl]]:
+    def _index(self, acl: Acl) -> dict[tuple[int, str], dict[Acl, None]]:
         return self._literal if acl.pattern_type == PatternType.LITERAL else self._prefixed
 
     def _changed(self) -> None:
+        self.changes += 1
         self._known.clear()
         self._known_of_any.clear()
         lengths: dict[int, set[int]] = {}
@@ -181,6 +188,7 @@ class Authorizer:
 
     def _note_denied(self, session: Session, operation: int, resource_type: int, name: str) -> None:
         self.denied += 1
+        self.last_denial = self.on_denied(operation, resource_type, name)
         what = f"{ResourceType(resource_type).title}:LITERAL:{name[:LONGEST_KNOWN]}"
         # One line for what is asked again and again, in Kafka's words.
         self._warnings.warning(
@@ -191,6 +199,10 @@ class Authorizer:
             session.host,
             what,
         )
+
+
+def _nobody_listens(_operation: int, _resource_type: int, _name: str) -> int:
+    return 0
 
 
 def super_users_of(text: str) -> Sequence[str]:

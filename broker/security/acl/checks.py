@@ -33,7 +33,8 @@ class Check(NamedTuple):
 
 _TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 _TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
-_ERRORS: Final = {
+#: With what a resource of a type is refused.
+ERRORS: Final = {
     _TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     _GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     _CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -42,7 +43,7 @@ _ERRORS: Final = {
 
 
 def _of(resource_type: ResourceType, operation: Operation, of: str, remark: str = "") -> Check:
-    return Check(resource_type, operation, _ERRORS[resource_type], of, remark)
+    return Check(resource_type, operation, ERRORS[resource_type], of, remark)
 
 
 def _hidden(resource_type: ResourceType, operation: Operation, of: str, remark: str = "") -> Check:
@@ -207,6 +208,11 @@ _EACH: Final = {
 }
 
 
+def operation_of(api_key: int, resource_type: ResourceType) -> Operation:
+    """Return what the first check of an API of resources of a type asks for."""
+    return _FIRST[api_key, resource_type].operation
+
+
 def refusal(
     authorizer: Authorizer | None,
     session: Session,
@@ -236,6 +242,7 @@ _HEAD = """\
 
 Printed by `broker/security/acl/checks.py`, from the table that the APIs ask. The checks are those of Apache Kafka 4.3,
 in its order; they are made where `authorizer.class.name` is set. APIs that are not listed may be asked by everybody.
+A Fetch that waits while ACLs change is checked again before it is answered; Kafka does not do so.
 
 | API | resource | operation | otherwise | remarks |
 |---|---|---|---|---|"""

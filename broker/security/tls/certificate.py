@@ -1,4 +1,4 @@
-"""What the broker reads of a certificate: when it ends, and the name of its holder as Java writes it.
+"""What the broker reads of a certificate: when it ends, what it is for, and the name of its holder as Java writes it.
 
 Runs in processors, for certificates that OpenSSL has accepted. A few elements of DER are all that is needed, which
 costs no memory; a name has to keep the form in which it is written (RFC 2253 asks for it), which the standard
@@ -7,7 +7,8 @@ library's own reading does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ipaddress
+from collections.abc import Iterator, Set
 from datetime import UTC, datetime
 
 #: Attributes that Java's X500Principal writes by a keyword; others are written by number, their values as DER.
@@ -27,6 +28,8 @@ _KEYWORDS = {
 _ENCODINGS = {12: "utf-8", 19: "ascii", 20: "latin-1", 22: "ascii", 27: "latin-1", 30: "utf-16-be"}
 
 _VERSION_TAG, _UTC_TIME_TAG = 0xA0, 23
+_EXTENSIONS_TAG, _HOST_NAME_TAG, _ADDRESS_TAG = 0xA3, 0x82, 0x87
+_ALTERNATIVE_NAMES = "2.5.29.17"
 _TIME_FORMAT = "%Y%m%d%H%M%SZ"
 _ESCAPED = frozenset(',=+<>#;"\\')
 _LONG_FORM = 0x80
@@ -55,6 +58,40 @@ def subject(der: bytes) -> str:
     _, start, end = _fields(der)[2]
     parts = [_relative_name(der, part) for part in _elements(der, start, end)]
     return ",".join(reversed(parts))
+
+
+def names(der: bytes) -> frozenset[str]:
+    """Return the host names and addresses that a certificate is for, as its extension of alternative names has them.
+
+    Raises ValueError or IndexError if it is no certificate.
+    """
+    found = set()
+    for tag, start, end in _extension(der, _ALTERNATIVE_NAMES):
+        if tag == _HOST_NAME_TAG:
+            found.add(der[start:end].decode("ascii", errors="replace").lower())
+        elif tag == _ADDRESS_TAG:
+            found.add(str(ipaddress.ip_address(der[start:end])))
+    return frozenset(found)
+
+
+def covers(names: Set[str], name: str) -> bool:
+    """Whether a certificate for these names is for this one: `*` stands for the first label of a host name."""
+    return name in names or f"*.{name.partition('.')[2]}" in names
+
+
+def _extension(der: bytes, number: str) -> Iterator[_Element]:
+    """Yield the elements of an extension whose value is a sequence; none if it is not there."""
+    _, start, end = _element(der, _element(der, 0)[1])
+    for tag, extensions, _ in _elements(der, start, end):
+        if tag != _EXTENSIONS_TAG:
+            continue
+        _, first, last = _element(der, extensions)
+        for _, at, until in _elements(der, first, last):
+            # Its number, whether it is critical, which may be left out, and its value as a string of bytes.
+            (_, id_start, id_end), *_, (_, value, _) = _elements(der, at, until)
+            if _object_id(der[id_start:id_end]) == number:
+                _, at_first, behind = _element(der, value)
+                yield from _elements(der, at_first, behind)
 
 
 def _fields(der: bytes) -> list[_Element]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import ssl
 from dataclasses import dataclass
+from typing import Protocol, cast
 
 from broker.config.tls import NONE, REQUIRED
 from broker.errors import ConfigError
 from broker.security.tls import ciphers
-from broker.security.tls.certificate import not_after
+from broker.security.tls.certificate import names, not_after
 from broker.security.tls.listener_tls import ListenerTls
 from broker.security.tls.principal_mapping import PrincipalMapping
 from broker.security.tls.stores import KeyMaterial, read_keystore, read_truststore
@@ -25,12 +26,22 @@ _PEM_END = b"\n"
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """What the handshakes of a listener go by. ``not_after_s``: when its certificate ends, in seconds since 1970."""
+    """What the handshakes of a listener go by.
+
+    ``not_after_s``: when its certificate ends, in seconds since 1970; ``names``: hosts and addresses that it is for.
+    """
 
     settings: ListenerTls
     context: ssl.SSLContext
     mapping: PrincipalMapping
     not_after_s: int
+    names: frozenset[str]
+
+
+class Asked(Protocol):
+    """A connection that takes the name which its client asks for."""
+
+    asked_name: str
 
 
 def make(settings: ListenerTls) -> ServerTls:
@@ -44,7 +55,7 @@ def make(settings: ListenerTls) -> ServerTls:
 def _make(settings: ListenerTls) -> ServerTls:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    # The kernel's TLS, where Python, OpenSSL and the kernel have it; TlsTransport asks each socket whether it has.
+    # The kernel's TLS, where Python, OpenSSL and the kernel have it (`tls_kernel_transport`).
     context.options |= getattr(ssl, "OP_ENABLE_KTLS", 0)
     _set_versions(context, settings)
     material = read_keystore(settings.keystore)
@@ -58,7 +69,13 @@ def _make(settings: ListenerTls) -> ServerTls:
         mapping = PrincipalMapping(settings.mapping_rules)
     except ValueError as error:
         raise ConfigError(f"ssl.principal.mapping.rules: {error}") from None
-    return ServerTls(settings, context, mapping, not_after(ssl.PEM_cert_to_DER_cert(material.chain[0].decode())))
+    context.sni_callback = _note_asked_name
+    certificate = ssl.PEM_cert_to_DER_cert(material.chain[0].decode())
+    return ServerTls(settings, context, mapping, not_after(certificate), names(certificate))
+
+
+def _note_asked_name(connection: ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> None:
+    cast("Asked", connection).asked_name = (name or "").lower()
 
 
 def _set_versions(context: ssl.SSLContext, settings: ListenerTls) -> None:

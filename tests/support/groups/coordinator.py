@@ -22,7 +22,6 @@ from broker.coordinator.group import CLASSIC
 from broker.coordinator.group_coordinator import REPLAYS
 from broker.coordinator.group_events import GroupEvent
 from broker.coordinator.group_shard import GroupShard
-from broker.coordinator.timers import Timers
 from broker.errors import ApiError
 from broker.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -30,6 +29,7 @@ from broker.protocol.messages.consumer_group_heartbeat import (
 )
 from broker.protocol.record_reader import iterate_records
 from broker.protocol.steps import Steps, finished
+from broker.scheduling.timers import Timers
 from tests.support.fakes import FakeClock
 
 GROUP = "readers"

@@ -117,7 +117,7 @@ follow((facts) => {
     { label: "Connections", value: number(facts.connections), unit: facts.left_out ? `${facts.left_out} not listed` : "", of: facts.connections, series: "connections" },
     { label: "Addresses", value: number(new Set(facts.clients.map((client) => client.address)).size), unit: "" },
     { label: "Client ids", value: number(new Set(facts.clients.map((client) => client.client_id)).size), unit: "" },
-    { label: "Held back now", value: number(facts.clients.filter((client) => client.muted.length).length), unit: "" },
+    { label: "Held back now", value: number(facts.clients.filter((client) => client.muted.length).length), unit: facts.quotas_left_out ? `${facts.quotas_left_out} quotas not listed` : "" },
     { label: "Deprecated versions", value: number(old), unit: "" },
   ]);
 });

@@ -1,0 +1,1 @@
+"""The commands' own requests, over one blocking connection."""

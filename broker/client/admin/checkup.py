@@ -1,0 +1,292 @@
+"""What a client would meet at a broker, step by step from outside: name, port, TLS, SASL, addresses, clock, rights.
+
+Used by `rotunda doctor`, against any Kafka broker. Each step is a `Finding` of one line, which says what is so or what
+to change; what a failed step makes pointless is left out.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from broker.client.access import Access
+from broker.client.admin.connection import Connection, check, name_of
+from broker.client.admin.findings import FAIL, OK, UNKNOWN, WARN, Finding
+from broker.client.admin.reach import (
+    HTTP,
+    KAFKA,
+    TLS,
+    Unreachable,
+    certificate_findings,
+    host_port,
+    reach,
+    spoken,
+    unchecked,
+)
+from broker.errors import ApiError, RotundaError
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.error_codes import ErrorCode
+
+_MOST_SKEW_MS = 5_000
+_READ, _WRITE = 3, 4
+_OPERATIONS = {
+    3: "read",
+    4: "write",
+    5: "create",
+    6: "delete",
+    7: "alter",
+    8: "describe",
+    9: "cluster action",
+    10: "describe configs",
+    11: "alter configs",
+    12: "idempotent write",
+}
+_NO_OPERATIONS = -(2**31)
+_NOT_YET = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+
+class Wanted(NamedTuple):
+    """What is to be looked at besides the connection: a topic and a group, if named. `timeout_s` is for each step."""
+
+    topic: str | None
+    group: str | None
+    timeout_s: float
+    now_ms: int
+
+
+class Checkup:
+    """One round of checks of a broker, with a client's access."""
+
+    def __init__(self, access: Access, wanted: Wanted) -> None:
+        self._access = access
+        self._wanted = wanted
+
+    def run(self) -> Iterator[Finding]:
+        """Yield what is found, in the order in which a client meets it."""
+        reached: str | None = None
+        for address in self._access.bootstrap.split(","):
+            found = list(self._door(address.strip()))
+            yield from found
+            if reached is None and not any(each.level == FAIL for each in found):
+                reached = address.strip()
+        if reached is None:
+            return
+        connection = Connection(reached, self._wanted.timeout_s, access=_without_sasl(self._access))
+        try:
+            with connection:
+                yield from self._inside(connection, reached)
+        except (RotundaError, OSError) as failure:
+            yield self._explained(reached, failure)
+
+    def _door(self, address: str) -> Iterator[Finding]:
+        """Check what comes before Kafka's protocol: that the port is reached, and what is spoken there."""
+        timeout_s = self._wanted.timeout_s
+        try:
+            host, port = host_port(address)
+            yield Finding(OK, "port", f"{address} is reached at {reach(host, port, timeout_s)}")
+        except Unreachable as failure:
+            yield Finding(FAIL, "port", str(failure))
+            return
+        wants_tls = self._access.is_encrypted
+        found = spoken(host, port, timeout_s, first=TLS if wants_tls else KAFKA)
+        if found == HTTP:
+            yield Finding(FAIL, "protocol", f"{address} speaks HTTP, as the status page does: name the Kafka port")
+        elif found is None:
+            yield Finding(FAIL, "protocol", f"{address} speaks neither Kafka's protocol nor TLS: name the Kafka port")
+        elif (found == TLS) != wants_tls:
+            what = "TLS" if found == TLS else "plain text"
+            yield Finding(
+                FAIL, "protocol", f"{address} speaks {what}: set {self._instead(address, found)} in the client"
+            )
+        else:
+            yield Finding(
+                OK, "protocol", f"{address} speaks {'TLS' if wants_tls else 'plain text'}, as the client does"
+            )
+            if self._access.context is not None:
+                yield from certificate_findings(host, port, self._access.context, timeout_s, self._wanted.now_ms)
+
+    def _instead(self, address: str, found: str) -> str:
+        """Return what the client should be set to at a port that speaks otherwise than it does."""
+        of, context = ("SSL", unchecked()) if found == TLS else ("PLAINTEXT", None)
+        offered = self._mechanisms(address, Access(protocol=of, context=context))
+        if offered is None:
+            return f"security.protocol={of}, or SASL_{of} if it has users,"
+        if not offered:
+            return f"security.protocol={of}"
+        if self._access.mechanism in offered:
+            return f"security.protocol=SASL_{of}"
+        return f"security.protocol=SASL_{of}, sasl.mechanism to one of {', '.join(offered)}, and a user"
+
+    def _inside(self, connection: Connection, address: str) -> Iterator[Finding]:
+        yield Finding(OK, "Kafka", f"{address} serves {len(connection.ranges)} APIs")
+        if self._access.authenticates:
+            found = self._authentication(connection)
+            yield found
+            if found.level == FAIL:
+                return
+        version = connection.highest_version(ApiKey.METADATA, 8)
+        fields: dict[str, Any] = {"topics": [] if version else None}
+        if version >= 8:
+            fields |= {"include_cluster_authorized_operations": True}
+        metadata = connection.request(ApiKey.METADATA, version, fields)
+        yield from self._advertised(metadata, address)
+        yield self._clock(connection)
+        yield from self._rights(connection, metadata)
+
+    def _authentication(self, connection: Connection) -> Finding:
+        mechanism, whose = self._access.mechanism, self._access.user or "the token"
+        answer = connection.request(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": mechanism})
+        code = int(answer.error_code)
+        if code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            offered = ", ".join(answer.mechanisms)
+            text = f"{mechanism} is not offered: set sasl.mechanism to one of {offered}, or sasl.enabled.mechanisms"
+            return Finding(FAIL, "mechanism", text)
+        if code == ErrorCode.ILLEGAL_SASL_STATE:
+            plain = _without_sasl(self._access).protocol
+            return Finding(FAIL, "mechanism", f"the port asks nobody who they are: set security.protocol={plain}")
+        try:
+            check(answer)
+            connection.exchange_tokens()
+        except ApiError as error:
+            said = error.message or name_of(error.code)
+            remedy = "correct user and password; the broker's log has the cause"
+            return Finding(FAIL, "authentication", f"{whose} is refused with {mechanism} ({said}): {remedy}")
+        return Finding(OK, "authentication", f"{whose} is known, with {mechanism}")
+
+    def _advertised(self, metadata: Any, address: str) -> Iterator[Finding]:
+        """Check where clients are sent to: each broker's own address, from here and by its name."""
+        for broker in metadata.brokers:
+            host, port = str(broker.host), int(broker.port)
+            shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            sent = f"broker {int(broker.node_id)} sends clients to {shown}"
+            if shown == address:
+                yield Finding(OK, "advertised", f"{sent}, as given")
+                continue
+            try:
+                reach(host, port, self._wanted.timeout_s)
+            except Unreachable as failure:
+                instead = f"to where clients reach it, as with `rotunda start --advertise {address}`"
+                yield Finding(FAIL, "advertised", f"{sent}, and {failure}; or set advertised.listeners {instead}")
+                continue
+            yield Finding(OK, "advertised", f"{sent}, which is reached from here")
+            if self._access.context is not None:
+                found = certificate_findings(
+                    host, port, self._access.context, self._wanted.timeout_s, self._wanted.now_ms
+                )
+                yield from (each._replace(what="advertised") for each in found if each.level != OK)
+
+    def _clock(self, connection: Connection) -> Finding:
+        """Compare the clocks by the time at which the controller says that it was up to date, which is now."""
+        try:
+            version = connection.highest_version(ApiKey.DESCRIBE_QUORUM, 1, oldest=1)
+            topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+            answer = connection.request(ApiKey.DESCRIBE_QUORUM, version, {"topics": topics})
+            check(answer)
+            partition = answer.topics[0].partitions[0]
+            told_ms = max(int(each.last_caught_up_timestamp) for each in partition.current_voters)
+        except (ApiError, RotundaError, AttributeError, IndexError, ValueError):
+            return Finding(UNKNOWN, "clock", "not told: it takes the right to describe the cluster")
+        if told_ms <= 0:
+            return Finding(UNKNOWN, "clock", "not told by this broker")
+        ahead_s = (told_ms - self._wanted.now_ms) / 1000
+        if abs(ahead_s) * 1000 > _MOST_SKEW_MS:
+            direction = "ahead of" if ahead_s > 0 else "behind"
+            text = f"the broker's is {abs(ahead_s):.0f} s {direction} this machine's: set both by NTP"
+            return Finding(WARN, "clock", f"{text}; certificates, tokens and records go by it")
+        return Finding(OK, "clock", "the broker's and this machine's agree")
+
+    def _rights(self, connection: Connection, metadata: Any) -> Iterator[Finding]:
+        whose = f"User:{self._access.user}" if self._access.user else "the client"
+        cluster = getattr(metadata, "cluster_authorized_operations", _NO_OPERATIONS)
+        if int(cluster) != _NO_OPERATIONS:
+            yield Finding(OK, "acl", f"on the cluster {whose} may {_listed(int(cluster))}")
+        if self._wanted.topic is not None:
+            yield self._topic(connection, self._wanted.topic, whose)
+        if self._wanted.group is not None:
+            yield self._group(connection, self._wanted.group, whose)
+
+    def _topic(self, connection: Connection, name: str, whose: str) -> Finding:
+        version = connection.highest_version(ApiKey.METADATA, 8, oldest=8)
+        fields = {
+            "topics": [{"name": name}],
+            "allow_auto_topic_creation": False,
+            "include_topic_authorized_operations": True,
+        }
+        found = connection.request(ApiKey.METADATA, version, fields).topics[0]
+        remedy = f"rotunda acl add --allow-principal {whose} --operation all --topic {name}"
+        if int(found.error_code):
+            if int(found.error_code) == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                return Finding(FAIL, "acl", f"topic {name}: {whose} may not even see it: {remedy}")
+            return Finding(FAIL, "acl", f"topic {name}: {name_of(int(found.error_code))}: create it")
+        operations = int(found.topic_authorized_operations)
+        if not operations & (1 << _READ | 1 << _WRITE):
+            return Finding(FAIL, "acl", f"topic {name}: {whose} may neither read nor write: {remedy}")
+        missing = [_OPERATIONS[each] for each in (_READ, _WRITE) if not operations & 1 << each]
+        but = f", not {missing[0]} ({remedy})" if missing else ""
+        return Finding(WARN if missing else OK, "acl", f"topic {name}: {whose} may {_listed(operations)}{but}")
+
+    def _group(self, connection: Connection, name: str, whose: str) -> Finding:
+        connection.highest_version(ApiKey.DESCRIBE_GROUPS, 3, oldest=3)
+        fields = {"groups": [name], "include_authorized_operations": True}
+        found = connection.request(ApiKey.DESCRIBE_GROUPS, 3, fields).groups[0]
+        remedy = f"rotunda acl add --allow-principal {whose} --operation read --group {name}"
+        code, operations = int(found.error_code), int(found.authorized_operations)
+        if code == ErrorCode.GROUP_AUTHORIZATION_FAILED or (
+            not code and operations != _NO_OPERATIONS and not operations & 1 << _READ
+        ):
+            return Finding(FAIL, "acl", f"group {name}: {whose} may not read: {remedy}")
+        if code in _NOT_YET:
+            return Finding(
+                UNKNOWN, "acl", f"group {name}: not told ({name_of(code)}): no group has committed yet, or ask again"
+            )
+        if code:
+            return Finding(FAIL, "acl", f"group {name}: {name_of(code)}")
+        return Finding(OK, "acl", f"group {name}: {whose} may {_listed(operations)}")
+
+    def _explained(self, address: str, failure: Exception) -> Finding:
+        """Return why the connection ended: a listener that wants more than the client gives ends it without a word."""
+        if isinstance(failure, ApiError):
+            return Finding(FAIL, "Kafka", f"{address}: {name_of(failure.code)} {failure.message or ''}".rstrip())
+        if self._access.context is not None and not self._access.has_certificate and _wants_certificate(failure):
+            text = "asks for a client's certificate: set ssl.keystore.location (rotunda tls init --client makes one)"
+            return Finding(FAIL, "TLS", f"{address} {text}")
+        offered = self._mechanisms(address, self._access) if not self._access.authenticates else None
+        if offered:
+            protocol = "SASL_SSL" if self._access.is_encrypted else "SASL_PLAINTEXT"
+            text = f"asks who the client is: set security.protocol={protocol}, sasl.mechanism to one of"
+            return Finding(FAIL, "authentication", f"{address} {text} {', '.join(offered)}, and a user")
+        return Finding(FAIL, "Kafka", f"{address}: {failure}; the broker's log has the cause")
+
+    def _mechanisms(self, address: str, access: Access) -> list[str] | None:
+        """Return the mechanisms of a port that asks for one, none if it does not; None if it does not say.
+
+        It does not say to who has no certificate where it wants one.
+        """
+        try:
+            with Connection(address, self._wanted.timeout_s, access=access) as connection:
+                answer = connection.request(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "?"})
+                return [str(each) for each in answer.mechanisms]
+        except (RotundaError, OSError):
+            return None
+
+
+def _without_sasl(access: Access) -> Access:
+    return replace(access, protocol=access.protocol.removeprefix("SASL_"))
+
+
+def _wants_certificate(failure: BaseException | None) -> bool:
+    while failure is not None:
+        if isinstance(failure, ssl.SSLError) and "certificate" in str(failure).lower():
+            return True
+        failure = failure.__cause__
+    return False
+
+
+def _listed(operations: int) -> str:
+    return ", ".join(text for bit, text in _OPERATIONS.items() if operations & 1 << bit) or "nothing"

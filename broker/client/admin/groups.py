@@ -1,0 +1,265 @@
+"""The group operations of the command line, as requests on a connection. Values in, values out.
+
+Works for both kinds of group: `classic` (JoinGroup and SyncGroup) and `consumer` (KIP-848). One connection is
+all it uses: the broker that it leads to must be the groups' coordinator, as the one broker of a cluster is.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from broker.client.admin.connection import check
+from broker.client.admin.offsets import by_topic
+from broker.client.admin.subscriptions import assigned_partitions
+from broker.client.topic_partition import TopicPartition
+from broker.errors import ApiError
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.client.admin.connection import Connection
+    from broker.clock import Clock
+
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
+INACTIVE_STATES: Final = ("Empty", "Dead")
+"""States in which a group has no members, so that its offsets may be set from outside."""
+
+_LIST_VERSION: Final = 5
+_STATES_FROM: Final = 4
+_TYPES_FROM: Final = 5
+_COORDINATOR_VERSION: Final = 6
+_COORDINATORS_FROM: Final = 4
+_DESCRIBE_VERSION: Final = 6
+_CONSUMER_DESCRIBE_VERSION: Final = 1
+_DELETE_VERSION: Final = 2
+_COMMIT_VERSION: Final = 9
+_COMMIT_FROM: Final = 5  # older ones carry a retention time
+_FETCH_VERSION: Final = 9
+_FETCH_FROM: Final = 8
+_NOT_A_MEMBER: Final = -1
+_PAUSE_S: Final = 0.05
+_LOADING: Final = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+_Answer = TypeVar("_Answer")
+
+
+class ListedGroup(NamedTuple):
+    """A group in a list. `state` and `kind` are None where the broker is too old to send them."""
+
+    name: str
+    kind: str | None
+    state: str | None
+    protocol_type: str
+
+
+class Coordinator(NamedTuple):
+    """The broker that looks after a group."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class Member(NamedTuple):
+    """A member of a group. `assignment` is None where only the members themselves can read it."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    epoch: int | None
+    assignment: tuple[TopicPartition, ...] | None
+
+
+class Group(NamedTuple):
+    """A group as its coordinator describes it. `assignor` is the protocol of a classic group, None without one."""
+
+    name: str
+    kind: str
+    state: str
+    protocol_type: str
+    assignor: str | None
+    epoch: int | None
+    members: tuple[Member, ...]
+
+
+class Committed(NamedTuple):
+    """What a group has committed for a partition: its next offset, and what it noted with it."""
+
+    offset: int
+    leader_epoch: int | None
+    metadata: str
+
+
+def when_loaded(ask: Callable[[], _Answer], clock: Clock, patience_s: float = 10.0) -> _Answer:
+    """Return what `ask` returns, asking again for a while if a coordinator is still loading. Raises its ApiError."""
+    deadline_ns = clock.monotonic_ns() + int(patience_s * 1e9)
+    while True:
+        try:
+            return ask()
+        except ApiError as error:
+            if error.code not in _LOADING or clock.monotonic_ns() >= deadline_ns:
+                raise
+        select.select((), (), (), _PAUSE_S)
+
+
+def list_groups(connection: Connection, states: Iterable[str] = (), kinds: Iterable[str] = ()) -> list[ListedGroup]:
+    """Return all groups, sorted by name; of the given states and kinds only, if any are given. Raises ApiError."""
+    states, kinds = list(states), list(kinds)
+    oldest = _TYPES_FROM if kinds else _STATES_FROM if states else 0
+    version = connection.highest_version(ApiKey.LIST_GROUPS, _LIST_VERSION, oldest)
+    answer = connection.request(ApiKey.LIST_GROUPS, version, {"states_filter": states, "types_filter": kinds})
+    check(answer)
+    return sorted(
+        ListedGroup(
+            str(each.group_id),
+            str(each.group_type).lower() if version >= _TYPES_FROM else None,
+            str(each.group_state) if version >= _STATES_FROM else None,
+            str(each.protocol_type),
+        )
+        for each in answer.groups
+    )
+
+
+def coordinator(connection: Connection, name: str) -> Coordinator:
+    """Return who coordinates a group, whether or not there is one of that name. Raises ApiError."""
+    version = connection.highest_version(ApiKey.FIND_COORDINATOR, _COORDINATOR_VERSION, _COORDINATORS_FROM)
+    answer = connection.request(ApiKey.FIND_COORDINATOR, version, {"key_type": 0, "coordinator_keys": [name]})
+    found = answer.coordinators[0]
+    check(found)
+    return Coordinator(int(found.node_id), str(found.host), int(found.port))
+
+
+def describe(connection: Connection, name: str) -> Group:
+    """Return a group of either kind. Raises ApiError: GROUP_ID_NOT_FOUND when there is none."""
+    if connection.serves(ApiKey.CONSUMER_GROUP_DESCRIBE):
+        version = connection.highest_version(ApiKey.CONSUMER_GROUP_DESCRIBE, _CONSUMER_DESCRIBE_VERSION)
+        answer = connection.request(ApiKey.CONSUMER_GROUP_DESCRIBE, version, {"group_ids": [name]})
+        found = answer.groups[0]
+        if int(found.error_code) != ErrorCode.GROUP_ID_NOT_FOUND:
+            check(found)
+            return _consumer_group(found)
+    version = connection.highest_version(ApiKey.DESCRIBE_GROUPS, _DESCRIBE_VERSION)
+    found = connection.request(ApiKey.DESCRIBE_GROUPS, version, {"groups": [name]}).groups[0]
+    check(found)
+    if found.group_state == "Dead":
+        # Before version 6 this is a broker's answer for a group that it does not know.
+        raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
+    return _classic_group(found)
+
+
+def _consumer_group(found: Any) -> Group:
+    members = tuple(
+        sorted(
+            Member(
+                each.member_id,
+                each.instance_id,
+                each.client_id,
+                each.client_host,
+                int(each.member_epoch),
+                _assigned(each.assignment),
+            )
+            for each in found.members
+        )
+    )
+    return Group(
+        str(found.group_id),
+        CONSUMER,
+        found.group_state,
+        "consumer",
+        found.assignor_name or None,
+        int(found.group_epoch),
+        members,
+    )
+
+
+def _assigned(assignment: Any) -> tuple[TopicPartition, ...]:
+    return tuple(
+        sorted(
+            TopicPartition(str(topic.topic_name), int(partition))
+            for topic in assignment.topic_partitions
+            for partition in topic.partitions
+        )
+    )
+
+
+def _classic_group(found: Any) -> Group:
+    # Only the embedded protocol of consumers is known; what members of other types are assigned is their secret.
+    readable = found.protocol_type == "consumer"
+    members = tuple(
+        sorted(
+            Member(
+                each.member_id,
+                getattr(each, "group_instance_id", None),
+                each.client_id,
+                each.client_host,
+                None,
+                assigned_partitions(each.member_assignment) if readable else None,
+            )
+            for each in found.members
+        )
+    )
+    protocol = found.protocol_data or None
+    return Group(str(found.group_id), CLASSIC, found.group_state, found.protocol_type, protocol, None, members)
+
+
+def delete(connection: Connection, name: str) -> None:
+    """Delete a group with its offsets. Raises ApiError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
+    version = connection.highest_version(ApiKey.DELETE_GROUPS, _DELETE_VERSION)
+    check(connection.request(ApiKey.DELETE_GROUPS, version, {"groups_names": [name]}).results[0])
+
+
+def committed(connection: Connection, name: str) -> dict[TopicPartition, Committed]:
+    """Return all offsets that a group has committed; a transaction's only once it is committed. Raises ApiError."""
+    version = connection.highest_version(ApiKey.OFFSET_FETCH, _FETCH_VERSION, _FETCH_FROM)
+    wanted = {"group_id": name, "member_id": None, "member_epoch": _NOT_A_MEMBER, "topics": None}
+    answer = connection.request(ApiKey.OFFSET_FETCH, version, {"groups": [wanted], "require_stable": False})
+    group = answer.groups[0]
+    if int(group.error_code) == ErrorCode.GROUP_ID_NOT_FOUND:
+        return {}
+    check(group)
+    offsets = {}
+    for topic in group.topics:
+        for each in topic.partitions:
+            check(each)
+            if each.committed_offset < 0:
+                continue
+            epoch = int(each.committed_leader_epoch)
+            offsets[TopicPartition(str(topic.name), int(each.partition_index))] = Committed(
+                int(each.committed_offset), epoch if epoch >= 0 else None, each.metadata or ""
+            )
+    return offsets
+
+
+def commit(connection: Connection, name: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Set offsets of a group without members; return each partition's error code, 0 for what is committed."""
+    version = connection.highest_version(ApiKey.OFFSET_COMMIT, _COMMIT_VERSION, _COMMIT_FROM)
+    topics = [
+        {
+            "name": topic,
+            "partitions": [
+                {
+                    "partition_index": partition,
+                    "committed_offset": offsets[TopicPartition(topic, partition)],
+                    "committed_leader_epoch": -1,
+                    "committed_metadata": "",
+                }
+                for partition in partitions
+            ],
+        }
+        for topic, partitions in by_topic(offsets).items()
+    ]
+    fields = {"group_id": name, "generation_id_or_member_epoch": _NOT_A_MEMBER, "member_id": "", "topics": topics}
+    answer = connection.request(ApiKey.OFFSET_COMMIT, version, fields)
+    return {
+        TopicPartition(str(topic.name), int(each.partition_index)): int(each.error_code)
+        for topic in answer.topics
+        for each in topic.partitions
+    }

@@ -1,0 +1,106 @@
+"""The lag of a group, in records and in seconds, as of one instant; and what cannot be known of it.
+
+The committed offsets are read first and the partitions' ends afterwards, so that no lag is negative: what looks
+like it then is a fact about the group, and is shown. Unknown is None, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from broker.client.admin import offsets
+from broker.client.admin.unread import Span, Unread, oldest_unread
+
+if TYPE_CHECKING:
+    from broker.client.admin.connection import Connection
+    from broker.client.admin.groups import Committed
+    from broker.client.admin.offsets import Bounds
+    from broker.client.topic_partition import TopicPartition
+    from broker.clock import Clock
+
+NO_PARTITION: Final = "the partition does not exist any more"
+BEYOND_END: Final = (
+    "the committed offset is beyond the log end: the topic was made anew or cut, and its consumer will start over"
+)
+BEYOND_STABLE: Final = "the committed offset is beyond the last stable offset: nothing to read until it moves on"
+EXPIRED: Final = "the records at {} to {} are deleted unread; lag counts from the log start"
+NO_RECORDS: Final = "the offsets left hold no records to read (transaction markers, aborted or compacted records)"
+FUTURE: Final = "the oldest unread record has a time in the future"
+NO_TIME: Final = "the oldest unread record has no time"
+NOT_READ: Final = "the oldest unread record could not be read ({})"
+
+
+class PartitionLag(NamedTuple):
+    """One partition of a group: what is committed, what is there, and what lies between. None is unknown."""
+
+    partition: TopicPartition
+    committed: Committed | None
+    bounds: Bounds | None
+    lag_records: int | None
+    lag_seconds: float | None
+    notes: tuple[str, ...]
+
+
+class _Distance(NamedTuple):
+    records: int | None
+    span: Span | None = None
+    note: str | None = None
+
+
+def measure(
+    connection: Connection,
+    clock: Clock,
+    committed: Mapping[TopicPartition, Committed],
+    others: Collection[TopicPartition] = (),
+    *,
+    read_committed: bool,
+) -> list[PartitionLag]:
+    """Return the lag of what is committed, and rows of unknown lag for `others`, in order. Raises ApiError."""
+    partitions = sorted({*committed, *others})
+    bounds = offsets.bounds(connection, partitions)
+    now_ms = clock.wall_ms()
+    distances = {
+        each: _distance(committed.get(each), bounds.get(each), read_committed=read_committed) for each in partitions
+    }
+    spans = {each: distance.span for each, distance in distances.items() if distance.span is not None}
+    unread = oldest_unread(connection, spans, read_committed=read_committed)
+    rows = []
+    for each in partitions:
+        distance = distances[each]
+        seconds, note = (0.0, None) if distance.records == 0 else _age(unread.get(each), now_ms)
+        notes = tuple(text for text in (distance.note, note) if text is not None)
+        rows.append(PartitionLag(each, committed.get(each), bounds.get(each), distance.records, seconds, notes))
+    return rows
+
+
+def _distance(committed: Committed | None, bounds: Bounds | None, *, read_committed: bool) -> _Distance:
+    """Return the records between a committed offset and the end that its consumer can read up to."""
+    if bounds is None:
+        return _Distance(None, note=NO_PARTITION)
+    if committed is None:
+        return _Distance(None)
+    if committed.offset > bounds.end:
+        return _Distance(None, note=BEYOND_END)
+    end = bounds.stable if read_committed else bounds.end
+    if committed.offset > end:
+        return _Distance(0, note=BEYOND_STABLE)
+    start = max(committed.offset, bounds.start)
+    note = EXPIRED.format(committed.offset, start - 1) if start > committed.offset else None
+    if start >= end:
+        return _Distance(0, note=note)
+    return _Distance(end - start, Span(start, end), note)
+
+
+def _age(unread: Unread | None, now_ms: int) -> tuple[float | None, str | None]:
+    if unread is None:
+        return None, None
+    if unread.problem is not None:
+        return None, NOT_READ.format(unread.problem)
+    if unread.timestamp_ms is None:
+        return 0.0, NO_RECORDS
+    if unread.timestamp_ms < 0:
+        return None, NO_TIME
+    if unread.timestamp_ms > now_ms:
+        return 0.0, FUTURE
+    return (now_ms - unread.timestamp_ms) / 1000, None

@@ -1,0 +1,56 @@
+"""The quota operations of the command line, as requests on a connection. Values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.client.admin.connection import check
+from broker.protocol.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from broker.client.admin.connection import Connection
+
+_VERSION = 1
+_EXACT, _DEFAULT = 0, 1
+
+#: By entity type, a name, or None for all that have no quota of their own.
+Entity = Mapping[str, str | None]
+
+
+class EntityQuotas(NamedTuple):
+    """What is set for one entity."""
+
+    entity: Entity
+    quotas: Mapping[str, float]
+
+
+def describe(connection: Connection, entity: Entity | None = None) -> list[EntityQuotas]:
+    """Return the quotas that are set for exactly this entity, or for every one. Raises ApiError."""
+    components = [
+        {"entity_type": kind, "match_type": _DEFAULT if name is None else _EXACT, "match": name}
+        for kind, name in (entity or {}).items()
+    ]
+    version = connection.highest_version(ApiKey.DESCRIBE_CLIENT_QUOTAS, _VERSION)
+    fields = {"components": components, "strict": entity is not None}
+    answer = connection.request(ApiKey.DESCRIBE_CLIENT_QUOTAS, version, fields)
+    check(answer)
+    return [
+        EntityQuotas(
+            {part.entity_type: part.entity_name for part in entry.entity},
+            {value.key: value.value for value in entry.values},
+        )
+        for entry in answer.entries or ()
+    ]
+
+
+def alter(connection: Connection, entity: Entity, changes: Sequence[tuple[str, float | None]]) -> None:
+    """Set quotas of an entity, those with None not any more: all of them or none. Raises ApiError."""
+    entry = {
+        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
+        "ops": [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in changes],
+    }
+    version = connection.highest_version(ApiKey.ALTER_CLIENT_QUOTAS, _VERSION)
+    answer = connection.request(ApiKey.ALTER_CLIENT_QUOTAS, version, {"entries": [entry], "validate_only": False})
+    for outcome in answer.entries:
+        check(outcome)

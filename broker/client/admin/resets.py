@@ -1,0 +1,113 @@
+"""New offsets for a group: the rules of Kafka's own tool, clamping and falling back included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from broker.client.admin import offsets
+from broker.errors import RotundaError
+
+if TYPE_CHECKING:
+    from broker.client.admin.connection import Connection
+    from broker.client.admin.offsets import Bounds
+    from broker.client.topic_partition import TopicPartition
+
+NO_PARTITION: Final = "the partition does not exist; left as it is"
+ABOVE_LATEST: Final = "offset {} is higher than the latest offset; set to that"
+BELOW_EARLIEST: Final = "offset {} is lower than the earliest offset; set to that"
+NO_SUCH_TIME: Final = "no record of that time or later; set to the latest offset"
+NOT_COMMITTED: Final = "nothing is committed; set to the latest offset"
+
+
+class Goal(Enum):
+    """What the new offsets are made from; the number that goes with it in brackets."""
+
+    EARLIEST = auto()
+    LATEST = auto()
+    OFFSET = auto()
+    """(the offset)"""
+    SHIFT = auto()
+    """(records, forward or with a minus backward)"""
+    TIME = auto()
+    """(milliseconds since the epoch)"""
+    CURRENT = auto()
+
+
+class Reset(NamedTuple):
+    """One partition: the committed offset, None without one, and the one to be; None where nothing can be done."""
+
+    partition: TopicPartition
+    before: int | None
+    after: int | None
+    warning: str | None
+
+
+class _Known(NamedTuple):
+    """What is known of one partition when its offset is chosen. `timed`: the first offset of the wanted time."""
+
+    before: int | None
+    bounds: Bounds
+    timed: int | None
+    number: int
+
+
+_Choice = tuple[int, str | None]
+
+
+def plan(
+    connection: Connection,
+    goal: Goal,
+    number: int,
+    partitions: Collection[TopicPartition],
+    committed: Mapping[TopicPartition, int],
+) -> list[Reset]:
+    """Return what becomes of each partition, in order; changes nothing.
+
+    Raises ApiError, and RotundaError when a partition has no committed offset to be shifted.
+    """
+    bounds = offsets.bounds(connection, partitions)
+    unshiftable = [each for each in sorted(bounds) if goal is Goal.SHIFT and each not in committed]
+    if unshiftable:
+        named = ", ".join(f"{each.topic}-{each.partition}" for each in unshiftable)
+        raise RotundaError(f"cannot shift {named}: the group has committed nothing there; use another goal")
+    timed = offsets.at_time(connection, bounds, number) if goal is Goal.TIME else {}
+    resets = []
+    for each in sorted(partitions):
+        before = committed.get(each)
+        if each not in bounds:
+            resets.append(Reset(each, before, None, NO_PARTITION))
+            continue
+        resets.append(Reset(each, before, *_CHOICES[goal](_Known(before, bounds[each], timed.get(each), number))))
+    return resets
+
+
+def _clamped(offset: int, bounds: Bounds) -> _Choice:
+    if offset > bounds.end:
+        return bounds.end, ABOVE_LATEST.format(offset)
+    if offset < bounds.start:
+        return bounds.start, BELOW_EARLIEST.format(offset)
+    return offset, None
+
+
+def _shifted(known: _Known) -> _Choice:
+    return _clamped((known.before or 0) + known.number, known.bounds)
+
+
+def _at_time(known: _Known) -> _Choice:
+    return (known.bounds.end, NO_SUCH_TIME) if known.timed is None else (known.timed, None)
+
+
+def _current(known: _Known) -> _Choice:
+    return (known.bounds.end, NOT_COMMITTED) if known.before is None else (known.before, None)
+
+
+_CHOICES: Final[Mapping[Goal, Callable[[_Known], _Choice]]] = {
+    Goal.EARLIEST: lambda known: (known.bounds.start, None),
+    Goal.LATEST: lambda known: (known.bounds.end, None),
+    Goal.OFFSET: lambda known: _clamped(known.number, known.bounds),
+    Goal.SHIFT: _shifted,
+    Goal.TIME: _at_time,
+    Goal.CURRENT: _current,
+}

@@ -1,0 +1,115 @@
+"""The settings of a broker, a topic, a group or the loggers, as requests on a connection. Values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.client.admin.connection import check
+from broker.protocol.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from broker.client.admin.connection import Connection
+
+TOPIC, BROKER, LOGGERS, GROUP = 2, 4, 8, 32
+
+_METADATA_VERSION = 12
+_CONFIGS_VERSION = 4
+_ALTER_CONFIGS_VERSION = 1
+_SET, _DELETE = 0, 1
+
+#: DescribeConfigs' source of a value, in the words of a configuration's own origins.
+_ORIGINS = {
+    1: "set on the topic",
+    2: "set while running",
+    3: "set while running, cluster-wide",
+    4: "set when it was started",
+    5: "default",
+    6: "the logger's",
+    8: "set on the group",
+}
+#: By type of resource, the sources of what an admin has set for it.
+_SET_BY_ADMIN = {TOPIC: {1}, BROKER: {2, 3}, LOGGERS: {6}, GROUP: {8}}
+_HIDDEN = "(hidden)"
+
+
+class Setting(NamedTuple):
+    """A setting in force, and where its value came from.
+
+    `others` are the values that it would have otherwise, each with its name and where it came from.
+    """
+
+    name: str
+    value: str
+    origin: str
+    is_set: bool = False
+    is_fixed: bool = False
+    others: tuple[tuple[str, str, str], ...] = ()
+    text: str = ""
+
+
+class Resource(NamedTuple):
+    """Whose settings are meant, as the config APIs name it."""
+
+    resource_type: int
+    name: str
+
+
+def describe(connection: Connection) -> list[Setting]:
+    """Return every setting of the broker that the connection leads to, by name. Raises ApiError."""
+    return describe_resource(connection, this_broker(connection))
+
+
+def this_broker(connection: Connection) -> Resource:
+    """Return the broker that the connection leads to."""
+    version = connection.highest_version(ApiKey.METADATA, _METADATA_VERSION)
+    found = connection.request(ApiKey.METADATA, version, {"topics": [], "allow_auto_topic_creation": False})
+    return Resource(BROKER, str(int(found.brokers[0].node_id)))
+
+
+def describe_resource(connection: Connection, resource: Resource) -> list[Setting]:
+    """Return every setting of a resource, by name. Raises ApiError."""
+    version = connection.highest_version(ApiKey.DESCRIBE_CONFIGS, _CONFIGS_VERSION)
+    asked = {**_named(resource), "configuration_keys": None}
+    fields = {"resources": [asked], "include_synonyms": True, "include_documentation": True}
+    result = connection.request(ApiKey.DESCRIBE_CONFIGS, version, fields).results[0]
+    check(result)
+    return sorted(
+        Setting(
+            str(each.name),
+            _HIDDEN if each.is_sensitive else str(each.value or ""),
+            _origin(each.config_source),
+            is_set=int(each.config_source) in _SET_BY_ADMIN[resource.resource_type],
+            is_fixed=bool(each.read_only),
+            others=tuple(
+                (str(other.name), _HIDDEN if each.is_sensitive else str(other.value or ""), _origin(other.source))
+                for other in each.synonyms[1:]
+            ),
+            text=str(getattr(each, "documentation", None) or ""),
+        )
+        for each in result.configs
+    )
+
+
+def alter(
+    connection: Connection, resource: Resource, changes: Mapping[str, str | None], *, validate_only: bool = False
+) -> None:
+    """Set settings of a resource, and delete those whose value is None: all of them or none. Raises ApiError.
+
+    With `validate_only` the broker answers whether it would do so.
+    """
+    version = connection.highest_version(ApiKey.INCREMENTAL_ALTER_CONFIGS, _ALTER_CONFIGS_VERSION)
+    configs = [
+        {"name": key, "config_operation": _DELETE if value is None else _SET, "value": value}
+        for key, value in changes.items()
+    ]
+    fields = {"resources": [{**_named(resource), "configs": configs}], "validate_only": validate_only}
+    check(connection.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, version, fields).responses[0])
+
+
+def _named(resource: Resource) -> dict[str, int | str]:
+    return {"resource_type": resource.resource_type, "resource_name": resource.name}
+
+
+def _origin(source: int) -> str:
+    return _ORIGINS.get(int(source), f"source {int(source)}")

@@ -1,0 +1,64 @@
+"""The operations on users of the command line, as requests on a connection (KIP-554). Values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from broker.client.admin.connection import check
+from broker.errors import ApiError
+from broker.metadata.scram_users import MECHANISMS
+from broker.protocol.api_keys import ApiKey
+from broker.security.sasl.scram_credential import new_salt, salted
+
+if TYPE_CHECKING:
+    from broker.client.admin.connection import Connection
+
+_NAMES = {number: name for name, number in MECHANISMS.items()}
+_NOT_FOUND = 91
+
+#: By user, by mechanism: the iterations.
+Users = Mapping[str, Mapping[str, int]]
+
+
+def describe(connection: Connection, names: Iterable[str] | None = None) -> Users:
+    """Return these users, those that there are, or all. Raises ApiError."""
+    version = connection.highest_version(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0)
+    users = None if names is None else [{"name": name} for name in names]
+    answer = connection.request(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, version, {"users": users})
+    check(answer)
+    found: dict[str, Mapping[str, int]] = {}
+    for each in answer.results:
+        if int(each.error_code) == _NOT_FOUND:
+            continue
+        check(each)
+        found[each.user] = {_NAMES[int(info.mechanism)]: info.iterations for info in each.credential_infos}
+    return found
+
+
+def add(connection: Connection, user: str, password: str, mechanisms: Iterable[str], iterations: int) -> None:
+    """Give a user a password, in place of the one that it has. The password itself is not sent. Raises ApiError."""
+    upsertions = []
+    for mechanism in mechanisms:
+        salt = new_salt()
+        proof = salted(mechanism, password, salt, iterations)
+        of_mechanism = {"name": user, "mechanism": MECHANISMS[mechanism], "iterations": iterations}
+        upsertions.append({**of_mechanism, "salt": salt, "salted_password": proof})
+    # One mechanism a request: Kafka changes no user twice in one.
+    for upsertion in upsertions:
+        _alter(connection, {"deletions": [], "upsertions": [upsertion]})
+
+
+def delete(connection: Connection, user: str, mechanisms: Iterable[str]) -> None:
+    """Take a user's password for these mechanisms. Raises ApiError."""
+    for mechanism in mechanisms:
+        deletion = {"name": user, "mechanism": MECHANISMS[mechanism]}
+        _alter(connection, {"deletions": [deletion], "upsertions": []})
+
+
+def _alter(connection: Connection, fields: Mapping[str, object]) -> None:
+    version = connection.highest_version(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0)
+    answer = connection.request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, version, fields)
+    for result in answer.results:
+        if int(result.error_code):
+            raise ApiError(int(result.error_code), result.error_message)

@@ -1,0 +1,242 @@
+"""Fetches records of partitions from where each stands, from their leaders, without sessions.
+
+What a fetch hands out has been checked: the batches' checksums, and what read_committed hides. A leader that has moved
+or cannot be reached is looked for again for a while; an offset that is gone is said, and reading goes on at the next.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from broker.client.admin.connection import Connection, ConnectionFailed, check
+from broker.client.admin.offsets import bounds
+from broker.client.topic_partition import TopicPartition
+from broker.client.visible_batches import AbortedTransactions, whole_batches
+from broker.errors import ApiError
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.record_reader import Record, iterate_records
+from broker.protocol.records import crc_ok
+
+if TYPE_CHECKING:
+    from broker.client.consumer.brokers import Brokers
+    from broker.clock import Clock
+
+_FETCH_VERSION: Final = 12  # newer ones name topics by id
+_OLDEST_FETCH: Final = 4
+_PARTITION_BYTES: Final = 1 << 20
+_RESPONSE_BYTES: Final = 50 << 20
+_MOST_UNCOMPRESSED_BYTES: Final = 1 << 30
+_PAUSE_S: Final = 0.1
+_PATIENCE_NS: Final = 30_000_000_000
+_MOVED: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+"""Errors after which the partition is looked for again: it moves, or was made a moment ago."""
+
+
+class Fetched(NamedTuple):
+    """One record, with where it comes from. `is_log_append_time`: the broker gave its timestamp."""
+
+    partition: TopicPartition
+    leader_id: int
+    is_log_append_time: bool
+    record: Record
+
+
+class Fetcher:
+    """Reads partitions from `positions` on, which it moves, up to their `ends` if they have one.
+
+    Partitions may be added and taken out between fetches. One that has come to its end, or to a record of `until_ms`,
+    goes over to `finished`.
+    """
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        clock: Clock,
+        note: Callable[[str], None],
+        *,
+        read_committed: bool,
+        until_ms: int | None = None,
+    ) -> None:
+        self._brokers = brokers
+        self._clock = clock
+        self._note = note
+        self._read_committed = read_committed
+        self._until_ms = until_ms
+        self._turn = 0
+        self._failing_since_ns: int | None = None
+        #: The next offset of each partition that is read.
+        self.positions: dict[TopicPartition, int] = {}
+        #: Below which offset each partition is read, where that is to end.
+        self.ends: dict[TopicPartition, int] = {}
+        #: The offsets at which partitions have ended.
+        self.finished: dict[TopicPartition, int] = {}
+
+    def begin(self, partition: TopicPartition, start: int, end: int | None) -> None:
+        """Read a partition from `start` to below `end`, or without one for ever."""
+        self.positions[partition] = start
+        if end is not None:
+            self.ends[partition] = end
+            self._finish_at_end(partition)
+
+    def forget(self) -> None:
+        """Read no partition any more."""
+        for each in (self.positions, self.ends, self.finished):
+            each.clear()
+
+    def fetch(self, max_wait_ms: int) -> Iterator[Fetched]:
+        """Yield what one fetch from each leader brings; the positions are behind what was yielded.
+
+        Raises ApiError for what will not pass, and ConnectionFailed when brokers stay away.
+        """
+        by_leader: dict[int, list[TopicPartition]] = {}
+        try:
+            for partition in self._in_turn():
+                by_leader.setdefault(self._leader(partition), []).append(partition)
+            for leader_id, partitions in by_leader.items():
+                connection = self._brokers.leading(partitions[0])
+                answer = self._ask(connection, partitions, max_wait_ms // len(by_leader))
+                yield from self._take(leader_id, answer)
+                self._finish_what_is_empty(partitions[0], answer)
+            self._failing_since_ns = None
+        except ConnectionFailed as failure:
+            self._look_again(failure)
+        except ApiError as error:
+            if error.code not in _MOVED:
+                raise
+            self._look_again(error)
+
+    def _in_turn(self) -> list[TopicPartition]:
+        """Return the partitions, each time another one first: only the first is sure to get a whole batch."""
+        partitions = sorted(self.positions)
+        self._turn = (self._turn + 1) % max(1, len(partitions))
+        return partitions[self._turn :] + partitions[: self._turn]
+
+    def _leader(self, partition: TopicPartition) -> int:
+        leader_id = self._brokers.leaders.get(partition)
+        if leader_id is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition.topic}-{partition.partition} is gone")
+        return leader_id
+
+    def _ask(self, connection: Connection, partitions: list[TopicPartition], max_wait_ms: int) -> Any:
+        topics: dict[str, list[dict[str, int]]] = {}
+        for each in partitions:
+            topics.setdefault(each.topic, []).append(
+                {
+                    "partition": each.partition,
+                    "fetch_offset": self.positions[each],
+                    "partition_max_bytes": _PARTITION_BYTES,
+                }
+            )
+        fields = {
+            "max_wait_ms": max_wait_ms,
+            "min_bytes": 1,
+            "max_bytes": _RESPONSE_BYTES,
+            "isolation_level": int(self._read_committed),
+            "session_epoch": -1,
+            "topics": [{"topic": topic, "partitions": asked} for topic, asked in topics.items()],
+        }
+        version = connection.highest_version(ApiKey.FETCH, _FETCH_VERSION, _OLDEST_FETCH)
+        answer = connection.request(ApiKey.FETCH, version, fields)
+        if hasattr(answer, "error_code"):
+            check(answer)
+        return answer
+
+    def _take(self, leader_id: int, answer: Any) -> Iterator[Fetched]:
+        for topic in answer.responses:
+            for each in topic.partitions:
+                partition = TopicPartition(str(topic.topic), int(each.partition_index))
+                code = int(each.error_code)
+                if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    self._go_on_inside(partition)
+                elif code:
+                    raise ApiError(code, f"{partition.topic}-{partition.partition}")
+                else:
+                    yield from self._records(partition, leader_id, each)
+
+    def _records(self, partition: TopicPartition, leader_id: int, answer: Any) -> Iterator[Fetched]:
+        aborted = AbortedTransactions(answer.aborted_transactions or () if self._read_committed else ())
+        for header, batch in whole_batches(memoryview(answer.records or b"")):
+            if partition not in self.positions:
+                return
+            if header.last_offset < self.positions[partition]:
+                continue
+            if not crc_ok(batch, header):
+                where = f"{partition.topic}-{partition.partition} at offset {header.base_offset}"
+                raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"the batch of {where} has another checksum than its bytes")
+            if not aborted.hides(header, batch):
+                for record in self._wanted(partition, batch):
+                    yield Fetched(partition, leader_id, header.is_log_append_time, record)
+            if partition in self.positions:
+                self.positions[partition] = header.last_offset + 1
+                self._finish_at_end(partition)
+
+    def _wanted(self, partition: TopicPartition, batch: memoryview) -> Iterator[Record]:
+        """Yield the records of a batch from the partition's position up to its end."""
+        position = self.positions[partition]
+        end = self.ends.get(partition)
+        for record in iterate_records(batch, _MOST_UNCOMPRESSED_BYTES):
+            if record.offset < position:
+                continue
+            if end is not None and record.offset >= end:
+                self._finish(partition, end)
+                return
+            if self._until_ms is not None and record.timestamp_ms >= self._until_ms:
+                self._finish(partition, record.offset)
+                return
+            self.positions[partition] = record.offset + 1
+            yield record
+
+    def _finish_at_end(self, partition: TopicPartition) -> None:
+        end = self.ends.get(partition)
+        if end is not None and self.positions[partition] >= end:
+            self._finish(partition, end)
+
+    def _finish_what_is_empty(self, partition: TopicPartition, answer: Any) -> None:
+        """Finish the partition that was asked first, if no batch is left up to its end: compaction may leave none."""
+        for topic in answer.responses:
+            for each in topic.partitions:
+                named = TopicPartition(str(topic.topic), int(each.partition_index))
+                if named != partition or named not in self.positions or named not in self.ends:
+                    continue
+                if not int(each.error_code) and not each.records and int(each.high_watermark) >= self.ends[named]:
+                    self._finish(named, self.ends[named])
+
+    def _finish(self, partition: TopicPartition, offset: int) -> None:
+        self.finished[partition] = offset
+        del self.positions[partition]
+
+    def _go_on_inside(self, partition: TopicPartition) -> None:
+        """Go on at the oldest record when older ones are gone, and at the end when the log ends before."""
+        was = self.positions[partition]
+        held = bounds(self._brokers.leading(partition), [partition])[partition]
+        inside = held.start if was < held.start else min(was, held.end)
+        self.positions[partition] = inside
+        where = f"{partition.topic}-{partition.partition}"
+        self._note(f"{where} has no offset {was}: it holds {held.start} to below {held.end}; going on at {inside}")
+
+    def _look_again(self, problem: Exception) -> None:
+        """Pause and look up the leaders anew; raise the problem when it has lasted."""
+        now_ns = self._clock.monotonic_ns()
+        if self._failing_since_ns is None:
+            self._failing_since_ns = now_ns
+        elif now_ns - self._failing_since_ns > _PATIENCE_NS:
+            raise problem
+        select.select((), (), (), _PAUSE_S)
+        try:
+            self._brokers.look({each.topic for each in self.positions})
+        except ConnectionFailed:
+            return

@@ -1,0 +1,229 @@
+"""A member of a classic consumer group: it joins, keeps its place by heartbeats, commits, and leaves.
+
+One thread: heartbeats are sent between fetches. Who writes to a pipe that nobody reads for longer than the session
+lasts is put out of the group, and joins again when it goes on.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from broker.client.admin.connection import ConnectionFailed, check
+from broker.client.admin.offsets import by_topic
+from broker.client.admin.subscriptions import assigned_partitions
+from broker.client.consumer.assignment import ASSIGNOR, assignment, by_ranges, subscribed, subscription
+from broker.client.consumer.brokers import Brokers, partitions_of
+from broker.client.topic_partition import TopicPartition
+from broker.errors import ApiError, RotundaError
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.clock import Clock
+
+_SESSION_MS: Final = 45_000
+_REBALANCE_MS: Final = 60_000
+_HEARTBEAT_NS: Final = 3_000_000_000
+_PATIENCE_NS: Final = 60_000_000_000
+_ANSWER_S: Final = _REBALANCE_MS / 1000 + 15
+_PAUSE_S: Final = 0.1
+_REBALANCING: Final = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
+_MOVING: Final = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NETWORK_EXCEPTION,
+)
+_COMMIT_VERSION: Final = 7
+_FETCH_VERSION: Final = 7
+_FETCH_FROM: Final = 1
+
+_Answer = TypeVar("_Answer")
+
+
+class GroupMember:
+    """One member. `topics` returns the topics that it wants, asked before each time that it joins."""
+
+    def __init__(self, brokers: Brokers, group: str, topics: Callable[[], list[str]], clock: Clock) -> None:
+        self._brokers = brokers
+        self._group = group
+        self._topics = topics
+        self._clock = clock
+        self._member_id = ""
+        self._generation = -1
+        self._heartbeat_at_ns = 0
+
+    def join(self) -> tuple[TopicPartition, ...]:
+        """Join, or join again, and return the partitions that are this member's now.
+
+        Raises ApiError, and ConnectionFailed when the brokers stay away for a minute.
+        """
+        deadline_ns = self._clock.monotonic_ns() + _PATIENCE_NS
+        while True:
+            try:
+                joined = self._joined()
+                given = self._synced(joined)
+            except ApiError as error:
+                if error.code == ErrorCode.UNKNOWN_MEMBER_ID:
+                    self._member_id = ""
+                if error.code not in (*_REBALANCING, *_MOVING) or self._clock.monotonic_ns() > deadline_ns:
+                    raise
+                if error.code in _MOVING:
+                    self._brokers.forget_coordinator(self._group)
+                select.select((), (), (), _PAUSE_S)
+                continue
+            except ConnectionFailed:
+                if self._clock.monotonic_ns() > deadline_ns:
+                    raise
+                select.select((), (), (), _PAUSE_S)
+                continue
+            self._heartbeat_at_ns = self._clock.monotonic_ns() + _HEARTBEAT_NS
+            return given
+
+    def is_in(self) -> bool:
+        """Send a heartbeat if it is time to; return whether the partitions are still this member's."""
+        now_ns = self._clock.monotonic_ns()
+        if now_ns < self._heartbeat_at_ns:
+            return True
+        self._heartbeat_at_ns = now_ns + _HEARTBEAT_NS
+        try:
+            check(self._ask(ApiKey.HEARTBEAT, 3, self._identity()))
+        except ApiError as error:
+            if error.code in _MOVING:
+                self._brokers.forget_coordinator(self._group)
+                return True
+            if error.code not in _REBALANCING:
+                raise
+            if error.code == ErrorCode.UNKNOWN_MEMBER_ID:
+                self._member_id = ""
+            return False
+        return True
+
+    def committed(self, partitions: tuple[TopicPartition, ...]) -> dict[TopicPartition, int]:
+        """Return what the group has committed for these partitions. Raises ApiError."""
+
+        def fetch() -> dict[TopicPartition, int]:
+            topics = [{"name": topic, "partition_indexes": each} for topic, each in by_topic(partitions).items()]
+            fields = {"group_id": self._group, "topics": topics, "require_stable": True}
+            answer = self._ask(ApiKey.OFFSET_FETCH, _FETCH_VERSION, fields, _FETCH_FROM)
+            if hasattr(answer, "error_code"):
+                check(answer)
+            found = {}
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    check(each)
+                    if int(each.committed_offset) >= 0:
+                        found[TopicPartition(str(topic.name), int(each.partition_index))] = int(each.committed_offset)
+            return found
+
+        return self._patiently(fetch) if partitions else {}
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Commit offsets; return False when the partitions are not this member's any more. Raises ApiError."""
+        topics = [
+            {
+                "name": topic,
+                "partitions": [
+                    {
+                        "partition_index": each,
+                        "committed_offset": offsets[TopicPartition(topic, each)],
+                        "committed_leader_epoch": -1,
+                        "committed_metadata": "",
+                    }
+                    for each in numbers
+                ],
+            }
+            for topic, numbers in by_topic(offsets).items()
+        ]
+        identity = self._identity()
+        fields = {
+            "group_id": self._group,
+            "generation_id_or_member_epoch": self._generation,
+            "member_id": identity["member_id"],
+            "topics": topics,
+        }
+
+        def send() -> None:
+            for topic in self._ask(ApiKey.OFFSET_COMMIT, _COMMIT_VERSION, fields, oldest=5).topics:
+                for each in topic.partitions:
+                    check(each)
+
+        try:
+            self._patiently(send)
+        except ApiError as error:
+            if error.code not in _REBALANCING:
+                raise
+            return False
+        return True
+
+    def leave(self) -> None:
+        """Leave the group, if the coordinator can be reached; it forgets the member otherwise, after its session."""
+        if self._generation < 0:
+            return
+        self._generation = -1
+        with suppress(ApiError, ConnectionFailed, RotundaError):
+            fields = {"group_id": self._group, "member_id": self._member_id}
+            self._ask(ApiKey.LEAVE_GROUP, 2, fields)
+
+    def _joined(self) -> Any:
+        self._metadata = subscription(self._topics())
+        fields = {
+            "group_id": self._group,
+            "session_timeout_ms": _SESSION_MS,
+            "rebalance_timeout_ms": _REBALANCE_MS,
+            "member_id": self._member_id,
+            "protocol_type": "consumer",
+            "protocols": [{"name": ASSIGNOR, "metadata": self._metadata}],
+        }
+        answer = self._ask(ApiKey.JOIN_GROUP, 5, fields)
+        if int(answer.error_code) == ErrorCode.MEMBER_ID_REQUIRED:
+            self._member_id = str(answer.member_id)
+            answer = self._ask(ApiKey.JOIN_GROUP, 5, {**fields, "member_id": self._member_id})
+        check(answer)
+        self._member_id, self._generation = str(answer.member_id), int(answer.generation_id)
+        return answer
+
+    def _synced(self, joined: Any) -> tuple[TopicPartition, ...]:
+        given = self._assignments(joined) if joined.leader == self._member_id else {}
+        parts = [{"member_id": member, "assignment": assignment(own)} for member, own in given.items()]
+        answer = self._ask(ApiKey.SYNC_GROUP, 3, {**self._identity(), "assignments": parts})
+        check(answer)
+        own = assigned_partitions(bytes(answer.assignment))
+        if own is None:
+            raise RotundaError(f"group {self._group}: its leader has given this member something unreadable")
+        # What the leader has given may be new to this member.
+        self._brokers.look({each.topic for each in own})
+        return own
+
+    def _assignments(self, joined: Any) -> dict[str, list[TopicPartition]]:
+        wanted = {str(each.member_id): subscribed(bytes(each.metadata)) for each in joined.members}
+        topics = {topic for each in wanted.values() for topic in each}
+        self._brokers.look(topics)
+        return by_ranges(wanted, partitions_of(self._brokers.leaders, topics))
+
+    def _identity(self) -> dict[str, Any]:
+        return {"group_id": self._group, "generation_id": self._generation, "member_id": self._member_id}
+
+    def _ask(self, api_key: ApiKey, known: int, fields: Mapping[str, Any], oldest: int = 0) -> Any:
+        """Ask the coordinator; ApiError NOT_COORDINATOR, after which it is looked for anew, when it is another."""
+        try:
+            connection = self._brokers.coordinator(self._group, _ANSWER_S)
+            answer = connection.request(api_key, connection.highest_version(api_key, known, oldest), fields)
+        except ConnectionFailed as failure:
+            raise ApiError(ErrorCode.NETWORK_EXCEPTION, str(failure)) from failure
+        return answer
+
+    def _patiently(self, ask: Callable[[], _Answer]) -> _Answer:
+        """Return what `ask` returns, asking again for a while when the coordinator has moved or is away."""
+        deadline_ns = self._clock.monotonic_ns() + _PATIENCE_NS
+        while True:
+            try:
+                return ask()
+            except ApiError as error:
+                if error.code not in _MOVING or self._clock.monotonic_ns() > deadline_ns:
+                    raise
+                self._brokers.forget_coordinator(self._group)
+            select.select((), (), (), _PAUSE_S)

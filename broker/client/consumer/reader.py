@@ -1,0 +1,134 @@
+"""Reads topics by fetch after fetch: all of their partitions, some of them, or those that a group gives this member.
+
+What a fetch brings is handed out as an iterator; when its caller has done with it, it says so by `written`, and only
+then is it committed. So what is committed has been written, and what was written may come again after a death.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from broker.client.admin.connection import ConnectionFailed
+from broker.client.consumer.brokers import Brokers, matching, partitions_of
+from broker.client.consumer.fetcher import Fetched, Fetcher
+from broker.client.consumer.group_member import GroupMember
+from broker.client.consumer.start import FROM_BEGINNING, Start, spans
+from broker.client.topic_partition import TopicPartition
+from broker.errors import RotundaError
+
+if TYPE_CHECKING:
+    from broker.clock import Clock
+
+_MAX_WAIT_MS: Final = 500
+_COMMIT_NS: Final = 5_000_000_000
+_LOOK_NS: Final = 30_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is to be read. `partitions` are numbers, none for all; with `follow` there is no end."""
+
+    topics: tuple[str, ...]
+    partitions: tuple[int, ...] = ()
+    start: Start = FROM_BEGINNING
+    until_ms: int | None = None
+    follow: bool = False
+    read_committed: bool = True
+    group: str | None = None
+
+
+class Reader:
+    """Reads what is wanted. `note` is told what the reader should know, such as offsets that are gone."""
+
+    def __init__(self, brokers: Brokers, wanted: Wanted, clock: Clock, note: Callable[[str], None]) -> None:
+        self._brokers = brokers
+        self._wanted = wanted
+        self._clock = clock
+        self._fetcher = Fetcher(brokers, clock, note, read_committed=wanted.read_committed, until_ms=wanted.until_ms)
+        self._member = GroupMember(brokers, wanted.group, self._topics, clock) if wanted.group else None
+        self._is_in = False
+        self._committed: dict[TopicPartition, int] = {}
+        self._next_commit_ns = 0
+        self._next_look_ns = 0
+
+    def fetches(self) -> Iterator[Iterator[Fetched]]:
+        """Yield what each fetch brings, until the end. Raises ApiError, ConnectionFailed and RotundaError."""
+        while True:
+            if self._member is not None:
+                self._keep_membership(self._member)
+            elif not self._next_look_ns:
+                self._take_partitions()
+            elif self._clock.monotonic_ns() >= self._next_look_ns:
+                # A broker that is away is waited for by the fetches.
+                with suppress(ConnectionFailed):
+                    self._take_partitions()
+            if not self._fetcher.positions and not self._wanted.follow:
+                return
+            yield self._fetcher.fetch(_MAX_WAIT_MS)
+
+    def written(self) -> None:
+        """Say that what was handed out so far has been written; a group commits it every 5 s."""
+        if self._member is not None and self._clock.monotonic_ns() >= self._next_commit_ns:
+            self._commit(self._member)
+
+    def close(self) -> None:
+        """Commit what has been written, and leave the group."""
+        if self._member is not None:
+            if self._is_in:
+                self._commit(self._member)
+            self._member.leave()
+
+    def abandon(self) -> None:
+        """Leave the group without a commit: it is not known what of the last fetch has been written."""
+        if self._member is not None:
+            self._member.leave()
+
+    def _topics(self) -> list[str]:
+        return matching(self._brokers, self._wanted.topics)
+
+    def _take_partitions(self) -> None:
+        """Begin with the partitions that there are; with those that are made later at their beginning."""
+        is_first = not self._next_look_ns
+        self._next_look_ns = self._clock.monotonic_ns() + _LOOK_NS if self._wanted.follow else 1 << 63
+        partitions = self._chosen(self._topics())
+        known = self._fetcher.positions.keys() | self._fetcher.finished.keys()
+        self._begin(set(partitions) - known, {}, self._wanted.start if is_first else FROM_BEGINNING)
+
+    def _chosen(self, topics: list[str]) -> list[TopicPartition]:
+        partitions = partitions_of(self._brokers.leaders, topics)
+        if not self._wanted.partitions:
+            return partitions
+        for topic in topics:
+            has = {each.partition for each in partitions if each.topic == topic}
+            missing = sorted(set(self._wanted.partitions) - has)
+            if missing:
+                raise RotundaError(f"topic {topic} has no partition {missing[0]}: it has 0 to {len(has) - 1}")
+        return [each for each in partitions if each.partition in self._wanted.partitions]
+
+    def _keep_membership(self, member: GroupMember) -> None:
+        if self._is_in and member.is_in():
+            return
+        if self._is_in:
+            # While others join the coordinator still takes what its members have read.
+            self._commit(member)
+        self._fetcher.forget()
+        given = member.join()
+        self._is_in = True
+        self._committed = member.committed(given)
+        self._next_commit_ns = self._clock.monotonic_ns() + _COMMIT_NS
+        self._begin(given, self._committed, self._wanted.start)
+
+    def _begin(self, partitions: Iterable[TopicPartition], stored: dict[TopicPartition, int], start: Start) -> None:
+        read_committed = self._wanted.read_committed
+        for each, span in spans(self._brokers, partitions, start, stored, read_committed=read_committed).items():
+            self._fetcher.begin(each, span.start, None if self._wanted.follow else span.end)
+
+    def _commit(self, member: GroupMember) -> None:
+        self._next_commit_ns = self._clock.monotonic_ns() + _COMMIT_NS
+        stands = {**self._fetcher.positions, **self._fetcher.finished}
+        new = {each: offset for each, offset in stands.items() if self._committed.get(each) != offset}
+        if new and member.commit(new):
+            self._committed.update(new)

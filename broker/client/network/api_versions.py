@@ -1,0 +1,135 @@
+"""What each broker speaks, and which version of an API is taken (`G28`, `G34`); which versions this client speaks.
+
+Runs on the I/O thread; `finalized_features` is read by other threads too. Kafka's NodeApiVersions and ApiVersions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.client.errors import UnsupportedVersion
+from broker.client.network.requests import Buffer, Build, kio_request
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SOFTWARE_NAME: Final = "rotunda-python"
+
+#: The lowest and the highest version that this client speaks of what it sends itself or by way of kio. An API's user
+#: with an encoder of its own says its own versions.
+CLIENT_VERSIONS: Final[Mapping[int, tuple[int, int]]] = MappingProxyType(
+    {
+        ApiKey.METADATA: (1, 13),
+        ApiKey.FIND_COORDINATOR: (0, 6),
+        ApiKey.SASL_HANDSHAKE: (1, 1),
+        ApiKey.API_VERSIONS: (0, 4),
+        ApiKey.INIT_PRODUCER_ID: (0, 6),
+        ApiKey.ADD_PARTITIONS_TO_TXN: (0, 3),
+        ApiKey.ADD_OFFSETS_TO_TXN: (0, 4),
+        ApiKey.END_TXN: (0, 5),
+        ApiKey.TXN_OFFSET_COMMIT: (0, 5),
+        ApiKey.SASL_AUTHENTICATE: (0, 2),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeApiVersions:
+    """What one broker has answered to ApiVersions."""
+
+    #: The lowest and the highest version served, by API.
+    ranges: Mapping[int, tuple[int, int]]
+    #: The level of each finalized feature, and their epoch, -1 for none (KIP-584).
+    finalized_features: Mapping[str, int] = field(default_factory=dict)
+    finalized_features_epoch: int = -1
+
+    def latest_usable_version(self, api_key: int, oldest: int, latest: int) -> int:
+        """Return the highest version that both sides speak. Raises UnsupportedVersion."""
+        served = self.ranges.get(api_key)
+        if served is None:
+            raise UnsupportedVersion(f"The node does not support {_name_of(api_key)}")
+        usable = min(latest, served[1])
+        if usable < max(oldest, served[0]):
+            raise UnsupportedVersion(
+                f"The node does not support {_name_of(api_key)} with version in range [{oldest},{latest}]. "
+                f"The supported range is [{served[0]},{served[1]}]."
+            )
+        return usable
+
+
+class ApiVersions:
+    """What all connected brokers speak."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[int, NodeApiVersions] = {}
+        self._features: tuple[int, Mapping[str, int]] = (-1, {})
+
+    def update(self, node_id: int, versions: NodeApiVersions) -> None:
+        """Note what a broker speaks."""
+        self._nodes[node_id] = versions
+        if versions.finalized_features_epoch > self._features[0]:
+            self._features = versions.finalized_features_epoch, versions.finalized_features
+
+    def remove(self, node_id: int) -> None:
+        """Forget it: the broker that comes back may be another."""
+        self._nodes.pop(node_id, None)
+
+    def get(self, node_id: int) -> NodeApiVersions | None:
+        """Return what a broker speaks; None when it was not asked yet."""
+        return self._nodes.get(node_id)
+
+    @property
+    def finalized_features(self) -> tuple[int, Mapping[str, int]]:
+        """The newest epoch of finalized features that any broker has answered, and their levels by name."""
+        return self._features
+
+
+def api_versions_request() -> Build:
+    """Return the request that asks a broker what it speaks, and says what this client is (KIP-511)."""
+    fields = {"client_software_name": SOFTWARE_NAME, "client_software_version": _software_version()}
+    return kio_request(ApiKey.API_VERSIONS, fields)
+
+
+def decode_api_versions(sent_version: int, buffer: Buffer, offset: int, end: int) -> Any:
+    """Return the response as a kio entity. Raises InvalidReceive.
+
+    A broker that does not know the version asked for answers error 35 in version 0 (KIP-511).
+    """
+    from broker.protocol.kio_reader import read_message  # noqa: PLC0415 - costs 200 ms to import
+    from broker.protocol.kio_schema import response_class  # noqa: PLC0415
+
+    refused = int.from_bytes(bytes(buffer[offset : offset + 2]), "big") == ErrorCode.UNSUPPORTED_VERSION
+    return read_message(response_class(ApiKey.API_VERSIONS, 0 if refused else sent_version), buffer, offset, end)
+
+
+def node_api_versions(answer: Any) -> NodeApiVersions:
+    """Return what a response says."""
+    features: Sequence[Any] = getattr(answer, "finalized_features", ())
+    return NodeApiVersions(
+        ranges={int(each.api_key): (int(each.min_version), int(each.max_version)) for each in answer.api_keys},
+        finalized_features={each.name: int(each.max_version_level) for each in features},
+        finalized_features_epoch=int(getattr(answer, "finalized_features_epoch", -1)),
+    )
+
+
+def version_to_try_next(answer: Any) -> int:
+    """Return the version of ApiVersions to ask with after error 35: the broker's highest, or 0 where it says none."""
+    served = (int(each.max_version) for each in answer.api_keys if int(each.api_key) == ApiKey.API_VERSIONS)
+    return min(next(served, 0), CLIENT_VERSIONS[ApiKey.API_VERSIONS][1])
+
+
+def _name_of(api_key: int) -> str:
+    return ApiKey(api_key).name if api_key in ApiKey.__members__.values() else f"API {api_key}"
+
+
+def _software_version() -> str:
+    try:
+        return version("rotunda")
+    except PackageNotFoundError:
+        return "unknown"

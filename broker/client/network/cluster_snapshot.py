@@ -1,0 +1,125 @@
+"""What the cluster looked like at a moment: brokers, topics, leaders. Values; nothing here changes once it is made.
+
+The I/O thread makes them, any thread reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+from uuid import UUID
+
+from broker.client.network.addresses import HostAndPort
+
+
+class Node(NamedTuple):
+    """A broker; one of `bootstrap.servers` has a negative id."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port} (id: {self.id} rack: {self.rack})"
+
+
+class PartitionMetadata(NamedTuple):
+    """One partition. `error` is the broker's code; `leader_id` and `leader_epoch` are None where there is none."""
+
+    topic: str
+    partition: int
+    error: int = 0
+    leader_id: int | None = None
+    leader_epoch: int | None = None
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+    offline: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ClusterSnapshot:
+    """The cluster as the last responses had it."""
+
+    nodes: Mapping[int, Node] = field(default_factory=dict)
+    #: By topic and partition.
+    partitions: Mapping[tuple[str, int], PartitionMetadata] = field(default_factory=dict)
+    topic_ids: Mapping[str, UUID] = field(default_factory=dict)
+    cluster_id: str | None = None
+    controller_id: int | None = None
+    unauthorized_topics: frozenset[str] = frozenset()
+    invalid_topics: frozenset[str] = frozenset()
+    internal_topics: frozenset[str] = frozenset()
+    #: Whether nothing is known but `bootstrap.servers`.
+    is_bootstrap: bool = False
+
+    @staticmethod
+    def bootstrap(servers: Iterable[HostAndPort]) -> ClusterSnapshot:
+        """Return a cluster of these servers, of which nothing else is known; their ids are -1, -2 and so on."""
+        nodes = {-number: Node(-number, host, port) for number, (host, port) in enumerate(servers, 1)}
+        return ClusterSnapshot(nodes=nodes, is_bootstrap=True)
+
+    @cached_property
+    def topic_names(self) -> Mapping[UUID, str]:
+        """The name of each topic by its id."""
+        return {topic_id: topic for topic, topic_id in self.topic_ids.items()}
+
+    @cached_property
+    def _by_topic(self) -> Mapping[str, tuple[PartitionMetadata, ...]]:
+        found: dict[str, list[PartitionMetadata]] = {}
+        for each in self.partitions.values():
+            found.setdefault(each.topic, []).append(each)
+        return {topic: tuple(sorted(each, key=lambda one: one.partition)) for topic, each in found.items()}
+
+    @cached_property
+    def _available(self) -> Mapping[str, tuple[PartitionMetadata, ...]]:
+        return {
+            topic: tuple(each for each in partitions if each.leader_id in self.nodes)
+            for topic, partitions in self._by_topic.items()
+        }
+
+    @cached_property
+    def _by_leader(self) -> Mapping[int, tuple[PartitionMetadata, ...]]:
+        found: dict[int, list[PartitionMetadata]] = {}
+        for each in self.partitions.values():
+            if each.leader_id is not None and each.leader_id in self.nodes:
+                found.setdefault(each.leader_id, []).append(each)
+        return {node_id: tuple(each) for node_id, each in found.items()}
+
+    @property
+    def topics(self) -> Iterable[str]:
+        """The topics of which partitions are known."""
+        return self._by_topic.keys()
+
+    def partitions_for(self, topic: str) -> tuple[PartitionMetadata, ...]:
+        """Return a topic's partitions in order; none when it is not known."""
+        return self._by_topic.get(topic, ())
+
+    def partition_count(self, topic: str) -> int | None:
+        """Return how many partitions a topic has; None when it is not known."""
+        partitions = self._by_topic.get(topic)
+        return len(partitions) if partitions is not None else None
+
+    def available_partitions(self, topic: str) -> tuple[PartitionMetadata, ...]:
+        """Return those of a topic's partitions that have a leader."""
+        return self._available.get(topic, ())
+
+    def partitions_of_node(self, node_id: int) -> tuple[PartitionMetadata, ...]:
+        """Return the partitions that a broker leads."""
+        return self._by_leader.get(node_id, ())
+
+    def partition(self, topic: str, partition: int) -> PartitionMetadata | None:
+        """Return what is known of a partition."""
+        return self.partitions.get((topic, partition))
+
+    def leader_for(self, topic: str, partition: int) -> Node | None:
+        """Return the broker that leads a partition; None when there is none, or none known."""
+        found = self.partitions.get((topic, partition))
+        return self.nodes.get(found.leader_id) if found is not None and found.leader_id is not None else None
+
+    def leader_epoch(self, topic: str, partition: int) -> int | None:
+        """Return the epoch of a partition's leader; None when it is not known."""
+        found = self.partitions.get((topic, partition))
+        return found.leader_epoch if found is not None else None

@@ -1,0 +1,160 @@
+"""Who this client is, said by SASL on a connection before it is used, and again before the broker forgets (KIP-368).
+
+Pure: a generator that yields requests and is sent responses. The channel moves the bytes. Correlation ids are from a
+range that no other request uses, so that responses which were on their way when a connection authenticates anew are
+told apart. Kafka's SaslClientAuthenticator.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from broker.client.access import Access
+from broker.client.errors import (
+    NetworkFailure,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanism,
+)
+from broker.client.network.api_versions import (
+    CLIENT_VERSIONS,
+    NodeApiVersions,
+    api_versions_request,
+    decode_api_versions,
+    node_api_versions,
+    version_to_try_next,
+)
+from broker.client.network.requests import Buffer, Build, Decode, kio_request
+from broker.client.network.responses import decode_kio
+from broker.client.sasl import NotTheBroker, exchange
+from broker.errors import InvalidReceive
+from broker.protocol.api_keys import ApiKey, response_header_version
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.primitives import MALFORMED, skip_tagged_fields
+
+LARGEST_CORRELATION_ID: Final = 2**31 - 1
+#: From here on the ids are for SASL.
+FIRST_RESERVED_CORRELATION_ID: Final = LARGEST_CORRELATION_ID - 7
+#: Which part of a session passes before it is renewed: time to do it, and not all connections at once.
+_SOONEST, _LATEST = 0.85, 0.95
+_ILLEGAL: Final = frozenset({ErrorCode.ILLEGAL_SASL_STATE, ErrorCode.SASL_AUTHENTICATION_FAILED})
+
+
+class SaslRequest(NamedTuple):
+    """What to send, and how to read what comes."""
+
+    api_key: int
+    version: int
+    build: Build
+    decode: Decode
+
+
+#: Ends with how long the session lasts, in milliseconds; 0 for ever.
+Conversation = Generator[SaslRequest, Any, float]
+
+
+class SaslAuthenticator:
+    """One authentication, or one renewal of it."""
+
+    def __init__(self, access: Access, client_id: str, known: NodeApiVersions | None = None) -> None:
+        self._client_id = client_id
+        #: What the broker speaks; kept for the renewals, which do not ask again.
+        self.versions = known
+        self._conversation = self._converse(access)
+        self._awaited: SaslRequest | None = None
+        self._correlation_id = FIRST_RESERVED_CORRELATION_ID - 1
+        self.is_complete = False
+        self.session_ms = 0.0
+
+    def begin(self) -> tuple[Buffer, ...]:
+        """Return the first bytes to be sent."""
+        return self._sent(next(self._conversation))
+
+    def is_for(self, buffer: Buffer, offset: int) -> bool:
+        """Whether the response that begins there answers what was sent last."""
+        return int.from_bytes(bytes(buffer[offset : offset + 4]), "big") == self._correlation_id
+
+    def receive(self, buffer: Buffer, offset: int, end: int) -> tuple[Buffer, ...]:
+        """Take a response and return what to send next; nothing when it is done.
+
+        Raises AuthenticationFailed, NetworkFailure when this broker may let the client in later, and InvalidReceive.
+        """
+        awaited = self._awaited
+        if awaited is None:
+            raise InvalidReceive("a response before any request")
+        offset += 4
+        try:
+            if response_header_version(awaited.api_key, awaited.version) > 0:
+                offset = skip_tagged_fields(buffer, offset, end)
+            answer = awaited.decode(awaited.version, buffer, offset, end)
+        except MALFORMED as failure:
+            raise InvalidReceive(f"malformed response: {failure}") from failure
+        try:
+            return self._sent(self._conversation.send(answer))
+        except StopIteration as ended:
+            self.is_complete, self._awaited = True, None
+            self.session_ms = ended.value
+            return ()
+        except NotTheBroker as failure:
+            raise SaslAuthenticationFailed(str(failure)) from failure
+
+    def _sent(self, request: SaslRequest) -> tuple[Buffer, ...]:
+        self._awaited = request
+        used_up = self._correlation_id == LARGEST_CORRELATION_ID
+        self._correlation_id = FIRST_RESERVED_CORRELATION_ID if used_up else self._correlation_id + 1
+        return tuple(request.build(request.version, self._correlation_id, self._client_id))
+
+    def _converse(self, access: Access) -> Conversation:
+        if self.versions is None:
+            self.versions = yield from _ask_versions()
+        answer = yield self._request(ApiKey.SASL_HANDSHAKE, {"mechanism": access.mechanism})
+        code = int(answer.error_code)
+        if code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            raise UnsupportedSaslMechanism(
+                f"Client SASL mechanism '{access.mechanism}' not enabled in the server, "
+                f"enabled mechanisms are {', '.join(answer.mechanisms)}"
+            )
+        _check(code, None)
+        session_ms = 0.0
+        steps = exchange(access.mechanism, access.user, access.password, access.current_token())
+        message = next(steps)
+        while True:
+            answer = yield self._request(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": message})
+            _check(int(answer.error_code), answer.error_message)
+            lifetime = getattr(answer, "session_lifetime", None)
+            session_ms = lifetime.total_seconds() * 1000 if lifetime else session_ms
+            try:
+                message = steps.send(bytes(answer.auth_bytes))
+            except StopIteration:
+                return session_ms
+
+    def _request(self, api_key: ApiKey, fields: Mapping[str, Any]) -> SaslRequest:
+        oldest, latest = CLIENT_VERSIONS[api_key]
+        if self.versions is None:
+            raise InvalidReceive("the broker has not said what it speaks")
+        version = self.versions.latest_usable_version(api_key, oldest, latest)
+        return SaslRequest(api_key, version, kio_request(api_key, fields), partial(decode_kio, api_key))
+
+
+def renewal_ms(session_ms: float, chance: random.Random) -> float:
+    """Return how long a session of that length is used before it is renewed."""
+    return session_ms * chance.uniform(_SOONEST, _LATEST)
+
+
+def _ask_versions() -> Generator[SaslRequest, Any, NodeApiVersions]:
+    _, version = CLIENT_VERSIONS[ApiKey.API_VERSIONS]
+    answer = yield SaslRequest(ApiKey.API_VERSIONS, version, api_versions_request(), decode_api_versions)
+    if int(answer.error_code) == ErrorCode.UNSUPPORTED_VERSION:
+        version = version_to_try_next(answer)
+        answer = yield SaslRequest(ApiKey.API_VERSIONS, version, api_versions_request(), decode_api_versions)
+    _check(int(answer.error_code), None)
+    return node_api_versions(answer)
+
+
+def _check(code: int, message: str | None) -> None:
+    if code in _ILLEGAL:
+        raise SaslAuthenticationFailed(message)
+    if code:
+        raise NetworkFailure(f"the broker answers error {code} during authentication: {message or ''}")

@@ -1,0 +1,248 @@
+"""Connections over sockets: epoll over the channels of one client, the watch for idle ones, and the wake-up (`G37`).
+
+Runs on the I/O thread; `wakeup` may be called by any. A request is written when it is given, and only what the socket
+does not take waits for epoll. Responses are read as many as have come. Kafka's Selector.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import select
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from broker.client.access import Access
+from broker.client.errors import AuthenticationFailed, IllegalState, NetworkFailure, UnsupportedVersion
+from broker.client.network.channel import Channel
+from broker.client.network.network_config import NetworkConfig
+from broker.client.network.network_send import NetworkReceive, NetworkSend
+from broker.client.network.node_traffic import NodeTraffic
+from broker.client.network.selectable import ChannelPhase, ChannelState, Endpoint
+from broker.client.network.transport import PlainTransport, TlsTransport
+from broker.errors import InvalidReceive
+
+if TYPE_CHECKING:
+    from broker.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+_NANOSECONDS = 1_000_000
+_READ = select.EPOLLIN
+_WRITE = select.EPOLLOUT
+_EVENTS_AT_ONCE = 64
+
+
+class Selector:
+    """`Selectable` over sockets."""
+
+    def __init__(self, config: NetworkConfig, access: Access, clock: Clock) -> None:
+        self.connected: list[int] = []
+        self.disconnected: dict[int, ChannelState] = {}
+        self.completed_sends: list[NetworkSend] = []
+        self.completed_receives: list[NetworkReceive] = []
+        #: By broker; those of the bootstrap servers have negative numbers.
+        self.traffic: dict[int, NodeTraffic] = {}
+        self.connections_created = 0
+        self.connections_closed = 0
+        self._access = access
+        self._client_id = config.client_id
+        self._clock = clock
+        self._max_idle_ms = config.connections_max_idle_ms if config.connections_max_idle_ms >= 0 else math.inf
+        self._epoll = select.epoll(flags=select.EPOLL_CLOEXEC)
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._wake_fd, _READ)
+        self._is_selecting = False
+        self._is_woken = False
+        self._channels: dict[int, Channel] = {}
+        self._by_fd: dict[int, Channel] = {}
+        self._interest: dict[int, int] = {}
+        #: Connections by their last use, the one that was longest unused first.
+        self._last_used_ms: dict[int, float] = {}
+        self._next_idle_check_ms = self._now_ms() + self._max_idle_ms
+        self._failed_sends: dict[int, ChannelState] = {}
+        #: Those for which no event will come: connected at once, or with bytes that the socket knows nothing of.
+        self._without_event: list[Channel] = []
+
+    def connect(self, node_id: int, endpoint: Endpoint, send_buffer_bytes: int, receive_buffer_bytes: int) -> None:
+        """Begin a connection. Raises OSError when not even that is possible."""
+        if node_id in self._channels:
+            raise IllegalState(f"there is a connection to node {node_id} already")
+        plain = PlainTransport(endpoint, send_buffer_bytes, receive_buffer_bytes)
+        transport: PlainTransport | TlsTransport = plain
+        if self._access.context is not None:
+            transport = TlsTransport(plain, self._access.context, endpoint.host)
+        channel = Channel(node_id, transport, self._access, self._client_id, f"{endpoint.host}:{endpoint.port}")
+        self._channels[node_id] = self._by_fd[channel.fd] = channel
+        self._epoll.register(channel.fd, _WRITE)
+        self._interest[channel.fd] = _WRITE
+        self._last_used_ms[node_id] = self._now_ms()
+        self.traffic.setdefault(node_id, NodeTraffic())
+        if plain.is_connected:
+            self._without_event.append(channel)
+
+    def send(self, send: NetworkSend) -> None:
+        """Send what the socket takes; the rest leaves in `poll`. Failures show in the next `poll`."""
+        channel = self._channels.get(send.node_id)
+        if channel is None or channel.has_send:
+            raise IllegalState(f"node {send.node_id} is not connected, or the request before has not left yet")
+        channel.begin_send(send)
+        try:
+            channel.begin_renewal_if_due(self._now_ms())
+            if channel.write() is not None:
+                self.traffic[send.node_id].sent(send.size)
+        except OSError:
+            self._close(channel)
+            self._failed_sends[send.node_id] = channel.state
+            return
+        self._watch(channel)
+
+    def poll(self, timeout_ms: float) -> None:
+        """Do what can be done, or wait for it."""
+        self.connected, self.completed_sends, self.completed_receives = [], [], []
+        self.disconnected, self._failed_sends = self._failed_sends, {}
+        channels, self._without_event = self._without_event, []
+        if channels or self.disconnected:
+            timeout_ms = 0
+        events = self._select(timeout_ms)
+        now_ms = self._now_ms()
+        for channel in channels:
+            if self._channels.get(channel.node_id) is channel:
+                self._handle(channel, _READ, now_ms)
+        for fd, mask in events:
+            ready = self._by_fd.get(fd)
+            if ready is not None and ready not in channels:
+                self._handle(ready, mask, now_ms)
+        if now_ms > self._next_idle_check_ms:
+            self._close_idle_connection(now_ms)
+
+    def wakeup(self) -> None:
+        """End the present wait, or the next one; from any thread.
+
+        A system call is made only if the I/O thread waits, and once a wait. One of both sees the other: this sets its
+        word and then reads the I/O thread's, `poll` sets its own and then reads this one.
+        """
+        if self._is_woken:
+            return
+        self._is_woken = True
+        if self._is_selecting:
+            os.eventfd_write(self._wake_fd, 1)
+
+    @property
+    def connection_count(self) -> int:
+        """How many connections there are, or are being made."""
+        return len(self._channels)
+
+    def is_channel_ready(self, node_id: int) -> bool:
+        """Whether a connection stands and, with TLS and SASL, is authenticated."""
+        channel = self._channels.get(node_id)
+        return channel is not None and channel.ready
+
+    def close_channel(self, node_id: int) -> None:
+        """End a connection, if there is one, without a word in `disconnected`."""
+        channel = self._channels.get(node_id)
+        if channel is not None:
+            self._close(channel)
+        self._failed_sends.pop(node_id, None)
+
+    def close(self) -> None:
+        """End all."""
+        for channel in list(self._channels.values()):
+            self._close(channel)
+        self._epoll.close()
+        os.close(self._wake_fd)
+
+    def _select(self, timeout_ms: float) -> list[tuple[int, int]]:
+        self._is_selecting = True
+        if self._is_woken:
+            timeout_ms = 0
+        try:
+            events = self._epoll.poll(None if math.isinf(timeout_ms) else timeout_ms / 1000, _EVENTS_AT_ONCE)
+        finally:
+            self._is_selecting = self._is_woken = False
+        for fd, _ in events:
+            if fd == self._wake_fd:
+                os.eventfd_read(fd)
+        return events
+
+    def _handle(self, channel: Channel, mask: int, now_ms: float) -> None:
+        """Do for a connection what its events allow; end it when it has ended, or something is wrong."""
+        self._used(channel, now_ms)
+        ended = False
+        try:
+            if not channel.is_connected:
+                channel.finish_connect()
+                self.connected.append(channel.node_id)
+                self.connections_created += 1
+            if not channel.ready:
+                channel.prepare(now_ms)
+            if channel.transport.ready:
+                if mask & ~_WRITE:
+                    ended = self._read(channel, now_ms)
+                if not ended and channel.wants_write:
+                    self._write(channel)
+        except OSError as failure:
+            logger.debug("the connection to node %s (%s) ends: %s", channel.node_id, channel.remote, failure)
+            ended = True
+        except AuthenticationFailed as failure:
+            channel.state = ChannelState(ChannelPhase.AUTHENTICATION_FAILED, channel.remote, failure)
+            ended = True
+        except (InvalidReceive, NetworkFailure, UnsupportedVersion) as failure:
+            logger.warning("the connection to node %s (%s) is closed: %s", channel.node_id, channel.remote, failure)
+            ended = True
+        if ended:
+            self._close(channel)
+            self.disconnected[channel.node_id] = channel.state
+        else:
+            self._watch(channel)
+
+    def _read(self, channel: Channel, now_ms: float) -> bool:
+        before, receives = channel.bytes_received, len(self.completed_receives)
+        ended = channel.read(self.completed_receives, now_ms)
+        self.traffic[channel.node_id].received(channel.bytes_received - before, len(self.completed_receives) - receives)
+        if channel.transport.has_bytes_buffered and not ended:
+            self._without_event.append(channel)
+        return ended
+
+    def _write(self, channel: Channel) -> None:
+        send = channel.write()
+        if send is not None:
+            self.traffic[send.node_id].sent(send.size)
+            self.completed_sends.append(send)
+
+    def _watch(self, channel: Channel) -> None:
+        """Let epoll tell when there is something to read, and when there is room for what waits."""
+        fd = channel.fd
+        wanted = _READ | _WRITE if channel.wants_write else _READ
+        if self._interest[fd] != wanted:
+            self._epoll.modify(fd, wanted)
+            self._interest[fd] = wanted
+
+    def _used(self, channel: Channel, now_ms: float) -> None:
+        used = self._last_used_ms
+        used.pop(channel.node_id, None)
+        used[channel.node_id] = now_ms
+
+    def _close_idle_connection(self, now_ms: float) -> None:
+        """End the connection that was not used for longest, if that is too long; the next one in the next turn."""
+        oldest = next(iter(self._last_used_ms.items()), None)
+        self._next_idle_check_ms = (now_ms if oldest is None else oldest[1]) + self._max_idle_ms
+        if oldest is None or now_ms <= self._next_idle_check_ms:
+            return
+        channel = self._channels[oldest[0]]
+        self._close(channel)
+        self.disconnected[channel.node_id] = ChannelState(ChannelPhase.EXPIRED, channel.remote)
+
+    def _close(self, channel: Channel) -> None:
+        fd = channel.fd
+        with suppress(OSError):
+            # TLS that could not even be begun has closed the socket, and the system has forgotten it.
+            self._epoll.unregister(fd)
+        del self._channels[channel.node_id], self._by_fd[fd], self._interest[fd]
+        self._last_used_ms.pop(channel.node_id, None)
+        channel.close()
+        self.connections_closed += 1
+
+    def _now_ms(self) -> float:
+        return self._clock.monotonic_ns() / _NANOSECONDS

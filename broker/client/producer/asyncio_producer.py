@@ -1,0 +1,138 @@
+"""The producer for programs on asyncio: the same core, and nothing in it blocks the event loop.
+
+Records go the short way of `Producer.send` wherever a batch is open. What may wait for metadata, for room in the buffer
+or for the broker is done in threads: those of `send` are the producer's own, so that close, and what else the program
+has the loop's executor do, need not wait for them. A future is awaited with one wake-up a batch and loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from broker.client.errors import KafkaError
+from broker.client.producer.futures import DeliveryCallback, RecordFuture, RecordMetadata
+from broker.client.producer.producer import Producer
+from broker.client.producer.serializers import Headers
+from broker.client.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from broker.client.network.cluster_snapshot import PartitionMetadata
+    from broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
+
+#: So many records wait at a time, for metadata or room; more wait for those.
+_MOST_WAITING: Final = 16
+
+
+class AsyncProducer:
+    """A producer of one cluster; settings as `Producer` takes them. One event loop uses it at a time."""
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
+        self._producer = Producer(config, **settings)
+        self._waiting = ThreadPoolExecutor(_MOST_WAITING, thread_name_prefix=f"{self._producer.client_id} send")
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | Mapping[str, bytes | None] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> RecordFuture:
+        """Put a record into a batch; return the future of its `RecordMetadata`, to be awaited.
+
+        `on_delivery(metadata, error)` is called in the event loop. Raises as `Producer.send`.
+        """
+        if on_delivery is not None:
+            on_delivery = _in_loop(asyncio.get_running_loop(), on_delivery)
+        if key is None and headers is None and partition is None and type(value) is bytes:
+            future = self._producer.append_value(topic, value, timestamp_ms, on_delivery)
+            if future is not None:
+                return future
+        call = partial(self._producer.send, topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        if self._producer.may_block(topic, partition):
+            return await asyncio.get_running_loop().run_in_executor(self._waiting, call)
+        return call()
+
+    async def send_and_wait(self, topic: str, value: Any = None, **record: Any) -> RecordMetadata:
+        """Send a record and wait until it is acknowledged. Raises what went wrong."""
+        return await (await self.send(topic, value, **record))
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Send everything now, and wait for it (G35)."""
+        await asyncio.to_thread(self._producer.flush, timeout)
+
+    async def partitions_for(self, topic: str) -> Sequence[PartitionMetadata]:
+        """Return a topic's partitions."""
+        return await asyncio.to_thread(self._producer.partitions_for, topic)
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return the metrics of Kafka's group producer-metrics by its names; times in milliseconds."""
+        return self._producer.metrics()
+
+    def topic_metrics(self) -> Mapping[str, Mapping[str, float]]:
+        """Return those of producer-topic-metrics, by topic."""
+        return self._producer.topic_metrics()
+
+    def node_metrics(self) -> Mapping[int, Mapping[str, float]]:
+        """Return those of producer-node-metrics, by broker."""
+        return self._producer.node_metrics()
+
+    @property
+    def client_id(self) -> str:
+        """Who this is for the brokers."""
+        return self._producer.client_id
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Send what is there and end (G36)."""
+        closing = ThreadPoolExecutor(1, thread_name_prefix=f"{self._producer.client_id} close")
+        try:
+            await asyncio.get_running_loop().run_in_executor(closing, self._producer.close, timeout)
+            self._waiting.shutdown(wait=False)
+        finally:
+            closing.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def init_transactions(self) -> None:
+        """Get the producer id, and end what an earlier producer of the same transactional id has left."""
+        await asyncio.to_thread(self._producer.init_transactions)
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction."""
+        self._producer.begin_transaction()
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> None:
+        """Commit what a consumer has read as part of the transaction."""
+        await asyncio.to_thread(self._producer.send_offsets_to_transaction, offsets, group)
+
+    async def commit_transaction(self) -> None:
+        """Send what is there, and commit."""
+        await asyncio.to_thread(self._producer.commit_transaction)
+
+    async def abort_transaction(self) -> None:
+        """Abort."""
+        await asyncio.to_thread(self._producer.abort_transaction)
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, callback: DeliveryCallback) -> DeliveryCallback:
+    """Return a callback that has another called in an event loop."""
+
+    def called(metadata: RecordMetadata, error: KafkaError | None) -> None:
+        loop.call_soon_threadsafe(callback, metadata, error)
+
+    return called

@@ -1,0 +1,124 @@
+"""The memory that records may take up until they are delivered: `buffer.memory`, given out in order of asking.
+
+Kafka keeps buffers of `batch.size` on a free list, since Java would clear new ones. A batch here is a bytearray that
+grows with its records, and Python's allocator keeps what is freed, so the pool counts bytes and holds none. Threads of
+the application wait for room; the I/O thread gives it back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from broker.client.errors import BufferExhausted, ProducerClosed, RecordTooLarge
+from broker.clock import Clock
+
+
+class _Waiter:
+    """A thread that waits for room."""
+
+    __slots__ = ("is_served", "missing_bytes", "served")
+
+    def __init__(self, missing_bytes: int) -> None:
+        self.missing_bytes = missing_bytes
+        self.served = threading.Event()
+        self.is_served = False
+
+
+class BufferPool:
+    """So many bytes; who asks first is served first, bit by bit as room comes back (G17)."""
+
+    def __init__(self, total_bytes: int, clock: Clock) -> None:
+        self.total_bytes = total_bytes
+        #: How long threads have waited for room, and how often that was in vain.
+        self.waited_ns = 0
+        self.exhausted_count = 0
+        self._available_bytes = total_bytes
+        self._waiters: deque[_Waiter] = deque()
+        self._lock = threading.Lock()
+        self._clock = clock
+        self._is_closed = False
+
+    @property
+    def available_bytes(self) -> int:
+        """What nobody has."""
+        return self._available_bytes
+
+    @property
+    def queued(self) -> int:
+        """How many threads wait."""
+        return len(self._waiters)
+
+    def allocate(self, size_bytes: int, max_block_ms: float) -> None:
+        """Wait for room. Raises BufferExhausted, ProducerClosed, and RecordTooLarge for what can never be had."""
+        if size_bytes > self.total_bytes:
+            raise RecordTooLarge(
+                f"a batch of {size_bytes} bytes does not fit into the buffer memory of {self.total_bytes}: "
+                "raise buffer.memory"
+            )
+        with self._lock:
+            if self._is_closed:
+                raise ProducerClosed("the producer was closed while a record was appended")
+            if not self._waiters and self._available_bytes >= size_bytes:
+                self._available_bytes -= size_bytes
+                return
+            waiter = _Waiter(size_bytes)
+            self._waiters.append(waiter)
+            self._serve()
+        self._wait(waiter, size_bytes, max_block_ms)
+
+    def try_allocate(self, size_bytes: int) -> bool:
+        """Take room if there is some that nobody waits for."""
+        with self._lock:
+            if self._is_closed or self._waiters or self._available_bytes < size_bytes:
+                return False
+            self._available_bytes -= size_bytes
+            return True
+
+    def deallocate(self, size_bytes: int) -> None:
+        """Give room back, to who has waited longest."""
+        with self._lock:
+            self._available_bytes += size_bytes
+            if self._waiters:
+                self._serve()
+
+    def close(self) -> None:
+        """Fail who waits, and who asks from now on."""
+        with self._lock:
+            self._is_closed = True
+            for waiter in self._waiters:
+                waiter.served.set()
+
+    def _wait(self, waiter: _Waiter, size_bytes: int, max_block_ms: float) -> None:
+        start_ns = self._clock.monotonic_ns()
+        try:
+            waiter.served.wait(min(max_block_ms / 1000, threading.TIMEOUT_MAX))
+        finally:
+            with self._lock:
+                self.waited_ns += self._clock.monotonic_ns() - start_ns
+                if not waiter.is_served:
+                    # What has been given bit by bit goes to those behind.
+                    self._waiters.remove(waiter)
+                    self._available_bytes += size_bytes - waiter.missing_bytes
+                    self._serve()
+        if self._is_closed and not waiter.is_served:
+            raise ProducerClosed("the producer was closed while a record waited for room in the buffer")
+        if not waiter.is_served:
+            self.exhausted_count += 1
+            raise BufferExhausted(
+                f"no room for a batch of {size_bytes} bytes within {max_block_ms:.0f} ms: all {self.total_bytes} bytes "
+                "of buffer.memory hold records that are not delivered yet"
+            )
+
+    def _serve(self) -> None:
+        waiters = self._waiters
+        while waiters and self._available_bytes:
+            first = waiters[0]
+            given = min(first.missing_bytes, self._available_bytes)
+            first.missing_bytes -= given
+            self._available_bytes -= given
+            if first.missing_bytes:
+                return
+            waiters.popleft()
+            first.is_served = True
+            first.served.set()

@@ -1,0 +1,210 @@
+"""The configuration of a producer: what a user gives, by Kafka's names, judged as Kafka judges it.
+
+Types and ranges come from the table in `settings`; here is what depends on several settings (G07, G25), names that
+Kafka no longer has (G38), and names that nobody has. Runs in the user's process, once a producer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from itertools import count
+from typing import Any, Final
+
+from broker.client.access import PLAIN_TEXT, Access, access_of
+from broker.client.producer.producer_batch import Compression
+from broker.client.producer.settings import ProducerSettings
+from broker.config.keys import MAX_INT, Key, Kind, did_you_mean, keys_of
+from broker.errors import ConfigError, UsageError
+from broker.protocol.records import CODECS
+
+_LOG: Final = logging.getLogger(__name__)
+
+KEYS: Final[Mapping[str, Key]] = keys_of(ProducerSettings)
+
+#: What Kafka 0.8 to 0.10 had, and what has taken its place.
+LEGACY: Final[Mapping[str, str]] = {
+    "metadata.fetch.timeout.ms": "max.block.ms",
+    "timeout.ms": "request.timeout.ms",
+}
+_BLOCK_ON_BUFFER_FULL: Final = "block.on.buffer.full"
+
+#: About how a client gets in: read by `broker.client.access`.
+_ACCESS_PREFIXES: Final = ("ssl.", "sasl.")
+_ACCESS_NAMES: Final = frozenset({"security.protocol", "enable.ssl.certificate.verification"})
+#: Of Java's client alone. They may be given and change nothing, which the log says.
+WITHOUT_MEANING: Final[Mapping[str, str]] = {
+    "config.providers": "values are given as they are",
+    "enable.metrics.push": "metrics are not pushed to brokers; Producer.metrics() has them",
+    "metric.reporters": "Producer.metrics() has the metrics",
+    "metrics.num.samples": "rates are of the producer's whole life",
+    "metrics.recording.level": "all metrics are recorded",
+    "metrics.sample.window.ms": "rates are of the producer's whole life",
+    "security.providers": "Python's own TLS is used",
+}
+REFUSED: Final[Mapping[str, str]] = {
+    "transaction.two.phase.commit.enable": "two-phase commit (KIP-939) is not done by this producer",
+}
+_MOST_IN_FLIGHT: Final = 5
+
+_numbers = count(1)
+
+
+@dataclasses.dataclass(frozen=True)
+class ProducerConfig:
+    """A configuration that makes sense. `given` are the names that the user gave."""
+
+    settings: ProducerSettings
+    access: Access
+    given: frozenset[str]
+
+    @property
+    def acks(self) -> int:
+        """-1 for all."""
+        return -1 if self.settings.acks == "all" else int(self.settings.acks)
+
+    @property
+    def compression(self) -> Compression:
+        """The codec and its level; Kafka's default levels are the codecs' own."""
+        name = self.settings.compression_type
+        levels = {name: getattr(self.settings, f"compression_{name}_level") for name in ("gzip", "lz4", "zstd")}
+        level = levels.get(name)
+        is_default = name not in levels or level == KEYS[f"compression.{name}.level"].default
+        return Compression(CODECS.index(name), None if is_default else level)
+
+
+def read_config(given: Mapping[str, Any]) -> ProducerConfig:
+    """Return the configuration that a user gives by Kafka's names. Raises ConfigError, which says what to do."""
+    named = _without_legacy(given)
+    access = {name: _text(value) for name, value in named.items() if _is_of_access(name)}
+    values: dict[str, Any] = {}
+    for name, value in named.items():
+        if name in KEYS:
+            values[KEYS[name].attribute] = _value(KEYS[name], value)
+        elif name in REFUSED:
+            if _text(value).lower() != "false":
+                raise ConfigError(f"{name}={_text(value)}: {REFUSED[name]}; leave it out")
+        elif name in WITHOUT_MEANING:
+            _LOG.warning("%s has no meaning here: %s", name, WITHOUT_MEANING[name])
+        elif name not in access:
+            hint = did_you_mean(name, [*KEYS, *_ACCESS_NAMES])
+            raise ConfigError(f"{name} is no setting of a producer{hint}: docs/producer.md lists them all")
+    if not values.get("bootstrap_servers"):
+        raise ConfigError("bootstrap.servers is missing: give at least one broker as host:port")
+    names = frozenset(named)
+    _check_idempotence(values, names)
+    _check_delivery_timeout(values, names)
+    _check_backoff(values, names)
+    values["client_id"] = values.get("client_id") or _client_id(values)
+    try:
+        found = access_of(access) if access else PLAIN_TEXT
+    except UsageError as failure:
+        raise ConfigError(str(failure)) from failure
+    return ProducerConfig(ProducerSettings(**values), found, names)
+
+
+def _without_legacy(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is given, with the names that Kafka has now (G38)."""
+    named = dict(given)
+    for old, new in LEGACY.items():
+        if old in named:
+            value = named.pop(old)
+            _LOG.warning("%s is a name of Kafka 0.10: %s has taken its place", old, new)
+            named.setdefault(new, value)
+    if _BLOCK_ON_BUFFER_FULL in named:
+        blocks = _text(named.pop(_BLOCK_ON_BUFFER_FULL)).lower() == "true"
+        _LOG.warning("%s is a name of Kafka 0.10: max.block.ms has taken its place", _BLOCK_ON_BUFFER_FULL)
+        # Java waited for ever with it, and not at all without.
+        named.setdefault("max.block.ms", (1 << 63) - 1 if blocks else 0)
+    return named
+
+
+def _is_of_access(name: str) -> bool:
+    return name in _ACCESS_NAMES or name.startswith(_ACCESS_PREFIXES)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def _value(key: Key, value: object) -> object:
+    """Return a setting's value from what a user gives: text as in a file, or a value of Python's. ConfigError."""
+    if key.name == "interceptor.classes":
+        given = value.split(",") if isinstance(value, str) else value
+        return tuple(given) if isinstance(given, (list, tuple)) else (given,)
+    if value is None and key.nullable:
+        return None
+    if key.kind == Kind.CLASS and not isinstance(value, str):
+        return value
+    try:
+        if value == "":
+            key.check("")  # empty is not the same as not given
+        return key.parse(_text(value))
+    except ValueError as complaint:
+        raise ConfigError(f"Invalid value {_text(value)} for configuration {key.name}: {complaint}") from complaint
+
+
+def _whole(values: Mapping[str, Any], name: str) -> int:
+    """Return the number that a setting has."""
+    key = KEYS[name]
+    return int(values.get(key.attribute, key.default))
+
+
+def _check_idempotence(values: dict[str, Any], given: frozenset[str]) -> None:
+    """Judge what idempotence needs, and switch it off where it was not asked for and cannot be (G25)."""
+    wanted = "enable.idempotence" in given
+    if values.get("enable_idempotence", True):
+        conflict = ""
+        if values.get("retries", 1) == 0:
+            conflict = "retries=0: set it to more than 0"
+        elif values.get("acks", "all") not in {"all", "-1"}:
+            conflict = f"acks={values['acks']}: set it to all"
+        if conflict and wanted:
+            raise ConfigError(f"enable.idempotence=true does not go with {conflict}")
+        in_flight = values.get("max_in_flight_requests_per_connection", _MOST_IN_FLIGHT)
+        if not conflict and in_flight > _MOST_IN_FLIGHT:
+            raise ConfigError(
+                f"an idempotent producer has at most {_MOST_IN_FLIGHT} requests in flight, and "
+                f"max.in.flight.requests.per.connection is {in_flight}: lower it, or set enable.idempotence=false"
+            )
+        if conflict:
+            _LOG.info("Idempotence is switched off by %s", conflict.partition(":")[0])
+            values["enable_idempotence"] = False
+    if values.get("transactional_id") is not None and not values.get("enable_idempotence", True):
+        raise ConfigError("transactional.id needs enable.idempotence=true, acks=all and retries above 0")
+
+
+def _check_delivery_timeout(values: dict[str, Any], given: frozenset[str]) -> None:
+    """Judge, or lift, the time that a delivery may take (G07)."""
+    least = min(_whole(values, "linger.ms") + _whole(values, "request.timeout.ms"), MAX_INT)
+    wanted = _whole(values, "delivery.timeout.ms")
+    if wanted < least:
+        if "delivery.timeout.ms" in given:
+            raise ConfigError(
+                f"delivery.timeout.ms={wanted} is less than linger.ms and request.timeout.ms "
+                f"together: set it to {least} or more"
+            )
+        _LOG.warning("delivery.timeout.ms is lifted to %d, which linger.ms and request.timeout.ms ask for", least)
+        values["delivery_timeout_ms"] = least
+
+
+def _check_backoff(values: dict[str, Any], given: frozenset[str]) -> None:
+    """Let a longest wait that was not given follow a first one that is longer, as Kafka does."""
+    for first, longest in (
+        ("reconnect.backoff.ms", "reconnect.backoff.max.ms"),
+        ("retry.backoff.ms", "retry.backoff.max.ms"),
+    ):
+        wait = _whole(values, first)
+        if longest not in given and wait > _whole({}, longest):
+            values[KEYS[longest].attribute] = wait
+
+
+def _client_id(values: Mapping[str, Any]) -> str:
+    """Return a name for a producer that was given none (G01)."""
+    transactional_id = values.get("transactional_id")
+    return f"producer-{next(_numbers) if transactional_id is None else transactional_id}"

@@ -1,0 +1,156 @@
+"""What `send` returns: a future that knows its batch and its place in it, and what it comes to.
+
+A future holds no state of its own: it is a tuple, which is the cheapest object there is, and asks its batch. The batch
+is completed once, for all of its records, by the I/O thread; any thread may wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
+
+from broker.client.errors import KafkaError
+from broker.client.topic_partition import TopicPartition
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record stands. The offset is -1 where the broker did not say it; sizes are -1 for null."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    serialized_key_size: int
+    serialized_value_size: int
+
+
+DeliveryCallback: TypeAlias = Callable[[RecordMetadata, KafkaError | None], object]
+"""(metadata, error), on the I/O thread. With an error the offset of the metadata is -1."""
+
+
+class SharedResult(Protocol):
+    """What a future asks: the result of the batch that its record is in. `ProduceResult` is one."""
+
+    topic_partition: TopicPartition
+
+    @property
+    def is_done(self) -> bool: ...  # noqa: D102
+    def place_of(self, index: int) -> tuple[Self, int]: ...  # noqa: D102
+    def error_of(self, index: int) -> KafkaError | None: ...  # noqa: D102
+    def offset_of(self, index: int) -> tuple[int, int]: ...  # noqa: D102
+    def wait(self, timeout_s: float | None) -> None: ...  # noqa: D102
+    def wait_in(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]: ...  # noqa: D102
+    def add_callback(self, index: int, future: RecordFuture, callback: DeliveryCallback) -> bool: ...  # noqa: D102
+
+
+class RecordFuture(tuple[Any, ...]):
+    """The outcome of a record that is, or will be, in a batch.
+
+    A pair for this package: its batch, its time and the sizes of its key and its value, which records alike share, and
+    its index in the batch.
+    """
+
+    __slots__ = ()
+
+    def done(self) -> bool:
+        """Return whether the outcome is known."""
+        batch, _ = self._place()
+        return batch.is_done
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait up to `timeout` seconds, and return where the record stands or raise what went wrong.
+
+        Raises TimeoutError if it is not known then.
+        """
+        batch, index = self._wait(timeout)
+        error = batch.error_of(index)
+        if error is not None:
+            raise error
+        return self._metadata(batch, index)
+
+    def exception(self, timeout: float | None = None) -> KafkaError | None:
+        """Wait as `result` does, and return what went wrong, None for nothing."""
+        batch, index = self._wait(timeout)
+        return batch.error_of(index)
+
+    def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
+        """Have `callback` called with this future: by the I/O thread, or at once if the outcome is known."""
+        batch, index = self._place()
+        if not batch.add_callback(index, self, lambda _metadata, _error: callback(self)):
+            callback(self)
+
+    def metadata(self) -> RecordMetadata:
+        """Return where the record stands as far as it is known; for this package."""
+        batch, index = self._place()
+        return self._metadata(batch, index)
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        batch, _ = self._place()
+        while not batch.is_done:
+            yield from batch.wait_in(asyncio.get_running_loop()).__await__()
+            batch, _ = self._place()
+        return self.result()
+
+    def __repr__(self) -> str:
+        batch, index = self._place()
+        state = "done" if batch.is_done else "pending"
+        return f"<RecordFuture {batch.topic_partition.topic}-{batch.topic_partition.partition} #{index} {state}>"
+
+    def _place(self) -> tuple[SharedResult, int]:
+        """Return the batch that the record is in now: it moves when its batch is split."""
+        batch: SharedResult = self[0][0]
+        return batch.place_of(self[1])
+
+    def _wait(self, timeout: float | None) -> tuple[SharedResult, int]:
+        batch, _ = self._place()
+        batch.wait(timeout)
+        return self._place()
+
+    def _metadata(self, batch: SharedResult, index: int) -> RecordMetadata:
+        topic, partition = batch.topic_partition
+        offset, append_time_ms = batch.offset_of(index)
+        _, sent_ms, key_size, value_size = self[0]
+        timestamp_ms = sent_ms if append_time_ms < 0 else append_time_ms
+        return RecordMetadata(topic, partition, offset, timestamp_ms, key_size, value_size)
+
+
+class FailedFuture(RecordFuture):
+    """The outcome of a record that came into no batch."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, topic: str, partition: int | None, error: KafkaError) -> FailedFuture:
+        """Return the future of a record that failed before it had a place."""
+        return cls((error, RecordMetadata(topic, -1 if partition is None else partition, -1, -1, -1, -1)))
+
+    def done(self) -> bool:
+        """Return True."""
+        return True
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:  # noqa: ARG002 - there is nothing to wait for
+        """Raise what went wrong."""
+        error: KafkaError = self[0]
+        raise error
+
+    def exception(self, timeout: float | None = None) -> KafkaError | None:  # noqa: ARG002
+        """Return what went wrong."""
+        error: KafkaError = self[0]
+        return error
+
+    def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
+        """Call `callback` with this future."""
+        callback(self)
+
+    def metadata(self) -> RecordMetadata:
+        """Return the topic and the partition, as far as they are known."""
+        metadata: RecordMetadata = self[1]
+        return metadata
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        yield from ()
+        return self.result()
+
+    def __repr__(self) -> str:
+        return f"<FailedFuture {self[1].topic}: {self[0]!r}>"

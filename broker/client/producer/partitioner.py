@@ -1,0 +1,108 @@
+"""Which partition a record goes to: Kafka's built-in sticky one, round robin, or the user's own (G11, G13, G14).
+
+The built-in one stays on a partition until `batch.size` bytes have gone there, and then takes another at random, the
+more likely the fewer batches wait for it. Its state is guarded by the accumulator's lock; the I/O thread brings the
+lengths of the queues.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from broker.client.network.cluster_snapshot import ClusterSnapshot
+
+#: A function of topic, key, key's bytes, value, value's bytes and the cluster: the partition's number.
+Partitioner: TypeAlias = Callable[[str, Any, bytes | None, Any, bytes | None, "ClusterSnapshot"], int]
+
+_POSITIVE: Final = 0x7FFF_FFFF
+
+
+class BuiltInPartitioner:
+    """The sticky partition of one topic, for records that have no partition and no key that counts."""
+
+    def __init__(self, topic: str, sticky_batch_bytes: int, draw: Callable[[int], int] = random.randrange) -> None:
+        self.topic = topic
+        #: The partition now; None before the first record.
+        self.partition: int | None = None
+        self.produced_bytes = 0
+        self._sticky_batch_bytes = sticky_batch_bytes
+        self._draw = draw
+        self._cumulative: list[int] | None = None
+        self._partitions: Sequence[int] = ()
+
+    def current(self, cluster: ClusterSnapshot) -> int:
+        """Return the partition for the next record."""
+        if self.partition is None:
+            self.partition = self._next(cluster)
+        return self.partition
+
+    def add_bytes(self, appended_bytes: int, cluster: ClusterSnapshot, *, may_switch: bool) -> bool:
+        """Count what was appended to the sticky partition; return whether that was enough and another is chosen.
+
+        `may_switch`: whether its last batch is full. A batch that is not goes on growing, up to twice the size.
+        """
+        self.produced_bytes += appended_bytes
+        size = self._sticky_batch_bytes
+        if self.produced_bytes >= 2 * size or (may_switch and self.produced_bytes >= size):
+            self.partition = self._next(cluster)
+            self.produced_bytes = 0
+            return True
+        return False
+
+    @property
+    def bytes_left(self) -> int:
+        """How many bytes more may come to the partition before another is chosen at the latest."""
+        return max(0, 2 * self._sticky_batch_bytes - self.produced_bytes)
+
+    @property
+    def cumulative_weights(self) -> Sequence[int] | None:
+        """The running sum of the partitions' weights; None where all have the same."""
+        return self._cumulative
+
+    def update_load(self, queue_lengths: Sequence[int] | None, partitions: Sequence[int], of_all: int) -> None:
+        """Take the lengths of the queues of the partitions that may be chosen; None turns weights off (G13)."""
+        self._cumulative = None
+        if not queue_lengths or of_all < 2:
+            return
+        longest = max(queue_lengths)
+        if min(queue_lengths) == longest and len(queue_lengths) == of_all:
+            return
+        self._cumulative = list(accumulate(longest + 1 - length for length in queue_lengths))
+        self._partitions = partitions
+
+    def _next(self, cluster: ClusterSnapshot) -> int:
+        cumulative = self._cumulative
+        if cumulative is not None:
+            return self._partitions[bisect_right(cumulative, self._draw(cumulative[-1]))]
+        candidates = cluster.available_partitions(self.topic) or cluster.partitions_for(self.topic)
+        return candidates[self._draw(len(candidates))].partition
+
+
+class RoundRobinPartitioner:
+    """One record to each partition in turn, from a random one on; key or not (G14)."""
+
+    def __init__(self) -> None:
+        self._counters: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def __call__(
+        self,
+        topic: str,
+        _key: object,
+        _key_bytes: bytes | None,
+        _value: object,
+        _value_bytes: bytes | None,
+        cluster: ClusterSnapshot,
+    ) -> int:
+        """Return the partition for the next record: of those with a leader, or of all if none has one."""
+        with self._lock:
+            counter = self._counters.get(topic, random.getrandbits(31)) & _POSITIVE
+            self._counters[topic] = counter + 1
+        candidates = cluster.available_partitions(topic) or cluster.partitions_for(topic)
+        return candidates[counter % len(candidates)].partition

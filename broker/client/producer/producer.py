@@ -1,0 +1,390 @@
+"""The producer as a program uses it: `send` puts a record into a batch and returns a future. Any thread may call it.
+
+HOT: `send`. A record with a value alone goes the short way, if a batch of its topic is open: a few bytes appended, a
+future. All else goes `_send`: interceptors, metadata, serializers, partition, size, queue (G03).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+
+from broker.client.errors import (
+    DeliveryTimeout,
+    IllegalState,
+    Interrupted,
+    InvalidTopic,
+    KafkaError,
+    ProducerClosed,
+    RecordTooLarge,
+    SerializationFailed,
+    error_of,
+)
+from broker.client.producer.config import read_config
+from broker.client.producer.consumer_offsets import check_offsets
+from broker.client.producer.core import ProducerCore
+from broker.client.producer.forks import watch
+from broker.client.producer.futures import DeliveryCallback, FailedFuture, RecordFuture
+from broker.client.producer.interceptors import ProducerRecord
+from broker.client.producer.murmur2 import partition_for_key
+from broker.client.producer.producer_batch import NOT_OPEN, TimedValue
+from broker.client.producer.record_fields import check_topic, packed_headers, partition_of, timestamp_of
+from broker.client.producer.record_layout import upper_bound_bytes
+from broker.client.producer.serializers import Headers, serialize_bytes, serialized
+from broker.client.topic_partition import TopicPartition
+from broker.protocol.records import BATCH_HEADER_BYTES
+
+if TYPE_CHECKING:
+    from broker.client.network.cluster_snapshot import ClusterSnapshot, PartitionMetadata
+    from broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
+    from broker.client.producer.transaction_manager import TransactionManager
+    from broker.client.producer.transactional_result import TransactionalRequestResult
+
+_LOG: Final = logging.getLogger(__name__)
+_NS_OF_MS: Final = 1_000_000
+#: These say that the call was wrong; all others come by the future.
+_RAISED: Final = (ProducerClosed, SerializationFailed, IllegalState, Interrupted)
+
+
+class Producer:
+    """A producer of one cluster.
+
+    Settings have Kafka's names: `Producer({"bootstrap.servers": "localhost:9092"})`, or with underscores for dots,
+    `Producer(bootstrap_servers="localhost:9092", linger_ms=0)`. Raises ConfigError.
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
+        named = {name.replace("_", "."): value for name, value in settings.items()}
+        self._core = core = ProducerCore(read_config({**(config or {}), **named}))
+        self._settings = core.config.settings
+        self._accumulator = core.accumulator
+        self._lanes = core.accumulator.lanes
+        self._wall_ms = core.clock.wall_ms
+        self._is_closed = self._is_forked = False
+        self._is_plain = core.value_serializer is serialize_bytes and not core.interceptors and not core.partitioner
+        if not self._is_plain or self._settings.batch_size > self._settings.max_request_size:
+            # Nothing ever stands in it: every record goes the long way, which also judges its size.
+            self._lanes = {}
+        watch(self)
+
+    def was_forked(self) -> None:
+        """Be of no use in a forked child: the I/O thread is in the parent alone."""
+        self._is_closed = self._is_forked = True
+        self._lanes = {}
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | Mapping[str, bytes | None] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> RecordFuture:
+        """Send a record; return the future of its `RecordMetadata`.
+
+        Waits for metadata and for room in the buffer up to `max.block.ms` (G06). `on_delivery(metadata, error)` is
+        called on the I/O thread. Raises ProducerClosed, SerializationFailed and IllegalState, and TypeError or
+        ValueError for what is no topic, partition or timestamp; other errors come by the future.
+        """
+        if key is None and headers is None and partition is None:
+            if timestamp_ms is None and on_delivery is None:
+                lane = self._lanes.get(topic)
+                if lane is not None:
+                    try:
+                        return lane.send(value)
+                    except NOT_OPEN:
+                        pass
+            else:
+                future = self.append_value(topic, value, timestamp_ms, on_delivery)
+                if future is not None:
+                    return future
+        pairs = tuple(headers.items()) if isinstance(headers, Mapping) else tuple(headers or ())
+        return self._send(ProducerRecord(topic, value, key, pairs, partition, timestamp_ms), on_delivery)
+
+    def append_value(
+        self, topic: str, value: bytes, timestamp_ms: int | None, on_delivery: DeliveryCallback | None
+    ) -> RecordFuture | None:
+        """Send a record by the short way. Return None where that is not open: nothing has been sent then."""
+        lane = self._lanes.get(topic)
+        if lane is None:
+            return None
+        time_ms = None if timestamp_ms is None else timestamp_of(timestamp_ms)
+        try:
+            return lane.send(TimedValue(value, time_ms, on_delivery))
+        except NOT_OPEN:
+            return None
+
+    def may_block(self, topic: str, partition: int | None) -> bool:
+        """Return whether `send` might wait: for metadata, or for room in the buffer."""
+        if self._is_closed:
+            return False
+        count = self._core.metadata.fetch().partition_count(topic)
+        if count is None or (partition is not None and partition >= count):
+            return True
+        return self._core.pool.available_bytes < max(self._settings.batch_size, self._settings.max_request_size)
+
+    def _send(self, record: ProducerRecord, on_delivery: DeliveryCallback | None) -> RecordFuture:
+        interceptors = self._core.interceptors
+        if interceptors:
+            record = interceptors.on_send(record)
+        callback = interceptors.around(on_delivery)
+        try:
+            return self._append(record, callback)
+        except KafkaError as error:
+            return self._failed(record, callback, error)
+
+    def _failed(self, record: ProducerRecord, callback: DeliveryCallback | None, error: KafkaError) -> RecordFuture:
+        """Raise an error of the call, or return the future of one that belongs to the record."""
+        future = FailedFuture.of(record.topic, record.partition, error)
+        if isinstance(error, _RAISED):
+            self._core.interceptors.on_acknowledgement(future.metadata(), error)
+            raise error
+        if callback is not None:
+            try:
+                callback(future.metadata(), error)
+            except Exception:
+                _LOG.exception("A callback for a record that was not sent failed")
+        if self._core.transaction_manager is not None:
+            self._core.transaction_manager.maybe_transition_to_error_state(error)
+        return future
+
+    def _append(self, record: ProducerRecord, callback: DeliveryCallback | None) -> RecordFuture:
+        self._check_open()
+        core = self._core
+        if core.transaction_manager is not None:
+            core.transaction_manager.check_send()
+        given_ms = None if record.timestamp_ms is None else timestamp_of(record.timestamp_ms)
+        if record.partition is not None:
+            record = record._replace(partition=partition_of(record.partition))
+        now_ms = self._accumulator.now_ms()
+        cluster, waited_ms = self._wait_on_metadata(record.topic, record.partition, now_ms, self._settings.max_block_ms)
+        key = serialized(core.key_serializer, "key", record.topic, record.key, record.headers)
+        value = serialized(core.value_serializer, "value", record.topic, record.value, record.headers)
+        partition = self._partition(record, key, value, cluster)
+        headers = packed_headers(record.topic, record.headers)
+        self._check_size(upper_bound_bytes(key, value, headers) + BATCH_HEADER_BYTES)
+        appended = self._accumulator.append(
+            record.topic,
+            partition,
+            self._wall_ms() if given_ms is None else given_ms,
+            key,
+            value,
+            headers,
+            callback,
+            max(0.0, self._settings.max_block_ms - waited_ms),
+            now_ms + waited_ms,
+            cluster,
+        )
+        if core.transaction_manager is not None:
+            # Its batch is not drained before; the partition may not have been known earlier.
+            core.transaction_manager.maybe_add_partition(appended.partition)
+        if appended.batch_is_full or appended.new_batch_created:
+            core.sender.wakeup()
+        return appended.future
+
+    def _partition(
+        self, record: ProducerRecord, key: bytes | None, value: bytes | None, cluster: ClusterSnapshot
+    ) -> int | None:
+        """Return a record's partition; None for the sticky one (G11)."""
+        if record.partition is not None:
+            if record.partition < 0:
+                raise IllegalState(f"partition {record.partition} of {record.topic}: give a number of 0 or more")
+            return record.partition
+        if self._core.partitioner is not None:
+            partition = partition_of(
+                self._core.partitioner(record.topic, record.key, key, record.value, value, cluster)
+            )
+            if partition < 0:
+                raise IllegalState(f"the partitioner has returned {partition}: a partition is 0 or more")
+            return partition
+        if key is not None and not self._settings.partitioner_ignore_keys:
+            return partition_for_key(key, len(cluster.partitions_for(record.topic)))
+        return None
+
+    def _check_size(self, size_bytes: int) -> None:
+        """Raise RecordTooLarge for more than a request, or the buffer, takes (G15)."""
+        for name, most in (
+            ("max.request.size", self._settings.max_request_size),
+            ("buffer.memory", self._settings.buffer_memory),
+        ):
+            if size_bytes > most:
+                raise RecordTooLarge(
+                    f"a record takes {size_bytes} bytes before it is compressed, and {name} is {most}: raise it, or "
+                    "send less"
+                )
+
+    def _wait_on_metadata(
+        self, topic: str, partition: int | None, now_ms: float, max_wait_ms: float
+    ) -> tuple[ClusterSnapshot, float]:
+        """Return the cluster with this topic and partition, and how long that took (G05).
+
+        Raises InvalidTopic, TopicAuthorizationFailed, DeliveryTimeout and ProducerClosed.
+        """
+        metadata = self._core.metadata
+        cluster = metadata.fetch()
+        if topic in cluster.invalid_topics:
+            raise InvalidTopic(f"{topic!r} is no name for a topic")
+        count = cluster.partition_count(topic)
+        if count is None:
+            check_topic(topic)
+        metadata.add(topic, now_ms)
+        waited_ms = 0.0
+        while count is None or (partition is not None and partition >= count):
+            missing = (
+                f"topic {topic}" if count is None else f"partition {partition} of topic {topic}, which has {count},"
+            )
+            metadata.add(topic, now_ms + waited_ms)
+            version = metadata.request_update_for_topic(topic)
+            self._core.sender.wakeup()
+            try:
+                metadata.await_update(version, max(0.0, max_wait_ms - waited_ms))
+            except DeliveryTimeout as failure:
+                self._raise_missing(missing, topic, max_wait_ms, failure)
+            cluster = metadata.fetch()
+            waited_ms = self._accumulator.now_ms() - now_ms
+            count = cluster.partition_count(topic)
+            is_known = count is not None and (partition is None or partition < count)
+            if waited_ms >= max_wait_ms and not is_known:
+                self._raise_missing(missing, topic, max_wait_ms, None)
+            metadata.raise_error_for_topic(topic)
+        if waited_ms:
+            self._core.metrics.record_time("metadata-wait-time-ns-total", int(waited_ms * _NS_OF_MS))
+        return cluster, waited_ms
+
+    def _raise_missing(self, what: str, topic: str, waited_ms: float, failure: KafkaError | None) -> NoReturn:
+        code = self._core.metadata.error_of_topic(topic)
+        because = f": {error_of(code)}" if code else ": is the cluster at bootstrap.servers reachable?"
+        raise DeliveryTimeout(f"{what} is not in the metadata after {waited_ms:.0f} ms{because}") from failure
+
+    def _check_open(self) -> None:
+        if self._is_forked:
+            raise ProducerClosed("the producer was made before this process was forked: make another here")
+        if self._is_closed or not self._core.sender.is_running:
+            raise ProducerClosed("the producer has been closed: make another")
+
+    def _refuse_in_callback(self, call: str) -> None:
+        """Raise IllegalState on the I/O thread, which would wait for itself."""
+        if threading.current_thread() is self._core.thread:
+            raise IllegalState(
+                f"{call}() in a callback would wait for the thread that calls callbacks: call it in a thread of the "
+                "application"
+            )
+
+    # What else there is to it.
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send everything now, and wait until all that is incomplete is acknowledged or has failed (G35).
+
+        Raises TimeoutError after `timeout` seconds; the records are still on their way then. Raises IllegalState in a
+        callback (KIP-1118).
+        """
+        self._refuse_in_callback("flush")
+        if self._is_forked:
+            self._check_open()
+        start_ns = self._core.clock.monotonic_ns()
+        self._accumulator.begin_flush()
+        self._core.sender.wakeup()
+        try:
+            self._accumulator.await_flush_completion(timeout)
+        finally:
+            self._core.metrics.record_time("flush-time-ns-total", self._core.clock.monotonic_ns() - start_ns)
+
+    def partitions_for(self, topic: str) -> Sequence[PartitionMetadata]:
+        """Return a topic's partitions; waits for metadata. Raises as `send`'s future."""
+        self._check_open()
+        cluster, _ = self._wait_on_metadata(topic, None, self._accumulator.now_ms(), self._settings.max_block_ms)
+        return cluster.partitions_for(topic)
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return the metrics of Kafka's group producer-metrics by its names; times in milliseconds."""
+        return self._core.metrics.read()
+
+    def topic_metrics(self) -> Mapping[str, Mapping[str, float]]:
+        """Return those of producer-topic-metrics, by topic: of each that a batch was sent to, or has failed."""
+        return self._core.metrics.read_topics()
+
+    def node_metrics(self) -> Mapping[int, Mapping[str, float]]:
+        """Return those of producer-node-metrics, by broker; the bootstrap servers have negative numbers."""
+        return self._core.metrics.read_nodes()
+
+    @property
+    def client_id(self) -> str:
+        """Who this is for the brokers."""
+        return self._settings.client_id
+
+    def close(self, timeout: float | None = None) -> None:
+        """Send what is there and end; after `timeout` seconds what is left fails (G36). A second call does nothing.
+
+        From a callback it does not wait: what is left fails at once.
+        """
+        if timeout is not None and timeout < 0:
+            raise ValueError(f"a timeout of {timeout} s is negative")
+        if self._is_forked:
+            return  # it goes on in the parent
+        core = self._core
+        from_callback = threading.current_thread() is core.thread
+        if from_callback and timeout != 0:
+            _LOG.warning("close() from a callback of producer %s does not wait", self.client_id)
+        if not from_callback and timeout != 0:
+            core.sender.initiate_close()
+            core.thread.join(timeout)
+        if core.thread.is_alive():
+            core.sender.force_close()
+            if not from_callback:
+                core.thread.join()
+        if not self._is_closed:
+            self._is_closed = True
+            core.interceptors.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Transactions.
+
+    def init_transactions(self) -> None:
+        """Get the producer id, and end what a producer of the same transactional id has left. Once, first of all."""
+        self._finish(self._transactions("init_transactions").initialize_transactions())
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction. Raises IllegalState, and ProducerFenced when another has taken over."""
+        self._transactions().begin_transaction()
+
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> None:
+        """Commit what a consumer has read as part of the transaction. Raises TypeError and ValueError for none."""
+        manager = self._transactions("send_offsets_to_transaction")
+        check_offsets(offsets, group)
+        if offsets:
+            self._finish(manager.send_offsets_to_transaction(offsets, group))
+
+    def commit_transaction(self) -> None:
+        """Send what is there, and commit. Call it again after a DeliveryTimeout, whose outcome is open."""
+        self._finish(self._transactions("commit_transaction").begin_commit())
+
+    def abort_transaction(self) -> None:
+        """Abort: what was not sent yet fails."""
+        self._finish(self._transactions("abort_transaction").begin_abort())
+
+    def _transactions(self, waiting_call: str = "") -> TransactionManager:
+        self._check_open()
+        if waiting_call:
+            self._refuse_in_callback(waiting_call)
+        manager = self._core.transaction_manager
+        if manager is None or not manager.is_transactional:
+            raise IllegalState("this producer has no transactions: set transactional.id")
+        return manager
+
+    def _finish(self, result: TransactionalRequestResult) -> None:
+        self._core.sender.wakeup()
+        result.wait(self._settings.max_block_ms, "Call it again to go on waiting, or close the producer.")

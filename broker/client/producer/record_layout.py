@@ -1,0 +1,130 @@
+"""The bytes of one record in a batch, magic 2: what a producer lays out when a record is appended. HOT. Pure.
+
+Varints that come again and again stand in a table: offset deltas in `OFFSET_DELTAS`, lengths in the protocol's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain, islice, repeat
+from typing import Final, NamedTuple, TypeAlias
+
+from broker.protocol.primitives import Buffer
+from broker.protocol.record_reader import read_varlong
+from broker.protocol.record_writer import NO_HEADERS, RECORD_START, varint_bytes
+
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+
+#: More than this no record adds to the bytes of its key, its value and its headers: Kafka's upper bound (G15).
+MAX_RECORD_OVERHEAD: Final = 21
+#: So much a record of an empty value takes, at least.
+SMALLEST_RECORD_BYTES: Final = 7
+_NULL: Final = varint_bytes(-1)
+NO_KEY: Final = _NULL
+ATTRIBUTES: Final = RECORD_START[:1]
+#: By offset delta, its varint; and the ranges in which those have one length.
+OFFSET_DELTAS: Final = tuple(varint_bytes(delta) for delta in range(2048))
+#: About so many records at most are laid out in advance: it takes 15 us, in vain where no batch begins like another.
+_KEPT_RECORDS: Final = 256
+_OF_ONE_LENGTH: Final = ((0, 64), (64, len(OFFSET_DELTAS)))
+
+
+class LaidOutRecord(NamedTuple):
+    """A record as it stands in a batch: its time, key and value, and the bytes of its headers with their count."""
+
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: bytes
+
+
+def records_alike(timestamp_delta_ms: int, first: int, value_bytes: int, room_bytes: int) -> Iterable[bytes]:
+    """Return what stands between the values of records with a value alone: the end of one, the beginning of the next.
+
+    From offset delta `first` on; the last begins within `room_bytes` of the first, or is the last of `OFFSET_DELTAS`.
+    """
+    if timestamp_delta_ms == 0 and room_bytes < _KEPT_RECORDS * (value_bytes + SMALLEST_RECORD_BYTES):
+        return _kept(first, value_bytes, room_bytes)
+    return _records_alike(timestamp_delta_ms, first, value_bytes, room_bytes)
+
+
+@lru_cache(maxsize=32)
+def _kept(first: int, value_bytes: int, room_bytes: int) -> tuple[bytes, ...]:
+    """Return the same for records of the batch's own time: many batches begin alike."""
+    return tuple(_records_alike(0, first, value_bytes, room_bytes))
+
+
+def _records_alike(timestamp_delta_ms: int, first: int, value_bytes: int, room_bytes: int) -> Iterator[bytes]:
+    """Return the same, made as it is asked for."""
+    delta, tail = varint_bytes(timestamp_delta_ms), NO_KEY + varint_bytes(value_bytes)
+    fixed = len(ATTRIBUTES) + len(delta) + len(tail) + value_bytes + len(NO_HEADERS)
+    parts = []
+    for begin, end in _OF_ONE_LENGTH:
+        if begin <= first < end and room_bytes >= 0:
+            rest = varint_bytes(fixed + len(OFFSET_DELTAS[first]))
+            record_bytes = len(rest) + fixed + len(OFFSET_DELTAS[first])
+            until = min(end, first + room_bytes // record_bytes + 1)
+            offsets = islice(OFFSET_DELTAS, first, until)
+            parts.append(map(b"".join, zip(repeat(NO_HEADERS + rest + ATTRIBUTES + delta), offsets, repeat(tail))))
+            room_bytes -= (until - first) * record_bytes
+            first = until
+    return chain.from_iterable(parts)
+
+
+def headers_bytes(headers: Headers) -> bytes:
+    """Return headers as they stand in a record, with their count."""
+    if not headers:
+        return NO_HEADERS
+    pieces = [varint_bytes(len(headers))]
+    for name, value in headers:
+        key = name.encode()
+        pieces += (varint_bytes(len(key)), key)
+        if value is None:
+            pieces.append(_NULL)
+        elif isinstance(value, (bytes, bytearray)):
+            pieces += (varint_bytes(len(value)), value)
+        else:
+            raise TypeError(f"the value of the header {name!r} is of type {type(value).__name__}")
+    return b"".join(pieces)
+
+
+def record_bytes(
+    timestamp_delta_ms: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: bytes
+) -> bytes:
+    """Return a record behind its length. `headers` is what `headers_bytes` returns."""
+    offset = OFFSET_DELTAS[offset_delta] if offset_delta < len(OFFSET_DELTAS) else varint_bytes(offset_delta)
+    rest = b"".join(
+        (
+            ATTRIBUTES, varint_bytes(timestamp_delta_ms), offset,
+            NO_KEY if key is None else varint_bytes(len(key)) + key,
+            _NULL if value is None else varint_bytes(len(value)) + value,
+            headers,
+        )
+    )  # fmt: skip
+    return varint_bytes(len(rest)) + rest
+
+
+def upper_bound_bytes(key: bytes | None, value: bytes | None, headers: bytes) -> int:
+    """Return more than any record of these fields takes, wherever it stands in its batch (G15)."""
+    return MAX_RECORD_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0) + len(headers)
+
+
+def read_records(records: Buffer, base_timestamp_ms: int) -> Iterator[LaidOutRecord]:
+    """Yield the records that `record_bytes` has laid out one behind the other."""
+    data = bytes(records)
+    at = 0
+    while at < len(data):
+        size, at = read_varlong(data, at)
+        end = at + size
+        delta, at = read_varlong(data, at + len(ATTRIBUTES))
+        _, at = read_varlong(data, at)
+        key, at = _field(data, at)
+        value, at = _field(data, at)
+        yield LaidOutRecord(base_timestamp_ms + delta, key, value, data[at:end])
+        at = end
+
+
+def _field(data: bytes, at: int) -> tuple[bytes | None, int]:
+    size, at = read_varlong(data, at)
+    return (None, at) if size < 0 else (data[at : at + size], at + size)

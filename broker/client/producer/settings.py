@@ -1,0 +1,241 @@
+"""The settings of a producer: Kafka 4.3's names, types, defaults and ranges. Declarations only.
+
+`config` reads a user's configuration into them; docs/producer.md has a table that is printed from them. How a producer
+gets in (security.protocol, ssl.*, sasl.*) is read by `broker.client.access`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.client.producer.network_settings import NetworkSettings
+from broker.config.keys import Key, Kind, setting
+from broker.config.log import LZ4_LEVELS, ZSTD_LEVELS, gzip_level_complaint
+from broker.protocol.records import CODECS
+
+
+def _non_empty(value: str) -> str | None:
+    return None if value else "String must be non-empty"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProducerSettings(NetworkSettings):
+    """The values, by Kafka's names with underscores. Times are milliseconds."""
+
+    acks: str = setting(
+        Key(
+            name="acks",
+            kind=Kind.STRING,
+            default="all",
+            choices=("all", "-1", "0", "1"),
+            doc="How many replicas must have a record before it counts as delivered: all in sync (-1 is the "
+            "same), the leader alone (1), or nobody is asked (0).",
+        )
+    )
+    enable_idempotence: bool = setting(
+        Key(
+            name="enable.idempotence",
+            kind=Kind.BOOLEAN,
+            default=True,
+            doc="Each record stands in its partition once and in order, however often it was sent. Needs "
+            "acks=all, retries and at most 5 requests in flight; without being asked for by name it is "
+            "switched off where acks or retries do not allow it.",
+        )
+    )
+    transactional_id: str | None = setting(
+        Key(
+            name="transactional.id",
+            kind=Kind.STRING,
+            default=None,
+            nullable=True,
+            validator=_non_empty,
+            doc="Name under which transactions go on over restarts; the last producer with it fences the others.",
+        )
+    )
+    transaction_timeout_ms: int = setting(
+        Key(
+            name="transaction.timeout.ms",
+            kind=Kind.INT,
+            default=60_000,
+            unit="ms",
+            least=1,
+            doc="The broker aborts a transaction that is not ended by then.",
+        )
+    )
+    key_serializer: object = setting(
+        Key(
+            name="key.serializer",
+            kind=Kind.CLASS,
+            default="bytes",
+            nullable=True,
+            doc="What makes bytes of a key: a function (topic, key, headers), or `bytes`, `string`, "
+            "`integer`, `long`, `double`, `json`, a name of Kafka's "
+            "(`org.apache.kafka.common.serialization.StringSerializer`), or `module:name` of a function.",
+        )
+    )
+    value_serializer: object = setting(
+        Key(
+            name="value.serializer",
+            kind=Kind.CLASS,
+            default="bytes",
+            nullable=True,
+            doc="The same for values.",
+        )
+    )
+    batch_size: int = setting(
+        Key(
+            name="batch.size",
+            kind=Kind.INT,
+            default=16_384,
+            unit="bytes",
+            least=0,
+            doc="A batch of a partition is sent when it has so many bytes; 0 puts each record into a batch of its own.",
+        )
+    )
+    linger_ms: int = setting(
+        Key(
+            name="linger.ms",
+            kind=Kind.LONG,
+            default=5,
+            unit="ms",
+            least=0,
+            doc="How long a batch that is not full waits for further records.",
+        )
+    )
+    buffer_memory: int = setting(
+        Key(
+            name="buffer.memory",
+            kind=Kind.LONG,
+            default=33_554_432,
+            unit="bytes",
+            least=0,
+            doc="What records that are not delivered yet may take; `send` waits beyond it.",
+        )
+    )
+    max_block_ms: int = setting(
+        Key(
+            name="max.block.ms",
+            kind=Kind.LONG,
+            default=60_000,
+            unit="ms",
+            least=0,
+            doc="How long `send`, `partitions_for` and the calls of a transaction wait for metadata, room or "
+            "the broker.",
+        )
+    )
+    max_request_size: int = setting(
+        Key(
+            name="max.request.size",
+            kind=Kind.INT,
+            default=1_048_576,
+            unit="bytes",
+            least=0,
+            doc="The largest record before it is compressed, and the most that one request takes of a "
+            "broker's partitions.",
+        )
+    )
+    compression_type: str = setting(
+        Key(
+            name="compression.type",
+            kind=Kind.STRING,
+            default="none",
+            choices=CODECS,
+            doc="Codec of batches.",
+        )
+    )
+    compression_gzip_level: int = setting(
+        Key(
+            name="compression.gzip.level",
+            kind=Kind.INT,
+            default=-1,
+            validator=gzip_level_complaint,
+            doc="Level of gzip, 1 to 9; -1 is the library's own.",
+        )
+    )
+    compression_lz4_level: int = setting(
+        Key(
+            name="compression.lz4.level",
+            kind=Kind.INT,
+            default=9,
+            least=LZ4_LEVELS[0],
+            most=LZ4_LEVELS[1],
+            doc="Level of lz4.",
+        )
+    )
+    compression_zstd_level: int = setting(
+        Key(
+            name="compression.zstd.level",
+            kind=Kind.INT,
+            default=3,
+            least=ZSTD_LEVELS[0],
+            most=ZSTD_LEVELS[1],
+            doc="Level of zstd.",
+        )
+    )
+    partitioner_class: object = setting(
+        Key(
+            name="partitioner.class",
+            kind=Kind.CLASS,
+            default=None,
+            nullable=True,
+            doc="A function (topic, key, key's bytes, value, value's bytes, cluster) that returns a "
+            "partition, or `RoundRobinPartitioner`; none: the key's hash, or the sticky partition.",
+        )
+    )
+    partitioner_ignore_keys: bool = setting(
+        Key(
+            name="partitioner.ignore.keys",
+            kind=Kind.BOOLEAN,
+            default=False,
+            doc="Records with a key go to the sticky partition too.",
+        )
+    )
+    partitioner_adaptive_partitioning_enable: bool = setting(
+        Key(
+            name="partitioner.adaptive.partitioning.enable",
+            kind=Kind.BOOLEAN,
+            default=True,
+            doc="The sticky partition is chosen the more likely the fewer batches wait for it.",
+        )
+    )
+    partitioner_availability_timeout_ms: int = setting(
+        Key(
+            name="partitioner.availability.timeout.ms",
+            kind=Kind.LONG,
+            default=0,
+            unit="ms",
+            least=0,
+            doc="A broker that could not be sent ready batches for that long is given no further ones by the "
+            "sticky partitioner; 0 is off.",
+        )
+    )
+    interceptor_classes: tuple[object, ...] = setting(
+        Key(
+            name="interceptor.classes",
+            kind=Kind.LIST,
+            default=(),
+            doc="Objects with `on_send(record)` and `on_acknowledgement(metadata, error)`, or `module:name` "
+            "of their classes.",
+        )
+    )
+    retries: int = setting(
+        Key(
+            name="retries",
+            kind=Kind.INT,
+            default=2_147_483_647,
+            least=0,
+            most=2_147_483_647,
+            doc="How often a batch is sent again; `delivery.timeout.ms` ends it before.",
+        )
+    )
+    delivery_timeout_ms: int = setting(
+        Key(
+            name="delivery.timeout.ms",
+            kind=Kind.INT,
+            default=120_000,
+            unit="ms",
+            least=0,
+            doc="A record that is not acknowledged by then has failed. Not less than linger.ms and "
+            "request.timeout.ms together.",
+        )
+    )

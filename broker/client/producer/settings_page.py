@@ -1,0 +1,52 @@
+"""Writes `docs/producer-settings.md` from the table that a producer reads its configuration with.
+
+Runs only when the pages are made or checked.
+"""
+
+from __future__ import annotations
+
+from broker.client.producer.config import KEYS, LEGACY, REFUSED, WITHOUT_MEANING
+from broker.config.reference_page import settings_table
+
+_INTRODUCTION = """\
+# Settings of the producer
+
+This page is generated from `broker/client/producer`; `python ops/pages.py` writes it. Names, types, defaults and ranges
+are those of Kafka 4.3. [Producer](producer.md) says how they are given.
+"""
+
+_ACCESS = """\
+## TLS and SASL
+
+`security.protocol` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. `ssl.*` and `sasl.*` are as the commands read
+them (`--command-config`): Java's names and librdkafka's, stores of JKS, PKCS12 and PEM, PLAIN, SCRAM, OAUTHBEARER
+with a token in a file. [Security](security.md) has examples.
+"""
+
+
+def describe_markdown() -> str:
+    """Return the text of the page."""
+    return "\n".join(
+        [
+            _INTRODUCTION,
+            *settings_table(KEYS.values(), with_dynamic=False),
+            "",
+            _ACCESS,
+            "## Of Java's client alone",
+            "",
+            "These may be given and change nothing; a warning says so.",
+            "",
+            *(f"- `{name}`: {reason}" for name, reason in sorted(WITHOUT_MEANING.items())),
+            "",
+            "Refused:",
+            "",
+            *(f"- `{name}`: {reason}" for name, reason in sorted(REFUSED.items())),
+            "",
+            "## Names of Kafka 0.10",
+            "",
+            "They are read as what has taken their place, with a warning.",
+            "",
+            *(f"- `{old}`: `{new}`" for old, new in sorted(LEGACY.items())),
+            "- `block.on.buffer.full`: `max.block.ms`, without end for true and 0 for false",
+        ]
+    )

@@ -1,0 +1,137 @@
+"""The states of a producer with a producer id, and what may follow what: Kafka's table.
+
+Idempotent producers use the same states without transactions. The application's thread and the I/O thread move them,
+under one lock. A move that may not be is the application's mistake when it made it: it is told, and the state stays.
+On the I/O thread it is a mistake of this client: the state becomes fatal, so that nothing wrong is committed.
+"""
+
+from __future__ import annotations
+
+import threading
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from broker.client.errors import IllegalState, InvalidProducerEpoch, KafkaError, ProducerFenced
+
+
+class State(Enum):
+    """Where a producer is."""
+
+    UNINITIALIZED = auto()
+    INITIALIZING = auto()
+    READY = auto()
+    IN_TRANSACTION = auto()
+    COMMITTING_TRANSACTION = auto()
+    ABORTING_TRANSACTION = auto()
+    ABORTABLE_ERROR = auto()
+    FATAL_ERROR = auto()
+
+
+_SOURCES: Final[dict[State, frozenset[State]]] = {
+    State.UNINITIALIZED: frozenset({State.READY, State.ABORTABLE_ERROR}),
+    State.INITIALIZING: frozenset({State.UNINITIALIZED, State.COMMITTING_TRANSACTION, State.ABORTING_TRANSACTION}),
+    State.READY: frozenset({State.INITIALIZING, State.COMMITTING_TRANSACTION, State.ABORTING_TRANSACTION}),
+    State.IN_TRANSACTION: frozenset({State.READY}),
+    State.COMMITTING_TRANSACTION: frozenset({State.IN_TRANSACTION}),
+    State.ABORTING_TRANSACTION: frozenset({State.IN_TRANSACTION, State.ABORTABLE_ERROR}),
+    State.ABORTABLE_ERROR: frozenset(
+        {State.IN_TRANSACTION, State.COMMITTING_TRANSACTION, State.ABORTABLE_ERROR, State.INITIALIZING}
+    ),
+    State.FATAL_ERROR: frozenset(State),
+}
+_ERRORS: Final = frozenset({State.ABORTABLE_ERROR, State.FATAL_ERROR})
+_COMPLETING: Final = frozenset({State.COMMITTING_TRANSACTION, State.ABORTING_TRANSACTION})
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """Who a producer is for the broker."""
+
+    producer_id: int
+    epoch: int
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the broker has given it."""
+        return self.producer_id > -1
+
+    def __str__(self) -> str:
+        return f"producer id {self.producer_id} and epoch {self.epoch}"
+
+
+NO_PRODUCER_ID: Final = ProducerIdAndEpoch(-1, -1)
+
+
+class ProducerState:
+    """The state, the last error and the producer's id. `transactional_id` is None for an idempotent producer."""
+
+    def __init__(self, transactional_id: str | None) -> None:
+        self.transactional_id = transactional_id
+        self.is_transactional = transactional_id is not None
+        self.state = State.UNINITIALIZED
+        self.last_error: KafkaError | None = None
+        self.producer_id_and_epoch = NO_PRODUCER_ID
+        self.io_thread = 0
+        """The I/O thread's identity, once it runs."""
+        self.lock = threading.RLock()
+
+    @property
+    def has_producer_id(self) -> bool:
+        """Whether the broker has given an id."""
+        return self.producer_id_and_epoch.is_valid
+
+    @property
+    def has_error(self) -> bool:
+        """Whether only an abort, or only closing, is left."""
+        return self.state in _ERRORS
+
+    @property
+    def has_fatal_error(self) -> bool:
+        """Whether the producer can only be closed."""
+        return self.state is State.FATAL_ERROR
+
+    @property
+    def has_abortable_error(self) -> bool:
+        """Whether the transaction must be aborted."""
+        return self.state is State.ABORTABLE_ERROR
+
+    @property
+    def is_completing(self) -> bool:
+        """Whether a commit or an abort is under way."""
+        return self.state in _COMPLETING
+
+    @property
+    def is_aborting(self) -> bool:
+        """Whether an abort is under way."""
+        return self.state is State.ABORTING_TRANSACTION
+
+    @property
+    def has_ongoing_transaction(self) -> bool:
+        """Whether a transaction is open, or must be aborted, or is being ended (`G36`)."""
+        return self.state is State.IN_TRANSACTION or self.is_completing or self.has_abortable_error
+
+    def transition_to(self, target: State, error: KafkaError | None = None) -> None:
+        """Go to a state; error states with the error. IllegalState where that may not follow."""
+        if self.state not in _SOURCES[target]:
+            failure = IllegalState(f"{self._name()}{self.state.name} cannot be followed by {target.name}")
+            if threading.get_ident() == self.io_thread:
+                self.state, self.last_error = State.FATAL_ERROR, failure
+            raise failure
+        self.state, self.last_error = target, error
+
+    def raise_error(self) -> None:
+        """Raise what stands in the way of a transactional call, if anything: an error of its own with the cause."""
+        if not self.has_error:
+            return
+        error = self.last_error
+        who = f"the producer with transactional.id '{self.transactional_id}', {self.producer_id_and_epoch},"
+        if isinstance(error, ProducerFenced):
+            raise ProducerFenced(f"{who} has been replaced by another with the same transactional.id: close it")
+        if isinstance(error, InvalidProducerEpoch):
+            raise InvalidProducerEpoch(f"{who} has written with an old epoch: abort the transaction")
+        if isinstance(error, IllegalState):
+            raise IllegalState(f"{who} is broken by a state that may not be: close it") from error
+        remedy = "close the producer" if self.has_fatal_error else "abort the transaction"
+        raise KafkaError(f"cannot go on after an error: {remedy}. It was: {error}") from error
+
+    def _name(self) -> str:
+        return "" if self.transactional_id is None else f"transactional.id '{self.transactional_id}': "

@@ -1,0 +1,109 @@
+"""The faults that one target lets strike: which are in force, which of them strike a request, and how often they have.
+
+Runs in targets of a broker that was started for tests. `follow` costs a comparison while nothing has changed. A fault
+that is to strike so many times does so exactly so often over all targets: who is about to count holds a lock of the
+file system, which the system gives back should that process be killed, and adds up what all targets have counted.
+Counted is counted: a target that is killed between the count and the answer leaves a request that its replacement
+reads again, and which then is struck, and counted, as any other.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from broker.faults.fault import ANY_API, LOCK_NAME, NO_LIMIT, Fault, FaultKind, FaultsInForce, read_faults
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from broker.faults.request_names import RequestNames
+    from shm.faults import FaultWords
+
+logger = logging.getLogger(__name__)
+
+_NONE = FaultsInForce(0, (), ())
+
+
+class FaultTable:
+    """What one target knows of faults."""
+
+    def __init__(self, words: FaultWords, target: int, run_dir: Path) -> None:
+        self._words = words
+        self._target = target
+        self._run_dir = run_dir
+        self._lock_fd = -1
+        self._version = 0
+        self._said = _NONE
+        #: Whether there is any.
+        self.is_in_force = False
+
+    def follow(self) -> None:
+        """Take over what has been put in force. HOT: a comparison while nothing has changed."""
+        version = self._words.version
+        if version == self._version:
+            return
+        try:
+            self._said = read_faults(self._run_dir)
+        except (OSError, ValueError):
+            # The broker's directory is being removed, or somebody else has written there.
+            logger.exception("the faults of a test cannot be read; none is in force")
+            self._said = _NONE
+        self._version = version
+        self.is_in_force = bool(self._said.faults)
+
+    def concern(self, api: int) -> bool:
+        """Return whether any fault may strike requests of an API."""
+        return any(fault.api in (ANY_API, api) for fault in self._said.faults)
+
+    def strike(self, api: int, client: str, names: Callable[[], RequestNames]) -> dict[FaultKind, Fault]:
+        """Return the faults that strike a request, by their kind, and count them.
+
+        ``names`` returns what the request names; it is called if a fault asks for that. Of one kind the first strikes;
+        a request whose connection is closed meets nothing else.
+        """
+        said = self._said
+        if client.startswith(said.spared):
+            return {}
+        struck: dict[FaultKind, Fault] = {}
+        for fault in sorted(said.faults, key=lambda each: each.kind is not FaultKind.DISCONNECT):
+            if fault.api not in (ANY_API, api) or fault.kind in struck or fault.client not in (None, client):
+                continue
+            if fault.looks_into_requests and not _is_named(fault, names()):
+                continue
+            if self._counts(fault):
+                struck[fault.kind] = fault
+                if fault.kind is FaultKind.DISCONNECT:
+                    break
+        return struck
+
+    def _counts(self, fault: Fault) -> bool:
+        """Count one more, if there is one left."""
+        if fault.limit == NO_LIMIT:
+            self._words.add(self._target, fault.place)
+            return True
+        if self._words.count(fault.place) >= fault.limit:
+            return False
+        with self._locked():
+            is_left = self._words.count(fault.place) < fault.limit
+            if is_left:
+                self._words.add(self._target, fault.place)
+        return is_left
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        if self._lock_fd < 0:
+            self._lock_fd = os.open(self._run_dir / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.lockf(self._lock_fd, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._lock_fd, fcntl.LOCK_UN)
+
+
+def _is_named(fault: Fault, names: RequestNames) -> bool:
+    return (fault.topic is None or fault.topic in names.topics) and (fault.group is None or fault.group in names.groups)

@@ -1,0 +1,102 @@
+"""The way back of answers in a broker that was started for tests: those of struck requests become what the faults say.
+
+Runs in targets. All else goes as in any broker (`ResponseWriter`). What an answer is changed to is decided here, in
+the moment in which it leaves; that it is held back is done by its processor, which has it in its memory from then on:
+a target that is killed meanwhile takes nothing along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.faults.error_answers import altered
+from broker.faults.struck_session import StruckSession
+from broker.ipc.answer_spool import AnswerSpool
+from broker.ipc.request_channel import CLOSE_CONNECTION, DELAYED
+from broker.ipc.request_facts import Records
+from broker.ipc.response_writer import NO_FACTS, AnswerFacts, FileRange, ReplyTo, ResponseWriter
+from broker.protocol.throttle_time import with_throttle_time
+from shm.recorder_layout import INJECTED_SHIFT
+
+_NS_PER_MS = 1_000_000
+
+
+class StruckAnswers(ResponseWriter):
+    """The producing ends of one target's response rings."""
+
+    def send(self, to: ReplyTo, local_ns: int, complete_ns: int, payload: bytes, facts: AnswerFacts = NO_FACTS) -> None:
+        """Answer with ``payload``, or with what faults make of it."""
+        struck = to[10]
+        if isinstance(struck, StruckSession):
+            if struck.loses_answer:
+                self.close_connection(to, local_ns, facts)
+                return
+            if struck.alters_answer:
+                wire = altered(to[5], to[6], to[7], payload, struck.error, struck.topic)
+                if wire is not None:
+                    payload, facts = wire, facts._replace(error_code=struck.error)
+            payload, facts = _throttled(to, payload, facts)
+        super().send(to, local_ns, complete_ns, payload, facts)
+
+    def send_spooled(
+        self, to: ReplyTo, local_ns: int, complete_ns: int, spool: AnswerSpool, facts: AnswerFacts = NO_FACTS
+    ) -> None:
+        """Answer with what a spool holds. Raises OSError."""
+        if to[10].is_struck and spool.payload() is None:
+            path = spool.finish()
+            payload = path.read_bytes()
+            path.unlink()
+            self.send(to, local_ns, complete_ns, payload, facts)
+            return
+        super().send_spooled(to, local_ns, complete_ns, spool, facts)
+
+    def try_put(self, to: ReplyTo, now_ns: int, size: int, records: Records, tail: bytes) -> int:
+        """Begin an answer as ever; -1 for that of a struck request, which then goes by `send`. HOT."""
+        return -1 if to[10].is_struck else super().try_put(to, now_ns, size, records, tail)
+
+    def send_ranges(
+        self,
+        to: ReplyTo,
+        stamps: tuple[int, int],
+        inline: bytes,
+        ranges: Sequence[FileRange],
+        facts: AnswerFacts = NO_FACTS,
+    ) -> None:
+        """Answer with ranges of files, or with what faults make of it."""
+        struck = to[10]
+        if isinstance(struck, StruckSession):
+            if struck.loses_answer:
+                self.close_connection(to, stamps[0], facts)
+                return
+            if inline:
+                inline, facts = _throttled(to, inline, facts)
+        super().send_ranges(to, stamps, inline, ranges, facts)
+
+    def no_response(self, to: ReplyTo, local_ns: int, complete_ns: int, facts: AnswerFacts = NO_FACTS) -> None:
+        """End a request that has no answer on the wire, or its connection."""
+        struck = to[10]
+        if isinstance(struck, StruckSession) and struck.loses_answer:
+            self.close_connection(to, local_ns, facts)
+            return
+        super().no_response(to, local_ns, complete_ns, _throttled(to, b"", facts)[1])
+
+    def _envelope(
+        self, to: ReplyTo, stamps: tuple[int, int], shape: tuple[int, int, int, int], facts: AnswerFacts
+    ) -> bytes:
+        """Return an envelope that says what was injected, and until when the answer is held back."""
+        struck = to[10]
+        if isinstance(struck, StruckSession):
+            facts = facts._replace(throttled_by=facts.throttled_by | struck.injected << INJECTED_SHIFT)
+            if struck.delay_ms and shape[0] != CLOSE_CONNECTION:
+                shape = (shape[0] + DELAYED, *shape[1:])
+                stamps = stamps[0], stamps[1] + struck.delay_ms * _NS_PER_MS
+        return super()._envelope(to, stamps, shape, facts)
+
+
+def _throttled(to: ReplyTo, wire: bytes, facts: AnswerFacts) -> tuple[bytes, AnswerFacts]:
+    """Return an answer and its facts with the throttle time that is injected, if there is one."""
+    struck = to[10]
+    if not isinstance(struck, StruckSession) or struck.throttle_ms <= facts.throttle_ms:
+        return wire, facts
+    wire = with_throttle_time(to[5], to[6], wire, struck.throttle_ms) if wire else wire
+    return wire, facts._replace(throttle_ms=struck.throttle_ms, throttled_by=0)

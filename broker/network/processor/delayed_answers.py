@@ -1,0 +1,60 @@
+"""The answers that a test has held back, and until when each of them is.
+
+Runs in processor processes. Only a broker that was started for tests has any (`broker.faults`). They wait with their
+channel, as answers do that have come before an earlier one, and so go with it; all later ones of the channel wait
+behind them. When a test ends its delays, those that wait are due, and so they are when the broker stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from shm.faults import FaultWords
+
+_NS_PER_MS: Final = 1_000_000
+
+#: While answers are held back the loop looks at least so often whether the test has ended its delays.
+LOOK_AGAIN_MS: Final = 20
+
+
+class DelayedAnswers:
+    """The held back answers of one processor, by when they are due."""
+
+    __slots__ = ("_due", "_words", "is_ending")
+
+    def __init__(self) -> None:
+        self._due: list[tuple[int, int, int, int]] = []
+        self._words: FaultWords | None = None
+        #: Whether the processor ends, and holds nothing back.
+        self.is_ending = False
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def follow(self, words: FaultWords | None) -> None:
+        """Look there for the end of delays."""
+        self._words = words
+
+    def add(self, connection: int, sequence: int, now_ns: int, due_ns: int) -> None:
+        """Hold an answer back, which has come now, until it is due."""
+        heappush(self._due, (due_ns, now_ns, connection, sequence))
+
+    def wait_ms(self, now_ns: Callable[[], int], most_ms: int) -> int:
+        """Return for how long the loop may sleep: until the next answer is due, and at most so long. HOT."""
+        if not self._due:
+            return most_ms
+        return max(0, min(most_ms, LOOK_AGAIN_MS, -((now_ns() - self._due[0][0]) // _NS_PER_MS)))
+
+    def due(self, now_ns: int) -> Iterator[tuple[int, int]]:
+        """Yield (connection id, sequence) of the answers that are held back no longer."""
+        over_ns = 0 if self._words is None else self._words.delays_over_ns
+        if self.is_ending or any(since_ns < over_ns for _, since_ns, _, _ in self._due):
+            # Few: a test has made them.
+            ended = sorted(each for each in self._due if self.is_ending or each[1] < over_ns)
+            self._due = sorted(each for each in self._due if each not in ended)
+            yield from (each[2:] for each in ended)
+        while self._due and self._due[0][0] <= now_ns:
+            yield heappop(self._due)[2:]

@@ -1,0 +1,72 @@
+"""The blocking client against a broker that answers what the test says, byte by byte."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from broker.client.admin.connection import Connection, ConnectionFailed
+from broker.protocol import kio_adapter
+from broker.protocol.api_keys import ApiKey
+
+
+@contextmanager
+def answering(*answers: bytes) -> Iterator[str]:
+    """Serve one connection: for each request the next answer, one byte at a time; then close."""
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(ConnectionError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for answer in answers:
+                connection.recv(65536)
+                for position in range(len(answer)):
+                    connection.sendall(answer[position : position + 1])
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve)
+        server.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        server.join()
+
+
+def versions(correlation_id: int = 1, *served: tuple[int, int, int]) -> bytes:
+    keys = [{"api_key": key, "min_version": low, "max_version": high} for key, low, high in served]
+    return kio_adapter.encode_response(ApiKey.API_VERSIONS, 0, correlation_id, {"error_code": 0, "api_keys": keys})
+
+
+def test_the_highest_common_version_is_used() -> None:
+    with answering(versions(1, (3, 0, 9))) as address, Connection(address) as connection:
+        assert connection.highest_version(ApiKey.METADATA, 12) == 9
+        assert connection.highest_version(ApiKey.METADATA, 5) == 5
+        with pytest.raises(ConnectionFailed, match="does not serve CREATE_TOPICS"):
+            connection.highest_version(ApiKey.CREATE_TOPICS, 7)
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (b"", "closed the connection"),
+        (versions()[:9], "closed the connection"),
+        (versions(correlation_id=2), "another request"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak Kafka"),
+        (b"\xff\xff\xff\xff", "does not speak Kafka"),
+        (b"\0\0\0\0", "does not speak Kafka"),
+        (b"\0\0\0\x06\0\0\0\x01\0\0", "failed"),
+    ],
+)
+def test_a_broken_answer_is_a_connection_failure(answer: bytes, complaint: str) -> None:
+    with (
+        answering(answer) as address,
+        pytest.raises(ConnectionFailed, match=complaint),
+        Connection(address),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "127.0.0.1:http", ""])
+def test_an_address_without_a_broker(address: str) -> None:
+    with pytest.raises(ConnectionFailed, match="cannot connect"), Connection(address):
+        pass

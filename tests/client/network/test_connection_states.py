@@ -1,0 +1,161 @@
+"""When a connection may be made again, and to which address."""
+
+from __future__ import annotations
+
+import random
+from socket import AF_INET
+
+import pytest
+
+from broker.client.errors import IllegalState, SaslAuthenticationFailed
+from broker.client.network.addresses import Address
+from broker.client.network.connection_states import ClusterConnectionStates, ConnectionState
+from broker.client.network.network_config import NetworkConfig
+from tests.client.network.fake_selector import SEED
+
+CONFIG = NetworkConfig()
+ADDRESSES = [Address(AF_INET, f"10.0.0.{number}") for number in range(1, 4)]
+
+
+class Resolver:
+    """DNS that a test changes, and counts."""
+
+    def __init__(self) -> None:
+        self.addresses = list(ADDRESSES)
+        self.asked = 0
+
+    def __call__(self, host: str) -> list[Address]:
+        assert host in {"host", "elsewhere"}
+        self.asked += 1
+        return list(self.addresses)
+
+
+@pytest.fixture
+def resolver() -> Resolver:
+    """Return a DNS with three addresses."""
+    return Resolver()
+
+
+@pytest.fixture
+def states(resolver: Resolver) -> ClusterConnectionStates:
+    """Return states with Kafka's defaults."""
+    return ClusterConnectionStates(CONFIG, random.Random(SEED), resolver)
+
+
+def test_g28_states_follow_each_other(states: ClusterConnectionStates) -> None:
+    with pytest.raises(IllegalState):
+        states.state(1)
+    assert states.can_connect(1, 0)
+    states.connecting(1, 0, "host")
+    assert states.state(1) is ConnectionState.CONNECTING
+    assert not states.can_connect(1, 10_000)
+    states.checking_api_versions(1)
+    assert states.state(1) is ConnectionState.CHECKING_API_VERSIONS
+    assert states.is_preparing(1)
+    assert states.is_connected(1)
+    states.ready(1)
+    assert states.is_ready(1, 0)
+    states.disconnected(1, 0)
+    assert states.state(1) is ConnectionState.DISCONNECTED
+    states.connecting(1, 1000, "host")
+    error = SaslAuthenticationFailed("no")
+    states.authentication_failed(1, 1000, error)
+    assert states.state(1) is ConnectionState.AUTHENTICATION_FAILED
+    assert states.authentication_error(1) is error
+    assert states.is_disconnected(1)
+    states.connecting(1, 9000, "host")
+    states.ready(1)
+    assert states.authentication_error(1) is None
+    states.remove(1)
+    assert states.can_connect(1, 0)
+
+
+def test_g29_reconnect_backoff_doubles_with_jitter_up_to_the_most(states: ClusterConnectionStates) -> None:
+    now_ms = 0.0
+    for base in (50, 100, 200, 400, 800, 1000, 1000):
+        states.connecting(1, now_ms, "host")
+        now_ms += 5
+        states.disconnected(1, now_ms)
+        delay_ms = states.connection_delay_ms(1, now_ms)
+        assert 0.8 * base <= delay_ms <= min(1.2 * base, 1000)
+        assert not states.can_connect(1, now_ms + delay_ms - 0.01), "measured from the last attempt"
+        assert states.connection_delay_ms(1, now_ms + delay_ms / 2) == pytest.approx(delay_ms / 2)
+        now_ms += delay_ms
+        assert states.can_connect(1, now_ms)
+    states.connecting(1, now_ms, "host")
+    states.ready(1)
+    states.disconnected(1, now_ms)
+    assert states.connection_delay_ms(1, now_ms) <= 60, "what was ready begins again"
+
+
+def test_g29_equal_backoffs_have_no_jitter() -> None:
+    config = NetworkConfig(reconnect_backoff_ms=70, reconnect_backoff_max_ms=70)
+    states = ClusterConnectionStates(config, random.Random(SEED), Resolver())
+    for _ in range(5):
+        states.connecting(1, 0, "host")
+        states.disconnected(1, 0)
+        assert states.connection_delay_ms(1, 0) == 70
+
+
+def test_g29_addresses_are_tried_in_turn_and_looked_up_again_when_all_were(
+    states: ClusterConnectionStates, resolver: Resolver
+) -> None:
+    tried = []
+    for _ in ADDRESSES:
+        tried.append(states.connecting(1, 0, "host"))
+        states.disconnected(1, 0)
+    assert tried == ADDRESSES
+    assert resolver.asked == 1
+    resolver.addresses = [ADDRESSES[2], ADDRESSES[0]]
+    assert states.connecting(1, 0, "host") == ADDRESSES[0], "not the one that has just failed"
+    assert resolver.asked == 2
+
+
+def test_g29_a_lost_connection_is_looked_up_again(states: ClusterConnectionStates, resolver: Resolver) -> None:
+    states.connecting(1, 0, "host")
+    states.ready(1)
+    states.disconnected(1, 0)
+    resolver.addresses = [Address(AF_INET, "10.9.9.9")]
+    assert states.connecting(1, 1000, "host").host == "10.9.9.9"
+
+
+def test_g29_another_host_begins_anew(states: ClusterConnectionStates, resolver: Resolver) -> None:
+    for _ in range(5):
+        states.connecting(1, 0, "host")
+        states.disconnected(1, 0)
+    states.connecting(1, 0, "elsewhere")
+    assert resolver.asked == 3
+    states.disconnected(1, 0)
+    assert states.connection_delay_ms(1, 0) <= 60
+
+
+def test_g30_setup_timeout_doubles_up_to_the_most_and_begins_again_when_connected(
+    states: ClusterConnectionStates,
+) -> None:
+    now_ms = 0.0
+    for base in (10_000, 20_000, 30_000, 30_000):
+        states.connecting(1, now_ms, "host")
+        timeout_ms = states.setup_timeout_ms(1)
+        assert 0.8 * base <= timeout_ms <= min(1.2 * base, 30_000)
+        assert states.nodes_with_setup_timeout(now_ms + timeout_ms - 1) == []
+        assert states.next_setup_timeout_ms(now_ms + timeout_ms - 1) == pytest.approx(1)
+        now_ms += timeout_ms
+        assert states.nodes_with_setup_timeout(now_ms) == [1]
+        states.disconnected(1, now_ms)
+        assert states.nodes_with_setup_timeout(now_ms) == []
+    states.connecting(1, now_ms, "host")
+    states.checking_api_versions(1)
+    assert states.nodes_with_setup_timeout(now_ms + 1e6) == [], "what has connected is waited for by its requests"
+    assert states.setup_timeout_ms(1) <= 12_000
+
+
+def test_g33_throttled_is_not_ready(states: ClusterConnectionStates) -> None:
+    states.connecting(1, 0, "host")
+    states.ready(1)
+    states.throttle(1, 500)
+    states.throttle(1, 300)
+    assert not states.is_ready(1, 499)
+    assert states.is_ready(1, 500)
+    assert states.poll_delay_ms(1, 200) == 300
+    states.disconnected(1, 400)
+    assert states.poll_delay_ms(1, 400) <= 60, "a lost connection does not wait for the throttle"

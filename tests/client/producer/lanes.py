@@ -1,0 +1,18 @@
+"""Records by the short way."""
+
+from __future__ import annotations
+
+from broker.client.producer.futures import DeliveryCallback, RecordFuture
+from broker.client.producer.producer_batch import NOT_OPEN, Lane, TimedValue
+
+
+def by_lane(
+    lane: Lane, value: object, timestamp_ms: int | None = None, callback: DeliveryCallback | None = None
+) -> RecordFuture | None:
+    """Return the record's future; None where the short way is not open to it."""
+    try:
+        return lane.send(
+            value if timestamp_ms is None and callback is None else TimedValue(value, timestamp_ms, callback)
+        )
+    except NOT_OPEN:
+        return None

@@ -1,0 +1,31 @@
+"""The producer's face for asyncio where no broker answers: nothing that waits keeps others from their turn."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from broker.client import AsyncProducer
+from broker.client.errors import ProducerClosed
+
+SENDS = 40
+LIMIT_S = 30  # less than max.block.ms, for which a call may wait
+
+
+def test_g36_close_has_its_turn_while_sends_wait_and_so_have_the_threads_of_others() -> None:
+    async def scenario(address: str) -> list[object]:
+        producer = AsyncProducer(bootstrap_servers=address)
+        sends = [asyncio.ensure_future(producer.send("t", b"v")) for _ in range(SENDS)]
+        await asyncio.wait_for(asyncio.to_thread(int), LIMIT_S)
+        await asyncio.wait_for(producer.close(0), LIMIT_S)
+        await asyncio.wait_for(producer.close(0), LIMIT_S)
+        found: list[object] = list(await asyncio.wait_for(asyncio.gather(*sends, return_exceptions=True), LIMIT_S))
+        try:
+            await producer.send("t", b"v")
+        except ProducerClosed as failure:
+            found.append(failure)
+        return found
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        found = asyncio.run(scenario(f"127.0.0.1:{silent.getsockname()[1]}"))
+    assert [type(each) for each in found] == [ProducerClosed] * (SENDS + 1)

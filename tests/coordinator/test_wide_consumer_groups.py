@@ -1,0 +1,36 @@
+"""A heartbeat in a group of many members and topics: its effort grows with their sum, not with their product."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.coordinator.consumer.assignors import ASSIGNORS
+from broker.coordinator.consumer.group import ConsumerGroup
+from broker.coordinator.consumer.heartbeat import Client
+from broker.coordinator.consumer.update import Environment, GroupUpdate
+from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tests.support.call_clock import CallClock
+from tests.support.groups.coordinator import FakeTopics
+
+MEMBERS = TOPICS = 150
+
+
+def join(group: ConsumerGroup, environment: Environment, number: int) -> None:
+    # Each request brings names of its own.
+    names = tuple(f"topic-{topic}" for topic in range(TOPICS))
+    request = ConsumerGroupHeartbeatRequest("group", f"member-{number}", 0, None, None, 60_000, names)
+    update = GroupUpdate(group, environment)
+    update.heartbeat(update.member_for(request), request, Client("client", "host"), {})
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+def test_who_joins_a_wide_group_takes_no_step_for_each_topic_of_each_member(assignor: str) -> None:
+    environment = Environment(FakeTopics({f"topic-{topic}": 1 for topic in range(TOPICS)}), (assignor,), 1)
+    group = ConsumerGroup("group")
+    for number in range(MEMBERS):
+        join(group, environment, number)
+    assert {id(member.topic_names) for member in group.members.values()} == {id(group.members["member-0"].topic_names)}
+    calls = CallClock().counting(lambda: join(group, environment, MEMBERS))
+    assert calls < MEMBERS * TOPICS // 2
+    group.rebuild_derived_state()
+    assert len({id(member.topic_names) for member in group.members.values()}) == 1

@@ -1,0 +1,151 @@
+"""Thousands of ACLs in one request: made and deleted in slices, in one change, and once beside deaths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.config.authorization import STANDARD_AUTHORIZER
+from broker.metadata.entity_store import EntityKind
+from broker.metadata.metadata_file import metadata_path
+from broker.metadata.reader import MetadataReader
+from broker.protocol import kio_adapter
+from broker.protocol.api_keys import ApiKey
+from broker.scheduling import slices
+from tests.support import stepped_broker
+from tests.support.call_clock import MOST_CALLS, CallClock, longest_turn, turn
+from tests.support.stepped_broker import Sent, SteppedBroker
+
+ACLS = 2_000
+VERSION = 3
+CONTROLLER = 1
+
+
+@pytest.fixture
+def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SteppedBroker]:
+    monkeypatch.setattr(stepped_broker, "FakeClock", CallClock)
+    settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
+    made = SteppedBroker(tmp_path, handlers=1, settings=settings)
+    yield made
+    made.close()
+
+
+def creation(number: int) -> dict[str, Any]:
+    # One name has very many.
+    return {
+        "resource_type": 2, "resource_name": f"topic-{number % 2 and number}", "resource_pattern_type": 4,
+        "principal": f"User:u{number}", "host": "*", "operation": 3, "permission_type": 3,
+    }  # fmt: skip
+
+
+def deletion(number: int, **others: Any) -> dict[str, Any]:
+    return {
+        "resource_type_filter": 2, "resource_name_filter": f"topic-{number % 2 and number}", "pattern_type_filter": 4,
+        "principal_filter": f"User:u{number}", "host_filter": None, "operation": 1, "permission_type": 1, **others,
+    }  # fmt: skip
+
+
+def create(acls: int) -> bytes:
+    return frame(ApiKey.CREATE_ACLS, {"creations": [creation(number) for number in range(acls)]})
+
+
+def delete(filters: list[dict[str, Any]]) -> bytes:
+    return frame(ApiKey.DELETE_ACLS, {"filters": filters})
+
+
+def frame(key: ApiKey, values: dict[str, Any]) -> bytes:
+    return kio_adapter.encode_request(key, VERSION, 7, "client", values)[4:]
+
+
+def answered(sent: Sent) -> Any:
+    payload = sent.answer.payload
+    return kio_adapter.decode_response(ApiKey(sent.api_key), VERSION, payload, 4, len(payload))
+
+
+def stored(broker: SteppedBroker) -> int:
+    """Return how many ACLs are on disk."""
+    reader = MetadataReader(metadata_path(broker.config.data_dir))
+    delta = reader.read(0)
+    reader.close()
+    return 0 if delta is None else len(delta.entities.get(EntityKind.ACL, {}))
+
+
+def in_force(broker: SteppedBroker, target: int) -> int:
+    authorizer = broker.parts(target).metadata.authorizer
+    assert authorizer is not None
+    return len(authorizer)
+
+
+def test_no_turn_is_long_however_many_acls_are_made_and_deleted(broker: SteppedBroker) -> None:
+    longest_turn(broker, ApiKey.CREATE_ACLS, VERSION, create(1))
+    assert longest_turn(broker, ApiKey.CREATE_ACLS, VERSION, create(ACLS)) <= MOST_CALLS
+    broker.settle()
+    assert [stored(broker), in_force(broker, 0), in_force(broker, CONTROLLER)] == [ACLS] * 3
+    open_filter = deletion(0, principal_filter=None, resource_name_filter=None)
+    none = [{**open_filter, "host_filter": f"10.0.0.{number}"} for number in range(ACLS)]
+    assert longest_turn(broker, ApiKey.DELETE_ACLS, VERSION, delete(none)) <= MOST_CALLS
+    assert stored(broker) == ACLS
+    one_each = [deletion(number) for number in range(ACLS)]
+    assert longest_turn(broker, ApiKey.DELETE_ACLS, VERSION, delete(one_each)) <= MOST_CALLS
+    broker.settle()
+    assert [stored(broker), in_force(broker, 0), in_force(broker, CONTROLLER)] == [0] * 3
+
+
+def test_of_many_acls_all_or_none_are_made_and_deleted_whenever_the_controller_dies(
+    broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "BUDGET_NS", 1)
+    acls = 300
+    one_each = [deletion(number) for number in range(acls)]
+    for key, request, expected in (
+        (ApiKey.CREATE_ACLS, create(acls), acls),
+        (ApiKey.DELETE_ACLS, delete(one_each), 0),
+    ):
+        before = acls - expected
+        seen = set()
+        turns = 0
+        while True:
+            sent = broker.client().send_frame(key, VERSION, request)
+            for _ in range(turns):
+                turn(broker, CONTROLLER)
+            broker.drain()
+            seen.add((stored(broker), there := bool(sent.answers)))
+            broker.replace(CONTROLLER)
+            broker.settle(1000)
+            results = answered(sent).results if key is ApiKey.CREATE_ACLS else answered(sent).filter_results
+            assert {each.error_code for each in results} == {0}
+            if key is ApiKey.DELETE_ACLS:
+                assert [len(each.matching_acls) for each in results] == [1] * acls
+            assert [stored(broker), in_force(broker, 0), in_force(broker, CONTROLLER)] == [expected] * 3
+            broker.forget_clients()
+            if there:
+                break
+            undo = delete(one_each) if key is ApiKey.CREATE_ACLS else create(acls)
+            broker.client().send_frame(ApiKey.CREATE_ACLS if before else ApiKey.DELETE_ACLS, VERSION, undo)
+            broker.settle(1000)
+            assert stored(broker) == before
+            turns += 1
+        assert seen == {(before, False), (expected, False), (expected, True)}
+        assert turns > 5
+
+
+def test_filters_with_a_prefix_and_open_ones_mean_what_they_meant_one_by_one(broker: SteppedBroker) -> None:
+    """FilterIndex only leaves out what a filter cannot mean; each answer has the ACLs of its filter."""
+    broker.client().send_frame(ApiKey.CREATE_ACLS, VERSION, create(20))
+    broker.settle()
+    filters = [
+        deletion(3),
+        deletion(3),
+        deletion(0, resource_name_filter="topic-0-and-more", pattern_type_filter=2, principal_filter=None),
+        deletion(0, resource_name_filter="topic-5", pattern_type_filter=1, principal_filter=None),
+        deletion(0, resource_name_filter=None, principal_filter="User:u7"),
+    ]
+    sent = broker.client().send_frame(ApiKey.DELETE_ACLS, VERSION, delete(filters))
+    broker.settle()
+    found = [sorted(acl.principal for acl in each.matching_acls) for each in answered(sent).filter_results]
+    of_topic_0 = sorted(f"User:u{number}" for number in range(0, 20, 2))
+    assert found == [["User:u3"], ["User:u3"], of_topic_0, ["User:u5"], ["User:u7"]]
+    assert stored(broker) == 7

@@ -1,0 +1,164 @@
+"""Fetches that wait while ACLs change: nobody gets what they may no longer read, and nobody else notices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from broker.config.authorization import STANDARD_AUTHORIZER
+from broker.partitions.fetch import fetch as fetch_module
+from broker.partitions.fetch.fetch_reader import FetchReader
+from broker.partitions.fetch.pending_fetch import PendingFetch
+from broker.protocol import kio_adapter
+from broker.protocol.steps import finished
+from broker.scheduling import slices
+from broker.security.acl.acls import Acl, Operation, PatternType, Permission, ResourceType
+from broker.security.session import pack_session
+from tests.support.record_batches import record_batch
+from tests.support.stepped_broker import Client, Sent, SteppedBroker
+from tests.support.wire_messages import FETCH
+
+FORBIDDEN = 29
+VERSION = 12
+WAIT_MS = 60_000
+SETTINGS = {
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    "allow.everyone.if.no.acl.found": "true",
+    "super.users": "User:ANONYMOUS",
+}
+EVERYBODY, BOB = "User:*", "User:bob"
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[SteppedBroker]:
+    """Yield one handler and a controller with an authorizer, and two topics."""
+    broker = SteppedBroker(tmp_path, handlers=1, settings=SETTINGS)
+    broker.create("topic", 4)
+    broker.create("other", 1)
+    yield broker
+    broker.close()
+
+
+def of(broker: SteppedBroker, user: str) -> Client:
+    client = broker.client()
+    client.session = pack_session(user, "10.0.0.7")
+    return client
+
+
+def fetch(
+    client: Client, topics: Mapping[str, Sequence[int]], epoch: int = -1, session: int = 0, min_bytes: int = 1
+) -> Sent:
+    """Fetch from the beginning of partitions; ``epoch``: of a session, -1: there is none."""
+    wanted = [
+        {
+            "topic": topic,
+            "partitions": [
+                {"partition": each, "fetch_offset": 0, "partition_max_bytes": 1 << 20} for each in partitions
+            ],
+        }
+        for topic, partitions in topics.items()
+    ]
+    values = {
+        "max_wait": WAIT_MS,
+        "min_bytes": min_bytes,
+        "topics": wanted,
+        "session_epoch": epoch,
+        "session_id": session,
+    }
+    frame = kio_adapter.encode_request(FETCH, VERSION, 0, "consumer", values)
+    return client.send_frame(FETCH, VERSION, frame[4:], 0)
+
+
+def answered(sent: Sent) -> tuple[int, dict[tuple[str, int], int]]:
+    """Return the session of an answer, and the error of each partition."""
+    payload = sent.answer.payload
+    response = kio_adapter.decode_response(FETCH, VERSION, payload, 4, len(payload))
+    errors = {
+        (topic.topic, part.partition_index): int(part.error_code)
+        for topic in response.responses
+        for part in topic.partitions
+    }
+    return response.session_id, errors
+
+
+def change(broker: SteppedBroker, permission: Permission, principal: str) -> None:
+    """Put an ACL for reading the topic in force."""
+    active = broker._active
+    assert active is not None
+    acl = Acl(ResourceType.TOPIC, "topic", PatternType.LITERAL, principal, "*", Operation.READ, permission)
+    finished(active.controller.acls.create([acl]))
+    active.announce()
+    broker.settle()
+
+
+def append(broker: SteppedBroker, topic: str) -> None:
+    broker.client().produce([(topic, 0, record_batch([b"value"]))])
+    broker.settle()
+
+
+def test_what_may_no_longer_be_read_is_refused_when_it_comes(guarded: SteppedBroker) -> None:
+    bob, alice, elsewhere = (
+        fetch(of(guarded, "bob"), {"topic": [0]}),
+        fetch(of(guarded, "alice"), {"topic": [0]}),
+        fetch(of(guarded, "bob"), {"other": [0]}),
+    )
+    guarded.settle()
+    change(guarded, Permission.ALLOW, EVERYBODY)
+    change(guarded, Permission.DENY, BOB)
+    assert [each.answers for each in (bob, alice, elsewhere)] == [[], [], []]
+    append(guarded, "topic")
+    append(guarded, "other")
+    assert answered(bob) == (0, {("topic", 0): FORBIDDEN})
+    assert bob.answer.error_code == FORBIDDEN
+    assert answered(alice) == (0, {("topic", 0): 0})
+    assert answered(elsewhere) == (0, {("other", 0): 0})
+    assert [len(each.answers) for each in (bob, alice, elsewhere)] == [1, 1, 1]
+
+
+def test_what_was_found_before_is_not_given_when_the_wait_is_over(guarded: SteppedBroker) -> None:
+    """Too little came to be answered, then the right was taken away."""
+    append(guarded, "topic")
+    waiting = fetch(of(guarded, "bob"), {"topic": [0]}, min_bytes=100_000)
+    guarded.settle()
+    change(guarded, Permission.DENY, BOB)
+    assert not waiting.answers
+    guarded.clock.advance_ns(WAIT_MS * 1_000_000)
+    guarded.settle()
+    assert answered(waiting) == (0, {("topic", 0): FORBIDDEN})
+    assert len(waiting.answers) == 1
+
+
+def test_a_session_goes_on_with_what_may_be_read(guarded: SteppedBroker) -> None:
+    bob = of(guarded, "bob")
+    begun = fetch(bob, {"topic": [0, 1], "other": [0]}, epoch=0)
+    guarded.settle()
+    change(guarded, Permission.DENY, BOB)
+    append(guarded, "other")
+    number, errors = answered(begun)
+    assert errors == {("topic", 0): FORBIDDEN, ("topic", 1): FORBIDDEN, ("other", 0): 0}
+    again = fetch(bob, {}, epoch=1, session=number)
+    guarded.settle()
+    assert answered(again)[1] == {("topic", 0): FORBIDDEN, ("topic", 1): FORBIDDEN, ("other", 0): 0}
+
+
+def test_rights_that_change_while_a_fetch_is_read_in_slices(
+    guarded: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch_module, "PARTS_IN_A_TURN", 1)
+    monkeypatch.setattr(fetch_module, "PARTS_IN_A_SLICE", 1)
+    read, slices_read = FetchReader.read, []
+
+    def slow(reader: FetchReader, pending: PendingFetch, start: int, stop: int) -> None:
+        read(reader, pending, start, stop)
+        slices_read.append(start)
+        guarded.clock.advance_ns(slices.BUDGET_NS)
+
+    monkeypatch.setattr(FetchReader, "read", slow)
+    sent = fetch(of(guarded, "bob"), {"topic": [0], "other": [0]})
+    while not slices_read:
+        guarded.turn(0)
+    change(guarded, Permission.DENY, BOB)
+    append(guarded, "topic")
+    assert answered(sent)[1] == {("topic", 0): FORBIDDEN, ("other", 0): 0}

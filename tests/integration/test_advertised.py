@@ -1,0 +1,121 @@
+"""What clients are told of where the broker is (`C18`): the address by which each has reached it, or what is set."""
+
+import asyncio
+import socket
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
+
+with warnings.catch_warnings():
+    # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaConsumer
+
+pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
+DEADLINE_SECONDS = 60
+SETTINGS = {"insecure.listen": "true", "num.network.threads": 2, "num.io.threads": 2}
+
+
+def addresses() -> list[str]:
+    """Return addresses by which this machine reaches itself: of the loopback, and those that it has besides."""
+    found = {"127.0.0.1", "127.0.0.2"}
+    for each in (each for of_one in psutil.net_if_addrs().values() for each in of_one):
+        if each.family in (socket.AF_INET, socket.AF_INET6) and "%" not in each.address:
+            found.add(each.address)
+    return sorted(found)
+
+
+def written(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+@pytest.fixture(scope="module")
+def everywhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """Yield a broker on all interfaces of both families."""
+    broker = BrokerProcess(tmp_path_factory.mktemp("broker"), {**SETTINGS, "listeners": "PLAINTEXT://:0"})
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.mark.parametrize("host", addresses())
+def test_c18_librdkafka_is_given_the_address_that_it_has_reached(everywhere: BrokerProcess, host: str) -> None:
+    """By Metadata, DescribeCluster and FindCoordinator; and produces and consumes there, in a group."""
+    bootstrap, topic = {"bootstrap.servers": written(host, everywhere.port)}, f"topic-{host.replace(':', '.')}"
+    producer = Producer(bootstrap)
+    producer.produce(topic, b"value")
+    assert producer.flush(DEADLINE_SECONDS) == 0
+    consumer = Consumer({**bootstrap, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    [message] = consumer.consume(1, DEADLINE_SECONDS)
+    assert message.value() == b"value"
+    consumer.commit(message, asynchronous=False)
+
+    admin = AdminClient(bootstrap)
+    [told] = admin.list_topics(timeout=DEADLINE_SECONDS).brokers.values()
+    [node] = admin.describe_cluster().result(DEADLINE_SECONDS).nodes
+    coordinator = admin.describe_consumer_groups([topic])[topic].result(DEADLINE_SECONDS).coordinator
+    consumer.close()
+    given = {(each.host.strip("[]"), each.port) for each in (told, node, coordinator)}
+    assert given == {(host, everywhere.port)}
+
+
+@pytest.mark.parametrize("host", addresses())
+def test_c18_clients_in_python_are_given_the_address_that_they_have_reached(
+    everywhere: BrokerProcess, host: str
+) -> None:
+    bootstrap, topic = written(host, everywhere.port), f"python-{host.replace(':', '.')}"
+
+    async def produce() -> set[tuple[str, int]]:
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+            await producer.send_and_wait(topic, b"value")
+            return {(each.host, each.port) for each in producer.client.cluster.brokers()}
+
+    assert asyncio.run(produce()) == {(host, everywhere.port)}
+    consumer = KafkaConsumer(
+        topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=DEADLINE_SECONDS * 1000
+    )
+    assert next(consumer).value == b"value"
+    consumer.close()
+
+
+def told(bootstrap: str) -> str:
+    """Return where a client that knows one address is sent."""
+    [broker] = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=DEADLINE_SECONDS).brokers.values()
+    return f"{broker.host}:{broker.port}"
+
+
+def test_c18_a_handler_that_is_replaced_and_a_resent_request_know_it_too(everywhere: BrokerProcess) -> None:
+    for role in ("handler", "processor"):
+        everywhere.kill(role)
+        for host in ("127.0.0.1", "127.0.0.2"):
+            assert told(f"{host}:{everywhere.port}") == f"{host}:{everywhere.port}"
+
+
+def test_c18_what_is_advertised_may_be_set_and_unset_while_clients_are_connected(tmp_path: Path) -> None:
+    """New connections are given what is set now, also that of a client that knows another address."""
+    settings = {**SETTINGS, "listeners": "PLAINTEXT://0.0.0.0:0"}
+    broker = BrokerProcess(tmp_path, settings, ephemeral=False)
+    broker.start()
+    try:
+        reached = f"127.0.0.2:{broker.port}"
+        client = AdminClient({"bootstrap.servers": reached})
+        client.list_topics(timeout=DEADLINE_SECONDS)
+        given = f"127.0.0.3:{broker.port}"
+        assert broker.command("config", "set", f"advertised.listeners=PLAINTEXT://{given}").returncode == 0
+        wait_until(lambda: told(reached) == given, "the address that is set")
+        assert broker.status()["bootstrap"] == given
+        assert broker.command("config", "delete", "advertised.listeners").returncode == 0
+        wait_until(lambda: told(reached) == reached, "the address that is reached")
+        client.list_topics(timeout=DEADLINE_SECONDS)
+    finally:
+        broker.stop()

@@ -1,0 +1,80 @@
+"""Answers that a test has held back: the processor has them, in order, until they are due or nobody wants them."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.faults.struck_answers import StruckAnswers
+from broker.faults.struck_session import StruckSession
+from shm.faults import FaultWords
+from tests.support.processor_bench import Client, ProcessorBench, Taken
+from tests.support.wire_client import request_frame
+
+METADATA = 3
+BENCH_OPTIONS: dict[str, object] = {}
+
+
+def send(client: Client, correlation_id: int) -> None:
+    client.send(request_frame(METADATA, 4, correlation_id))
+
+
+def answer_late(bench: ProcessorBench, request: Taken, payload: bytes, delay_ms: int) -> None:
+    target = bench.targets[0]
+    target.responses = StruckAnswers(bench.channel, 0, (bench.bell,), bench.directory)
+    now_ns = bench.clock.monotonic_ns()
+    to = (*target._to(request, now_ns)[:10], StruckSession("ANONYMOUS", "", delay_ms=delay_ms))
+    target.responses.send(to, now_ns, now_ns, payload)
+    target.publish()
+    bench.turn(3)
+
+
+def test_an_answer_waits_its_time_and_later_ones_wait_behind_it(bench: ProcessorBench) -> None:
+    client, other = bench.connect(), bench.connect()
+    for number in range(3):
+        send(client, number)
+    requests = bench.requests(3)
+    bench.targets[0].answer(requests[0], b"first")
+    answer_late(bench, requests[1], b"late", 5_000)
+    bench.targets[0].answer(requests[2], b"behind")
+    assert client.receive(5) == b"first"
+    send(other, 7)
+    [further] = bench.requests(1)
+    bench.targets[0].answer(further, b"other")
+    assert other.receive(5) == b"other"
+    bench.clock.advance_ms(4_999)
+    bench.turn(3)
+    assert client.read() == b""
+    bench.clock.advance_ms(1)
+    assert client.receive(10) == b"latebehind"
+
+
+def test_what_is_held_back_goes_when_its_test_ends_it_or_the_processor_does(bench: ProcessorBench) -> None:
+    words = FaultWords(memoryview(bytearray(FaultWords.bytes_needed(1))), 1)
+    bench.processor._responses.delayed.follow(words)
+    client = bench.connect()
+    for end in (lambda: words.end_delays(bench.clock.monotonic_ns()), bench.processor.drain):
+        send(client, 1)
+        [request] = bench.requests(1)
+        answer_late(bench, request, b"late", 3_600_000)
+        assert client.read() == b""
+        bench.clock.advance_ms(1)
+        end()
+        assert client.receive(4) == b"late"
+
+
+@pytest.mark.parametrize("delay_ms", [1_000, 3_600_000])
+def test_a_connection_that_has_gone_takes_its_answers_along(bench: ProcessorBench, delay_ms: int) -> None:
+    client = bench.connect()
+    send(client, 1)
+    [request] = bench.requests(1)
+    answer_late(bench, request, b"late", delay_ms)
+    client.sock.close()
+    bench.turn(5)
+    bench.clock.advance_ms(delay_ms)
+    bench.turn(5)
+    other = bench.connect()
+    send(other, 2)
+    [request] = bench.requests(1)
+    bench.targets[0].answer(request, b"on")
+    assert other.receive(2) == b"on"
+    assert not bench.processor._responses.delayed

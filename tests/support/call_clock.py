@@ -1,0 +1,66 @@
+"""Time is what has been called: a clock that counts calls, of Python and of C, stands in for the machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from broker.protocol.api_keys import ApiKey
+from broker.scheduling.slices import BUDGET_NS
+from tests.support.fakes import FakeClock
+from tests.support.stepped_broker import SteppedBroker
+
+NS_A_CALL = 500
+
+#: What slices get of a turn, as much again for the step that uses it up, and the rest of the loop.
+MOST_CALLS = 2 * BUDGET_NS // NS_A_CALL + 5_000
+
+
+class CallClock(FakeClock):
+    """A clock that goes on with every call while `counting`."""
+
+    calls = 0
+
+    def monotonic_ns(self) -> int:
+        return super().monotonic_ns() + self.calls * NS_A_CALL
+
+    def counting(self, act: Callable[[], Any]) -> int:
+        """Return how many calls are made by ``act``."""
+        before = self.calls
+
+        def called(_frame: Any, event: str, _argument: Any) -> None:
+            if event in {"call", "c_call"}:
+                self.calls += 1
+
+        sys.setprofile(called)
+        try:
+            act()
+        finally:
+            sys.setprofile(None)
+        return self.calls - before
+
+
+def turn(broker: SteppedBroker, target: int) -> int:
+    """Turn one target while time passes; return the calls that it took."""
+    assert isinstance(broker.clock, CallClock)
+    return broker.clock.counting(broker.handler(target).turn)
+
+
+def longest_turn(broker: SteppedBroker, key: ApiKey, version: int, frame: bytes) -> int:
+    """Return the calls of the longest turn of any target until a request is answered."""
+    clock = broker.clock
+    assert isinstance(clock, CallClock)
+    client = broker.client()
+    sent = client.send_frame(key, version, frame)
+    longest = 0
+    for _ in range(10_000):
+        for handler in broker.handlers:
+            if handler is not None:
+                longest = max(longest, clock.counting(handler.turn))
+        broker.drain()
+        clock.advance_ms(1)
+        if sent.answers:
+            broker.forget_clients()
+            return longest
+    raise AssertionError("no answer")

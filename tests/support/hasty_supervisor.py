@@ -1,0 +1,13 @@
+"""The whole broker, but that its supervisor gives a change of handlers a second, and tries it again a second later.
+
+python -m tests.support.hasty_supervisor start ...
+"""
+
+import sys
+
+from broker.cli.main import main
+from broker.supervisor import handler_count
+
+if __name__ == "__main__":
+    handler_count._HOLD_NS = handler_count._RETRY_NS = 1_000_000_000  # type: ignore[misc]
+    sys.exit(main())

@@ -1,0 +1,226 @@
+"""Follows a Dockerfile on a machine without Docker: its steps are run in roots of their own, its command as it says.
+
+A stage begins with this machine's own programs, read-only, in place of the image that it names; what it installs goes
+to directories of its own. The container that is run from the last stage has a root that nobody can write to, 64 MiB of
+shared memory, its volumes, its user, and its first process as process 1. It needs root, and mount namespaces.
+"""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SHARED_MEMORY_BYTES = 64 << 20
+STEP_SECONDS = 280
+#: Of this machine, in every root.
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
+_WRITABLE = ("opt", "source", "data", "tmp")
+_MOUNTS = """\
+set -eu
+cd "$ROOT"
+for each in {system}; do
+    if [ -L "$each" ]; then [ -e ".$each" ] || ln -s "$(readlink "$each")" ".$each"
+    elif [ -d "$each" ]; then mkdir -p ".$each"; mount --rbind "$each" ".$each"; mount -o remount,bind,ro ".$each"; fi
+done
+mkdir -p proc dev/shm
+mount -t proc proc proc
+for each in null zero random urandom; do
+    [ -e "dev/$each" ] || touch "dev/$each"
+    mount --bind "/dev/$each" "dev/$each"
+done
+mount -t tmpfs -o mode=1777,size={shared} tmpfs dev/shm
+"""
+_READ_ONLY = """\
+mount --bind "$ROOT" "$ROOT"
+for each in {volumes}; do mount --bind "$ROOT$each" "$ROOT$each"; done
+mount -o remount,bind,ro "$ROOT"
+"""
+
+
+def may_run() -> bool:
+    """Return whether this machine lets a test make mount and process namespaces as root."""
+    if os.geteuid() or not all(map(shutil.which, ("unshare", "setpriv", "chroot", "mount"))):
+        return False
+    command = ("unshare", "--mount", "--pid", "--fork", "mount", "-t", "tmpfs", "tmpfs", "/mnt")
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@dataclass
+class Stage:
+    """What a stage of a Dockerfile has come to: its root, and what it says of a container."""
+
+    name: str
+    root: Path
+    directory: str = "/"
+    user: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+    volumes: list[str] = field(default_factory=list)
+    ports: list[str] = field(default_factory=list)
+    health: list[str] = field(default_factory=list)
+    entrypoint: list[str] = field(default_factory=list)
+    command: list[str] = field(default_factory=list)
+
+    def line(self, command: list[str], *, in_container: bool = False) -> list[str]:
+        """Return how a command is run in this root: as a step, or as a container's, by its user."""
+        script = _MOUNTS.format(system=" ".join(_SYSTEM), shared=SHARED_MEMORY_BYTES)
+        inside = ["sh", "-c", f"cd {shlex.quote(self.directory)} && exec {shlex.join(command)}"]
+        if in_container:
+            script = _READ_ONLY.format(volumes=" ".join(map(shlex.quote, self.volumes))) + script
+            inside = [*self.lowered, *inside]
+        script += f'exec /usr/sbin/chroot "$ROOT" {shlex.join(inside)}\n'
+        return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script]
+
+    @property
+    def lowered(self) -> list[str]:
+        """What makes a command the user's, without any rights; users are those of the root, known by their numbers."""
+        passwd = (line.split(":") for line in (self.root / "etc/passwd").read_text().splitlines())
+        number = next(each[2] for each in passwd if each[0] == self.user)
+        return ["setpriv", "--reuid", number, "--regid", number, "--clear-groups", "--no-new-privs"]
+
+
+def instructions(file: Path) -> Iterator[tuple[str, str]]:
+    """Yield the instructions of a Dockerfile and what stands behind each."""
+    for line in file.read_text().replace("\\\n", " ").splitlines():
+        if line.strip() and not line.lstrip().startswith("#"):
+            word, _, rest = line.strip().partition(" ")
+            yield word.upper(), rest.strip()
+
+
+def build(file: Path, context: Path, directory: Path) -> Stage:
+    """Follow a Dockerfile and return its last stage."""
+    stages: list[Stage] = []
+    for word, rest in instructions(file):
+        if word == "FROM":
+            name = rest.split(" AS ")[-1] if " AS " in rest else str(len(stages))
+            stages.append(Stage(name, _new_root(directory / name)))
+        else:
+            _STEPS[word](stages, rest, context)
+    return stages[-1]
+
+
+def _new_root(root: Path) -> Path:
+    """Return a root that has the users, the certificates and the package index of this machine."""
+    for each in (*_WRITABLE, "etc", "root", "usr", "proc", "dev/shm"):
+        (root / each).mkdir(parents=True)
+    for name in ("passwd", "group", "shadow", "hosts", "resolv.conf", "nsswitch.conf", "login.defs", "pip.conf"):
+        if Path("/etc", name).exists():
+            shutil.copy(Path("/etc", name), root / "etc" / name)
+    for name in ("ssl", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "mime.types"):
+        found, copy = Path("/etc", name), root / "etc" / name
+        if found.is_dir():
+            shutil.copytree(found, copy, symlinks=True, ignore_dangling_symlinks=True)
+        elif found.exists():
+            shutil.copy(found, copy)
+    return root
+
+
+def _run(stages: list[Stage], rest: str, _context: Path) -> None:
+    stage = stages[-1]
+    command = shlex.split(rest)
+    if command[0] == "python":
+        command[0] = "/usr/bin/python3"
+    environment = {**os.environ, **stage.environment, "ROOT": str(stage.root), "HOME": "/root", "TMPDIR": "/root"}
+    done = subprocess.run(
+        stage.line(command), env=environment, capture_output=True, text=True, timeout=STEP_SECONDS, check=False
+    )
+    assert done.returncode == 0, f"RUN {rest}\n{done.stdout}{done.stderr}"
+
+
+def _copy(stages: list[Stage], rest: str, context: Path) -> None:
+    words = rest.split()
+    if words[0].startswith("--from="):
+        other = next(each for each in stages if each.name == words[0].removeprefix("--from="))
+        shutil.copytree(other.root / words[1].lstrip("/"), stages[-1].root / words[2].lstrip("/"), symlinks=True)
+        return
+    assert words == [".", "."]
+    target = stages[-1].root / stages[-1].directory.lstrip("/")
+    for name in _kept(context):
+        found = context / name
+        if found.is_dir():
+            shutil.copytree(found, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(found, target / name)
+
+
+def _kept(context: Path) -> list[str]:
+    """Return what the file beside the Dockerfile leaves in."""
+    lines = (context / "ops/Dockerfile.dockerignore").read_text().splitlines()
+    assert "*" in lines
+    return [line[1:] for line in lines if line.startswith("!")]
+
+
+def _environment(stages: list[Stage], rest: str, _context: Path) -> None:
+    name, _, value = rest.partition("=")
+    stages[-1].environment[name] = value
+
+
+def _health(stages: list[Stage], rest: str, _context: Path) -> None:
+    stages[-1].health = json.loads(rest.partition("CMD ")[2])
+
+
+_STEPS = {
+    "RUN": _run,
+    "COPY": _copy,
+    "ENV": _environment,
+    "HEALTHCHECK": _health,
+    "WORKDIR": lambda stages, rest, _: setattr(stages[-1], "directory", rest),
+    "USER": lambda stages, rest, _: setattr(stages[-1], "user", rest),
+    "VOLUME": lambda stages, rest, _: stages[-1].volumes.append(rest),
+    "EXPOSE": lambda stages, rest, _: stages[-1].ports.append(rest),
+    "ENTRYPOINT": lambda stages, rest, _: setattr(stages[-1], "entrypoint", json.loads(rest)),
+    "CMD": lambda stages, rest, _: setattr(stages[-1], "command", json.loads(rest)),
+}
+
+
+class Container:
+    """A container of an image's last stage, with `arguments` behind its entry point, or its own command."""
+
+    def __init__(self, stage: Stage, arguments: tuple[str, ...] = (), **environment: str) -> None:
+        command = [*stage.entrypoint, *(arguments or stage.command)]
+        self._environment = {**stage.environment, **environment}
+        self.stage = stage
+        self.process = subprocess.Popen(
+            stage.line(command, in_container=True),
+            env={**self._environment, "ROOT": str(stage.root)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=sys.stderr,
+            text=True,
+        )
+
+    def close(self) -> None:
+        """Kill what runs there."""
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    def line(self) -> str:
+        """Return the next line of its standard output."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def inside(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command where the container's processes are, by its user, as its health is checked."""
+        [first] = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        enter = [
+            "nsenter",
+            f"--target={first}",
+            "--mount",
+            "--pid",
+            f"--root=/proc/{first}/root",
+            f"--wd=/proc/{first}/root",
+        ]
+        return subprocess.run(
+            [*enter, *self.stage.lowered, *command],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
