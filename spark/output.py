@@ -79,7 +79,7 @@ def write_summary(
             storage.remove(name)
         else:
             storage.write(name, render(result.chart))
-    rows = {name: table.limit(SUMMARY_ROWS).collect() for name, table in tables.items()}
+    rows = {name: table.take(SUMMARY_ROWS) for name, table in tables.items()}
     storage.write("summary.json", json.dumps(_summary(run, result, tables, rows), default=plain, indent=1) + "\n")
     return rows
 

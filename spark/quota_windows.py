@@ -1,7 +1,8 @@
-"""Kafka's quota windows: the rate over eleven samples of a second, and how long a client above it is held back.
+"""Kafka's quotas: rates over eleven samples of a second, buckets of tokens, and how long a client is held back.
 
-Pure columns, no feedback: what is measured is the load as it was, not as it would have become (`A11`, `E11`). Samples
-are whole seconds of the clock, and a rate is looked at when the second ends in which something was charged.
+Pure columns. A rate is that of the load as it was, not as it would have become (`A11`, `E11`). What a client asks for
+again when it is refused counts once, when the quota lets it pass (`E12`, `E15`). Samples are whole seconds of the
+clock, and a rate is looked at when the second ends in which something was charged.
 """
 
 from __future__ import annotations
@@ -44,6 +45,56 @@ def with_throttle(rates: DataFrame, bounds: Mapping[str, float], longest_s: Mapp
     bounded = rates.withColumn("bound", _by_quota(bounds))
     capped = F.least(F.greatest(over, F.lit(0.0)), F.coalesce(_by_quota(longest_s), F.lit(float("inf"))))
     return bounded.withColumn("throttleS", capped)
+
+
+def with_late(charges: DataFrame, entity: Sequence[str]) -> DataFrame:
+    """Add `late`: how much of what was asked for would not have come when a second ended, for its bound (`E12`).
+
+    A Fetch over its quota is charged nothing and asked again. So what comes follows what is asked for as closely as the
+    samples allow: at most ten bounds in ten seconds and eleven in eleven, hence in t seconds S(t) = bound x
+    max(10 x ceil(t / 11), t). The most that keeps to this and never runs ahead is the least of X(u) + S(s - u) over all
+    seconds u up to s, X being the sum of what was asked for. X never falls, so beside u = s only those matter that lie
+    10 k to 11 k seconds back, where S is bound x t; from k = 9 on these spans leave no gap.
+    """
+    seconds = Window.partitionBy(*entity).orderBy("second")
+    so_far = seconds.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    bound = F.col("bound")
+    placed = charges.withColumn("_at", F.col("second") - F.first("second").over(so_far))
+    placed = placed.withColumn("_asked", F.sum("amount").over(so_far))
+    # Between two rows the sum stands still: what counts there is the last second before the later one.
+    before = F.col("_asked") - F.col("amount") - bound * (F.col("_at") - 1)
+    placed = placed.withColumn("_ahead", F.col("_asked") - bound * F.col("_at")).withColumn("_before", before)
+    least = []
+    for number in range(1, SAMPLES - 1):
+        nearest = _SHORTEST_S * number
+        farthest = Window.unboundedPreceding if number == SAMPLES - 2 else 1 - SAMPLES * number
+        asked = F.sum("amount").over(seconds.rangeBetween(Window.unboundedPreceding, -nearest))
+        least += [
+            F.min("_before").over(seconds.rangeBetween(farthest, 1 - nearest)),
+            F.coalesce(asked, F.lit(0)) - bound * (F.col("_at") - nearest),
+        ]
+    late = F.col("_ahead") - F.least("_ahead", *least)
+    return placed.withColumn("late", late).drop("_at", "_asked", "_ahead", "_before")
+
+
+def with_token_throttle(changes: DataFrame, entity: Sequence[str], bound: float) -> DataFrame:
+    """Add `throttleS` of a bucket of tokens, which is full at first and holds eleven seconds' worth (`E15`).
+
+    `changes` have the entity's columns, `timeUs`, `tokens`, and `isStrict`: refused, and taken to be asked again, while
+    the bucket is below empty; others pass and are held back for what they leave it below. Between two full buckets the
+    tokens that are missing are what was taken since the first, less what has come back.
+    """
+    so_far = (
+        Window.partitionBy(*entity)
+        .orderBy("timeUs", "tokens", "isStrict")
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    seconds = (F.col("timeUs") - F.first("timeUs").over(so_far)) / _US
+    owed = F.sum("tokens").over(so_far) - F.col("tokens") - F.lit(bound) * seconds
+    left = changes.withColumn("_owed", owed)
+    missing = F.col("_owed") - F.min("_owed").over(so_far)
+    below = missing + F.when(F.col("isStrict"), F.lit(0.0)).otherwise(F.col("tokens")) - bound * SAMPLES
+    return left.withColumn("throttleS", F.greatest(below / bound, F.lit(0.0))).drop("_owed")
 
 
 def muted_s(entity: Sequence[str]) -> Column:

@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
+from spark.bounded import rows_of
 from spark.deleted_rows import NOTHING_DELETED, Deleted
 from spark.failures import JobFailed
 from spark.schema import FORMAT_VERSION, PARTITION_COLUMNS, SCHEMAS
@@ -109,13 +110,13 @@ def coverage_of_files(files: Sequence[InputFile]) -> Coverage:
 
 def coverage_of(dataset: str, rows: DataFrame) -> Coverage:
     """Return what rows of the dataset requests or gaps come to."""
-    (counted,) = rows.agg(*_counts_of(dataset)).collect()
+    (counted,) = rows_of(rows.agg(*_counts_of(dataset)), 1)
     return _coverage(dataset, counted)
 
 
 def coverage_by_hour(dataset: str, rows: DataFrame) -> dict[int, Coverage]:
     """Return what rows of the dataset requests or gaps come to, by hour since the epoch."""
-    counted = rows.groupBy(*PARTITION_COLUMNS).agg(*_counts_of(dataset)).collect()
+    counted = rows_of(rows.groupBy(*PARTITION_COLUMNS).agg(*_counts_of(dataset)))
     return {hour_of(row.date, row.hour): _coverage(dataset, row) for row in counted}
 
 

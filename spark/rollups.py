@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
+from spark.bounded import rows_of
 from spark.deleted_rows import Deleted
 from spark.failures import JobFailed
 from spark.histogram import with_buckets
@@ -362,7 +363,7 @@ class Rollups:
         written = [hour for hour in hours if storage.exists(f"{_REQUESTS}/{directory_of(hour)}/run={run}")]
         table = self._stored(_REQUESTS, [StoredHour(hour, run, coverage=Coverage(rows=1)) for hour in written])
         sums = table.groupBy(*PARTITION_COLUMNS).agg(F.sum("rows").alias("rows"), F.sum("requests").alias("requests"))
-        return {hour_of(row.date, row.hour): Coverage(row.rows, row.requests) for row in sums.collect()}
+        return {hour_of(row.date, row.hour): Coverage(row.rows, row.requests) for row in rows_of(sums)}
 
 
 def _manifest(change: Change, run: str, counted: dict[int, Coverage], gaps: dict[int, Coverage]) -> StoredHour:

@@ -45,7 +45,7 @@ _DATASETS = {
         acks int16, isolationLevel int16, minBytes int32, requestQueueTimeUs int64, localTimeUs int64,
         remoteTimeUs int64, responseQueueTimeUs int64, sendTimeUs int64, totalTimeUs int64, throttleTimeUs int64,
         slow bool, sampleWeight int32, codec string, recordBytes int32, maxWaitMs int32,
-        throttledBy string
+        throttledBy string, injected string, deniedOperation string, deniedResourceType string, deniedResource string
     """,
     "connections": f"""
         time timestamp, event string, {_CLIENT}, cause string, durationUs int64, requests int64, requestBytes int64,

@@ -16,10 +16,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
+from spark.bounded import rows_of
 from spark.failures import JobFailed
 
 #: How names of files and directories begin that are not data.
 _HIDDEN = (".", "_")
+#: How many files the driver lists: of a dataset those of two years, a file a minute.
+_MOST_FILES = 1_000_000
 #: How often a directory is listed that files go from.
 _ATTEMPTS = 100
 
@@ -76,7 +79,7 @@ class Storage:
         if dates is not None:
             found = found.where(F.col("date").cast("string").between(*dates))
         columns = ["path", "length", *(["content"] if contents else [])]
-        return [Found(row[0], row[1], *map(bytes, row[2:])) for row in found.select(*columns).collect()]
+        return [Found(row[0], row[1], *map(bytes, row[2:])) for row in rows_of(found.select(*columns), _MOST_FILES)]
 
     def read(self, name: str) -> str:
         """Return the text of a file. Raises Py4JJavaError when it is not there."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
+from spark.bounded import rows_of
 from spark.charts import Chart, Series
 from spark.failures import JobFailed
 from spark.handler_queues import (
@@ -135,14 +136,14 @@ def answer(context: Context) -> Result:
     found = queues(requests, roles, window_us).persist()
     by_role = processes(found, roles, window_us).persist()
     model = held_against(found).persist()
-    peaks = {row.role: row for row in by_role.collect()}
+    peaks = {row.role: row for row in rows_of(by_role)}
     if "handler" not in peaks:
         raise JobFailed(f"no handler has {LEAST_ROWS} requests in a window: name a longer --window or a longer range")
     table = transform(found, by_role, LOADS, target).persist()
     measured = model.agg(
         _mean("measuredWaitUs", F.col("requests")), _mean("predictedWaitUs", F.col("requests"))
     ).first()
-    doubled = {row.role: row.needed for row in table.where("load = 2").collect()}
+    doubled = {row.role: row.needed for row in rows_of(table.where("load = 2"))}
     text = headline(peaks, doubled, measured)
     facts = {"target": target, "windowUs": window_us, "hasRoles": context.log.has("roles")}
     return Result(
@@ -170,7 +171,7 @@ def _chart(found: DataFrame, peak: float) -> Chart:
     """Return a chart of waits from the load as it is up to where the busiest handler has no time left."""
     furthest = max(1.0, min(float(LOADS[-1]), _NEAR_SATURATION / peak))
     loads = [1 + (furthest - 1) * place / (_POINTS - 1) for place in range(_POINTS)]
-    waits = {row.load: None if row.saturatedShare else row.waitUs for row in _waits(found, loads).collect()}
+    waits = {row.load: None if row.saturatedShare else row.waitUs for row in rows_of(_waits(found, loads))}
     series = Series("mean wait, as predicted", [waits[load] for load in loads])
     return Chart("Wait for a handler by multiple of the load", "lines", [f"{x:.2g} x" for x in loads], [series], "µs")
 

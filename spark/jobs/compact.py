@@ -9,7 +9,7 @@ from collections import defaultdict
 from datetime import datetime
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from spark.compaction import ASIDE, HourCompaction, check_exchange, recover
 from spark.failures import JobFailed
@@ -64,9 +64,7 @@ def compact(spark: SparkSession, root: Path, dataset: str, files: list[InputFile
     written = root / ASIDE / "written"
     # Their own schemas: a column that this job does not know is kept too.
     rows = spark.read.option("mergeSchema", "true").parquet(*paths)
-    wanted = _wanted(files)
-    placed = rows.coalesce(1) if wanted == 1 else rows.repartitionByRange(wanted, "time")
-    writer = placed.sortWithinPartitions("time").write.mode("overwrite").option("compression", "zstd")
+    writer = transform(rows, _wanted(files)).write.mode("overwrite").option("compression", "zstd")
     writer.parquet(str(written))
     new = spark.read.parquet(str(written))
     if new.count() != rows.count():
@@ -74,6 +72,12 @@ def compact(spark: SparkSession, root: Path, dataset: str, files: list[InputFile
     names = {file.name: file.parts for file in files}
     made = sorted(written.glob("*.parquet"))
     return HourCompaction(directory, aside / written_name(made), names).replace(made)
+
+
+def transform(rows: DataFrame, files: int) -> DataFrame:
+    """Return rows as so many files are to have them: by time, in the files and from one to the next."""
+    placed = rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, "time")
+    return placed.sortWithinPartitions("time")
 
 
 def written_name(made: list[Path]) -> str:

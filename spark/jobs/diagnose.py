@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
 from spark.bottlenecks import HEALTHY, verdicts
+from spark.bounded import rows_of
 from spark.job import Context, Job, main
 from spark.load_features import CONNECTION_COLUMNS, GAP_COLUMNS, REQUEST_COLUMNS, ROLE_COLUMNS, features
 from spark.options import length_us
@@ -36,7 +37,7 @@ def headline(table: DataFrame) -> str:
     counted = table.groupBy("bottleneck", "rule").agg(
         F.count("*").alias("windows"), F.max_by("evidence", "certainty").alias("evidence")
     )
-    rows = counted.orderBy(F.desc("windows"), "rule").collect()
+    rows = rows_of(counted.orderBy(F.desc("windows"), "rule"))
     everything = sum(row.windows for row in rows)
     ill = [row for row in rows if row.bottleneck != HEALTHY]
     if not ill:

@@ -218,7 +218,7 @@ def _headline(table: DataFrame, behind: DataFrame, *, has_lag: bool) -> str:
 
 
 def _chart(of_causes: DataFrame) -> Chart:
-    rows = of_causes.limit(_BARS).collect()
+    rows = of_causes.take(_BARS)
     labels = [f"{row.group}: {row.cause}" for row in rows]
     parts = {"rebalancing": "rebalancingS", "unread time": "unreadS"}
     series = [Series(name, [float(row[column] or 0) for row in rows]) for name, column in parts.items()]

@@ -11,6 +11,7 @@ from functools import reduce
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
+from spark.bounded import rows_of
 from spark.charts import Chart, Series
 from spark.failures import JobFailed
 from spark.histogram import quantiles, with_buckets
@@ -106,7 +107,7 @@ def answer(context: Context) -> Result:
         return _answer_windows(context, by, window_us)
     coverage = context.rollups.coverage(context.time_range)
     table = transform(counts(context.rollups, context.time_range, by).cache(), by).cache()
-    rows = table.limit(_BARS).collect()
+    rows = table.take(_BARS)
     worst = max(rows, key=lambda row: row.p99Us)
     labels = [_label(row, by) for row in rows]
     series = [
@@ -127,7 +128,7 @@ def _answer_windows(context: Context, by: Sequence[str], window_us: int) -> Resu
     coverage = context.rollups.coverage_of_rows(time_range)
     rows = context.log.read("requests", time_range, ("time", *by, *PHASES, "sampleWeight"))
     table = transform(counts_of_rows(rows, by, window_us).cache(), ("window", *by)).cache()
-    worst = table.orderBy(F.desc("p99Us"), "window", *by).limit(1).collect()[0]
+    worst = table.orderBy(F.desc("p99Us"), "window", *by).take(1)[0]
     when = f" from {to_datetime(_begin_us(worst)):%Y-%m-%d %H:%M:%S}"
     chart = _chart_over_time(table, by, windows, window_us)
     return Result(_headline(coverage, worst, by) + when, {"latency": table}, coverage, chart, lacking=_LACKING)
@@ -137,16 +138,16 @@ def _chart_over_time(table: DataFrame, by: Sequence[str], windows: range, window
     begins = [number * window_us for number in windows]
     labels = [f"{to_datetime(us):{'%m-%d %H:%M' if window_us % _MINUTE_US == 0 else '%H:%M:%S'}}" for us in begins]
     if not by:
-        of_window = {_begin_us(row): row for row in table.collect()}
+        of_window = {_begin_us(row): row for row in rows_of(table)}
         quantile_lines = [
             Series(f"p{fraction * 100:g}", [_value(of_window.get(us), name) for us in begins])
             for name, fraction in QUANTILES.items()
         ]
         return Chart("Time of a request", "lines", labels, quantile_lines, "µs")
     most = table.groupBy(*by).agg(F.sum("requests").alias("_all")).orderBy(F.desc("_all"), *by).limit(_LINES)
-    groups = most.select(*by).collect()
+    groups = rows_of(most.select(*by))
     same = [table[name].eqNullSafe(most[name]) for name in by]
-    of_group = {(_begin_us(row), _label(row, by)): row for row in table.join(F.broadcast(most), same, "semi").collect()}
+    of_group = {(_begin_us(row), _label(row, by)): row for row in rows_of(table.join(F.broadcast(most), same, "semi"))}
     names = [_label(group, by) for group in groups]
     series = [Series(name, [_value(of_group.get((us, name)), "p99Us") for us in begins]) for name in names]
     return Chart("p99 of the time of a request", "lines", labels, series, "µs")

@@ -1,6 +1,7 @@
 """Whom a quota would have throttled, when and for how long, had it been set.
 
-Quotas on produce and fetch bytes, request time and new connections, measured as Kafka measures them.
+Quotas on produce and fetch bytes, request time, new connections and changes of partitions, measured as Kafka measures
+them.
 """
 
 from __future__ import annotations
@@ -8,15 +9,29 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
+from spark.bounded import rows_of
 from spark.charts import Chart, Series
 from spark.failures import JobFailed
 from spark.job import Context, Job, main
-from spark.quota_windows import SAMPLES, measured, muted_s, second_of, with_throttle
+from spark.quota_charges import (
+    CONNECTION,
+    CONNECTION_COLUMNS,
+    FETCH,
+    MUTATION,
+    PRODUCE,
+    REQUEST,
+    REQUEST_COLUMNS,
+    connection_charges,
+    mutation_charges,
+    request_charges,
+)
+from spark.quota_windows import SAMPLES, measured, muted_s, with_late, with_throttle
 from spark.result import Result
 from spark.text_table import cell
 from spark.time_range import TimeRange, to_datetime
@@ -28,17 +43,18 @@ ENTITIES: Final = {
     "address": ("address",),
     "principal": ("principal",),
 }
-PRODUCE, FETCH, REQUEST, CONNECTION = "produce", "fetch", "request", "connection"
 #: All quotas on requests at once: of what is violated together, the longest throttle holds (`E14`).
 ANY: Final = "any"
-_UNITS: Final = {PRODUCE: "bytes/s", FETCH: "bytes/s", REQUEST: "% of a thread", CONNECTION: "connections/s"}
+_UNITS: Final = {
+    PRODUCE: "bytes/s",
+    FETCH: "bytes/s",
+    REQUEST: "% of a thread",
+    CONNECTION: "connections/s",
+    MUTATION: "partitions/s",
+}
 #: The longest that is throttled at once: a window for request time (`E13`), a second for connections (`A12`).
 LONGEST_S: Final = {REQUEST: 1.0, CONNECTION: 1.0}
 
-REQUEST_COLUMNS: Final = (
-    "time", "requestApiKeyName", "clientId", "topic", "address", "principal", "requestBytes", "responseBytes", "acks",
-    "requestQueueTimeUs", "localTimeUs", "remoteTimeUs", "sendTimeUs", "sampleWeight",
-)  # fmt: skip
 _US: Final = 1_000_000
 _US_OF_PERCENT: Final = 10_000
 _STEPS: Final = 60
@@ -46,43 +62,22 @@ _STEPS: Final = 60
 _STEP_S: Final = (1, 5, 15, 60, 300, 900, 3600, 14_400, 86_400)
 
 
-def request_charges(requests: DataFrame, quotas: Sequence[str], by: Sequence[str]) -> DataFrame:
-    """Return what requests are charged for by quota, entity and second: `amount` and how many `requests` it stands for.
-
-    Charged when the answer is made. A Produce is charged its size, a Fetch its answer's (`E11`); every request its time
-    in the handler and while it is sent, in microseconds, but not a Produce that wants no answer (`E13`).
-    """
-    is_produce, is_fetch = (F.col("requestApiKeyName") == name for name in ("PRODUCE", "FETCH"))
-    is_exempt = F.col("acks").eqNullSafe(F.lit(0))
-    amounts = {
-        PRODUCE: F.when(is_produce, F.col("requestBytes").cast("long")),
-        FETCH: F.when(is_fetch, F.col("responseBytes").cast("long")),
-        REQUEST: F.when(~is_exempt, F.col("localTimeUs") + F.col("sendTimeUs")),
-    }
-    answered = second_of(F.col("time"), F.col("requestQueueTimeUs") + F.col("localTimeUs") + F.col("remoteTimeUs"))
-    charges = F.explode(F.array(*(F.struct(F.lit(name).alias("quota"), amounts[name].alias("one")) for name in quotas)))
-    rows = requests.select(*by, answered.alias("second"), "sampleWeight", charges.alias("charge"))
-    charged = rows.where(F.col("charge.one").isNotNull()).withColumn("quota", F.col("charge.quota"))
-    weighted = F.sum(F.col("charge.one") * F.col("sampleWeight")).alias("amount")
-    return charged.groupBy("quota", *by, "second").agg(weighted, F.sum("sampleWeight").alias("requests"))
-
-
-def connection_charges(connections: DataFrame) -> DataFrame:
-    """Return how many connections each address opened in a second, as `amount` and `requests` (`A11`)."""
-    opened = connections.where(F.col("event") == "open")
-    placed = opened.select(
-        F.lit(CONNECTION).alias("quota"), "address", second_of(F.col("time"), F.lit(0)).alias("second")
-    )
-    counted = placed.groupBy("quota", "address", "second").agg(F.count("*").alias("requests"))
-    return counted.withColumn("amount", F.col("requests"))
-
-
 def throttles(charges: DataFrame, bounds: Mapping[str, float], entity: Sequence[str]) -> DataFrame:
     """Return each charged second with what was measured, and how long a throttle it would have brought."""
-    rates = measured(charges, ["quota", *entity])
+    keys = ["quota", *entity]
+    rates = measured(charges, keys)
     # Microseconds in a second as percent of that second.
     percent = F.when(F.col("quota") == REQUEST, F.col("rate") / _US_OF_PERCENT).otherwise(F.col("rate"))
-    return with_throttle(rates.withColumn("rate", percent), bounds, LONGEST_S)
+    found = with_throttle(rates.withColumn("rate", percent), bounds, LONGEST_S)
+    throttle = F.col("throttleS")
+    if FETCH in bounds:
+        found = with_late(found, keys)
+        # Less than a byte is what computing with fractions leaves.
+        late = F.when(F.col("late") >= 1, F.col("late") / F.col("bound")).otherwise(F.lit(0.0))
+        throttle = F.when(F.col("quota") == FETCH, late).otherwise(throttle)
+    if MUTATION in bounds:
+        throttle = F.when(F.col("quota") == MUTATION, F.col("bucketS")).otherwise(throttle)
+    return found.withColumn("throttleS", throttle)
 
 
 def with_any(seconds: DataFrame, entity: Sequence[str]) -> DataFrame:
@@ -163,13 +158,16 @@ def _seconds(context: Context, bounds: Mapping[str, float], by: Sequence[str], e
     earlier = TimeRange(asked.start_us - SAMPLES * _US, asked.end_us)
     charges = []
     on_requests = [name for name in (PRODUCE, FETCH, REQUEST) if name in bounds]
+    rows = context.log.read("requests", earlier, REQUEST_COLUMNS)
     if on_requests:
-        rows = context.log.read("requests", earlier, REQUEST_COLUMNS)
         charges.append(request_charges(rows, on_requests, by))
+    if MUTATION in bounds:
+        on_requests.append(MUTATION)
+        charges.append(mutation_charges(rows, by, bounds[MUTATION]))
     if CONNECTION in bounds:
-        rows = context.log.read("connections", earlier, ["time", "event", "address"])
+        rows = context.log.read("connections", earlier, CONNECTION_COLUMNS)
         charges.append(connection_charges(rows))
-    together = charges[0] if len(charges) == 1 else charges[0].unionByName(charges[1], allowMissingColumns=True)
+    together = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), charges)
     found = throttles(together, bounds, entity)
     in_range = (F.col("second") >= asked.start_us // _US) & (F.col("second") <= (asked.end_us - 1) // _US)
     found = found.where(in_range)
@@ -182,6 +180,7 @@ def _bounds(options: argparse.Namespace) -> dict[str, float]:
         FETCH: options.fetch_bytes_per_second,
         REQUEST: options.request_percentage,
         CONNECTION: options.connections_per_second,
+        MUTATION: options.mutations_per_second,
     }
     bounds = {name: value for name, value in given.items() if value is not None}
     if not bounds:
@@ -198,7 +197,7 @@ def _step_s(time_range: TimeRange) -> int:
 
 
 def _chart(steps: DataFrame, time_range: TimeRange, step_s: int, quotas: Sequence[str]) -> Chart:
-    found = {(row.quota, int(row.time.timestamp())): row.secondsOver for row in steps.limit(_STEPS * 8).collect()}
+    found = {(row.quota, int(row.time.timestamp())): row.secondsOver for row in rows_of(steps)}
     starts = range(time_range.start_us // _US // step_s * step_s, -(-time_range.end_us // _US), step_s)
     labels = [f"{to_datetime(start * _US):%m-%d %H:%M:%S}" for start in starts]
     series = [Series(name, [float(found.get((name, start), 0)) for start in starts]) for name in quotas]
@@ -215,6 +214,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--request-percentage", type=float, metavar="N", help="a request_percentage: of one thread")
     parser.add_argument(
         "--connections-per-second", type=float, metavar="N", help="a connection_creation_rate, per address"
+    )
+    parser.add_argument(
+        "--mutations-per-second", type=float, metavar="N", help="a controller_mutation_rate: partitions made or deleted"
     )
     parser.add_argument(
         "--per", choices=list(ENTITIES), default="client", help="who has a quota each (default: client)"

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
+from spark.bounded import rows_of
 from spark.burn import MINUTE_US, SPANS_US, Count, Standing, burn_rate, standing
 from spark.charts import Chart, Series
 from spark.job import Context, Job, main
@@ -110,7 +111,7 @@ def spans(counted: DataFrame, objectives: Sequence[Objective]) -> dict[int, dict
         for what in ("requests", "bad")
     ]
     nothing = {number: dict.fromkeys(within, Count(0, 0)) for number in range(len(objectives))}
-    rows = counted.groupBy("objective").agg(*sums).collect()
+    rows = rows_of(counted.groupBy("objective").agg(*sums))
     return nothing | {
         row.objective: {name: Count(row[f"requests_{name}"], row[f"bad_{name}"]) for name in within} for row in rows
     }
@@ -205,7 +206,7 @@ def _headline(found: Sequence[tuple[Objective, Count, Standing]]) -> str:
 def _chart(over_time: DataFrame, objectives: Sequence[Objective], time_range: TimeRange) -> Chart:
     names = [objective.name for objective in objectives[:_LINES]]
     begin_us = F.unix_micros("time").alias("begin_us")
-    rows = over_time.where(F.col("objective").isin(*names)).select(begin_us, "objective", "burnRate").collect()
+    rows = rows_of(over_time.where(F.col("objective").isin(*names)).select(begin_us, "objective", "burnRate"))
     rates = {(row.begin_us, row.objective): row.burnRate for row in rows}
     step_us = step_minutes(time_range) * MINUTE_US
     steps = -(-(time_range.end_us - time_range.start_us) // step_us)

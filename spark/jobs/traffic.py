@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
 from spark import batching
+from spark.bounded import rows_of
 from spark.charts import Chart, Series
 from spark.job import Context, Job, main
 from spark.options import several
@@ -123,7 +124,7 @@ def answer(context: Context) -> Result:
     sums = everything.agg(*(F.sum(name).alias(name) for name in _SUMS)).first()
     hot = uneven.where("of = 'all partitions'").first()
     merged = saved.groupBy("lingerMs", "batchBytes").agg(F.sum("requests"), F.sum("requestsThen"))
-    outcomes = [tuple(row) for row in merged.orderBy("lingerMs", "batchBytes").collect()]
+    outcomes = [tuple(row) for row in rows_of(merged.orderBy("lingerMs", "batchBytes"))]
     names = ("lingerMs", "batchBytes", "requests", "requestsThen")
     facts = {
         "gini": hot and hot.gini,
@@ -132,7 +133,7 @@ def answer(context: Context) -> Result:
         "requestsOfSeveralPartitions": sums and sums.severalPartitions,
         "savings": [dict(zip(names, outcome, strict=True)) for outcome in outcomes],
     }
-    chart = _chart(partitions.limit(_BARS).collect())
+    chart = _chart(partitions.take(_BARS))
     return Result(_headline(sums, hot, outcomes), tables, coverage, chart, facts, _LACKING)
 
 

@@ -8,15 +8,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark.session import session
-
-#: What is run once on a few rows is not worth the slower compiler of Java's two: it takes half of all the time.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
+from tests.spark import class_archive
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Yield a session on this machine."""
-    os.environ["JAVA_TOOL_OPTIONS"] = JAVA_OPTIONS
+    os.environ["JAVA_TOOL_OPTIONS"] = class_archive.JAVA_OPTIONS
     with warnings.catch_warnings():
         # Of PySpark's own making: what it says of pandas, and sockets that it leaves to the garbage collector.
         warnings.simplefilter("ignore")

@@ -25,7 +25,7 @@ from spark.request_log import RequestLog
 from spark.rollups import Rollups
 from spark.time_range import TimeRange
 from tests.support.feeds import random_seed
-from tests.support.generated_log import random_requests, write
+from tests.support.generated_log import LATER_COLUMNS, random_requests, write
 
 HOUR = 492322
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
@@ -50,7 +50,7 @@ class Log:
 
     def add(self, number: int) -> Path:
         """Write another file of the hour; every second lacks the columns that came later."""
-        without = ("codec", "recordBytes", "maxWaitMs", "throttledBy") if number % 2 else ()
+        without = LATER_COLUMNS if number % 2 else ()
         (path,) = write(self.root, "requests", random_requests(self.seed + number, 50, 1), without)
         os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
         self.rows += 50

@@ -16,12 +16,10 @@ from spark.load_features import CONNECTION_COLUMNS, REQUEST_COLUMNS, ROLE_COLUMN
 from spark.request_log import RequestLog
 from spark.time_range import TimeRange, to_us
 from tests.support.feeds import random_seed
-from tests.support.generated_log import START, random_requests, write
+from tests.support.generated_log import LATER_COLUMNS, START, random_requests, write
 from tests.support.planted_conditions import PLANTED, WINDOW_S, plant
 
 WINDOW_US = WINDOW_S * 1_000_000
-#: Of requests, what came with the dataset roles.
-LATER_COLUMNS = ("codec", "recordBytes", "maxWaitMs", "throttledBy")
 RANGE = TimeRange(to_us(START), to_us(START + timedelta(hours=3)))
 
 

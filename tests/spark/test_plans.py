@@ -1,6 +1,7 @@
 """What the jobs read, by Spark's own plan: the directories of the range, the columns of the question, and no Python."""
 
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -8,14 +9,18 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from spark import handler_queues, load_features
 from spark.batching import COLUMNS as PRODUCE_COLUMNS
 from spark.batching import batch_sizes, savings
 from spark.connections import EVENT_COLUMNS, REQUEST_COLUMNS, by_client, is_idle, is_short_lived, lives
-from spark.jobs import clients, errors, groups, latency, quotas, replay, slo, traffic
+from spark.jobs import JOBS, capacity, clients, compact, diagnose, errors, groups, latency, quotas, replay, slo, traffic
 from spark.lag import Bounds, episodes, spans
 from spark.objectives import Objective
+from spark.quota_charges import CONNECTION_COLUMNS, connection_charges, mutation_charges, request_charges
+from spark.quota_charges import REQUEST_COLUMNS as CHARGED_COLUMNS
 from spark.request_log import RequestLog
-from spark.rollups import PHASES
+from spark.rollups import INPUT_COLUMNS, PHASES, latencies_by_key, merged_latencies, merged_requests, requests_by_key
+from spark.schema import PARTITION_COLUMNS
 from spark.time_range import TimeRange
 from tests.support.generated_log import START, request, write
 
@@ -44,10 +49,14 @@ def grouped(log: RequestLog) -> DataFrame:
 
 
 def throttled(log: RequestLog) -> DataFrame:
-    charges = quotas.request_charges(read(log, quotas.REQUEST_COLUMNS), ["produce", "request"], ["clientId"])
-    opened = quotas.connection_charges(log.read("connections", RANGE, ["time", "event", "address"]))
-    together = charges.unionByName(opened, allowMissingColumns=True)
-    bounds = {"produce": 1.0, "request": 1.0, "connection": 1.0}
+    rows = read(log, CHARGED_COLUMNS)
+    together = request_charges(rows, ["fetch", "request"], ["clientId"])
+    for more in (
+        mutation_charges(rows, ["clientId"], 1.0),
+        connection_charges(log.read("connections", RANGE, CONNECTION_COLUMNS)),
+    ):
+        together = together.unionByName(more, allowMissingColumns=True)
+    bounds = dict.fromkeys(["fetch", "request", "mutation", "connection"], 1.0)
     entity = ["clientId", "address"]
     return quotas.transform(quotas.with_any(quotas.throttles(together, bounds, entity), entity), entity)
 
@@ -55,6 +64,23 @@ def throttled(log: RequestLog) -> DataFrame:
 def replayed(log: RequestLog) -> DataFrame:
     connections = log.read("connections", RANGE, replay.CONNECTION_COLUMNS)
     return replay.transform(read(log, replay.REQUEST_COLUMNS), connections)
+
+
+def modelled(log: RequestLog) -> DataFrame:
+    roles = log.read("roles", RANGE, handler_queues.ROLE_COLUMNS)
+    found = handler_queues.queues(read(log, handler_queues.REQUEST_COLUMNS), roles, 60_000_000)
+    return capacity.transform(found, capacity.processes(found, roles, 60_000_000), capacity.LOADS, 0.7)
+
+
+def diagnosed(log: RequestLog) -> DataFrame:
+    datasets = (log.read(name, RANGE, columns) for name, columns in diagnose.COLUMNS.items())
+    return diagnose.transform(load_features.features(*datasets, 60_000_000))
+
+
+def rolled_up(log: RequestLog) -> DataFrame:
+    rows = read(log, INPUT_COLUMNS)
+    requests, latencies = merged_requests(requests_by_key(rows)), merged_latencies(latencies_by_key(rows))
+    return requests.unionByName(latencies, allowMissingColumns=True)
 
 
 #: Name: the frame, and the columns of requests that it may read.
@@ -74,7 +100,7 @@ QUESTIONS: dict[str, tuple[Callable[[RequestLog], DataFrame], set[str]]] = {
     ),
     "errors": (lambda log: errors.runs(read(log, errors.COLUMNS), 1), {*errors.COLUMNS}),
     "dropped": (lambda log: clients.dropped(read(log, clients.DEPRECATED_COLUMNS)), {*clients.DEPRECATED_COLUMNS}),
-    "connections": (lived, {"connection", "clientId", "sampleWeight"}),
+    "clients": (lived, {"connection", "clientId", "sampleWeight"}),
     "slo": (
         lambda log: slo.counts(read(log, slo.COLUMNS), [OBJECTIVE], RANGE.end_us),
         {"topic", "totalTimeUs", "remoteTimeUs", "requestApiKeyName", "sampleWeight"},
@@ -86,16 +112,24 @@ QUESTIONS: dict[str, tuple[Callable[[RequestLog], DataFrame], set[str]]] = {
         {"clientId", *PHASES, "sampleWeight"},
     ),
     "groups": (grouped, set()),
-    "quotas": (throttled, {*quotas.REQUEST_COLUMNS} - {"topic", "principal", "responseBytes", "address"}),
+    "quotas": (throttled, {*CHARGED_COLUMNS} - {"topic", "principal", "requestBytes", "address"}),
     "replay": (replayed, {*replay.REQUEST_COLUMNS}),
+    "capacity": (modelled, {*handler_queues.REQUEST_COLUMNS}),
+    "diagnose": (diagnosed, {*load_features.REQUEST_COLUMNS}),
+    "rollup": (rolled_up, {*INPUT_COLUMNS} - {*PARTITION_COLUMNS}),
+    "compact": (lambda log: compact.transform(read(log, INPUT_COLUMNS), 2), {*INPUT_COLUMNS} - {*PARTITION_COLUMNS}),
 }
 
 #: Of other datasets, by question: what it may read of them.
 OTHERS = {
-    ("connections", "connections"): {*EVENT_COLUMNS},
+    ("clients", "connections"): {*EVENT_COLUMNS},
     ("groups", "groups"): {*groups.COLUMNS},
     ("quotas", "connections"): {"event", "address"},
     ("replay", "connections"): {*replay.CONNECTION_COLUMNS},
+    ("capacity", "roles"): {*handler_queues.ROLE_COLUMNS},
+    ("diagnose", "roles"): {*load_features.ROLE_COLUMNS},
+    ("diagnose", "connections"): {*load_features.CONNECTION_COLUMNS},
+    ("diagnose", "gaps"): {*load_features.GAP_COLUMNS},
 }
 
 
@@ -104,8 +138,14 @@ def log(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Reques
     root = tmp_path_factory.mktemp("log")
     write(root, "requests", [request(START)])
     write(root, "connections", [{"time": START, "event": "open", "connection": "0-1-1"}])
+    write(root, "roles", [{"time": START, "role": "handler", "index": 0}])
+    write(root, "gaps", [{"time": START, "rows": 1}])
     write(root, "groups", [{"time": START, "event": "join", "group": "mailer"}])
     return RequestLog(spark, str(root))
+
+
+def test_every_job_is_looked_at() -> None:
+    assert JOBS.keys() <= QUESTIONS.keys()
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
@@ -120,6 +160,7 @@ def test_only_what_the_question_needs_is_read(spark: SparkSession, log: RequestL
     assert not re.search("Python|Pandas|Arrow", plan)
     scans = [line for line in plan.splitlines() if "FileScan parquet" in line]
     assert scans
+    read_of: dict[str, set[str]] = defaultdict(set)
     for scan in scans:
         assert "PartitionFilters: [isnotnull(date" in scan or "PartitionFilters: [((date" in scan, scan
         schema = re.search(r"ReadSchema: struct<(.*?)>", scan)
@@ -127,8 +168,10 @@ def test_only_what_the_question_needs_is_read(spark: SparkSession, log: RequestL
         found = {column.partition(":")[0] for column in schema[1].split(",")}
         dataset = re.search(r"/(\w+)/v=1", scan)
         assert dataset is not None
-        # The time chooses the rows of the range.
-        allowed = columns if dataset[1] == "requests" else OTHERS[name, dataset[1]]
-        assert found <= allowed | {"time"}, scan
-        assert found == allowed | {"time"} or dataset[1] != "requests", scan
+        read_of[dataset[1]] |= found
         assert "PushedFilters: [IsNotNull(time)" in scan or "GreaterThanOrEqual(time" in scan
+    for of, found in read_of.items():
+        # The time chooses the rows of the range.
+        allowed = columns if of == "requests" else OTHERS[name, of]
+        assert found <= allowed | {"time"}
+        assert found == allowed | {"time"} or of != "requests"

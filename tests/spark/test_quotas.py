@@ -3,6 +3,7 @@
 import argparse
 import random
 from collections import defaultdict
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,10 @@ pytestmark = pytest.mark.timeout(300)
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
-OPTIONS = ("produce-bytes-per-second", "fetch-bytes-per-second", "request-percentage", "connections-per-second")
+OPTIONS = {
+    "produce": "produce-bytes-per-second", "fetch": "fetch-bytes-per-second", "request": "request-percentage",
+    "connection": "connections-per-second", "mutation": "mutations-per-second",
+}  # fmt: skip
 
 #: What each client is charged for in each second, and the rate then: over ten other seconds found by a join.
 SQL = """
@@ -37,13 +41,14 @@ WITH r AS (SELECT *, epoch_us(time) + requestQueueTimeUs + localTimeUs + remoteT
    UNION ALL SELECT 'fetch' quota, *, responseBytes::BIGINT charge FROM r WHERE requestApiKey = 1
    UNION ALL SELECT 'request' quota, *, localTimeUs + sendTimeUs charge FROM r WHERE acks IS DISTINCT FROM 0),
  s AS (SELECT quota, {by}, answered // 1000000 AS sec, sum(charge * sampleWeight)::BIGINT amount,
-              sum(sampleWeight)::BIGINT requests FROM one GROUP BY ALL{connections}),
- w AS (SELECT s.quota, {by_of_s}, s.sec, any_value(s.requests) requests, sum(p.amount)::BIGINT total,
+              sum(sampleWeight)::BIGINT requests FROM one GROUP BY ALL{more}),
+ w AS (SELECT s.quota, {by_of_s}, s.sec, any_value(s.requests) requests, any_value(s.amount) amount,
+              sum(p.amount)::BIGINT total,
               greatest(s.sec + 1 - min(p.sec), 10)::DOUBLE elapsed
        FROM s JOIN s p ON s.quota = p.quota AND {same} AND p.sec BETWEEN s.sec - 10 AND s.sec
        GROUP BY s.quota, {by_of_s}, s.sec)
-SELECT quota, {by}, sec, requests, elapsed, total / elapsed / if(quota = 'request', 10000, 1) AS rate FROM w
-WHERE sec >= epoch(TIMESTAMPTZ '{start}+00') AND sec < epoch(TIMESTAMPTZ '{end}+00') ORDER BY sec
+SELECT quota, {by}, sec, requests, amount, elapsed, total / elapsed / if(quota = 'request', 10000, 1) AS rate,
+ sec >= epoch(TIMESTAMPTZ '{start}+00') AND sec < epoch(TIMESTAMPTZ '{end}+00') AS asked FROM w ORDER BY sec
 """
 
 CONNECTIONS = """
@@ -51,6 +56,12 @@ CONNECTIONS = """
    FROM read_parquet('{log}/connections/**/*.parquet', hive_partitioning = true)
    WHERE event = 'open' AND time >= TIMESTAMPTZ '{start}+00' - INTERVAL 11 SECONDS AND time < TIMESTAMPTZ '{end}+00'
    GROUP BY ALL
+"""
+
+MUTATIONS = """
+   UNION ALL SELECT 'mutation', {by}, (epoch_us(time) + requestQueueTimeUs) // 1000000,
+                    sum(partitionCount * sampleWeight)::BIGINT, sum(sampleWeight)::BIGINT
+   FROM r WHERE requestApiKey IN (19, 20, 37) AND partitionCount > 0 GROUP BY ALL
 """
 
 
@@ -80,26 +91,39 @@ def test_rates_and_throttles_are_those_of_an_independent_computation(
             "time": START + timedelta(microseconds=chance.randrange(240_000_000)),
             "acks": chance.choice([0, 1, None]),
         }
-    write(tmp_path, "requests", rows)
     start, end = "2026-03-01T10:00:20", "2026-03-01T10:03:40"
-    bounds = {"produce": 60_000.0, "fetch": 9_000.0, "request": 4.0}
+    bounds = {"produce": 60_000.0, "fetch": 3_000.0, "request": 4.0}
     if per == "address":
         # Connections are always an address's.
         bounds["connection"] = 0.3
         write(tmp_path, "connections", random_connections(chance))
-    words = [f"--{name}={value}" for name, value in zip(OPTIONS, bounds.values(), strict=False)]  # fmt: skip
+    else:
+        bounds["mutation"] = 0.5
+        for row in chance.sample(rows, 80):
+            key, strict_from = chance.choice([(19, 6), (20, 5), (37, 3)])
+            version = strict_from - chance.randint(0, 1)
+            row |= {"requestApiKey": key, "requestApiKeyName": "", "requestApiVersion": version, "topic": None,
+                    "partitionCount": chance.randint(0, 9)}  # fmt: skip
+    write(tmp_path, "requests", rows)
+    words = [f"--{OPTIONS[name]}={value}" for name, value in bounds.items()]
     found = report(spark, tmp_path, start, end, *words, f"--per={per}")
 
     by = ENTITIES[per]
+    more = CONNECTIONS.format(log=tmp_path, start=start, end=end) if "connection" in bounds else ""
     sql = SQL.format(
         log=tmp_path, start=start, end=end, by=", ".join(by),
-        connections=CONNECTIONS.format(log=tmp_path, start=start, end=end) if "connection" in bounds else "",
+        more=more + (MUTATIONS.format(by=", ".join(by)) if "mutation" in bounds else ""),
         by_of_s=", ".join(f"s.{name}" for name in by),
         same=" AND ".join(f"s.{name} IS NOT DISTINCT FROM p.{name}" for name in by),
     )  # fmt: skip
-    seconds = [dict(zip(["quota", *by, "sec", "requests", "elapsed", "rate"], row, strict=True))
+    seconds = [dict(zip(["quota", *by, "sec", "requests", "amount", "elapsed", "rate", "asked"], row, strict=True))
                for row in duckdb.sql(sql).fetchall()]  # fmt: skip
-    expected = throttled(seconds, by, bounds)
+    throttle_at = {key: throttles_of(key[0], of_key, bounds) for key, of_key in grouped(seconds, by).items()}
+    if "mutation" in bounds:
+        since = datetime.fromisoformat(f"{start}+00:00") - 11 * SECOND
+        in_range = [row for row in rows if since <= row["time"] < datetime.fromisoformat(f"{end}+00:00")]
+        throttle_at |= mutation_throttles(in_range, by, bounds["mutation"])
+    expected = expected_rows([row for row in seconds if row["asked"]], by, throttle_at)
     actual = {(row.quota, *(row[name] for name in by)): row for row in found.tables["quotas"].collect()}
     assert actual.keys() == expected.keys()
     for key, row in actual.items():
@@ -107,7 +131,7 @@ def test_rates_and_throttles_are_those_of_an_independent_computation(
         assert {name: row[name] for name in known} == pytest.approx(known, rel=1e-9), key
         assert all(row[name] is None for name in expected[key].keys() - known.keys())
     over = sum(row["secondsOver"] for row in expected.values())
-    assert over > 0
+    assert {quota for (quota, *_), row in expected.items() if row["secondsOver"]} == {*bounds, "any"}
     assert sum(row.secondsOver for row in found.tables["timeline"].collect()) == over
 
 
@@ -120,16 +144,64 @@ def random_connections(chance: random.Random) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def throttled(
-    seconds: list[dict[str, Any]], by: tuple[str, ...], bounds: dict[str, float]
+def grouped(seconds: list[dict[str, Any]], by: tuple[str, ...]) -> dict[Any, list[dict[str, Any]]]:
+    found = defaultdict(list)
+    for row in seconds:
+        found[row["quota"], *(row[name] for name in by)].append(row)
+    return found
+
+
+def throttles_of(quota: str, seconds: list[dict[str, Any]], bounds: dict[str, float]) -> dict[int, float]:
+    """Return the throttle of each second of one client, which are in order."""
+    bound = bounds[quota]
+    if quota == "fetch":
+        return {second: late / bound for second, late in late_at({row["sec"]: row["amount"] for row in seconds}, bound)}
+    longest = 1.0 if quota in {"request", "connection"} else float("inf")
+    over = {row["sec"]: (row["rate"] - bound) / bound * row["elapsed"] for row in seconds}
+    return {second: min(max(0.0, throttle), longest) for second, throttle in over.items()}
+
+
+def late_at(asked: dict[int, int], bound: float) -> Iterator[tuple[int, float]]:
+    """Yield how much of what was asked for has not come yet, when as much comes as eleven samples allow (E12)."""
+    came = defaultdict(float)
+    total = 0
+    for second in range(min(asked), max(asked) + 1):
+        total += asked.get(second, 0)
+        came[second] = min(total, *(came[second - span] + bound * max(10, span) for span in range(1, 12)))
+        if second in asked:
+            yield second, total - came[second]
+
+
+def mutation_throttles(rows: list[dict[str, Any]], by: tuple[str, ...], bound: float) -> dict[Any, dict[int, float]]:
+    """Return the longest throttle of each second of each client, by emptying its bucket request by request (E15)."""
+    changes = defaultdict(list)
+    for row in rows:
+        if row["requestApiKey"] in {19, 20, 37} and row["partitionCount"]:
+            taken_us = (row["time"] - START) // timedelta(microseconds=1) + row["requestQueueTimeUs"]
+            is_strict = row["requestApiVersion"] >= {19: 6, 20: 5, 37: 3}[row["requestApiKey"]]
+            tokens = row["partitionCount"] * row["sampleWeight"]
+            changes["mutation", *(row[name] for name in by)].append((taken_us, tokens, is_strict))
+    found: dict[Any, dict[int, float]] = defaultdict(dict)
+    for key, of_key in changes.items():
+        left, before_us = 11 * bound, 0
+        for taken_us, tokens, is_strict in sorted(of_key):
+            left = min(11 * bound, left + bound * (taken_us - before_us) / 1e6)
+            before_us = taken_us
+            throttle = max(0.0, -(left if is_strict else left - tokens) / bound)
+            left -= tokens
+            second = int(START.timestamp()) + taken_us // 1_000_000
+            found[key][second] = max(found[key].get(second, 0.0), throttle)
+    return found
+
+
+def expected_rows(
+    seconds: list[dict[str, Any]], by: tuple[str, ...], throttle_at: dict[Any, dict[int, float]]
 ) -> dict[Any, dict[str, Any]]:
     """Return what the table has to say, of seconds in order; E14 in `any`."""
     spans: dict[Any, dict[int, tuple[float, float | None, int | None]]] = defaultdict(dict)
     for row in seconds:
-        bound = bounds[row["quota"]]
-        throttle = max(0.0, (row["rate"] - bound) / bound * row["elapsed"])
-        throttle = min(throttle, 1.0) if row["quota"] in {"request", "connection"} else throttle
         who = tuple(row[name] for name in by)
+        throttle = throttle_at[row["quota"], *who][row["sec"]]
         spans[(row["quota"], *who)][row["sec"]] = (throttle, row["rate"], row["requests"])
         if row["quota"] == "connection":
             continue
@@ -183,6 +255,42 @@ def test_the_vectors_of_the_rules(spark: SparkSession, tmp_path: Path) -> None:
     assert ("produce", "earlier") not in of, "it is charged before the range"
     assert "app" in found.headline
     assert "5.0 s" in found.headline
+
+
+def test_a_consumer_is_held_back_until_it_has_read_what_it_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    """E12: of 4 MB/s for 20 s at 1 MB/s 60 MB are late at the end, and a read of 1 KB in between waits for them."""
+    large = {"requestApiKeyName": "FETCH", "acks": None, "responseBytes": 4_000_000}
+    fetches = [request(START + number * SECOND, **large) for number in range(20)]
+    small = [request(START + seconds * SECOND, **large | {"responseBytes": 1_000}) for seconds in (60, 81)]
+    write(tmp_path, "requests", [*fetches, *small])
+    found = report(spark, tmp_path, "2026-03-01T10:00", "2026-03-01T10:02", "--fetch-bytes-per-second=1000000")
+    row = rows_of(found)["fetch"]
+    # 20 MB pass in 20 s, 10 of them at once: of what is asked for in the first two seconds nothing is late.
+    assert (row.secondsOver, row.requestsOver) == (19, 19)
+    assert row.longestThrottleS == pytest.approx(60.0)
+    assert row.throttledS == pytest.approx(77.001)
+    assert row.highestRate == pytest.approx(4_000_000)
+
+
+def test_changes_of_partitions_empty_a_bucket(spark: SparkSession, tmp_path: Path) -> None:
+    """E15: at 5/s 55 are free; 60 leave -5, for which a later request, or an older client, waits a second."""
+    created = {"requestApiKey": 19, "requestApiKeyName": "CREATE_TOPICS", "requestApiVersion": 7, "topic": None}
+    rows = [
+        request(START + at * SECOND, **created | {"clientId": client, "requestApiVersion": version,
+                                                  "partitionCount": count})
+        for client, version, at, count in [
+            ("strict", 7, 0, 60), ("strict", 7, 0.5, 1), ("strict", 7, 60, 55), ("old", 5, 0, 60), ("few", 7, 0, 56),
+            ("none", 7, 0, 0),
+        ]
+    ]  # fmt: skip
+    write(tmp_path, "requests", rows)
+    found = report(spark, tmp_path, "2026-03-01T10:00", "2026-03-01T10:02", "--mutations-per-second=5")
+    of = {row.clientId: row for row in found.tables["quotas"].collect()}
+    assert (of["strict"].secondsOver, of["strict"].longestThrottleS) == (1, pytest.approx(0.5))
+    assert (of["old"].secondsOver, of["old"].longestThrottleS) == (1, pytest.approx(1.0))
+    assert (of["few"].secondsOver, of["few"].highestRate) == (0, pytest.approx(5.6))
+    assert "none" not in of
+    assert "by the mutation quota of 5 partitions/s" in found.headline
 
 
 def test_samples_from_before_the_range_count(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import duckdb
 import pytest
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark.sql import SparkSession
 
 from spark.job import Context
-from spark.jobs import clients, errors, latency, slo, traffic
+from spark.jobs import clients, errors, latency, quotas, slo, traffic
 from spark.objectives import Objective
 from spark.request_log import RequestLog
 from spark.rollups import Rollups
@@ -47,6 +47,12 @@ OPTIONS = Namespace(
     loop_connections=1000,
     by="client",
     window=3_600_000_000,
+    per="client",
+    produce_bytes_per_second=None,
+    fetch_bytes_per_second=None,
+    request_percentage=None,
+    connections_per_second=None,
+    mutations_per_second=0.1,
     objectives=[
         Objective("deletes", 0.9, None, 30 * DAY_US, {"requestApiKeyName": ("DELETE_TOPICS",)}),
         Objective("sends", 0.9, None, 30 * DAY_US, {"clientId": ("writer",)}),
@@ -77,8 +83,12 @@ def log_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for _ in range(FAILURES):
             with pytest.raises(KafkaException):
                 cleaner.delete_topics(["missing"])["missing"].result(30)
+        changer = AdminClient({"bootstrap.servers": broker.bootstrap, "client.id": "changer"})
+        changer.create_topics([NewTopic("spare", 2)])["spare"].result(30)
+        changer.create_partitions([NewPartitions("spare", 5)])["spare"].result(30)
+        changer.delete_topics(["spare"])["spare"].result(30)
         # Their connections end with them.
-        del producer, cleaner
+        del producer, cleaner, changer
     finally:
         broker.stop()
     return broker.data_dir / "request-log"
@@ -128,10 +138,20 @@ def test_clients_are_named_and_their_connections_have_ended(context: Context) ->
 
 def test_an_objective_that_is_missed_burns(context: Context, by_client: dict[str, int]) -> None:
     deletes, sends = slo.answer(context).tables["objectives"].collect()
-    assert (deletes.requests, deletes.bad, deletes.state) == (FAILURES, FAILURES, "burning")
+    assert (deletes.requests, deletes.bad, deletes.state) == (FAILURES + 1, FAILURES, "burning")
     assert (sends.requests, sends.bad, sends.state) == (by_client["writer"], 0, "ok")
 
 
 def test_windows_have_every_request_once(context: Context, by_client: dict[str, int]) -> None:
     asked = latency.answer(context).tables["latency"].groupBy("clientId").sum("requests").collect()
     assert {row.clientId: row["sum(requests)"] for row in asked} == by_client
+
+
+def test_partitions_that_come_and_go_are_charged(context: Context, log_path: Path) -> None:
+    """E15: two were created, three added and all five deleted; requests that fail cost nothing."""
+    source = f"read_parquet('{log_path}/requests/**/*.parquet')"
+    changed = f"SELECT partitionCount FROM {source} WHERE clientId = 'changer' AND requestApiKey IN (19, 20, 37)"  # noqa: S608
+    assert sorted(duckdb.sql(changed).fetchall()) == [(2,), (3,), (5,)]
+    charged = {row.clientId: row.requests for row in quotas.answer(context).tables["quotas"].collect()}
+    assert charged["changer"] == 3
+    assert "cleaner" not in charged

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from spark.failures import JobFailed
 from spark.request_log import RequestLog
-from tests.spark.conftest import JAVA_OPTIONS
+from tests.spark.class_archive import JAVA_OPTIONS
 from tests.support.broker_process import REPOSITORY
 from tests.support.deadline import wait_until
 from tests.support.feeds import random_seed

@@ -17,12 +17,10 @@ from spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
 from tests.spark.test_runs import JOB_SECONDS, command, failed_with, run
 from tests.support.feeds import random_seed
-from tests.support.generated_log import random_requests, write
+from tests.support.generated_log import LATER_COLUMNS, random_requests, write
 
 HOUR = 492322
 RANGE = ("2026-03-01T10:00:00", "2026-03-01T12:00:00")
-#: What the first recorders did not write.
-LATER_COLUMNS = ("codec", "recordBytes", "maxWaitMs", "throttledBy")
 
 
 def newer(path: Path) -> None:

@@ -1,0 +1,35 @@
+"""What comes to the driver: a bound in every call that brings rows there, and no Python between Spark and rows."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import spark as jobs
+from spark import bounded
+from spark.bounded import rows_of
+from spark.failures import JobFailed
+
+#: What brings all rows to the driver, and what Spark calls Python for, row by row or in batches.
+UNBOUNDED = re.compile(
+    "collect|toPandas|toArrow|toLocalIterator|rdd|foreach.*|pandas_api|.*udt?f|(?:map|apply|cogroup)(?:In.*)?"
+)
+
+
+def test_no_job_collects_but_by_the_bounded_function_and_none_has_python_on_the_row_path() -> None:
+    found = [
+        f"{path.name}: {ast.unparse(node)}"
+        for path in sorted(Path(jobs.__path__[0]).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and UNBOUNDED.fullmatch(node.attr)
+    ]
+    assert found == [f"{Path(bounded.__file__).name}: frame.limit(most + 1).collect"]
+
+
+def test_no_more_rows_are_brought_than_there_can_be(spark: SparkSession) -> None:
+    assert [row.id for row in rows_of(spark.range(10), 10)] == list(range(10))
+    # Had it no limit, this would have no end.
+    with pytest.raises(JobFailed, match="more than 10 rows of id"):
+        rows_of(spark.range(10**15), 10)
