@@ -5,13 +5,14 @@ Only what an operator sees is used: the command line, signals, /proc and /dev/sh
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from ops.free_ports import free_ports
 
 REPOSITORY = Path(__file__).parent.parent.parent
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at, never written to
@@ -42,7 +43,7 @@ class Broker:
 
     def __init__(self, directory: Path, data_dir: Path, settings: Mapping[str, str]) -> None:
         self.directory, self.data_dir = directory, data_dir
-        self.port = free_port()
+        [self.port] = free_ports(1)
         self._settings = {**SETTINGS, "listeners": f"PLAINTEXT://127.0.0.1:{self.port}", **settings}
         self._log = directory / "broker.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -123,6 +124,10 @@ class Broker:
         instances = f"rotunda-{self.pid}."
         return sorted(path.name for path in SHARED_MEMORY.glob("rotunda-*") if path.name.startswith(instances))
 
+    def log_lines(self) -> list[str]:
+        """Return all that it logged."""
+        return self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+
     def log_tail(self) -> str:
         """Return the end of what it logged."""
         return self._log.read_text(errors="replace")[-LOG_TAIL_CHARACTERS:] if self._log.exists() else ""
@@ -133,13 +138,6 @@ class Broker:
             if time.monotonic() > deadline:
                 raise BrokerError(f"{START_SECONDS:.0f} s passed without {what}: {self.log_tail()}")
             time.sleep(0.01)
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def children_of(pid: int) -> list[int]:

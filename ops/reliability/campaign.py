@@ -24,6 +24,7 @@ from ops.reliability.pauses import CauseOfPauses, by_cause, unexplained
 from ops.reliability.poison import Poisoning
 from ops.reliability.sockets import SlowReaders, SlowSenders, Storm
 from ops.reliability.threads import Threads
+from ops.reliability.turns import Turns
 
 #: The beginning, against which memory at the end is held: everything is loaded and every client is at work.
 WARM_SECONDS = 15.0
@@ -99,6 +100,7 @@ class Result:
     sightings: Sightings
     pauses: list[CauseOfPauses]
     footprints: list[Footprint]
+    turns: Turns
     remarks: list[str]
     failures: list[str]
 
@@ -163,6 +165,7 @@ class Campaign:
             sightings=sightings,
             pauses=by_cause(sightings.pauses, self._journal),
             footprints=footprints,
+            turns=Turns.of(self.broker.log_lines()),
             remarks=self._remarks,
             failures=list(self._field.failures),
         )

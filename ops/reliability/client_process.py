@@ -24,7 +24,7 @@ from ops.reliability.ledger import Tally
 from ops.reliability.wire import Wire
 from ops.reliability.workloads import TopicWorkload, Workload
 
-LIBRARIES = ("with_confluent", "with_kafka_python", "with_aiokafka")
+LIBRARIES = ("with_confluent", "with_kafka_python", "with_aiokafka", "with_rotunda")
 TALLY_SECONDS = 1.0
 #: The broker's processes come first where there are too few cores for everybody.
 NICENESS = 5

@@ -53,7 +53,8 @@ class Counts(ctypes.Structure):
     """What the process has done so far; written by it, read by the campaign."""
 
     _fields_ = tuple(
-        (name, ctypes.c_int64) for name in ("frames", "answered", "closed", "given_up", "connections", "versions")
+        (name, ctypes.c_int64)
+        for name in ("frames", "answered", "closed", "given_up", "connections", "versions", "unprovoked")
     )
 
 

@@ -57,6 +57,14 @@ class Mutator:
         changed[:4] = size.to_bytes(4, "big")
         return bytes(changed)
 
+    def of_bytes(self, data: bytes) -> bytes:
+        """Return bytes that were changed anywhere; never the same, and never none of several."""
+        while True:
+            changed = bytearray(data)
+            self._kinds[int(self._random() * len(self._kinds))](changed, 0)
+            if changed and changed != data:
+                return bytes(changed)
+
     def _with_other_values(self, template: Template) -> bytes:
         changed = bytearray(template.frame)
         values, draw = template.values, self._random

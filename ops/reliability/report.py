@@ -40,6 +40,7 @@ def text(result: Result) -> str:
         evidence(result.tallies),
         errors(result.tallies),
         bystanders(result.sightings, result.pauses),
+        str(result.turns),
         usage(result.footprints),
     ]
     if result.remarks:

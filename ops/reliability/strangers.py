@@ -1,0 +1,267 @@
+"""Those whom a broker does not know yet: mutated frames before, within and behind authentication, and mutated TLS.
+
+Each connection follows a script: so many steps as a client takes them, and then steps that are mutated. A script is a
+generator that yields what to send and is sent what has come; it runs over plain text or inside TLS alike.
+"""
+
+from __future__ import annotations
+
+import random
+import ssl
+from collections.abc import Callable, Generator
+from typing import NamedTuple
+
+from broker.client import sasl
+from broker.protocol import kio_adapter
+from broker.protocol.api_keys import ApiKey
+from ops.reliability.frames import Template
+from ops.reliability.fuzzer import Counts
+from ops.reliability.mutations import Mutator
+from ops.reliability.wire import CLIENT_ID, RECEIVE_BYTES
+
+#: What is to be sent, what has come, and at the end a whole answer.
+Steps = Generator[bytes, bytes, bytes]
+#: The user that all scripts have, by PLAIN and SCRAM-SHA-256.
+USER, PASSWORD = "stranger", "strange-password"
+SCRAM = "SCRAM-SHA-256"
+MECHANISMS = ("PLAIN", SCRAM, "OAUTHBEARER", "GSSAPI", "")
+#: A connection that the broker goes on answering has had enough.
+MOST_FRAMES = 12
+VERSIONS_SHARE = 0.7
+_SIZE_BYTES = 4
+
+
+class Ports(NamedTuple):
+    """Where the broker listens, by protocol."""
+
+    plaintext: int
+    sasl_plaintext: int
+    ssl: int
+    sasl_ssl: int
+
+
+class PlainText:
+    """A connection as it is."""
+
+    def open(self) -> Steps:
+        """Begin."""
+        return b""
+        yield
+
+    def ask(self, frame: bytes) -> Steps:
+        """Send a frame and return what answers it."""
+        received = yield frame
+        while not is_whole(received):
+            received += yield b""
+        return received
+
+
+class Secure:
+    """A connection inside TLS."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
+        self._unsent = b""
+
+    def flight(self, received: bytes = b"") -> bytes:
+        """Go on with the handshake; return what is to be sent. Raises ssl.SSLError when it has failed."""
+        self._incoming.write(received)
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return self._outgoing.read()
+        self._unsent = self._outgoing.read()
+        return b""
+
+    def open(self) -> Steps:
+        """Shake hands; the last flight goes out with the first frame."""
+        flight = self.flight()
+        while flight:
+            flight = self.flight((yield flight))
+        return b""
+
+    def records(self, frame: bytes) -> bytes:
+        """Return a frame as it is sent."""
+        self._tls.write(frame)
+        unsent, self._unsent = self._unsent, b""
+        return unsent + self._outgoing.read()
+
+    def ask(self, frame: bytes) -> Steps:
+        """Send a frame and return what answers it."""
+        sent, answer = self.records(frame), b""
+        while not is_whole(answer):
+            self._incoming.write((yield sent))
+            sent = b""
+            try:
+                while data := self._tls.read(RECEIVE_BYTES):
+                    answer += data
+            except ssl.SSLWantReadError:
+                continue
+            raise ConnectionResetError
+        return answer
+
+
+Layer = PlainText | Secure
+
+
+class Scripts:
+    """What strangers do. ``sent`` says whether the last step was a mutated one, which is not over yet."""
+
+    def __init__(
+        self,
+        source: random.Random,
+        templates: list[Template],
+        context: ssl.SSLContext,
+        counts: Counts,
+    ) -> None:
+        self._source, self._context, self._counts = source, context, counts
+        self._templates = templates
+        self._of_versions = [each for each in templates if each.frame[4:6] == b"\0\x12"]
+        self._mutator = Mutator(source, templates)
+        inside = (self.before, self.handshake, self.first_token, self.last_token, self.again)
+        self._inside: tuple[Callable[[Stranger, Layer], Steps], ...] = inside
+        self._of_tls = (self.hello, self.last_flight, self.record)
+
+    def draw(self, ports: Ports) -> Stranger:
+        """Return somebody new."""
+        draw = self._source.random()
+        if draw < 1 / 4:
+            stranger = Stranger(self._source.choice((ports.ssl, ports.sasl_ssl)))
+            stranger.steps = self._source.choice(self._of_tls)(stranger)
+            return stranger
+        is_secure = draw < 1 / 2
+        stranger = Stranger(ports.sasl_ssl if is_secure else ports.sasl_plaintext)
+        layer = Secure(self._context) if is_secure else PlainText()
+        stranger.steps = self._source.choice(self._inside)(stranger, layer)
+        return stranger
+
+    # ---- frames ----
+
+    def before(self, stranger: Stranger, layer: Layer) -> Steps:
+        """Ask for versions, and for what nobody may ask before it is known who they are."""
+        yield from layer.open()
+        for _ in range(MOST_FRAMES):
+            of_versions = self._source.random() < VERSIONS_SHARE
+            template = self._source.choice(self._of_versions if of_versions else self._templates)
+            yield from self._try(stranger, layer.ask(self._mutator.mutated(template)))
+        return b""
+
+    def handshake(self, stranger: Stranger, layer: Layer) -> Steps:
+        """Name a mechanism."""
+        yield from layer.open()
+        for _ in range(MOST_FRAMES):
+            yield from self._try(stranger, layer.ask(self._mutated(self._named())))
+        return b""
+
+    def first_token(self, stranger: Stranger, layer: Layer) -> Steps:
+        """Name a mechanism, and show a mutated token, in a request or bare (`H08`)."""
+        yield from layer.open()
+        mechanism = self._source.choice(("PLAIN", SCRAM))
+        is_bare = self._source.random() < 1 / 3
+        yield from layer.ask(handshake(mechanism, 0 if is_bare else 1))
+        token = next(sasl.exchange(mechanism, USER, PASSWORD, ""))
+        yield from self._try(stranger, layer.ask(self._with_token(token, is_bare=is_bare)))
+        return b""
+
+    def last_token(self, stranger: Stranger, layer: Layer) -> Steps:
+        """Begin as who knows the password does, and end with a mutated proof."""
+        yield from layer.open()
+        yield from layer.ask(handshake(SCRAM, 1))
+        exchange = sasl.exchange(SCRAM, USER, PASSWORD, "")
+        answer = yield from layer.ask(authenticate(next(exchange)))
+        token = kio_adapter.decode_response(ApiKey.SASL_AUTHENTICATE, 2, answer, _SIZE_BYTES, len(answer)).auth_bytes
+        yield from self._try(stranger, layer.ask(self._with_token(exchange.send(bytes(token)), is_bare=False)))
+        return b""
+
+    def again(self, stranger: Stranger, layer: Layer) -> Steps:
+        """Authenticate, and then again with mutated frames (`B24`)."""
+        yield from layer.open()
+        yield from layer.ask(handshake("PLAIN", 1))
+        token = next(sasl.exchange("PLAIN", USER, PASSWORD, ""))
+        yield from layer.ask(authenticate(token))
+        for _ in range(MOST_FRAMES):
+            is_named = self._source.random() < 1 / 2
+            frame = self._mutated(self._named()) if is_named else self._with_token(token, is_bare=False)
+            yield from self._try(stranger, layer.ask(frame))
+        return b""
+
+    # ---- TLS itself ----
+
+    def hello(self, stranger: Stranger) -> Steps:
+        """Begin with a mutated ClientHello."""
+        return (yield from self._try(stranger, anything(self._mutator.of_bytes(Secure(self._context).flight()))))
+
+    def last_flight(self, stranger: Stranger) -> Steps:
+        """End the handshake with a mutated flight, with a request behind it."""
+        layer = Secure(self._context)
+        yield from layer.open()
+        sent = self._mutator.of_bytes(layer.records(self._templates[0].frame))
+        return (yield from self._try(stranger, anything(sent)))
+
+    def record(self, stranger: Stranger) -> Steps:
+        """Send a mutated record when the handshake is done."""
+        layer = Secure(self._context)
+        yield from layer.open()
+        yield from layer.ask(self._source.choice(self._of_versions).frame)
+        sent = self._mutator.of_bytes(layer.records(self._source.choice(self._templates).frame))
+        return (yield from self._try(stranger, anything(sent)))
+
+    # ---- what they are made of ----
+
+    def _try(self, stranger: Stranger, steps: Steps) -> Steps:
+        """Take mutated steps to their end, and count them."""
+        stranger.is_mutated = True
+        answer = yield from steps
+        stranger.is_mutated = False
+        self._counts.answered += 1
+        self._counts.frames += 1
+        return answer
+
+    def _named(self) -> bytes:
+        return handshake(self._source.choice(MECHANISMS), self._source.randrange(2))
+
+    def _mutated(self, frame: bytes) -> bytes:
+        return self._mutator.mutated(Template(frame, ()))
+
+    def _with_token(self, token: bytes, *, is_bare: bool) -> bytes:
+        """Return a token that has been mutated, or in a request that has."""
+        if self._source.random() < 1 / 2:
+            token = self._mutator.of_bytes(token)
+            return sized(token) if is_bare else authenticate(token)
+        return self._mutated(sized(token) if is_bare else authenticate(token))
+
+
+class Stranger:
+    """One connection: where it goes, its script, and whether a mutated step of it is under way."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.steps: Steps = anything(b"")
+        self.is_mutated = False
+
+
+def anything(sent: bytes) -> Steps:
+    """Send bytes and return what comes next, whatever it is."""
+    return (yield sent)
+
+
+def is_whole(received: bytes) -> bool:
+    """Return whether an answer has come."""
+    size = int.from_bytes(received[:_SIZE_BYTES], "big")
+    return len(received) >= _SIZE_BYTES + size if len(received) >= _SIZE_BYTES else False
+
+
+def sized(token: bytes) -> bytes:
+    """Return a token with its size in front."""
+    return len(token).to_bytes(_SIZE_BYTES, "big") + token
+
+
+def handshake(mechanism: str, version: int) -> bytes:
+    """Return a SaslHandshake."""
+    return kio_adapter.encode_request(ApiKey.SASL_HANDSHAKE, version, 1, CLIENT_ID, {"mechanism": mechanism})
+
+
+def authenticate(token: bytes) -> bytes:
+    """Return a SaslAuthenticate."""
+    return kio_adapter.encode_request(ApiKey.SASL_AUTHENTICATE, 2, 1, CLIENT_ID, {"auth_bytes": token})

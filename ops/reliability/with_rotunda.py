@@ -1,0 +1,98 @@
+"""Our own producer behind the interface of `clients`. What it has written is read by librdkafka's consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from broker.client import Producer
+from broker.client.errors import DeliveryTimeout, InvalidProducerEpoch, KafkaError, ProducerFenced
+from ops.reliability.clients import WAIT_SECONDS, ClientError, Kind, Library, Remedy, ToSend, text_of
+from ops.reliability.ledger import ACKNOWLEDGED
+from ops.reliability.with_confluent import ConfluentMember, ConfluentReader
+
+PRODUCER_SETTINGS: dict[Kind, dict[str, object]] = {
+    Kind.IDEMPOTENT: {},
+    Kind.TRANSACTIONAL: {"transaction.timeout.ms": 60_000},
+    Kind.PLAIN: {"enable.idempotence": False, "retries": 0},
+}
+
+
+class RotundaProducer:
+    """A producer; each record has a future."""
+
+    def __init__(self, bootstrap: str, kind: Kind, topic: str, transactional_id: str) -> None:
+        self._topic = topic
+        settings = {"bootstrap.servers": bootstrap, "client.id": topic, "linger.ms": 1, **PRODUCER_SETTINGS[kind]}
+        if kind is Kind.TRANSACTIONAL:
+            settings["transactional.id"] = transactional_id
+        self._producer = Producer(settings)
+        if kind is Kind.TRANSACTIONAL:
+            translated(self._producer.init_transactions)
+
+    def send(self, records: Sequence[ToSend]) -> list[int | str]:
+        """Send all and wait for each."""
+        return [self._outcome(future) for future in [self._send(record) for record in records]]
+
+    def _send(self, record: ToSend) -> Any:
+        try:
+            return self._producer.send(self._topic, record.value, record.key, partition=record.partition)
+        except KafkaError as failure:
+            return text_of(failure)
+
+    @staticmethod
+    def _outcome(future: Any) -> int | str:
+        if isinstance(future, str):
+            return future
+        try:
+            offset = future.result(3 * WAIT_SECONDS).offset
+        except (KafkaError, TimeoutError) as failure:
+            return text_of(failure)
+        return int(offset) if offset >= 0 else ACKNOWLEDGED
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        translated(self._producer.begin_transaction)
+
+    def commit(self) -> None:
+        """Commit the transaction."""
+        translated(self._producer.commit_transaction)
+
+    def abort(self) -> None:
+        """Abort the transaction."""
+        translated(self._producer.abort_transaction)
+
+    def close(self) -> None:
+        """Drop what is under way."""
+        self._producer.close(0)
+
+
+def translated(call: Callable[[], None]) -> None:
+    """Call a method of the producer; its error becomes a ClientError."""
+    try:
+        call()
+    except KafkaError as failure:
+        raise ClientError(failure, remedy_for(failure)) from failure
+
+
+def remedy_for(failure: KafkaError) -> Remedy:
+    """Return what the producer's documentation says should be done."""
+    if isinstance(failure, DeliveryTimeout):
+        return Remedy.RETRY
+    if isinstance(failure, ProducerFenced | InvalidProducerEpoch) or "close the producer" in str(failure):
+        return Remedy.REPLACE
+    return Remedy.ABORT
+
+
+def library(bootstrap: str) -> Library:
+    """Return the library with the address of its broker."""
+    return Library(
+        "rotunda",
+        partial(RotundaProducer, bootstrap),
+        partial(ConfluentReader, bootstrap),
+        partial(ConfluentMember, bootstrap),
+        protocols=("classic",),
+        plain_repeats=False,
+        records_per_second=200,
+    )
