@@ -1,7 +1,8 @@
 """Measure the broker against the ruler and print one table; `--record` also puts it into docs/performance.md.
 
 Every case runs the same load against the broker and against `bare`, in turns; the figure kept is the median of the
-turns' ratios. With `--against-kafka` Apache Kafka has its turns as well. Exit status 1 when a figure falls short of
+turns' ratios. With `--against-kafka` Apache Kafka has its turns as well; `--crowds` has a broker with thousands of
+connections against the same one without. Exit status 1 when a figure falls short of
 what is expected on 2 cores, 2 when a program failed.
 """
 
@@ -46,9 +47,12 @@ def measure(directory: Path, options: argparse.Namespace) -> tuple[str, report.P
             reports.measure(directory, int(millions) * 1_000_000, rows.append)
         return report.table(rows), report.FIGURES
     programs.build(directory)
+    if options.crowds:
+        measure_crowds(directory, options, rows.append)
+        return report.table(rows), report.CROWDS
     if options.against_kafka:
         return comparison.tables(against_kafka.measure(directory, options)), report.AGAINST_KAFKA
-    for each in (measure_start, measure_load, measure_groups, measure_request_log, measure_watched, measure_crowds):
+    for each in (measure_start, measure_load, measure_groups, measure_request_log, measure_watched):
         each(directory, options, rows.append)
     return report.table(rows), report.FIGURES
 
@@ -66,12 +70,15 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="broker setting")
     parser.add_argument("--dir", default=None, help="where data is written during the run")
     parser.add_argument("--spark", metavar="MILLIONS", help="only the Spark jobs, over logs of so many rows: 1,10,100")
+    parser.add_argument(
+        "--crowds", action="store_true", help="only thousands of connections that do nothing, drip, or come and go"
+    )
     parser.add_argument("--record", action="store_true", help="rewrite the figures in docs/performance.md")
     options = parser.parse_args()
     if options.record and (options.case or options.spark):
         parser.error("--record rewrites a whole table, and --case and --spark measure a part: leave one out")
-    if options.spark and options.against_kafka:
-        parser.error("--spark measures the Spark jobs and --against-kafka brokers: leave one out")
+    if bool(options.spark) + options.against_kafka + options.crowds > 1:
+        parser.error("--spark, --against-kafka and --crowds each measure something else: leave all but one out")
     if options.turns is None:
         options.turns = 5 if options.against_kafka else 3
     if options.turns < 1 or options.seconds <= 0:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ops.benchmarks import cases, kafka, processor_time, programs
+from ops.benchmarks import cases, kafka, processor_time, programs, security
 from ops.benchmarks.comparison import KAFKA, ROTUNDA, RULER, Comparison, Side
 from ops.benchmarks.processor_time import Spent
 from ops.benchmarks.report import UNITS
@@ -90,8 +90,10 @@ def measurements() -> list[Measurement]:
         Measurement(groups_title(offsets), partial(warm_up_groups, offsets), partial(measure_groups, offsets))
         for offsets in cases.OFFSETS_PER_COMMIT
     ]
+    security_title = "librdkafka over PLAINTEXT, SSL and SASL_SSL"
+    secure = Measurement(security_title, lambda _place, _seconds: None, measure_security)
     light = [each for each, case in zip(loads, cases.AGAINST_KAFKA, strict=True) if case.ruler != "append"]
-    return [latency, *light, *groups, *(each for each in loads if each not in light)]
+    return [latency, *light, *groups, secure, *(each for each in loads if each not in light)]
 
 
 @contextmanager
@@ -100,20 +102,8 @@ def brokers(directory: Path, settings: list[str]) -> Iterator[tuple[Server, Serv
     with ExitStack() as running:
         ours = running.enter_context(programs.broker(directory / "rotunda", settings))
         theirs = running.enter_context(kafka.kafka(directory / "kafka"))
-        roles, threads = ours.roles(), theirs.threads()
-
-        def spent_by_role() -> dict[str, Spent]:
-            return {role: sum_of(processor_time.of_process(pid) for pid in pids) for role, pids in roles.items()}
-
-        yield Server(ROTUNDA, ours.port, spent_by_role), Server(KAFKA, theirs.port, partial(theirs.spent, threads))
-
-
-def sum_of(each: Iterator[Spent]) -> Spent:
-    """Return the processor time of several processes together."""
-    total = processor_time.NOTHING
-    for spent in each:
-        total = total.plus(spent)
-    return total
+        ours_spent, theirs_spent = partial(ours.spent, ours.roles()), partial(theirs.spent, theirs.threads())
+        yield Server(ROTUNDA, ours.port, ours_spent), Server(KAFKA, theirs.port, theirs_spent)
 
 
 # ---- one load ----
@@ -229,3 +219,11 @@ def measure_groups(offsets: int, place: Place) -> list[Comparison]:
                 if turn >= 0:
                     sides[server.name].add(found[case.unit] / alone[case.unit], found["requests"], spent)
     return [Comparison(groups_title(offsets), "", sides, cases.KEPT_BESIDE_GROUPS, decimals=2)]
+
+
+# ---- TLS and SASL ----
+
+
+def measure_security(place: Place) -> list[Comparison]:
+    """Measure what TLS and SASL leave, on brokers of its own while those of the other loads are idle."""
+    return security.measure(place.directory, place.options.turns, place.options.set)

@@ -19,8 +19,9 @@ from types import MappingProxyType
 
 from ops.benchmarks import processor_time
 from ops.benchmarks.processor_time import NOTHING, Spent
-from ops.benchmarks.programs import DEADLINE_SECONDS, MeasurementError, free_ports
+from ops.benchmarks.programs import DEADLINE_SECONDS, MeasurementError
 from ops.compatibility import preparation
+from ops.free_ports import free_ports
 
 START_SECONDS = 90.0
 LOG_TAIL_CHARACTERS = 2000

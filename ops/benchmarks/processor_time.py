@@ -47,6 +47,14 @@ def of_threads(pid: int, threads: Iterable[int]) -> Spent:
     return total
 
 
+def total(each: Iterable[Spent]) -> Spent:
+    """Return the sum of several."""
+    found = NOTHING
+    for spent in each:
+        found = found.plus(spent)
+    return found
+
+
 def since(before: Mapping[str, Spent], after: Mapping[str, Spent]) -> dict[str, Spent]:
     """Return what each part has taken between two readings."""
     return {part: spent.minus(before[part]) for part, spent in after.items()}

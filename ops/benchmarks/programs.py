@@ -5,16 +5,19 @@ Knows nothing of what is measured. Every server listens on a free port and is go
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from ops.benchmarks import processor_time
+from ops.benchmarks.processor_time import Spent
+from ops.free_ports import free_ports
 
 SOURCES = Path(__file__).parent
 REPOSITORY = SOURCES.parent.parent
@@ -140,6 +143,10 @@ class RunningBroker:
             found.setdefault(str(entry["role"]), []).append(int(entry["pid"]))
         return found
 
+    def spent(self, roles: dict[str, list[int]]) -> dict[str, Spent]:
+        """Return the processor time of the processes of each role."""
+        return {role: processor_time.total(map(processor_time.of_process, pids)) for role, pids in roles.items()}
+
     def pids(self) -> tuple[int, ...]:
         """Return the process ids of the supervisor and all its children."""
         return tuple({pid for pids in self.roles().values() for pid in pids})
@@ -170,12 +177,3 @@ def broker(run_dir: Path, settings: list[str]) -> Iterator[RunningBroker]:
         finally:
             process.terminate()
             process.wait(DEADLINE_SECONDS)
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on, known before the broker starts: asking later would cost time."""
-    with ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]

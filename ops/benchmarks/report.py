@@ -26,6 +26,7 @@ class Part(NamedTuple):
 
 
 FIGURES = Part("<!-- figures: written by ops/bench --record -->", "<!-- end of figures -->")
+CROWDS = Part("<!-- crowds: written by ops/bench --crowds --record -->", "<!-- end of crowds -->")
 AGAINST_KAFKA = Part(
     "<!-- against Kafka: written by ops/bench --against-kafka --record -->", "<!-- end of against Kafka -->"
 )

@@ -1,18 +1,15 @@
-"""What TLS and SASL cost: one client over PLAINTEXT, SSL and SASL_SSL, on this broker and on Apache Kafka in turns.
+"""What TLS and SASL cost: one client over PLAINTEXT, SSL and SASL_SSL, on Rotunda and on Apache Kafka in turns.
 
-`python -m ops.benchmarks.security` prints medians of all rounds as shares of the same broker's PLAINTEXT. Only shares
-can be compared: the client, librdkafka, encrypts as well, and takes its part of the machine. Exit status 2 when a
-program failed.
+Each has a broker of its own here, with a listener of each protocol. Shares of the same broker's PLAINTEXT can be
+compared, rates cannot: the client, librdkafka, encrypts as well, and takes its part of the machine.
 """
 
 import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -24,21 +21,28 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from ops.benchmarks import kafka, programs
+from ops.benchmarks import kafka, processor_time, programs
+from ops.benchmarks.comparison import KAFKA, ROTUNDA, Comparison, Side
+from ops.benchmarks.processor_time import Spent
 from ops.benchmarks.programs import MeasurementError
+from ops.free_ports import free_ports
 
-ROUNDS = 9
 RECORD = bytes(1000)
 RECORDS = 80_000
 SINGLE_RECORDS = 1000
 DEADLINE_S = 120.0
 USER, PASSWORD = "bench", "bench-password"
 MECHANISM = "SCRAM-SHA-256"
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_SSL")
-BROKERS = ("Rotunda", "Apache Kafka")
+PLAIN = "PLAINTEXT"
+PROTOCOLS = (PLAIN, "SSL", "SASL_SSL")
+BROKERS = (ROTUNDA, KAFKA)
+#: Of what TLS leaves, Rotunda's share to Kafka's.
+KEPT_OVER_TLS = 1.0
 
 #: A client's settings for one listener.
 Settings = dict[str, Any]
+#: Tells the processor time of a broker's parts so far.
+Spending = Callable[[], dict[str, Spent]]
 
 
 class Load(NamedTuple):
@@ -46,45 +50,74 @@ class Load(NamedTuple):
 
     name: str
     measure: Callable[[Settings, str], float]
+    records: int
 
 
-def main() -> int:
-    """Measure and print; returns the exit status."""
-    try:
-        kafka.prepare()
-        with tempfile.TemporaryDirectory(prefix="rotunda-security-") as name, ExitStack() as stack:
-            clients = brokers(Path(name), stack)
-            rates = measured(clients)
-    except MeasurementError as failure:
-        print(f"security: {failure}", file=sys.stderr)
-        return 2
-    report(rates)
-    return 0
+def measure(directory: Path, turns: int, own: list[str]) -> list[Comparison]:
+    """Return the rates over PLAINTEXT, and what the other protocols leave of them; ``own``: Rotunda's settings."""
+    sides = {(load.name, protocol): {who: Side() for who in BROKERS} for load in LOADS for protocol in PROTOCOLS}
+    with brokers(directory, own) as (clients, spent):
+        order = [(who, protocol) for who in BROKERS for protocol in PROTOCOLS]
+        # The first turn warms both up.
+        for turn in range(-1, turns):
+            # What is measured later finds more of the disk's writes under way.
+            order.append(order.pop(0))
+            for load in LOADS:
+                found = {each: turn_of(load, clients[each], each[1], spent[each[0]]) for each in order}
+                for (who, protocol), (rate, cost) in found.items():
+                    share = rate / found[who, PLAIN][0] if protocol != PLAIN else rate
+                    if turn >= 0:
+                        sides[load.name, protocol][who].add(share, load.records, cost)
+    return [compared(load, protocol, sides[load.name, protocol]) for load in LOADS for protocol in PROTOCOLS]
 
 
-def brokers(directory: Path, stack: ExitStack) -> dict[tuple[str, str], Settings]:
-    """Start both brokers with a listener of each protocol; return the clients' settings by broker and protocol."""
+def turn_of(load: Load, settings: Settings, protocol: str, spent: Spending) -> tuple[float, dict[str, Spent]]:
+    """Return the rate of one turn, and the processor time that the broker took."""
+    before = spent()
+    return load.measure(settings, topic_of(protocol)), processor_time.since(before, spent())
+
+
+def compared(load: Load, protocol: str, sides: dict[str, Side]) -> Comparison:
+    """Return the line of a load over a protocol."""
+    if protocol == PLAIN:
+        return Comparison(f"{load.name}, over {PLAIN} (a record)", "records/s", sides, None)
+    title = f"{load.name}, over {protocol} (a record): share of {PLAIN}"
+    return Comparison(title, "", sides, KEPT_OVER_TLS, decimals=2)
+
+
+@contextmanager
+def brokers(directory: Path, own: list[str]) -> Iterator[tuple[dict[tuple[str, str], Settings], dict[str, Spending]]]:
+    """Start both brokers with a listener of each protocol.
+
+    Yields the clients' settings by broker and protocol, and what tells each broker's processor time.
+    """
     made = subprocess.run(
         programs.rotunda("tls", "init", "--dir", str(directory / "tls")), capture_output=True, text=True, check=False
     )
     if made.returncode:
         raise MeasurementError(made.stdout + made.stderr)
-    ports = {who: programs.free_ports(len(PROTOCOLS)) for who in BROKERS}
-    stack.enter_context(programs.broker(directory / "ours", list(settings(directory, ports["Rotunda"]))))
-    theirs = dict(pair.split("=", 1) for pair in settings(directory, ports["Apache Kafka"]))
-    controller = programs.free_ports(1)[0]
+    ports = {who: free_ports(len(PROTOCOLS)) for who in BROKERS}
+    theirs = dict(pair.split("=", 1) for pair in settings(directory, ports[KAFKA]))
+    controller = free_ports(1)[0]
     theirs["listeners"] += f",CONTROLLER://127.0.0.1:{controller}"
     theirs["controller.quorum.bootstrap.servers"] = f"127.0.0.1:{controller}"
     theirs["listener.security.protocol.map"] = (
         ",".join(f"{each}:{each}" for each in PROTOCOLS) + ",CONTROLLER:PLAINTEXT"
     )
-    stack.enter_context(kafka.kafka(directory / "theirs", theirs))
-    found = {}
-    for who in BROKERS:
-        for protocol, port in zip(PROTOCOLS, ports[who], strict=True):
-            found[who, protocol] = client(directory, protocol, port)
-        prepare(found[who, "PLAINTEXT"])
-    return found
+    with ExitStack() as running:
+        set_here = [*own, *settings(directory, ports[ROTUNDA])]
+        ours = running.enter_context(programs.broker(directory / "secure-rotunda", set_here))
+        java = running.enter_context(kafka.kafka(directory / "secure-kafka", theirs))
+        spent: dict[str, Spending] = {
+            ROTUNDA: partial(ours.spent, ours.roles()),
+            KAFKA: partial(java.spent, java.threads()),
+        }
+        found = {}
+        for who in BROKERS:
+            for protocol, port in zip(PROTOCOLS, ports[who], strict=True):
+                found[who, protocol] = client(directory, protocol, port)
+            prepare(found[who, PLAIN])
+        yield found, spent
 
 
 def settings(directory: Path, ports: list[int]) -> list[str]:
@@ -103,7 +136,7 @@ def settings(directory: Path, ports: list[int]) -> list[str]:
 def client(directory: Path, protocol: str, port: int) -> Settings:
     """Return librdkafka's settings for a listener."""
     found: Settings = {"bootstrap.servers": f"127.0.0.1:{port}", "security.protocol": protocol}
-    if protocol != "PLAINTEXT":
+    if protocol != PLAIN:
         found["ssl.ca.location"] = str(directory / "tls/ca.pem")
     if protocol == "SASL_SSL":
         found |= {"sasl.mechanism": MECHANISM, "sasl.username": USER, "sasl.password": PASSWORD}
@@ -124,22 +157,6 @@ def prepare(plain: Settings) -> None:
 def topic_of(protocol: str) -> str:
     """Return the topic that is used over a protocol."""
     return f"over-{protocol.lower()}"
-
-
-def measured(clients: dict[tuple[str, str], Settings]) -> dict[tuple[str, str, str], float]:
-    """Return the median rates by load, broker and protocol."""
-    rates: dict[tuple[str, str, str], list[float]] = {}
-    order = list(clients.items())
-    for number in range(ROUNDS + 1):
-        # What is measured later finds more of the disk's writes under way.
-        order.append(order.pop(0))
-        for (who, protocol), settings in order:
-            for load in LOADS:
-                rate = load.measure(settings, topic_of(protocol))
-                # The first round warms both up.
-                if number:
-                    rates.setdefault((load.name, who, protocol), []).append(rate)
-    return {key: median(values) for key, values in rates.items()}
 
 
 def produced(settings: Settings, topic: str) -> float:
@@ -192,20 +209,8 @@ def one_by_one(settings: Settings, topic: str) -> float:
     return SINGLE_RECORDS / (time.monotonic() - begun)
 
 
-LOADS = (Load("Produce", produced), Load("Fetch", fetched), Load("One record at a time", one_by_one))
-
-
-def report(rates: dict[tuple[str, str, str], float]) -> None:
-    """Print a table: rates over PLAINTEXT, and the others as shares of them."""
-    print(f"records of {len(RECORD)} bytes, medians of {ROUNDS} rounds, brokers and protocols in turns")
-    print("| | | PLAINTEXT, records/s | SSL | SASL_SSL |\n|---|---|---|---|---|")
-    for load in LOADS:
-        for who in BROKERS:
-            plain, *others = (rates[load.name, who, protocol] for protocol in PROTOCOLS)
-            print(
-                f"| {load.name} | {who} | {plain:,.0f} | " + " | ".join(f"{each / plain:.2f}" for each in others) + " |"
-            )
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+LOADS = (
+    Load("librdkafka's Produce in batches of 128 KB", produced, RECORDS),
+    Load("librdkafka's Fetch of cached data", fetched, RECORDS),
+    Load("librdkafka's Produce of one record, each waits for the answer before", one_by_one, SINGLE_RECORDS),
+)
