@@ -1,5 +1,7 @@
 """Run real clients against the broker and print one table; `--record` also writes docs/compatibility.md.
 
+With `--only` it writes the rows of those clients there, and leaves the others as they are.
+
 Exit status 1 when a feature failed, 2 when the broker itself could not be run. A client whose tools are missing on
 this machine is "not run", with the reason.
 """
@@ -36,7 +38,7 @@ def main() -> int:
         return 2
     print(table.summary())
     if options.record:
-        table.record(PAGE, clients.KAFKA())
+        table.record(PAGE, clients.KAFKA(), CLIENTS)
     return int(table.failures() > 0)
 
 
@@ -51,8 +53,12 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="print the clients and end")
     parser.add_argument("--against", metavar="HOST:PORT", help="a broker that runs already, Apache Kafka for example")
     parser.add_argument("--keep", metavar="DIRECTORY", help="keep the broker's log and data below this directory")
-    parser.add_argument("--record", action="store_true", help=f"rewrite {PAGE.relative_to(preparation.REPOSITORY)}")
-    return parser.parse_args()
+    what = f"rewrite {PAGE.relative_to(preparation.REPOSITORY)}; with --only the rows of those clients"
+    parser.add_argument("--record", action="store_true", help=what)
+    options = parser.parse_args()
+    if options.record and (options.feature or options.against):
+        parser.error("--record writes down whole clients at a broker of our own: leave --feature and --against out")
+    return options
 
 
 def outcomes_of(client: Client, options: argparse.Namespace) -> list[outcomes.Outcome]:

@@ -125,9 +125,10 @@ def librdkafka(suite: str) -> Callable[[Broker, tuple[str, ...]], list[str]]:
     return lambda broker, features: [sys.executable, program, broker.bootstrap, suite, *features]
 
 
-def spark(broker: Broker, features: tuple[str, ...]) -> list[str]:
-    """Return the command of the Spark program."""
-    return [str(preparation.SPARK_PYTHON), str(SOURCES / "spark" / "with_spark.py"), broker.bootstrap, *features]
+def in_environment(part: str) -> Callable[[Broker, tuple[str, ...]], list[str]]:
+    """Return the command of a Python program whose libraries have an environment of their own."""
+    program = str(SOURCES / part / f"with_{part}.py")
+    return lambda broker, features: [str(preparation.python_of(part)), program, broker.bootstrap, *features]
 
 
 def go_gates(_broker: Broker, features: tuple[str, ...]) -> list[str]:
@@ -169,6 +170,32 @@ def version_of_go() -> str:
     return found.group(1) if found else "?"
 
 
+def version_of_lock(part: str, package: str) -> Callable[[], str]:
+    """Return a function that reads a version from a part's lock."""
+
+    def version() -> str:
+        found = re.search(
+            f"^{re.escape(package)}==(.*)$", (SOURCES / part / "requirements.lock").read_text(), re.MULTILINE
+        )
+        return found.group(1) if found else "?"
+
+    return version
+
+
+def framework(part: str, name: str, package: str, *, kill_seconds: float = 0.0) -> Client:
+    """Return the row of a framework's applications."""
+    killed = kill_seconds > 0
+    return Client(
+        f"{part}-killed" if killed else part,
+        f"{name}, handlers killed" if killed else name,
+        part,
+        version_of_lock(part, package),
+        in_environment(part),
+        FRAMEWORK_ENVIRONMENT,
+        kill_seconds=kill_seconds,
+    )
+
+
 def version_of_pip(package: str) -> Callable[[], str]:
     """Return a function that reads the version of an installed Python package."""
     return lambda: importlib.metadata.version(package)
@@ -182,19 +209,23 @@ LIBRDKAFKA_ENVIRONMENT = {
 }
 # As librdkafka's own test clusters have it; members of a group start one after the other.
 LIBRDKAFKA_SETTINGS = {"num.partitions": "4", "group.initial.rebalance.delay.ms": "3000"}
-SPARK_ENVIRONMENT = {"ROTUNDA_SPARK_JARS": str(preparation.SPARK_JARS), "PYTHONPATH": str(SOURCES / "python")}
+FRAMEWORK_ENVIRONMENT = {"PYTHONPATH": str(SOURCES / "python")}
+SPARK_ENVIRONMENT = {"ROTUNDA_SPARK_JARS": str(preparation.SPARK_JARS), **FRAMEWORK_ENVIRONMENT}
 
 CLIENTS: tuple[Client, ...] = (
     Client("java-client", "Java client", "java", KAFKA, java("client")),
     Client("java-killed", "Java client, handlers killed", "java", KAFKA, java("client"), kill_seconds=6),
     Client("java-admin", "Java Admin client", "java", KAFKA, java("admin")),
     Client("java-tools", "Kafka's command-line tools", "java", KAFKA, java("tools")),
-    Client("java-filling", "Java client", "java", KAFKA, java("filling")),
+    Client("java-filling", "Java client, for dump-log", "java", KAFKA, java("filling")),
     Client("java-files", "Kafka's dump-log", "java", KAFKA, java("files"), reads_files=True),
     Client("streams", "Kafka Streams", "java", KAFKA, java("streams")),
     Client("streams-killed", "Kafka Streams, handlers killed", "java", KAFKA, java("streams"), kill_seconds=3),
     Client("franz-go", "franz-go's test-suite", "go", version_of_go, go_gates, GO_ENVIRONMENT, is_go_test=True),
-    Client("franz-go-others", "franz-go's test-suite", "go", version_of_go, go_others, GO_ENVIRONMENT, is_go_test=True),
+    Client(
+        *("franz-go-others", "franz-go's test-suite, the rest", "go", version_of_go, go_others, GO_ENVIRONMENT),
+        is_go_test=True,
+    ),
     Client(
         *("franz-go-killed", "franz-go's test-suite, handlers killed", "go", version_of_go, go_gates, GO_ENVIRONMENT),
         is_go_test=True,
@@ -238,13 +269,35 @@ CLIENTS: tuple[Client, ...] = (
     Client("kafka-python", "kafka-python", "python", version_of_pip("kafka-python"), python("with_kafka_python.py")),
     Client("aiokafka", "aiokafka", "python", version_of_pip("aiokafka"), python("with_aiokafka.py")),
     Client(
+        *("mirror", "MirrorMaker 2, to Apache Kafka", "mirror", version_of_pom("mirror", "kafka.version")),
+        python("with_mirror_maker.py"),
+        {"PYTHONPATH": str(preparation.REPOSITORY)},
+    ),
+    Client(
+        *("mirror-killed", "MirrorMaker 2, to Apache Kafka, handlers killed", "mirror"),
+        version_of_pom("mirror", "kafka.version"),
+        python("with_mirror_maker.py"),
+        {"PYTHONPATH": str(preparation.REPOSITORY)},
+        kill_seconds=6,
+    ),
+    Client(
+        *("mirror-back", "MirrorMaker 2, from Apache Kafka", "mirror", version_of_pom("mirror", "kafka.version")),
+        python("with_mirror_maker.py"),
+        {"PYTHONPATH": str(preparation.REPOSITORY), "ROTUNDA_MIRROR_BACK": "yes"},
+    ),
+    Client(
         "spark",
         "Spark's Kafka source and sink",
         "spark",
         version_of_pom("spark", "spark.version"),
-        spark,
+        in_environment("spark"),
         SPARK_ENVIRONMENT,
     ),
+    framework("faststream", "FastStream", "faststream"),
+    framework("quixstreams", "Quix Streams", "quixstreams"),
+    framework("quixstreams", "Quix Streams", "quixstreams", kill_seconds=5),
+    framework("faust", "Faust", "faust-streaming"),
+    framework("bytewax", "Bytewax", "bytewax"),
 )
 
 

@@ -1,13 +1,19 @@
-"""The table of what was run: printed, and kept as docs/compatibility.md."""
+"""The table of what was run: printed, and kept as docs/compatibility.md.
+
+The page is rewritten as a whole, or the rows of those clients that were run; each row has the day of its run.
+"""
 
 import datetime
+import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from ops.compatibility.clients import Client
 from ops.compatibility.outcomes import Outcome, Verdict
 
 DETAIL_CHARACTERS = 200
+COLUMNS = ("client", "version", "feature", "day", "result")
 HEAD = """# Compatibility
 
 Printed by `ops/compat --record`: unmodified clients against a real broker, feature by feature. "not run" means that
@@ -15,12 +21,16 @@ the machine lacked what the client needs, and shows nothing either way. Each che
 Kafka {kafka} with `ops/compat --against HOST:PORT`, but for those that read this broker's own files, kill its processes
 or were not run. librdkafka's tests get topics of one replica where they ask for three.
 
-{summary}
+{summary}.
 
-| client | version | feature | result |
-|---|---|---|---|
+| {columns} |
+|{lines}|
 {rows}
 """
+
+#: A row of the page: a cell for each of COLUMNS.
+Row = tuple[str, ...]
+_BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
 
 
 class Table:
@@ -41,19 +51,44 @@ class Table:
 
     def summary(self) -> str:
         """Return how many passed, failed and were not run."""
-        counts = Counter(outcome.verdict for _, outcome in self._rows)
-        return ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
+        return counted([outcome.verdict.value for _, outcome in self._rows])
 
-    def record(self, page: Path, kafka: str) -> None:
-        """Write the page; what went wrong is cut to a line."""
-        rows = []
-        for client, outcome in self._rows:
-            detail = shortened(outcome.detail)
-            shown = outcome.verdict.value if not detail else f"{outcome.verdict.value}: {detail}"
-            rows.append(f"| {client.name} | {client.version()} | {outcome.feature} | {shown} |")
+    def record(self, page: Path, kafka: str, clients: Sequence[Client]) -> None:
+        """Write the page: what was run, and of the other ``clients`` the rows that it has."""
         day = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-        summary = f"{day}: {self.summary()}."
-        page.write_text(HEAD.format(kafka=kafka, summary=summary, rows="\n".join(rows)))
+        ran = {client.name for client, _ in self._rows}
+        rows = [row for row in rows_of(page) if row[0] not in ran]
+        rows += [(each.name, each.version(), of.feature, day, result_of(of)) for each, of in self._rows]
+        places = {client.name: place for place, client in enumerate(clients)}
+        rows = sorted((row for row in rows if row[0] in places), key=lambda row: places[row[0]])
+        page.write_text(
+            HEAD.format(
+                kafka=kafka,
+                summary=counted([row[-1].partition(":")[0] for row in rows]),
+                columns=" | ".join(COLUMNS),
+                lines="|".join("---" for _ in COLUMNS),
+                rows="\n".join(f"| {' | '.join(row)} |" for row in rows),
+            )
+        )
+
+
+def rows_of(page: Path) -> list[Row]:
+    """Return the rows of a page; none of one that is not there."""
+    lines = page.read_text().splitlines() if page.exists() else []
+    rows = [tuple(cell.strip() for cell in _BETWEEN_CELLS.split(line)[1:-1]) for line in lines if line[:1] == "|"]
+    return [row for row in rows[2:] if len(row) == len(COLUMNS)]
+
+
+def result_of(outcome: Outcome) -> str:
+    """Return the last cell of an outcome; what went wrong is cut to a line."""
+    detail = shortened(outcome.detail)
+    return f"{outcome.verdict.value}: {detail}" if detail else outcome.verdict.value
+
+
+def counted(verdicts: Sequence[str]) -> str:
+    """Return how many there are of each verdict."""
+    counts = Counter(verdicts)
+    return ", ".join(f"{counts[verdict.value]} {verdict.value}" for verdict in Verdict)
 
 
 def shortened(detail: str) -> str:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 SOURCES = Path(__file__).parent
@@ -21,14 +22,16 @@ HOME = (REPOSITORY / ".venv").resolve() / "compatibility"
 JARS = HOME / "jars"
 CLASSES = HOME / "classes"
 KAFKA_JARS = HOME / "kafka-jars"
+MIRROR_JARS = HOME / "mirror-jars"
 GO_TEST = HOME / "kgo.test"
 GO_SOURCES = HOME / "kgo"
+GO_LIMITED = HOME / "limited"
 NODE = HOME / "node"
 LIBRDKAFKA = HOME / "librdkafka"
 LIBRDKAFKA_PACKAGE = LIBRDKAFKA / "node_modules" / "@confluentinc" / "kafka-javascript"
 LIBRDKAFKA_SOURCES = LIBRDKAFKA_PACKAGE / "deps" / "librdkafka"
-SPARK_PYTHON = HOME / "spark" / "bin" / "python"
 SPARK_JARS = HOME / "spark-jars"
+FRAMEWORKS = ("faststream", "quixstreams", "faust", "bytewax")
 NOISE = re.compile(r"\x1b\[[0-9;]*m|\S*://\S+")
 COMPLAINT_CHARACTERS = 400
 GO_PACKAGE = "github.com/twmb/franz-go/pkg/kgo"
@@ -77,12 +80,22 @@ def prepare_kafka() -> None:
     copy_jars(SOURCES / "kafka" / "pom.xml", KAFKA_JARS)
 
 
+def prepare_mirror() -> None:
+    """Bring MirrorMaker beside Kafka's broker."""
+    prepare("kafka")
+    copy_jars(SOURCES / "mirror" / "pom.xml", MIRROR_JARS)
+
+
 def prepare_go() -> None:
-    """Build the test binary of franz-go's client package, and note where its sources lie: some tests read them."""
+    """Build the test binary of franz-go's client package, and note where its sources lie: some tests read them.
+
+    And the program that is run under limits.
+    """
     run("go", "mod", "download", cwd=SOURCES / "go")
     GO_SOURCES.unlink(missing_ok=True)
     GO_SOURCES.symlink_to(run("go", "list", "-f", "{{.Dir}}", GO_PACKAGE, cwd=SOURCES / "go").strip())
     run("go", "test", "-mod=readonly", "-c", "-o", str(GO_TEST), GO_PACKAGE, cwd=SOURCES / "go")
+    run("go", "build", "-mod=readonly", "-o", str(GO_LIMITED), "./limited", cwd=SOURCES / "go")
 
 
 def prepare_node() -> None:
@@ -109,11 +122,22 @@ def prepare_librdkafka() -> None:
     run("gcc", "-shared", "-fPIC", "-o", str(preload), str(LIBRDKAFKA / "one_replica.c"), "-ldl")
 
 
+def python_of(part: str) -> Path:
+    """Return the interpreter of a part that has an environment of its own."""
+    return HOME / part / "bin" / "python"
+
+
+def prepare_environment(part: str) -> None:
+    """Make an environment of its own with what a part's lock names."""
+    python = python_of(part)
+    if not python.exists():
+        run(sys.executable, "-m", "venv", str(python.parent.parent))
+    run(str(python), "-m", "pip", "install", "--quiet", "-r", str(SOURCES / part / "requirements.lock"))
+
+
 def prepare_spark() -> None:
     """Make an environment of its own for PySpark, with the jars of its Kafka connector."""
-    if not SPARK_PYTHON.exists():
-        run(sys.executable, "-m", "venv", str(SPARK_PYTHON.parent.parent))
-    run(str(SPARK_PYTHON), "-m", "pip", "install", "--quiet", "-r", str(SOURCES / "spark" / "requirements.lock"))
+    prepare_environment("spark")
     copy_jars(SOURCES / "spark" / "pom.xml", SPARK_JARS)
 
 
@@ -124,11 +148,13 @@ def prepare_python() -> None:
 PREPARE: dict[str, Callable[[], None]] = {
     "java": prepare_java,
     "kafka": prepare_kafka,
+    "mirror": prepare_mirror,
     "go": prepare_go,
     "node": prepare_node,
     "librdkafka": prepare_librdkafka,
     "spark": prepare_spark,
     "python": prepare_python,
+    **{part: partial(prepare_environment, part) for part in FRAMEWORKS},
 }
 
 

@@ -1,4 +1,4 @@
-"""What `ops/build` makes, installed into an empty environment and used as the README and docs/testing.md say."""
+"""What `ops/build` makes, installed into an empty environment and used as the README and the pages in docs/ say."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ def run(environment: Path, directory: Path, *command: str) -> str:
     """Run a program of the environment, away from this checkout, and return what it prints."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYTEST", "VIRTUAL"))}
     line = [str(environment / command[0]), *command[1:]]
-    done = subprocess.run(line, cwd=directory, env=clean, capture_output=True, text=True, timeout=120, check=False)
+    try:
+        done = subprocess.run(line, cwd=directory, env=clean, capture_output=True, text=True, timeout=120, check=False)
+    except subprocess.TimeoutExpired as late:
+        raise AssertionError(f"it does not end: {late.stdout!r}\n{(late.stderr or b'').decode()}") from None
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -58,26 +61,47 @@ def test_the_wheel_has_everything_and_nothing_else(wheel: Path) -> None:
     assert {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name} == wanted
 
 
+def examples(page: str) -> list[str]:
+    """Return the examples in Python of a page."""
+    return re.findall(r"```python\n(.*?)```", (REPOSITORY / page).read_text(), re.DOTALL)
+
+
+def test_nobody_is_told_to_install_what_pypi_has_by_this_name() -> None:
+    pages = [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md"), *(REPOSITORY / "broker").rglob("*.py")]
+    by_name = re.compile(r"pip install[^`\n]* '?rotunda(?![-\w])")
+    assert not [page.name for page in pages if by_name.search(page.read_text())]
+
+
 @pytest.mark.slow
-def test_the_example_of_the_readme_works_with_what_is_installed(environment: Path, tmp_path: Path) -> None:
+def test_the_examples_of_the_readme_and_of_the_producers_page_work_with_what_is_installed(
+    environment: Path, tmp_path: Path
+) -> None:
     options = ("--run-dir", str(tmp_path / "run"))
     started = run(
         environment, tmp_path, "rotunda", "start", "--daemon", "--wait", "--json", "--data-dir", str(tmp_path / "data"),
         "--listen", "127.0.0.1:0", "--set", "status.port=0", *options,
     )  # fmt: skip
     bootstrap = json.loads(started)["bootstrap"]
-    example = re.search(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)
-    assert example is not None
-    (tmp_path / "example.py").write_text(example[1].replace("127.0.0.1:9092", bootstrap).replace("poll(5)", "poll(60)"))
+    [example] = examples("README.md")
+    (tmp_path / "example.py").write_text(example.replace("127.0.0.1:9092", bootstrap).replace("poll(5)", "poll(60)"))
     assert run(environment, tmp_path, "python", "example.py") == "b'three apples'\n"
     assert "orders" in run(environment, tmp_path, "rotunda", "topic", "list", *options)
+    errors = "from broker.client import *\nfrom broker.client.errors import KafkaError, ProducerFenced\n"
+    for number, example in enumerate(examples("docs/producer.md")):
+        ending = "import asyncio\nasyncio.run(main())\n" if "async def main" in example else ""
+        (tmp_path / "producer.py").write_text(errors + example.replace("localhost:9092", bootstrap) + ending)
+        printed = run(environment, tmp_path, "python", "producer.py")
+        assert number or "RecordMetadata(topic='orders', partition=0, offset=1," in printed
     run(environment, tmp_path, "rotunda", "stop", *options)
 
 
 @pytest.mark.slow
-def test_the_example_of_the_page_about_testing_works_with_what_is_installed(environment: Path, tmp_path: Path) -> None:
-    example = re.search(r"```python\n(.*?)```", (REPOSITORY / "docs/testing.md").read_text(), re.DOTALL)
-    assert example is not None
-    (tmp_path / "test_orders.py").write_text(example[1])
-    printed = run(environment, tmp_path, "pytest", "-q", "-n2", "-p", "no:cacheprovider")
-    assert "1 passed" in printed
+def test_the_examples_of_the_page_about_testing_work_with_what_is_installed(environment: Path, tmp_path: Path) -> None:
+    whole = [example for example in examples("docs/testing.md") if example.startswith("from kafka import")]
+    for number, example in enumerate(whole):
+        (tmp_path / f"test_{number}.py").write_text(example)
+    printed = run(
+        environment, tmp_path, "pytest", "-q", "-n2", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=60"
+    )
+    assert f"{len(whole)} passed" in printed
+    assert len(whole) == 2

@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 LIMIT_SECONDS = 30.0
 
-Feature = Callable[[str], None]
+#: What it returns, if that is text, is said of a feature that has passed.
+Feature = Callable[[str], str | None]
 
 
 def unique(prefix: str) -> str:
@@ -51,9 +52,9 @@ def run(features: dict[str, Feature]) -> None:
 def verdict(name: str, feature: Feature, bootstrap: str) -> str:
     """Run one feature and return its line."""
     try:
-        feature(bootstrap)
+        said = feature(bootstrap)
     except Exception as fault:  # whatever a client raises is the verdict
         lines = [frame.lineno for frame in traceback.extract_tb(fault.__traceback__) if frame.filename == sys.argv[0]]
         text = " ".join(f"{type(fault).__name__}: {fault} at lines {lines}".split())
         return f"failed\t{name}\t{text}"
-    return f"passed\t{name}\t"
+    return f"passed\t{name}\t{said or ''}"

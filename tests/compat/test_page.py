@@ -1,0 +1,37 @@
+"""The page of compatibility: what was run takes the place of the rows that it had, all others stay as they are."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from ops.compatibility.clients import CLIENTS
+from ops.compatibility.outcomes import Outcome, Verdict
+from ops.compatibility.page import COLUMNS, Table, rows_of
+
+CHOSEN = [dataclasses.replace(client, version=lambda: "1.0") for client in CLIENTS[:3]]
+
+
+def test_each_row_belongs_to_one_client() -> None:
+    assert len({client.name for client in CLIENTS}) == len(CLIENTS)
+
+
+def test_only_the_rows_of_clients_that_were_run_are_replaced(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    whole = Table()
+    for client in (CHOSEN[0], CHOSEN[2]):
+        whole.add(client, [Outcome("a", Verdict.PASSED), Outcome("b", Verdict.FAILED, "it is 3 | 4")])
+    whole.record(page, "4.3.1", CHOSEN)
+    part = Table()
+    part.add(CHOSEN[1], [Outcome("c", Verdict.PASSED)])
+    part.add(CHOSEN[2], [Outcome("b", Verdict.PASSED, "142 tests")])
+    part.record(page, "4.3.1", CHOSEN)
+    rows = rows_of(page)
+    assert all(len(row) == len(COLUMNS) for row in rows)
+    assert [(row[0], row[2], row[4]) for row in rows] == [
+        (CHOSEN[0].name, "a", "passed"),
+        (CHOSEN[0].name, "b", "failed: it is 3 \\| 4"),
+        (CHOSEN[1].name, "c", "passed"),
+        (CHOSEN[2].name, "b", "passed: 142 tests"),
+    ]
+    assert "3 passed, 1 failed, 0 not run." in page.read_text()
