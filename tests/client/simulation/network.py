@@ -14,10 +14,15 @@ from functools import partial
 
 from broker.client.network.network_send import NetworkReceive, NetworkSend
 from broker.client.network.selectable import ChannelPhase, ChannelState, Endpoint
+from broker.protocol.api_keys import ApiKey
 from tests.client.simulation.clock import SimulatedClock
 from tests.client.simulation.cluster import Cluster
 
 MOST_TURNS_A_SECOND = 20_000
+
+_INIT_PRODUCER_ID = ApiKey.INIT_PRODUCER_ID.to_bytes(2)
+#: The id -1 and the epoch -1.
+_NO_PRODUCER_ID = b"\xff" * 10
 
 
 class Stuck(BaseException):
@@ -187,8 +192,11 @@ class SimulatedNetwork:
     def _may_be_late(self, wire: bytes) -> bool:
         """Return whether the cluster's protocol bears that a request comes late.
 
-        Protocol 1 does not tell a late EndTxn from that of the next transaction: what KIP-890 is for.
+        Protocol 1 does not tell a late EndTxn from that of the next transaction: what KIP-890 is for. And a late
+        InitProducerId of who has no id yet cannot be told from that of a successor, who fences this one.
         """
+        if wire[4:6] == _INIT_PRODUCER_ID and _NO_PRODUCER_ID in wire:
+            return False
         return self._cluster.config.transaction_version >= 2 or wire[4:6] == b"\0\0"
 
     def _reaches(self, connection: Connection, wire: bytes) -> None:
