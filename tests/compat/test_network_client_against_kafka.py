@@ -152,7 +152,7 @@ def test_kafka_renews_a_session_while_requests_are_in_flight(
 
         client.poll_until(has_passed, "several sessions")
         client.poll_until(lambda: all(sent), "all responses")
-        assert client.selector.connections_created <= 2
+        assert client.selector.counts.connections_created <= 2
         assert all(each[0].was_received for each in sent)
 
 

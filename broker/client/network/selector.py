@@ -20,6 +20,7 @@ from broker.client.network.network_config import NetworkConfig
 from broker.client.network.network_send import NetworkReceive, NetworkSend
 from broker.client.network.node_traffic import NodeTraffic
 from broker.client.network.selectable import ChannelPhase, ChannelState, Endpoint
+from broker.client.network.selector_counts import SelectorCounts
 from broker.client.network.transport import PlainTransport, TlsTransport
 from broker.errors import InvalidReceive
 
@@ -44,11 +45,11 @@ class Selector:
         self.completed_receives: list[NetworkReceive] = []
         #: By broker; those of the bootstrap servers have negative numbers.
         self.traffic: dict[int, NodeTraffic] = {}
-        self.connections_created = 0
-        self.connections_closed = 0
+        self.counts = SelectorCounts()
         self._access = access
         self._client_id = config.client_id
         self._clock = clock
+        self._authenticates = access.context is not None or access.authenticates
         self._max_idle_ms = config.connections_max_idle_ms if config.connections_max_idle_ms >= 0 else math.inf
         self._epoll = select.epoll(flags=select.EPOLL_CLOEXEC)
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -105,8 +106,10 @@ class Selector:
         channels, self._without_event = self._without_event, []
         if channels or self.disconnected:
             timeout_ms = 0
+        begin_ns = self._clock.monotonic_ns()
         events = self._select(timeout_ms)
-        now_ms = self._now_ms()
+        woken_ns = self._clock.monotonic_ns()
+        now_ms = woken_ns / _NANOSECONDS
         for channel in channels:
             if self._channels.get(channel.node_id) is channel:
                 self._handle(channel, _READ, now_ms)
@@ -116,6 +119,7 @@ class Selector:
                 self._handle(ready, mask, now_ms)
         if now_ms > self._next_idle_check_ms:
             self._close_idle_connection(now_ms)
+        self.counts.turned(begin_ns, woken_ns, self._clock.monotonic_ns())
 
     def wakeup(self) -> None:
         """End the present wait, or the next one; from any thread.
@@ -169,33 +173,39 @@ class Selector:
     def _handle(self, channel: Channel, mask: int, now_ms: float) -> None:
         """Do for a connection what its events allow; end it when it has ended, or something is wrong."""
         self._used(channel, now_ms)
-        ended = False
+        ended, was_ready = True, channel.ready
         try:
-            if not channel.is_connected:
-                channel.finish_connect()
-                self.connected.append(channel.node_id)
-                self.connections_created += 1
-            if not channel.ready:
-                channel.prepare(now_ms)
-            if channel.transport.ready:
-                if mask & ~_WRITE:
-                    ended = self._read(channel, now_ms)
-                if not ended and channel.wants_write:
-                    self._write(channel)
+            ended = self._advance(channel, mask, now_ms)
         except OSError as failure:
             logger.debug("the connection to node %s (%s) ends: %s", channel.node_id, channel.remote, failure)
-            ended = True
         except AuthenticationFailed as failure:
+            self.counts.refused(is_renewal=channel.renewal_ms(now_ms) is not None)
             channel.state = ChannelState(ChannelPhase.AUTHENTICATION_FAILED, channel.remote, failure)
-            ended = True
         except (InvalidReceive, NetworkFailure, UnsupportedVersion) as failure:
             logger.warning("the connection to node %s (%s) is closed: %s", channel.node_id, channel.remote, failure)
-            ended = True
+        if channel.ready and not was_ready and self._authenticates:
+            self.counts.authenticated(channel.renewal_ms(now_ms))
         if ended:
             self._close(channel)
             self.disconnected[channel.node_id] = channel.state
         else:
             self._watch(channel)
+
+    def _advance(self, channel: Channel, mask: int, now_ms: float) -> bool:
+        """Connect, prepare, read and write; return whether the broker has ended the connection. Raises as those."""
+        ended = False
+        if not channel.is_connected:
+            channel.finish_connect()
+            self.connected.append(channel.node_id)
+            self.counts.connections_created += 1
+        if not channel.ready:
+            channel.prepare(now_ms)
+        if channel.transport.ready:
+            if mask & ~_WRITE:
+                ended = self._read(channel, now_ms)
+            if not ended and channel.wants_write:
+                self._write(channel)
+        return ended
 
     def _read(self, channel: Channel, now_ms: float) -> bool:
         before, receives = channel.bytes_received, len(self.completed_receives)
@@ -242,7 +252,7 @@ class Selector:
         del self._channels[channel.node_id], self._by_fd[fd], self._interest[fd]
         self._last_used_ms.pop(channel.node_id, None)
         channel.close()
-        self.connections_closed += 1
+        self.counts.connections_closed += 1
 
     def _now_ms(self) -> float:
         return self._clock.monotonic_ns() / _NANOSECONDS

@@ -57,7 +57,7 @@ class ProducerCore:
             client = NetworkClient(selector, self.metadata, network, self.clock, chance)
             self.transaction_manager = self._transaction_manager(client) if settings.enable_idempotence else None
             self.pool = BufferPool(settings.buffer_memory, self.clock)
-            self.metrics = ProducerMetrics(self.pool, self.clock, selector, client)
+            self.metrics = ProducerMetrics(self.pool, self.clock, selector, client, self.metadata)
             self.accumulator = RecordAccumulator(
                 _accumulator_config(config), self.pool, self.clock, self.transaction_manager, chance
             )

@@ -7,17 +7,24 @@ half minute; here they are of the whole life, and who wants others takes differe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
 
 from broker.client.network.network_client import NetworkClient
 from broker.client.network.node_traffic import NodeTraffic
+from broker.client.network.producer_metadata import ProducerMetadata
 from broker.client.network.selector import Selector
+from broker.client.network.selector_counts import SelectorCounts
 from broker.client.producer.buffer_pool import BufferPool
 from broker.client.producer.producer_batch import ProducerBatch
 from broker.clock import Clock
 
 _NS_OF_MS = 1_000_000
 _NS_OF_S = 1_000_000_000
+#: Calls whose time is counted, as `...-time-ns-total`.
+_CALLS: Final = ("flush", "metadata-wait", "txn-init", "txn-begin", "txn-send-offsets", "txn-commit", "txn-abort")
 
 
 class Average:
@@ -62,11 +69,14 @@ class TopicCounts:
 class ProducerMetrics:
     """The counts. It is what the sender calls (`SenderMetrics`)."""
 
-    def __init__(self, pool: BufferPool, clock: Clock, selector: Selector, client: NetworkClient) -> None:
+    def __init__(
+        self, pool: BufferPool, clock: Clock, selector: Selector, client: NetworkClient, metadata: ProducerMetadata
+    ) -> None:
         self._pool = pool
         self._clock = clock
         self._selector = selector
         self._client = client
+        self._metadata = metadata
         self._topics: dict[str, TopicCounts] = {}
         self._node_latency_ms: dict[int, Average] = {}
         self._start_ns = clock.monotonic_ns()
@@ -74,8 +84,9 @@ class ProducerMetrics:
         self._batch_bytes, self._records_per_request, self._latency_ms = Average(), Average(), Average()
         self._queue_ms, self._throttle_ms, self._compression = Average(), Average(), Average()
         self._record_bytes = Average()
-        #: Of the application's threads, in nanoseconds.
-        self.times_ns = {"flush-time-ns-total": 0, "metadata-wait-time-ns-total": 0}
+        self._lock = threading.Lock()
+        #: What the application's threads have spent in calls.
+        self._times_ns = dict.fromkeys(_CALLS, 0)
 
     def record_sent(self, batches: Sequence[ProducerBatch]) -> None:
         """Take note of a request with these batches."""
@@ -118,9 +129,19 @@ class ProducerMetrics:
         """Take note of a batch that was too large."""
         self._splits += 1
 
-    def record_time(self, name: str, nanoseconds: int) -> None:
-        """Add to one of Kafka's `...-time-ns-total`."""
-        self.times_ns[name] += nanoseconds
+    def record_time(self, call: str, nanoseconds: int) -> None:
+        """Add to what calls have taken: `flush` to `flush-time-ns-total`."""
+        with self._lock:
+            self._times_ns[call] += nanoseconds
+
+    @contextmanager
+    def timed(self, call: str) -> Iterator[None]:
+        """Add what the block takes, also when it fails."""
+        start_ns = self._clock.monotonic_ns()
+        try:
+            yield
+        finally:
+            self.record_time(call, self._clock.monotonic_ns() - start_ns)
 
     def _topic(self, name: str) -> TopicCounts:
         counts = self._topics.get(name)
@@ -130,7 +151,7 @@ class ProducerMetrics:
 
     def read(self) -> dict[str, float]:
         """Return the metrics of the group producer-metrics."""
-        seconds, pool, selector = self._seconds(), self._pool, self._selector
+        seconds, pool, selector, counts = self._seconds(), self._pool, self._selector, self._selector.counts
         topics, traffic = list(self._topics.values()), list(selector.traffic.values())
         requests, responses = sum(each.requests for each in traffic), sum(each.responses for each in traffic)
         found = _totals_and_rates(
@@ -140,8 +161,13 @@ class ProducerMetrics:
                 "record-error": sum(each.errors for each in topics),
                 "batch-split": self._splits,
                 "buffer-exhausted": pool.exhausted_count,
-                "connection-creation": selector.connections_created,
-                "connection-close": selector.connections_closed,
+                "connection-creation": counts.connections_created,
+                "connection-close": counts.connections_closed,
+                "successful-authentication": counts.authentications,
+                "failed-authentication": counts.failed_authentications,
+                "successful-reauthentication": counts.renewals,
+                "failed-reauthentication": counts.failed_renewals,
+                "select": counts.turns,
                 "network-io": requests + responses,
                 **_traffic_totals(traffic),
             },
@@ -165,8 +191,17 @@ class ProducerMetrics:
             "waiting-threads": float(pool.queued),
             "bufferpool-wait-time-ns-total": float(pool.waited_ns),
             "bufferpool-wait-ratio": pool.waited_ns / _NS_OF_S / seconds,
+            "metadata-age": self._metadata_age_s(),
+            # Brokers alone tell clients that will authenticate anew from those that cannot.
+            "successful-authentication-no-reauth-total": float(counts.authentications),
+            "reauthentication-latency-avg": counts.renewals_ms / max(1, counts.renewals),
+            "reauthentication-latency-max": counts.longest_renewal_ms,
         }
-        return found | {name: float(value) for name, value in self.times_ns.items()}
+        return (
+            found
+            | _io_times(counts, seconds)
+            | {f"{call}-time-ns-total": float(ns) for call, ns in self._times_ns.items()}
+        )
 
     def read_topics(self) -> dict[str, dict[str, float]]:
         """Return the metrics of the group producer-topic-metrics, by topic."""
@@ -194,6 +229,10 @@ class ProducerMetrics:
             found[node_id] |= {"request-latency-avg": latency_ms.mean, "request-latency-max": latency_ms.most}
         return found
 
+    def _metadata_age_s(self) -> float:
+        now_ms, start_ms = self._clock.monotonic_ns() / _NS_OF_MS, self._start_ns / _NS_OF_MS
+        return max(0.0, now_ms - max(start_ms, self._metadata.last_successful_update_ms)) / 1000
+
     def _seconds(self) -> float:
         return max((self._clock.monotonic_ns() - self._start_ns) / _NS_OF_S, 1e-9)
 
@@ -202,6 +241,15 @@ def _totals_and_rates(totals: Mapping[str, int], seconds: float) -> dict[str, fl
     return {f"{name}-total": float(total) for name, total in totals.items()} | {
         f"{name}-rate": total / seconds for name, total in totals.items()
     }
+
+
+def _io_times(counts: SelectorCounts, seconds: float) -> dict[str, float]:
+    found = {}
+    for name, total_ns in (("io-wait", counts.waited_ns), ("io", counts.worked_ns)):
+        found[f"{name}-time-ns-total"] = float(total_ns)
+        found[f"{name}-time-ns-avg"] = total_ns / max(1, counts.turns)
+        found[f"{name}-ratio"] = total_ns / _NS_OF_S / seconds
+    return found
 
 
 def _traffic_totals(traffic: Sequence[NodeTraffic]) -> dict[str, int]:

@@ -253,7 +253,7 @@ class Producer:
                 self._raise_missing(missing, topic, max_wait_ms, None)
             metadata.raise_error_for_topic(topic)
         if waited_ms:
-            self._core.metrics.record_time("metadata-wait-time-ns-total", int(waited_ms * _NS_OF_MS))
+            self._core.metrics.record_time("metadata-wait", int(waited_ms * _NS_OF_MS))
         return cluster, waited_ms
 
     def _raise_missing(self, what: str, topic: str, waited_ms: float, failure: KafkaError | None) -> NoReturn:
@@ -286,13 +286,10 @@ class Producer:
         self._refuse_in_callback("flush")
         if self._is_forked:
             self._check_open()
-        start_ns = self._core.clock.monotonic_ns()
-        self._accumulator.begin_flush()
-        self._core.sender.wakeup()
-        try:
+        with self._core.metrics.timed("flush"):
+            self._accumulator.begin_flush()
+            self._core.sender.wakeup()
             self._accumulator.await_flush_completion(timeout)
-        finally:
-            self._core.metrics.record_time("flush-time-ns-total", self._core.clock.monotonic_ns() - start_ns)
 
     def partitions_for(self, topic: str) -> Sequence[PartitionMetadata]:
         """Return a topic's partitions; waits for metadata. Raises as `send`'s future."""
@@ -353,11 +350,13 @@ class Producer:
 
     def init_transactions(self) -> None:
         """Get the producer id, and end what a producer of the same transactional id has left. Once, first of all."""
-        self._finish(self._transactions("init_transactions").initialize_transactions())
+        with self._core.metrics.timed("txn-init"):
+            self._finish(self._transactions("init_transactions").initialize_transactions())
 
     def begin_transaction(self) -> None:
         """Begin a transaction. Raises IllegalState, and ProducerFenced when another has taken over."""
-        self._transactions().begin_transaction()
+        with self._core.metrics.timed("txn-begin"):
+            self._transactions().begin_transaction()
 
     def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
@@ -366,15 +365,18 @@ class Producer:
         manager = self._transactions("send_offsets_to_transaction")
         check_offsets(offsets, group)
         if offsets:
-            self._finish(manager.send_offsets_to_transaction(offsets, group))
+            with self._core.metrics.timed("txn-send-offsets"):
+                self._finish(manager.send_offsets_to_transaction(offsets, group))
 
     def commit_transaction(self) -> None:
         """Send what is there, and commit. Call it again after a DeliveryTimeout, whose outcome is open."""
-        self._finish(self._transactions("commit_transaction").begin_commit())
+        with self._core.metrics.timed("txn-commit"):
+            self._finish(self._transactions("commit_transaction").begin_commit())
 
     def abort_transaction(self) -> None:
         """Abort: what was not sent yet fails."""
-        self._finish(self._transactions("abort_transaction").begin_abort())
+        with self._core.metrics.timed("txn-abort"):
+            self._finish(self._transactions("abort_transaction").begin_abort())
 
     def _transactions(self, waiting_call: str = "") -> TransactionManager:
         self._check_open()

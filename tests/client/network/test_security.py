@@ -63,6 +63,8 @@ def test_g28_sasl_prepares_a_connection(sasl: SaslBroker, protocol: str, mechani
         node = client.know("topic")
         client.connect(node)
         assert int(client.ask(node).body.error_code) == 0
+        counts = client.selector.counts
+        assert counts.authentications == counts.connections_created
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -75,6 +77,8 @@ def test_g28_a_client_that_is_not_believed_is_told_why(sasl: SaslBroker, mechani
             client.network.raise_authentication_error(node)
         with pytest.raises(SaslAuthenticationFailed):
             client.metadata.await_update(client.metadata.update_version, 60_000)
+        assert client.selector.counts.failed_authentications >= 1
+        assert client.selector.counts.authentications == 0
 
 
 def test_g28_a_mechanism_that_the_broker_has_not(tmp_path: Path, sasl: SaslBroker) -> None:
@@ -112,6 +116,10 @@ def test_a_session_is_renewed_before_it_ends_while_requests_are_in_flight(
         client.poll_until(has_been_renewed, "a session that is renewed twice")
         client.poll_until(lambda: all(sent), "all responses")
         assert all(int(each[0].body.error_code) == 0 for each in sent)
+        counts = client.selector.counts
+        assert counts.renewals >= 2
+        assert counts.renewals_ms >= counts.longest_renewal_ms > 0
+        assert (counts.failed_authentications, counts.failed_renewals) == (0, 0)
 
 
 def test_tls_with_a_broker_that_is_trusted(tls: SecuredBroker) -> None:

@@ -336,5 +336,5 @@ def test_closing_a_channel_is_not_told_and_makes_room_for_another(selector: Sele
     selector.poll(0)
     assert selector.disconnected == {}
     connect(selector, listener).close()
-    assert selector.connections_created == 2
-    assert selector.connections_closed == 1
+    assert selector.counts.connections_created == 2
+    assert selector.counts.connections_closed == 1
