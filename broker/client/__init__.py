@@ -1,27 +1,44 @@
 """Kafka clients: the producer that programs use, what the command line asks a broker, and how a client gets in.
 
-`from broker.client import Producer, AsyncProducer` is what a program writes; they are loaded when they are named, and
-the commands do without them.
+`from broker.client import Producer, AsyncProducer` is what a program writes; they, and the values that they take and
+give, are loaded when they are named, and the commands do without them. Errors are in `broker.client.errors`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from broker.client.producer.asyncio_producer import AsyncProducer
+    from broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
+    from broker.client.producer.futures import RecordMetadata
+    from broker.client.producer.interceptors import ProducerRecord
     from broker.client.producer.producer import Producer
+    from broker.client.topic_partition import TopicPartition
 
-__all__ = ["AsyncProducer", "Producer"]
+__all__ = [
+    "AsyncProducer",
+    "ConsumerGroupMetadata",
+    "OffsetAndMetadata",
+    "Producer",
+    "ProducerRecord",
+    "RecordMetadata",
+    "TopicPartition",
+]
+
+_MODULES: Final = {
+    "AsyncProducer": "broker.client.producer.asyncio_producer",
+    "ConsumerGroupMetadata": "broker.client.producer.consumer_offsets",
+    "OffsetAndMetadata": "broker.client.producer.consumer_offsets",
+    "Producer": "broker.client.producer.producer",
+    "ProducerRecord": "broker.client.producer.interceptors",
+    "RecordMetadata": "broker.client.producer.futures",
+    "TopicPartition": "broker.client.topic_partition",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Producer":
-        from broker.client.producer.producer import Producer  # noqa: PLC0415
-
-        return Producer
-    if name == "AsyncProducer":
-        from broker.client.producer.asyncio_producer import AsyncProducer  # noqa: PLC0415
-
-        return AsyncProducer
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

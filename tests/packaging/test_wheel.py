@@ -86,10 +86,9 @@ def test_the_examples_of_the_readme_and_of_the_producers_page_work_with_what_is_
     (tmp_path / "example.py").write_text(example.replace("127.0.0.1:9092", bootstrap).replace("poll(5)", "poll(60)"))
     assert run(environment, tmp_path, "python", "example.py") == "b'three apples'\n"
     assert "orders" in run(environment, tmp_path, "rotunda", "topic", "list", *options)
-    errors = "from broker.client import *\nfrom broker.client.errors import KafkaError, ProducerFenced\n"
     for number, example in enumerate(examples("docs/producer.md")):
         ending = "import asyncio\nasyncio.run(main())\n" if "async def main" in example else ""
-        (tmp_path / "producer.py").write_text(errors + example.replace("localhost:9092", bootstrap) + ending)
+        (tmp_path / "producer.py").write_text(example.replace("localhost:9092", bootstrap) + ending)
         printed = run(environment, tmp_path, "python", "producer.py")
         assert number or "RecordMetadata(topic='orders', partition=0, offset=1," in printed
     run(environment, tmp_path, "rotunda", "stop", *options)
