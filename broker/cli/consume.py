@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import BinaryIO, Final
 
+from broker.cli.byte_streams import standard_output
 from broker.cli.cluster_client import access, address, explained, of_options
 from broker.cli.held_signals import Signals
 from broker.cli.record_format import Formatter, delimited, formatter, json_line, unescaped
@@ -35,22 +36,25 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     if unknown:
         raise UsageError(f"-X {unknown[0]} says nothing to this command: it takes security.protocol, ssl.* and sasl.*")
     ours = access(parsed, environment)
+    out = standard_output()
     signals = Signals()
     brokers = Brokers(address(parsed, environment, ours), ours)
     reader = Reader(brokers, wanted, clock, _silent if parsed.quiet else _note)
     with explained(ours), _closing(brokers):
-        _copy(reader, show, sys.stdout.buffer, parsed.max_messages, signals)
+        _copy(reader, show, out, parsed.max_messages, signals)
     return signals.exit_code
 
 
 def _copy(reader: Reader, show: Formatter, out: BinaryIO, most: int | None, signals: Signals) -> None:
     """Write records until there are no more, `most` are written, or a signal has come."""
     left = -1 if most is None else most
+    all_written = True
     try:
         for fetch in reader.fetches():
             waiting: list[bytes] = []
             size = 0
             with signals.held():
+                all_written = False
                 for each in fetch:
                     waiting.append(show(each))
                     size += len(waiting[-1])
@@ -62,11 +66,15 @@ def _copy(reader: Reader, show: Formatter, out: BinaryIO, most: int | None, sign
                         waiting, size = [], 0
                 out.write(b"".join(waiting))
                 out.flush()
+                all_written = True
             if left == 0 or signals.has_come:
                 break
             reader.written()
     except BaseException:
-        reader.abandon()
+        if all_written and signals.has_come:
+            reader.interrupted()
+        else:
+            reader.abandon()
         raise
     reader.close()
 

@@ -8,6 +8,7 @@ failure, 2 bad usage or configuration, 3 not running, 4 port or directory in use
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import io
 import os
@@ -42,6 +43,7 @@ _Add = Callable[[argparse.ArgumentParser], None]
 _USAGE_EXIT_CODE = 2
 _FAILURE_EXIT_CODE = 1
 _INTERRUPTED_EXIT_CODE = 130
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 _EPILOG = """\
 exit codes: 0 ok, 1 failure, 2 bad usage or configuration, 3 not running, 4 port or directory in use,
@@ -55,10 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Names may hold what this terminal's encoding has no place for; better escaped than not printed.
         sys.stdout.reconfigure(errors="backslashreplace")
     arguments = sys.argv[1:] if arguments is None else arguments
-    parsed = _parser(arguments).parse_args(arguments)
-    module, function = parsed.run
     try:
+        parsed = _parser(arguments).parse_args(arguments)
+        module, function = parsed.run
         code: int = getattr(importlib.import_module(module), function)(parsed, os.environ)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except (ConfigError, UsageError) as failure:
         return _complain(failure, _USAGE_EXIT_CODE)
     except BootFailed as failure:
@@ -67,11 +71,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(failure, _FAILURE_EXIT_CODE)
     except KeyboardInterrupt:
         return _INTERRUPTED_EXIT_CODE
-    except BrokenPipeError:
-        # The reader of our output went away, as `head` does; keep the interpreter from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _FAILURE_EXIT_CODE
+    except OSError as failure:
+        return _unwritable(failure)
     return code
+
+
+def _unwritable(failure: OSError) -> int:
+    """Say what cannot be written, but for a pipe whose reader went away, as `head` does. Raises what is no such."""
+    if failure.errno not in _NO_ROOM and not isinstance(failure, BrokenPipeError):
+        raise failure
+    if sys.stdout is not None:
+        # Keep the interpreter from complaining at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(failure, BrokenPipeError):
+        return _FAILURE_EXIT_CODE
+    text = f"cannot write to {failure.filename or 'standard output'}: {failure.strerror}"
+    return _complain(RotundaError(text), _FAILURE_EXIT_CODE)
 
 
 def _complain(failure: Exception, code: int) -> int:

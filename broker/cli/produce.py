@@ -14,12 +14,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from broker.cli.byte_streams import standard_input, standard_output
 from broker.cli.cluster_client import access, address, explained, properties
 from broker.cli.held_signals import Signals
 from broker.cli.record_format import unescaped
 from broker.cli.record_input import InputError, Outgoing, Shape, records_of_files, records_of_lines
 from broker.client.consumer.brokers import Brokers
-from broker.client.errors import KafkaError
+from broker.client.errors import IllegalState, KafkaError, SerializationFailed
 from broker.client.producer.config import KEYS
 from broker.client.producer.futures import RecordMetadata
 from broker.client.producer.producer import Producer
@@ -69,7 +70,7 @@ class _Sending:
         self._topic = topic
         self._partition = parsed.partition
         self._most = parsed.max_messages
-        self._tee = sys.stdout.buffer if parsed.tee else None
+        self._tee = standard_output() if parsed.tee else None
         self._delimiter = unescaped(parsed.delimiter)
         self._is_transaction = bool(parsed.transactional_id)
         self._failed: tuple[str, KafkaError] | None = None
@@ -126,9 +127,11 @@ class _Sending:
                 elif self._failed is None:
                     self._failed = (record.place, error)
 
-        self._producer.send(
-            topic, record.value, record.key, record.headers or None, partition, record.timestamp_ms, delivered
-        )
+        headers = record.headers or None
+        try:
+            self._producer.send(topic, record.value, record.key, headers, partition, record.timestamp_ms, delivered)
+        except (TypeError, ValueError, IllegalState, SerializationFailed) as failure:
+            raise InputError(f"{record.place} is no record: {failure}") from failure
         if self._tee is not None:
             self._tee.write((record.value or b"") + self._delimiter)
 
@@ -148,7 +151,7 @@ def _records(parsed: argparse.Namespace, shape: Shape) -> Iterator[Outgoing]:
         yield from records_of_files(parsed.whole_files, shape)
         return
     if not parsed.files:
-        yield from records_of_lines(sys.stdin.buffer, _STDIN, shape)
+        yield from records_of_lines(standard_input(), _STDIN, shape)
     for path in parsed.files:
         try:
             with Path(path).open("rb") as source:

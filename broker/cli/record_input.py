@@ -106,8 +106,8 @@ def _unless_null(text: bytes, shape: Shape) -> bytes | None:
 
 def _of_json(place: str, line: bytes, shape: Shape) -> Outgoing:
     try:
-        fields = json.loads(line)
-    except ValueError as failure:
+        fields = json.loads(line.decode())
+    except (ValueError, RecursionError) as failure:
         raise InputError(f"{place} is no JSON: {failure}: {_shown(line)}") from failure
     if not isinstance(fields, dict) or "value" not in fields:
         raise InputError(f'{place} is no object with a "value": {_shown(line)}')

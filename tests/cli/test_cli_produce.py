@@ -2,12 +2,13 @@
 
 import random
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 from broker.protocol.records import CODECS, batch_headers
-from tests.cli.record_commands import WHOLE, Done, consumed, kcat, produce, read_by_kcat, rotunda, started
+from tests.cli.record_commands import WHOLE, Done, consumed, ended, kcat, produce, read_by_kcat, rotunda, started
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 
@@ -170,3 +171,66 @@ def test_what_cannot_be_written_is_said(
     done = rotunda(broker.bootstrap, "produce", *(each.format(topic=topic) for each in arguments), data=b"x\n")
     assert complaint.format(topic=topic) in done.err
     assert (done.code, done.out) == (code, b"")
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        (b"[" * 100_000, "line 2 is no JSON: maximum recursion depth"),
+        (b'\xff\xfe{"value": 1}', "line 2 is no JSON: 'utf-8' codec"),
+        (b'{"value": "v", "topic": "\\ud800"}', "line 2 is no record: the topic"),
+        (b'{"value": "v", "topic": ""}', "INVALID_TOPIC_EXCEPTION"),
+        (b'{"value": "\\ud800"}', "line 2: 'utf-8' codec"),
+        (b'{"value": "v", "headers": {"\\ud800": "v"}}', "line 2 is no record: the headers"),
+        (b'{"value": "v", "timestamp": -5}', "line 2 is no record: timestamp_ms is -5"),
+        (b'{"value": "v", "timestamp": 1' + b"0" * 30 + b"}", "line 2 is no record: timestamp_ms is 1000"),
+        (b'{"value": "v", "partition": -1}', "line 2 is no record: partition -1"),
+        (b'{"value": "v", "partition": 99999999999}', "line 2 is no record: partition is 99999999999"),
+    ],
+)
+def test_a_json_line_that_no_record_can_be_made_of_is_named(
+    broker: BrokerProcess, topic: str, line: bytes, complaint: str
+) -> None:
+    first = b'{"value": "first", "partition": 0, "topic": "%b"}\n' % topic.encode()
+    done = rotunda(broker.bootstrap, "produce", "--json", "-p", "same", data=first + _with_a_place(line, topic))
+    assert (done.code, done.out) == (1, b"")
+    assert complaint in done.err
+    assert "1 record had been written" in done.err
+    assert "Traceback" not in done.err
+    assert consumed(broker.bootstrap, topic) == b"first\n"
+
+
+def _with_a_place(line: bytes, topic: str) -> bytes:
+    """Return a line that names topic and partition, unless it does so or is no object."""
+    if not line.startswith(b"{"):
+        return line
+    for name, text in ((b"topic", b'"%b"' % topic.encode()), (b"partition", b"0")):
+        if b'"%b"' % name not in line:
+            line = b'{"%b": %b, %b' % (name, text, line[1:])
+    return line
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("produce -b {b} {topic} <&-", "standard input is closed"),
+        ("produce -b {b} {topic} --tee </dev/zero >&-", "standard output is closed"),
+        (
+            "produce -b {b} {topic} --tee -D '\\0' -c 9 </dev/zero >/dev/full",
+            "cannot write to standard output: No space",
+        ),
+        ("consume -b {b} {topic} >&-", "standard output is closed"),
+        ("consume -b {b} {topic} >/dev/full", "cannot write to standard output: No space"),
+        ("topic list --bootstrap {b} >/dev/full", "cannot write to standard output: No space"),
+        ("--help >/dev/full", "cannot write to standard output: No space"),
+    ],
+)
+def test_streams_that_are_closed_or_full_are_said(
+    broker: BrokerProcess, topic: str, words: str, complaint: str
+) -> None:
+    produce(broker.bootstrap, topic, b"first\n")
+    line = f"{sys.executable} -m broker {words.format(b=broker.bootstrap, topic=topic)}"
+    done = ended(["bash", "-c", line], b"")
+    assert done.code == 1
+    assert done.err.startswith(f"rotunda: {complaint}")
+    assert "Traceback" not in done.err

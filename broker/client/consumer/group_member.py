@@ -159,6 +159,10 @@ class GroupMember:
             return False
         return True
 
+    def begin_anew(self) -> None:
+        """Use another connection from now on."""
+        self._brokers.forget_coordinator(self._group)
+
     def leave(self) -> None:
         """Leave the group, if the coordinator can be reached; it forgets the member otherwise, after its session."""
         if self._generation < 0:

@@ -81,6 +81,12 @@ class Reader:
                 self._commit(self._member)
             self._member.leave()
 
+    def interrupted(self) -> None:
+        """Do as `close` after a signal, which may have come in the middle of a request: on another connection."""
+        if self._member is not None:
+            self._member.begin_anew()
+        self.close()
+
     def abandon(self) -> None:
         """Leave the group without a commit: it is not known what of the last fetch has been written."""
         if self._member is not None:
