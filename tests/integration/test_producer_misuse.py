@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from broker.client import Producer
-from broker.client.errors import IllegalState, ProducerClosed, RecordTooLarge, SerializationFailed
+from broker.client.errors import (
+    BufferExhausted,
+    DeliveryTimeout,
+    IllegalState,
+    ProducerClosed,
+    RecordTooLarge,
+    SerializationFailed,
+)
 from broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from broker.client.topic_partition import TopicPartition
 from tests.support.broker_process import BrokerProcess
@@ -46,6 +53,27 @@ def test_g35_flush_in_a_callback_would_wait_for_itself_and_is_refused(broker: Br
         assert isinstance(refused, IllegalState)
         assert "flush() in a callback" in str(refused)
         producer.flush(LIMIT_S)
+
+
+def test_g05_a_callback_does_not_wait_for_metadata(broker: BrokerProcess, topic: str) -> None:
+    """Nobody would fetch them meanwhile, and nothing would be sent."""
+    with Producer(bootstrap_servers=broker.bootstrap) as producer:
+        refused = outcome_in_callback(producer, topic, lambda: producer.send(f"{topic}-b", b"v").result(LIMIT_S))
+        assert isinstance(refused, DeliveryTimeout)
+        assert "a callback cannot wait for it" in str(refused)
+        assert producer.send(f"{topic}-b", b"v").result(LIMIT_S).offset == 0
+
+
+def test_g17_a_callback_does_not_wait_for_room(broker: BrokerProcess, topic: str) -> None:
+    """It would be made by the thread that it is called on."""
+    with Producer(bootstrap_servers=broker.bootstrap, buffer_memory=20_000, batch_size=20_000) as producer:
+
+        def fill() -> object:
+            futures = [producer.send(topic, bytes(15_000), key=b"k") for _ in range(2)]
+            return futures[-1].exception(LIMIT_S)
+
+        assert isinstance(outcome_in_callback(producer, topic, fill), BufferExhausted)
+        assert producer.send(topic, b"v").result(LIMIT_S)
 
 
 def test_transactional_calls_that_wait_are_refused_in_a_callback(broker: BrokerProcess, topic: str) -> None:

@@ -33,6 +33,8 @@ class BufferPool:
         #: How long threads have waited for room, and how often that was in vain.
         self.waited_ns = 0
         self.exhausted_count = 0
+        #: The thread that gives room back: it would wait for itself, and does not.
+        self.io_thread: int | None = None
         self._available_bytes = total_bytes
         self._waiters: deque[_Waiter] = deque()
         self._lock = threading.Lock()
@@ -91,6 +93,8 @@ class BufferPool:
 
     def _wait(self, waiter: _Waiter, size_bytes: int, max_block_ms: float) -> None:
         start_ns = self._clock.monotonic_ns()
+        if threading.get_ident() == self.io_thread:
+            max_block_ms = 0
         try:
             waiter.served.wait(min(max_block_ms / 1000, threading.TIMEOUT_MAX))
         finally:

@@ -89,7 +89,7 @@ def read_config(given: Mapping[str, Any]) -> ProducerConfig:
             _LOG.warning("%s has no meaning here: %s", name, WITHOUT_MEANING[name])
         elif name not in access:
             hint = did_you_mean(name, [*KEYS, *_ACCESS_NAMES])
-            raise ConfigError(f"{name} is no setting of a producer{hint}: docs/producer.md lists them all")
+            raise ConfigError(f"{name} is no setting of a producer{hint}: docs/producer-settings.md lists them all")
     if not values.get("bootstrap_servers"):
         raise ConfigError("bootstrap.servers is missing: give at least one broker as host:port")
     names = frozenset(named)
@@ -106,6 +106,9 @@ def read_config(given: Mapping[str, Any]) -> ProducerConfig:
 
 def _without_legacy(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is given, with the names that Kafka has now (G38)."""
+    for name in given:
+        if not isinstance(name, str):
+            raise ConfigError(f"{name!r:.60} is no name of a setting: give a str")
     named = dict(given)
     for old, new in LEGACY.items():
         if old in named:
@@ -146,7 +149,8 @@ def _value(key: Key, value: object) -> object:
             key.check("")  # empty is not the same as not given
         return key.parse(_text(value))
     except ValueError as complaint:
-        raise ConfigError(f"Invalid value {_text(value)} for configuration {key.name}: {complaint}") from complaint
+        shown = "null" if value is None else _text(value)
+        raise ConfigError(f"Invalid value {shown} for configuration {key.name}: {complaint}") from complaint
 
 
 def _whole(values: Mapping[str, Any], name: str) -> int:

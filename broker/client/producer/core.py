@@ -74,6 +74,7 @@ class ProducerCore:
                 target=self._run, name=f"kafka-producer-network-thread | {settings.client_id}", daemon=True
             )
             self.thread.start()
+            self.pool.io_thread = self.thread.ident
             undo.pop_all()
 
     def _transaction_manager(self, client: NetworkClient) -> TransactionManager:

@@ -162,7 +162,7 @@ class Producer:
         if record.partition is not None:
             record = record._replace(partition=partition_of(record.partition))
         now_ms = self._accumulator.now_ms()
-        cluster, waited_ms = self._wait_on_metadata(record.topic, record.partition, now_ms, self._settings.max_block_ms)
+        cluster, waited_ms = self._wait_on_metadata(record.topic, record.partition, now_ms)
         key = serialized(core.key_serializer, "key", record.topic, record.key, record.headers)
         value = serialized(core.value_serializer, "value", record.topic, record.value, record.headers)
         partition = self._partition(record, key, value, cluster)
@@ -218,9 +218,7 @@ class Producer:
                     "send less"
                 )
 
-    def _wait_on_metadata(
-        self, topic: str, partition: int | None, now_ms: float, max_wait_ms: float
-    ) -> tuple[ClusterSnapshot, float]:
+    def _wait_on_metadata(self, topic: str, partition: int | None, now_ms: float) -> tuple[ClusterSnapshot, float]:
         """Return the cluster with this topic and partition, and how long that took (G05).
 
         Raises InvalidTopic, TopicAuthorizationFailed, DeliveryTimeout and ProducerClosed.
@@ -233,8 +231,10 @@ class Producer:
         if count is None:
             check_topic(topic)
         metadata.add(topic, now_ms)
-        waited_ms = 0.0
+        waited_ms, max_wait_ms = 0.0, self._settings.max_block_ms
         while count is None or (partition is not None and partition >= count):
+            if self._is_in_callback():
+                max_wait_ms = 0
             missing = (
                 f"topic {topic}" if count is None else f"partition {partition} of topic {topic}, which has {count},"
             )
@@ -258,8 +258,12 @@ class Producer:
 
     def _raise_missing(self, what: str, topic: str, waited_ms: float, failure: KafkaError | None) -> NoReturn:
         code = self._core.metadata.error_of_topic(topic)
-        because = f": {error_of(code)}" if code else ": is the cluster at bootstrap.servers reachable?"
-        raise DeliveryTimeout(f"{what} is not in the metadata after {waited_ms:.0f} ms{because}") from failure
+        because = str(error_of(code)) if code else "is the cluster at bootstrap.servers reachable?"
+        if self._is_in_callback():
+            because = "a callback cannot wait for it, as the thread that would fetch it calls callbacks"
+        elif not code and self._core.metadata.fetch().partition_count(topic) is not None:
+            because = "the first partition is 0"
+        raise DeliveryTimeout(f"{what} is not in the metadata after {waited_ms:.0f} ms: {because}") from failure
 
     def _check_open(self) -> None:
         if self._is_forked:
@@ -267,15 +271,17 @@ class Producer:
         if self._is_closed or not self._core.sender.is_running:
             raise ProducerClosed("the producer has been closed: make another")
 
+    def _is_in_callback(self) -> bool:
+        """Return whether this is the I/O thread, which would wait for itself."""
+        return threading.get_ident() == self._core.thread.ident
+
     def _refuse_in_callback(self, call: str) -> None:
         """Raise IllegalState on the I/O thread, which would wait for itself."""
-        if threading.current_thread() is self._core.thread:
+        if self._is_in_callback():
             raise IllegalState(
                 f"{call}() in a callback would wait for the thread that calls callbacks: call it in a thread of the "
                 "application"
             )
-
-    # What else there is to it.
 
     def flush(self, timeout: float | None = None) -> None:
         """Send everything now, and wait until all that is incomplete is acknowledged or has failed (G35).
@@ -294,7 +300,7 @@ class Producer:
     def partitions_for(self, topic: str) -> Sequence[PartitionMetadata]:
         """Return a topic's partitions; waits for metadata. Raises as `send`'s future."""
         self._check_open()
-        cluster, _ = self._wait_on_metadata(topic, None, self._accumulator.now_ms(), self._settings.max_block_ms)
+        cluster, _ = self._wait_on_metadata(topic, None, self._accumulator.now_ms())
         return cluster.partitions_for(topic)
 
     def metrics(self) -> Mapping[str, float]:
@@ -323,11 +329,10 @@ class Producer:
             raise ValueError(f"a timeout of {timeout} s is negative")
         if self._is_forked:
             return  # it goes on in the parent
-        core = self._core
-        from_callback = threading.current_thread() is core.thread
-        if from_callback and timeout != 0:
+        core, from_callback = self._core, self._is_in_callback()
+        if from_callback:
             _LOG.warning("close() from a callback of producer %s does not wait", self.client_id)
-        if not from_callback and timeout != 0:
+        elif timeout != 0:
             core.sender.initiate_close()
             core.thread.join(timeout)
         if core.thread.is_alive():
