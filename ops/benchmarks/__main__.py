@@ -2,7 +2,8 @@
 
 Every case runs the same load against the broker and against `bare`, in turns; the figure kept is the median of the
 turns' ratios. With `--against-kafka` Apache Kafka has its turns as well; `--crowds` has a broker with thousands of
-connections against the same one without. Exit status 1 when a figure falls short of
+connections against the same one without; `--capacity` holds what the report on capacity says of twice the load against
+twice the load. Exit status 1 when a figure falls short of
 what is expected on 2 cores, 2 when a program failed.
 """
 
@@ -15,7 +16,19 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from ops.benchmarks import against_kafka, cases, comparison, crowds, idle, programs, report, reports, turns, watched
+from ops.benchmarks import (
+    against_kafka,
+    capacity,
+    cases,
+    comparison,
+    crowds,
+    idle,
+    programs,
+    report,
+    reports,
+    turns,
+    watched,
+)
 from ops.benchmarks.report import SHORT, UNITS, Row
 
 PAGE = programs.REPOSITORY / "docs" / "performance.md"
@@ -44,8 +57,10 @@ def measure(directory: Path, options: argparse.Namespace) -> tuple[str, report.P
     rows: list[Row] = []
     if options.spark:
         for millions in options.spark.split(","):
-            reports.measure(directory, int(millions) * 1_000_000, rows.append)
+            reports.measure(directory, round(float(millions) * 1e6), rows.append)
         return report.table(rows), report.FIGURES
+    if options.capacity:
+        return capacity.measure(directory, options), report.FIGURES
     programs.build(directory)
     if options.crowds:
         measure_crowds(directory, options, rows.append)
@@ -61,7 +76,7 @@ def parse_options() -> argparse.Namespace:
     """Return the command line's options."""
     parser = argparse.ArgumentParser(prog="ops/bench", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--against-kafka", action="store_true", help="against Apache Kafka as well, which is brought")
-    parser.add_argument("--seconds", type=float, default=2.0, help="length of one load (default 2)")
+    parser.add_argument("--seconds", type=float, help="length of one load (default 2, with --capacity 30)")
     parser.add_argument("--turns", type=int, help="how often each load runs (default 3, against Kafka 5)")
     parser.add_argument("--warm-up", type=float, default=20.0, help="seconds of load that Kafka has first (default 20)")
     parser.add_argument(
@@ -71,14 +86,19 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--dir", default=None, help="where data is written during the run")
     parser.add_argument("--spark", metavar="MILLIONS", help="only the Spark jobs, over logs of so many rows: 1,10,100")
     parser.add_argument(
+        "--capacity", metavar="RATES", help="only the report on capacity, of so many requests a second: 100,400"
+    )
+    parser.add_argument(
         "--crowds", action="store_true", help="only thousands of connections that do nothing, drip, or come and go"
     )
     parser.add_argument("--record", action="store_true", help="rewrite the figures in docs/performance.md")
     options = parser.parse_args()
-    if options.record and (options.case or options.spark):
-        parser.error("--record rewrites a whole table, and --case and --spark measure a part: leave one out")
-    if bool(options.spark) + options.against_kafka + options.crowds > 1:
-        parser.error("--spark, --against-kafka and --crowds each measure something else: leave all but one out")
+    if options.record and (options.case or options.spark or options.capacity):
+        parser.error("--record rewrites a whole table, which --case, --spark and --capacity are not")
+    if bool(options.spark) + bool(options.capacity) + options.against_kafka + options.crowds > 1:
+        parser.error("--spark, --capacity, --against-kafka and --crowds exclude each other")
+    if options.seconds is None:
+        options.seconds = 30.0 if options.capacity else 2.0
     if options.turns is None:
         options.turns = 5 if options.against_kafka else 3
     if options.turns < 1 or options.seconds <= 0:

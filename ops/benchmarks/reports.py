@@ -1,7 +1,8 @@
 """The Spark jobs over logs of growing size, each beside DuckDB with the same question on the same files.
 
 Every job runs as its users start it, start of Java included, on two cores with Spark's driver of 2 GB. DuckDB has two
-threads in this process. Processor time stands beside the time on the clock, because the machine may be shared.
+threads in this process; where SQL has only a part of what a job works out, the row says which. Processor time stands
+beside the time on the clock, because the machine may be shared.
 """
 
 import os
@@ -10,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,8 +20,10 @@ from pathlib import Path
 import duckdb
 import psutil
 
-from ops.benchmarks import programs, request_logs
+from ops.benchmarks import programs, questions, request_logs
 from ops.benchmarks.report import Row
+from spark.objectives import read_objectives
+from spark.rollups import KEYS
 
 CORES = 2
 #: Seconds for 100 million rows, and for a second run over an unchanged log of any size.
@@ -27,30 +31,12 @@ SECONDS_AT_100_MILLION = 120
 SECONDS_UNCHANGED = 15
 _LARGE = 100_000_000
 _LOOK_S = 0.1
+_OBJECTIVES = programs.REPOSITORY / "ops" / "objectives.toml"
+_SPANS_S = (300, 1800, 3600, 6 * 3600, 3 * 86_400)
 
-_KEYS = """date, hour, requestApiKey, requestApiKeyName, requestApiVersion, clientId, softwareName, softwareVersion,
- topic, listener, errorCode, errorName"""
-_PHASES = ("requestQueueTimeUs", "localTimeUs", "remoteTimeUs", "responseQueueTimeUs", "sendTimeUs", "totalTimeUs")
-_SUMS = ", ".join(
-    f"sum({name} * sampleWeight::BIGINT) AS {name}"
-    for name in ("requestBytes", "responseBytes", "records", "recordBytes", "throttleTimeUs", *_PHASES)
-)
-#: As spark/histogram.py has it: 32 buckets for each power of two of nanoseconds.
-_BUCKET = """CASE WHEN {0} * 1000 < 64 THEN {0} * 1000
- ELSE (floor(log2({0} * 1000 + 0.5))::BIGINT - 5) * 32 + (({0} * 1000) >> (floor(log2({0} * 1000 + 0.5))::BIGINT - 5))
- END"""
-_SUMS_BY = "SELECT {keys}, sum(sampleWeight) AS requests, {sums} FROM {log} GROUP BY ALL"
-_COUNTS_BY = """SELECT {keys}, phase, bucket, sum(sampleWeight) AS requests FROM
- (UNPIVOT (SELECT {keys}, sampleWeight, {buckets} FROM {log}) ON {phases} INTO NAME phase VALUE bucket) GROUP BY ALL"""
-_LATENCY = """WITH rows AS (FROM {log}),
- counts AS (SELECT requestApiKeyName AS api, {bucket} AS bucket, sum(sampleWeight) AS n FROM rows GROUP BY ALL),
- ranked AS (SELECT *, sum(n) OVER (PARTITION BY api ORDER BY bucket) AS below, sum(n) OVER (PARTITION BY api) AS whole
-  FROM counts),
- found AS (SELECT api, {quantiles} FROM ranked GROUP BY api),
- sums AS (SELECT requestApiKeyName AS api, sum(sampleWeight), {sums} FROM rows GROUP BY ALL)
-SELECT * FROM found JOIN sums USING (api)"""
 _COPY = "COPY ({sql}) TO '{file}'"
 _LOG = "read_parquet('{log}/requests/**/*.parquet', hive_partitioning = true)"
+_KEYS = ", ".join(KEYS)
 
 
 @dataclass(frozen=True)
@@ -61,40 +47,92 @@ class Taken:
     cpu_seconds: float
 
 
+@dataclass(frozen=True)
+class Question:
+    """A run of a job, and statements that ask DuckDB the same; `asked` says what of it, if not all."""
+
+    title: str
+    job: str
+    statements: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    asked: str = ""
+    limit_s: float | None = None
+
+
 def measure(directory: Path, rows: int, add: Callable[[Row], None]) -> None:
     """Measure every job over a log of so many rows."""
     root = directory / f"log-{rows}"
     log = root / "request-log"
     hours = request_logs.generate(log, rows)
     start = datetime.fromisoformat(request_logs.START)
-    time_range = ["--from", start.isoformat(), "--to", (start + timedelta(hours=hours)).isoformat()]
-
-    def job(name: str, *more: str) -> Taken:
-        where = ["--input", str(log), "--output", str(root / "out"), "--master", f"local[{CORES}]"]
-        return _process([sys.executable, "-m", "broker", "report", name, *where, *time_range, *more])
-
-    questions = _questions(log, root)
+    begin, end = (f"{time:%Y-%m-%dT%H:%M:%S}" for time in (start, start + timedelta(hours=hours)))
+    where = ["--input", str(log), "--output", str(root / "out"), "--master", f"local[{CORES}]"]
     try:
-        raw = job("latency", "--rollups", str(root / "none"))
-        add(_row("latency from the log", rows, raw, _duckdb(*questions["latency"])))
-        add(_row("rollup", rows, job("rollup"), _duckdb(*questions["rollup"])))
-        add(_row("rollup, nothing new", rows, job("rollup"), None, SECONDS_UNCHANGED))
-        add(_row("latency from rollups", rows, job("latency"), None))
+        for each in questions_of(log, root, (begin, end)):
+            command = [sys.executable, "-m", "broker", "report", each.job, *where, "--from", begin, "--to", end]
+            ours = _process([*command, *each.options])
+            add(_row(each, rows, ours, _duckdb(*each.statements) if each.statements else None))
     finally:
         shutil.rmtree(root)
 
 
-def _questions(log: Path, root: Path) -> dict[str, tuple[str, ...]]:
-    source = _LOG.format(log=log)
-    sums = _SUMS_BY.format(keys=_KEYS, sums=_SUMS, log=source)
-    buckets = ", ".join(f"{_BUCKET.format(phase)} AS {phase}" for phase in _PHASES)
-    counts = _COUNTS_BY.format(keys=_KEYS, buckets=buckets, log=source, phases=", ".join(_PHASES))
-    quantiles = ", ".join(f"min(bucket) FILTER (below >= ceil(whole * {q}))" for q in (0.5, 0.95, 0.99, 0.999))
-    by_api = _LATENCY.format(bucket=_BUCKET.format("totalTimeUs"), log=source, quantiles=quantiles, sums=_SUMS)
-    tables = (
-        _COPY.format(sql=sql, file=root / f"duckdb-{number}.parquet") for number, sql in enumerate((sums, counts))
-    )
-    return {"rollup": tuple(tables), "latency": (by_api,)}
+def questions_of(log: Path, root: Path, time_range: tuple[str, str]) -> Iterable[Question]:
+    """Return what is asked, in order: first of the log, then with the hourly tables, and last of files that change."""
+
+    def of(sql: str, dataset: str = "requests") -> str:
+        return questions.of_range(log, dataset, time_range, sql)
+
+    def copy(sql: str, name: str) -> str:
+        return _COPY.format(sql=sql, file=root / f"duckdb-{name}.parquet")
+
+    by_api = of(questions.LATENCY.format(by="one, requestApiKeyName", window=1))
+    yield Question("latency from the log", "latency", (by_api,))
+    skews = (dict(zip(("of", "topic", "member", "where"), each, strict=True)) for each in questions.SKEWS)
+    moved = [questions.TRAFFIC.format(by=by) for by in ("topic", "topic, partition", "clientId")]
+    moved += [questions.SKEW.format(**each) for each in skews]
+    moved += [
+        questions.BATCHES,
+        questions.SAVINGS.format(lingers_ms="5, 20, 100", batch_bytes="16384, 131072, 1000000"),
+    ]
+    yield Question("traffic", "traffic", tuple(map(of, moved)))
+    wrong = (each.format(gap_s=10, least=5) for each in (questions.BURSTS, questions.ERRORS))
+    yield Question("errors", "errors", tuple(map(of, wrong)))
+    lives = questions.LIVES.format(end=time_range[1], idle_s=600, idle_requests=1, short_s=5, looping=30)
+    known = (questions.SOFTWARE, questions.VERSIONS, questions.DROPPED)
+    yield Question("clients", "clients", (*map(of, known), of(lives, "connections")))
+    yield Question("groups", "groups", (of(questions.MEMBERS, "groups"),), asked="members alone")
+    yield Question("diagnose", "diagnose", (questions.FEATURES.format(log=log, window_s=60),), asked="features alone")
+    yield Question("capacity", "capacity", (questions.QUEUES.format(log=log, window=60_000_000),), asked="queues alone")
+    bounds = {"produce-bytes-per-second": 1e5, "fetch-bytes-per-second": 1e5, "request-percentage": 1}
+    tried = tuple(f"--{name}={value:g}" for name, value in bounds.items())
+    charges = questions.charges(log, time_range, ["clientId"], ["produce", "fetch", "request"])
+    yield Question("quotas", "quotas", (charges,), tried, "rates alone")
+    yield Question("slo", "slo", tuple(map(of, _kept(time_range[1]))), ("--objectives", str(_OBJECTIVES)))
+    first = copy(of("SELECT * FROM r ORDER BY time, connection, correlationId LIMIT 100000"), "replay")
+    yield Question("replay", "replay", (first, of(questions.REPLAYED)))
+    source = {"log": _LOG.format(log=log), "keys": _KEYS}
+    tables = {"requests": questions.ROLLED_UP, "latencies": questions.HISTOGRAMS}
+    yield Question("rollup", "rollup", tuple(copy(sql.format(**source), name) for name, sql in tables.items()))
+    yield Question("rollup, nothing new", "rollup", limit_s=SECONDS_UNCHANGED)
+    yield Question("latency from rollups", "latency")
+    compacted = copy(f"SELECT * FROM {_LOG.format(log=log)} ORDER BY date, hour, time", "compact")  # noqa: S608
+    yield Question("compact", "compact", (compacted,))
+
+
+def _kept(end: str) -> Iterable[str]:
+    """Return the questions of the sample of objectives: by minute, and over the last of what alerts look at."""
+    for objective in read_objectives(str(_OBJECTIVES)):
+        values = {name: ", ".join(f"'{value}'" for value in found) for name, found in objective.chosen.items()}
+        chosen = " AND ".join(f"{name} IN ({found})" for name, found in values.items()) or "true"
+        # What a Fetch waits for others is no fault of the broker.
+        bad = f"totalTimeUs - if(requestApiKeyName = 'FETCH', remoteTimeUs, 0) > {objective.latency_us}"
+        if objective.latency_us is None:
+            allowed = "".join(f" AND errorName <> '{name}'" for name in objective.allowed_errors)
+            bad = f"errorCode <> 0{allowed}"
+        what = {"chosen": chosen, "bad": bad, "end": end}
+        yield questions.OBJECTIVE_BY_MINUTE.format(name=objective.name, budget=objective.budget, **what)
+        for seconds in (*_SPANS_S, objective.window_us // 1_000_000):
+            yield questions.OBJECTIVE.format(seconds=seconds, **what)
 
 
 def _duckdb(*statements: str) -> Taken:
@@ -125,27 +163,28 @@ def _process(command: list[str]) -> Taken:
 
 def _watch(process: psutil.Process, spent: dict[int, float]) -> None:
     """Keep the processor time of a process and its children until it ends."""
-    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-        for each in [process, *process.children(recursive=True)]:
-            try:
-                times = each.cpu_times()
-            except psutil.NoSuchProcess:
-                continue
-            spent[each.pid] = times.user + times.system
-        time.sleep(_LOOK_S)
+    with suppress(psutil.NoSuchProcess):
+        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            for each in [process, *process.children(recursive=True)]:
+                with suppress(psutil.NoSuchProcess):
+                    times = each.cpu_times()
+                    spent[each.pid] = times.user + times.system
+            time.sleep(_LOOK_S)
 
 
-def _row(title: str, rows: int, ours: Taken, theirs: Taken | None, limit_s: float | None = None) -> Row:
-    if limit_s is None and rows == _LARGE and theirs is not None:
+def _row(question: Question, rows: int, ours: Taken, theirs: Taken | None) -> Row:
+    limit_s = question.limit_s
+    if rows == _LARGE and question.job in ("rollup", "latency") and limit_s is None:
         limit_s = SECONDS_AT_100_MILLION
     load = os.getloadavg()[0]
-    print(f"{title}, {rows:,} rows: {ours}, DuckDB {theirs}, load {load:.1f}", flush=True)
+    print(f"{question.title}, {rows:,} rows: {ours}, DuckDB {theirs}, load {load:.1f}", flush=True)
     short = limit_s is not None and ours.seconds > limit_s
     expected = "" if limit_s is None else f"≤ {limit_s:g} s" + (": falls short" if short else "")
+    asked = f" ({question.asked})" if question.asked else ""
     return Row(
-        f"{title}, {rows // 1_000_000} million rows",
+        f"{question.title}, {rows / 1e6:g} million rows",
         f"{rows / ours.seconds:,.0f} rows/s ({ours.seconds:.1f} s, of processors {ours.cpu_seconds:.1f} s)",
-        "" if theirs is None else f"DuckDB {theirs.seconds:.1f} s, of processors {theirs.cpu_seconds:.1f} s",
+        "" if theirs is None else f"DuckDB{asked} {theirs.seconds:.1f} s, of processors {theirs.cpu_seconds:.1f} s",
         "" if theirs is None else f"{theirs.cpu_seconds / ours.cpu_seconds:.2f}",
         expected,
     )

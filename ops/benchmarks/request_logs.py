@@ -1,7 +1,8 @@
 """Request logs of any size for measuring the Spark jobs, written by DuckDB where the recorder would put them.
 
 Sixty clients, each with a library, a listener and one or two topics of its own, send what a busy broker sees: mostly
-Produce and Fetch, some of the rest, few errors. Durations spread over some powers of two, as measured ones do.
+Produce and Fetch, some of the rest, few errors. Durations spread over some powers of two, as measured ones do. Beside
+the requests stand what else the recorder writes in that time: connections, groups, and what the processes did.
 """
 
 from pathlib import Path
@@ -11,6 +12,7 @@ import duckdb
 #: Rows of an hour, about what 1,200 requests a second come to.
 ROWS_PER_HOUR = 4_200_000
 START = "2026-03-01 00:00:00+00"
+_FILES_OF_AN_HOUR = 2
 
 _ROWS = """
 SELECT range AS number, (range * {span_us} // {rows})::BIGINT AS offset_us, hash(range) AS h, hash(range, 1) AS h1,
@@ -67,20 +69,69 @@ FROM details
 """
 
 
+_PARTITION = "strftime(time AT TIME ZONE 'UTC', '%Y-%m-%d') AS date, strftime(time AT TIME ZONE 'UTC', '%H') AS hour"
+#: By dataset, rows of so many seconds.
+_OTHERS = {
+    # A connection of each client all the time, and one for 100 ms each minute.
+    "connections": """
+SELECT time, event, connection, clientId, '10.0.0.' || client AS address, 'PLAINTEXT' AS listener,
+  if(event = 'close', 'client', NULL) AS cause, if(event = 'close', 100000, NULL)::BIGINT AS durationUs,
+  2::BIGINT AS requests FROM (
+  SELECT {start} AS time, 'open' AS event, '0-1-' || range AS connection, 'service-' || range AS clientId,
+    range AS client FROM range(60)
+  UNION ALL SELECT {start} + to_seconds(60 * range + 30) + to_milliseconds(if(e = 'close', 100, 0)), e,
+    '0-2-' || range, 'cron', 60 FROM range({seconds} // 60), unnest(['open', 'close']) AS events(e))""",
+    # Ten groups that rebalance once in ten minutes, and of which each ten seconds it is told what they have not read.
+    "groups": """
+SELECT time, 'group-' || g AS "group", member, event, reason, (g % 4)::SMALLINT AS handler, 'classic' AS kind,
+  generation::INTEGER AS generation, 3::INTEGER AS members, durationUs::BIGINT AS durationUs, topic,
+  if(topic IS NULL, NULL, 0)::INTEGER AS partition, records::BIGINT AS records FROM (
+  SELECT {start} + to_seconds(10 * range + 1) AS time, g, NULL AS member, 'lag' AS event, NULL AS reason,
+    NULL AS generation, if(range % 7 = 0, 0, 1000000) AS durationUs, 'topic-' || g AS topic,
+    if(range % 7 = 0, 0, 100) AS records FROM range(({seconds} - 1) // 10), range(10) AS groups(g)
+  UNION ALL SELECT {start} + to_seconds(600 * range + 60) + to_milliseconds(step * 300), g,
+    if(step = 0, 'member-' || range % 5, NULL), ['join', 'rebalance', 'stable'][step + 1],
+    if(step = 1, 'member joined', NULL), range + if(step = 2, 1, 0), if(step = 2, 300000, NULL), NULL, NULL
+  FROM range({seconds} // 600), range(10) AS groups(g), range(3) AS steps(step))""",
+    # Three processors and four handlers.
+    "roles": """
+SELECT {start} + to_seconds(10 * range + 9) AS time, 10000000::BIGINT AS intervalUs, true AS traffic,
+  if(i < 3, 'processor', 'handler') AS role, if(i < 3, i, i - 3)::SMALLINT AS index, 1::INTEGER AS generation,
+  0::INTEGER AS restarts, 'running' AS state, 8::INTEGER AS cpus, 0.5 + (range % 30) / 100 AS idleShare,
+  3000000::BIGINT AS cpuTimeUs, 200000::BIGINT AS runQueueTimeUs, 0.01::DOUBLE AS ringFill,
+  0.05::DOUBLE AS ringFillPeak, (3000 + range % 500)::BIGINT AS requests, 900::BIGINT AS commits,
+  90000::BIGINT AS commitTimeUs, 0::BIGINT AS mutesRingFull, 20::BIGINT AS connections
+FROM range({seconds} // 10), range(7) AS processes(i)""",
+    "gaps": """
+SELECT {start} AS time, {start} AS since, 'requests' AS dataset, 'processor' AS source, 0::SMALLINT AS index,
+  'ring_full' AS cause, 3::BIGINT AS rows""",
+}
+
+
 def generate(root: Path, rows: int) -> int:
-    """Write a log of so many rows and return over how many hours they go; a file for each hour."""
+    """Write a log of so many rows and return over how many hours they go; the requests of an hour are in two files."""
     hours = max(1, -(-rows // ROWS_PER_HOUR))
-    (root / "requests").mkdir(parents=True)
+    parts = _FILES_OF_AN_HOUR * hours
+    for dataset in ("requests", *_OTHERS):
+        (root / dataset).mkdir(parents=True)
     with duckdb.connect() as connection:
-        for hour in range(hours):
-            # The first row of an hour is the first whose time, rounded down, lies in it: two COPY must not write to the
-            # same directory, where the later one would replace the file of the other.
-            first, last = -(-rows * hour // hours), -(-rows * (hour + 1) // hours)
+        for part in range(parts):
+            # The first row of a part is the first whose time, rounded down, lies in it.
+            first, last = -(-rows * part // parts), -(-rows * (part + 1) // parts)
             numbered = _ROWS.format(first=first, last=last, rows=rows, span_us=hours * 3_600_000_000)
-            connection.execute(
-                f"COPY (WITH rows AS ({numbered}), details AS ({_DETAILS}) {_COLUMNS}) TO '{root}/requests/v=1' "
-                "(FORMAT parquet, PARTITION_BY (date, hour), COMPRESSION zstd, COMPRESSION_LEVEL 1, "
-                "PARQUET_VERSION v2, ROW_GROUP_SIZE 100000, OVERWRITE_OR_IGNORE, "
-                "FILENAME_PATTERN 'part-generated-1-{i}')"
-            )
+            sql = f"WITH rows AS ({numbered}), details AS ({_DETAILS}) {_COLUMNS}"
+            _copy(connection, root / "requests", sql, part)
+        for dataset, text in _OTHERS.items():
+            sql = text.format(start=f"TIMESTAMPTZ '{START}'", seconds=hours * 3600)
+            _copy(connection, root / dataset, f"SELECT *, {_PARTITION} FROM ({sql})", 0)  # noqa: S608
     return hours
+
+
+def _copy(connection: duckdb.DuckDBPyConnection, dataset: Path, sql: str, number: int) -> None:
+    """Write rows below a dataset, to a file of this number in the directory of each hour."""
+    connection.execute(
+        f"COPY ({sql}) TO '{dataset}/v=1' "
+        "(FORMAT parquet, PARTITION_BY (date, hour), COMPRESSION zstd, COMPRESSION_LEVEL 1, "
+        "PARQUET_VERSION v2, ROW_GROUP_SIZE 100000, OVERWRITE_OR_IGNORE, "
+        f"FILENAME_PATTERN 'part-generated-{number + 1}-{{i}}')"
+    )

@@ -5,7 +5,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from ops.benchmarks import request_logs
+from ops.benchmarks import reports, request_logs
+from spark.schema import SCHEMAS
 
 
 @pytest.mark.parametrize("rows", [999, 10_000, 24_001])
@@ -21,3 +22,16 @@ def test_every_row_is_there_once_and_in_its_hour(monkeypatch: pytest.MonkeyPatch
             f"bool_and(strftime(time, '%Y-%m-%d %H') = date || ' ' || hour) FROM {log}"
         ).fetchall()
     assert found == [(rows, rows, hours, True)]
+
+
+def test_every_question_that_is_asked_of_duckdb_has_an_answer_on_such_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "request-log"
+    assert request_logs.generate(log, 5000) == 1
+    with duckdb.connect() as connection:
+        for dataset in SCHEMAS:
+            described = f"DESCRIBE FROM read_parquet('{log}/{dataset}/**/*.parquet', hive_partitioning = false)"
+            names = {name for name, *_ in connection.sql(described).fetchall()}
+            assert names <= set(SCHEMAS[dataset].names), dataset
+        for question in reports.questions_of(log, tmp_path, ("2026-03-01T00:00:00", "2026-03-01T01:00:00")):
+            for statement in question.statements:
+                connection.execute(statement).fetchall()

@@ -9,19 +9,14 @@ import duckdb
 import pytest
 from pyspark.sql import DataFrame
 
+from ops.benchmarks.questions import of_range
+
 
 def ask(log: Path, dataset: str, time_range: tuple[str, str], sql: str) -> list[tuple[Any, ...]]:
     """Return the rows of a query of `r`, the rows of a dataset in a range, and of `q`, those of its requests."""
-    start, end = (f"TIMESTAMPTZ '{text}+00'" for text in time_range)
-    tables = (
-        f"{name} AS (SELECT *{weight} FROM read_parquet('{log}/{of}/**/*.parquet', hive_partitioning = true, "  # noqa: S608
-        f"union_by_name = true) WHERE time >= {start} AND time < {end})"
-        for name, of in (("r", dataset), ("q", "requests"))
-        for weight in [", sampleWeight::BIGINT w" if of == "requests" else ""]
-    )
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        return connection.sql(f"WITH {', '.join(tables)} {sql}").fetchall()
+        return connection.sql(of_range(log, dataset, time_range, sql)).fetchall()
 
 
 def assert_same(found: DataFrame | Iterable[Sequence[Any]], expected: Iterable[Sequence[Any]]) -> None:

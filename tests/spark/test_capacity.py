@@ -12,6 +12,7 @@ import duckdb
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from ops.benchmarks.questions import QUEUES
 from spark.failures import JobFailed
 from spark.handler_queues import REQUEST_COLUMNS, ROLE_COLUMNS, predicted, queues
 from spark.job import Context
@@ -75,23 +76,6 @@ def test_waits_now_and_at_twice_the_load_are_those_of_a_simulation(spark: SparkS
         assert doubled[number].wait1Us == pytest.approx(1e6 * sum(waits) / len(waits), rel=bound)
 
 
-SQL = """
-WITH raw AS (SELECT handler, requestQueueTimeUs q, localTimeUs::DOUBLE l, sampleWeight n, epoch_us(time) us,
-  epoch_us(time) // {window} w FROM read_parquet('{log}/requests/**/*.parquet')),
- r AS (SELECT *, us - lag(us) OVER (PARTITION BY w, handler ORDER BY us) gap FROM raw),
- span AS (SELECT w, max(us) - min(us) span FROM r GROUP BY w),
- busy AS (SELECT (epoch_us(time) - intervalUs // 2) // {window} w, index::INT handler,
-
-  sum(greatest((1 - idleShare) * intervalUs, cpuTimeUs + runQueueTimeUs)) / sum(requests) s
-  FROM read_parquet('{log}/roles/**/*.parquet')
-  WHERE role = 'handler' AND traffic GROUP BY ALL)
-SELECT handler, sum(n), sum(n) / any_value(span) * 1e6, any_value(s), greatest(0,
-  1 + (var_pop(gap) / avg(gap) ** 2 - 1) / (count(*) / sum(n))),
-  sum(n * l * l) * sum(n) / sum(n * l) ** 2 - 1, sum(n * q) / sum(n)
-FROM r JOIN span USING (w) JOIN busy USING (w, handler) GROUP BY w, handler HAVING count(*) >= 30 ORDER BY w, handler
-"""
-
-
 def test_queues_are_those_of_an_independent_computation(spark: SparkSession, tmp_path: Path) -> None:
     seed = random_seed()
     print(f"seed {seed}")
@@ -115,7 +99,7 @@ def test_queues_are_those_of_an_independent_computation(spark: SparkSession, tmp
     found = read(spark, tmp_path)
     columns = ("handler", "requests", "arrivals", "serviceUs", "arrivalVariation", "serviceVariation", "waitUs")
     ours = [tuple(row) for row in found.orderBy("window", "handler").select(*columns).collect()]
-    theirs = duckdb.sql(SQL.format(log=tmp_path, window=WINDOW_US)).fetchall()
+    theirs = duckdb.sql(QUEUES.format(log=tmp_path, window=WINDOW_US)).fetchall()
     assert len(ours) == 6
     assert [value for row in ours for value in row] == pytest.approx([float(value) for row in theirs for value in row])
 

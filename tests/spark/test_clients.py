@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ops.benchmarks.questions import DROPPED, LIVES, SOFTWARE, VERSIONS
 from spark.connections import EVENT_COLUMNS, REQUEST_COLUMNS, by_client, is_idle, is_short_lived, lives
 from spark.job import Context
 from spark.jobs.clients import DEPRECATED_COLUMNS, answer, dropped, software, versions
@@ -20,37 +21,6 @@ from tests.support.generated_log import START, random_requests, request, write
 
 RANGE = ("2026-03-01T10:07:00", "2026-03-01T11:55:00")
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
-
-WHO = "softwareName, softwareVersion, clientId"
-SOFTWARE = f"""
-SELECT {WHO}, sum(w), coalesce(sum(w) FILTER (errorCode <> 0), 0), epoch_us(min(time)), epoch_us(max(time))
-FROM r GROUP BY {WHO}"""  # noqa: S608
-VERSIONS = f"SELECT requestApiKeyName, requestApiVersion, {WHO}, sum(w) FROM r GROUP BY ALL"  # noqa: S608
-DROPPED = f"""
-SELECT requestApiKeyName, requestApiVersion, {WHO}, sum(w), count(DISTINCT address), epoch_us(max(time))
-FROM r WHERE requestApiVersionDeprecated GROUP BY ALL"""  # noqa: S608
-# A closing belongs to the opening that lies as far before it as the connection was open.
-LIVES = """
-, o AS (SELECT connection, address, time, (SELECT min(time) FROM r n WHERE n.connection = r.connection
-        AND n.time > r.time) next FROM r WHERE event = 'open' AND NOT EXISTS (SELECT 1 FROM r c WHERE c.event = 'close'
-        AND c.connection = r.connection AND epoch_us(c.time) - c.durationUs = epoch_us(r.time))),
- u AS (SELECT o.connection, o.address, o.time, o.next, max(clientId) clientId, coalesce(sum(w), 0) requests
-       FROM o LEFT JOIN q ON q.connection = o.connection AND q.time >= o.time AND (o.next IS NULL OR q.time < o.next)
-       GROUP BY ALL),
- l AS (SELECT clientId, address, epoch_us(time) - durationUs us, 'closed' state, durationUs / 1e6 s, cause, requests
-       FROM r WHERE event = 'close' UNION ALL
-       SELECT clientId, address, epoch_us(time), if(next IS NULL, 'open', 'lost'),
-       if(next IS NULL, epoch_us(TIMESTAMPTZ '{end}+00') - epoch_us(time), NULL) / 1e6, NULL, requests FROM u),
- m AS (SELECT clientId, address, max(n) most FROM
-       (SELECT clientId, address, us // 60000000, count(*) n FROM l GROUP BY ALL) GROUP BY ALL),
- k AS (SELECT clientId, address, string_agg(cause || ' ' || n, ', ' ORDER BY n DESC, cause) causes FROM
-       (SELECT clientId, address, cause, count(*) n FROM l WHERE cause IS NOT NULL GROUP BY ALL) GROUP BY ALL)
-SELECT l.clientId, l.address, count(*), count(*) FILTER (state = 'open'), count(*) FILTER (state = 'lost'),
-       count(*) FILTER (s >= 600 AND requests * 60 < 2 * s), count(*) FILTER (state = 'closed' AND s < 30),
-       sum(requests), any_value(most), any_value(most) > 2, coalesce(any_value(causes), '')
-FROM l JOIN m ON m.clientId IS NOT DISTINCT FROM l.clientId AND m.address = l.address
-LEFT JOIN k ON k.clientId IS NOT DISTINCT FROM l.clientId AND k.address = l.address GROUP BY l.clientId, l.address
-"""
 
 
 def test_every_number_is_that_of_an_independent_computation(spark: SparkSession, tmp_path: Path) -> None:
@@ -71,7 +41,7 @@ def test_every_number_is_that_of_an_independent_computation(spark: SparkSession,
         (software(requests), "requests", SOFTWARE),
         (versions(requests), "requests", VERSIONS),
         (old, "requests", DROPPED),
-        (clients, "connections", LIVES.format(end=RANGE[1])),
+        (clients, "connections", LIVES.format(end=RANGE[1], idle_s=600, idle_requests=2, short_s=30, looping=2)),
     ):
         seen = {name: f"unix_micros({name}) AS {name}" for name in ("firstSeen", "lastSeen")}
         assert_same(

@@ -10,6 +10,7 @@ import duckdb
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from ops.benchmarks.questions import FEATURES
 from spark.bottlenecks import HEALTHY
 from spark.jobs.diagnose import COLUMNS, headline, transform
 from spark.load_features import CONNECTION_COLUMNS, REQUEST_COLUMNS, ROLE_COLUMNS, features
@@ -66,41 +67,6 @@ def test_every_planted_condition_is_found_and_none_in_a_healthy_load(
         assert (row.advice is None) == (row.bottleneck == HEALTHY)
 
 
-SQL = """
-WITH log AS (SELECT *, time_bucket(INTERVAL '60 seconds', time AT TIME ZONE 'UTC') w,
-  CASE requestApiKey WHEN 0 THEN remoteTimeUs
-                     WHEN 1 THEN coalesce(greatest(remoteTimeUs - maxWaitMs * 1000, 0), 0) ELSE 0 END rest
-  FROM read_parquet('{log}/requests/**/*.parquet')),
- total AS (SELECT w, sum(sampleWeight) n, sum(sampleWeight * requestQueueTimeUs) q, sum(sampleWeight * localTimeUs) l,
-  sum(sampleWeight * rest) r, sum(sampleWeight * responseQueueTimeUs) a, sum(sampleWeight * sendTimeUs) s,
-  sum(sampleWeight * localTimeUs) FILTER (requestApiKey = 0) / sum(sampleWeight) FILTER (requestApiKey = 0) pl
-  FROM log GROUP BY w),
- at_handler AS (SELECT w, handler, sum(sampleWeight * (requestQueueTimeUs + localTimeUs)) us FROM log GROUP BY ALL),
- slow AS (SELECT w, arg_max(handler, us) h, max(us) us FROM at_handler GROUP BY w),
- part AS (SELECT w, topic, partition, sum(sampleWeight * (requestQueueTimeUs + localTimeUs)) us
-  FROM log JOIN slow USING (w) WHERE handler = h AND topic IS NOT NULL GROUP BY ALL),
- hot AS (SELECT w, max(us) us FROM part GROUP BY w),
- by_client AS (SELECT w, clientId, sum(sampleWeight * sendTimeUs) us FROM log GROUP BY ALL),
- client AS (SELECT w, max(us) us FROM by_client GROUP BY w),
- place AS (SELECT *, time_bucket(INTERVAL '60 seconds', (time - to_microseconds(intervalUs // 2)) AT TIME ZONE 'UTC') w
-  FROM read_parquet('{log}/roles/**/*.parquet') WHERE traffic),
- process AS (SELECT w, role, index,
-  greatest(1 - sum(idleShare * intervalUs) / sum(intervalUs) FILTER (idleShare IS NOT NULL),
-           (sum(cpuTimeUs) + sum(runQueueTimeUs)) / sum(intervalUs)) busy,
-  sum(cpuTimeUs) / sum(intervalUs) cpu, sum(runQueueTimeUs) / sum(intervalUs) waits,
-  sum(commitTimeUs) / sum(intervalUs) commits,
-  sum(commitTimeUs) / nullif(sum(commits), 0) write, max(cpus) cpus, sum(mutesRingFull) ring FROM place GROUP BY ALL),
- role AS (SELECT w, max(busy) FILTER (role = 'processor') pb, max(busy) FILTER (role = 'handler') hb,
-  sum(cpu) / max(cpus) cpu,
-  max(waits) FILTER (role IN ('processor', 'handler')) waits, sum(ring) ring FROM process GROUP BY w),
- own AS (SELECT w, commits, write FROM process JOIN slow USING (w) WHERE role = 'handler' AND index = h),
- conn AS (SELECT time_bucket(INTERVAL '60 seconds', time AT TIME ZONE 'UTC') w, count(*) FILTER (event = 'open') opened
-  FROM read_parquet('{log}/connections/**/*.parquet') GROUP BY w)
-SELECT w, n, q / n, pl, q / (q + l + r + a), (q + l + r + a), s / (q + l + r + a + s), h, hot.us / slow.us,
-  client.us / s, pb, hb, cpu, waits, ring, commits, write, coalesce(opened, 0)
-FROM total JOIN slow USING (w) LEFT JOIN hot USING (w) JOIN client USING (w) LEFT JOIN role USING (w)
-LEFT JOIN own USING (w) LEFT JOIN conn USING (w) ORDER BY w
-"""
 CHECKED = (
     "window", "requests", "queueMeanUs", "produceLocalMeanUs", "queueShare", "brokerUs", "sendShare", "slowHandler",
     "hotPartitionShare", "slowClientSendShare", "processorBusyMax", "handlerBusyMax", "cpuUse", "runQueueMax",
@@ -117,7 +83,7 @@ def test_features_are_those_of_an_independent_computation(spark: SparkSession, t
     gap = {"time": START, "dataset": "requests", "source": "processor", "cause": "ring_full", "rows": 5}
     write(tmp_path, "gaps", [gap])
     found = window_features(spark, tmp_path).orderBy("window").select(*CHECKED, "lostRows").collect()
-    expected = duckdb.sql(SQL.format(log=tmp_path)).fetchall()
+    expected = duckdb.sql(FEATURES.format(log=tmp_path, window_s=WINDOW_S)).fetchall()
     assert len(found) == len(expected) >= len(PLANTED)
     for row, numbers in zip(found, expected, strict=True):
         for name, value in zip(CHECKED, numbers, strict=True):

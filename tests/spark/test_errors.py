@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from ops.benchmarks.questions import BURSTS, ERRORS
 from spark.job import Context
 from spark.jobs.errors import COLUMNS, answer, bursts, runs, transform
 from spark.request_log import RequestLog
@@ -20,28 +21,6 @@ RANGE = ("2026-03-01T10:07:00", "2026-03-01T11:55:00")
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 GAP_S, LEAST = 600, 3
 
-KIND = "requestApiKeyName, errorCode, errorName, clientId"
-# A run begins with an error before which there is none within the gap.
-RUNS = f"""
-, e AS (SELECT *, coalesce(max(time) OVER (PARTITION BY {KIND} ORDER BY time RANGE BETWEEN INTERVAL {GAP_S} SECOND
-        PRECEDING AND INTERVAL 1 MICROSECOND PRECEDING) IS NULL, true) begins FROM r WHERE errorCode <> 0),
- n AS (SELECT *, sum(begins::INT) OVER (PARTITION BY {KIND} ORDER BY time RANGE UNBOUNDED PRECEDING) run FROM e),
- p AS (SELECT {KIND}, run, max(s) peak FROM (SELECT {KIND}, run, sum(w) s FROM n
-       GROUP BY {KIND}, run, date_trunc('second', time)) GROUP BY {KIND}, run),
- u AS (SELECT n.requestApiKeyName, n.errorCode, n.errorName, n.clientId, n.run, sum(w) errors, min(time) first,
-       max(time) last, any_value(peak) peak
-       FROM n JOIN p ON n.requestApiKeyName = p.requestApiKeyName AND n.errorCode = p.errorCode
-       AND n.clientId IS NOT DISTINCT FROM p.clientId AND n.run = p.run GROUP BY ALL)
-"""  # noqa: S608
-BURSTS = f"""{RUNS}
-SELECT {KIND}, errors, epoch_us(first), epoch_us(last), (epoch_us(last) - epoch_us(first)) / 1e6, peak
-FROM u WHERE errors >= {LEAST}"""  # noqa: S608
-ERRORS = f"""{RUNS}
-SELECT {KIND}, sum(errors), sum(errors) / (SELECT sum(w) FROM r WHERE r.clientId IS NOT DISTINCT FROM u.clientId),
-       epoch_us(min(first)), epoch_us(max(last)), count(*) FILTER (errors >= {LEAST}),
-       max(errors) FILTER (errors >= {LEAST}), max(epoch_us(last) - epoch_us(first)) FILTER (errors >= {LEAST}) / 1e6,
-       max(peak) FROM u GROUP BY {KIND}"""  # noqa: S608
-
 
 def test_every_number_is_that_of_an_independent_computation(spark: SparkSession, tmp_path: Path) -> None:
     seed = random_seed()
@@ -53,7 +32,7 @@ def test_every_number_is_that_of_an_independent_computation(spark: SparkSession,
     in_us = {"firstSeen": "unix_micros(firstSeen)", "lastSeen": "unix_micros(lastSeen)"}
     for table, sql in ((bursts(found, LEAST), BURSTS), (transform(found, requests, LEAST), ERRORS)):
         columns = [f"{in_us.get(name, name)} AS {name}" for name in table.columns]
-        assert_same(table.selectExpr(*columns), ask(tmp_path, "requests", RANGE, sql))
+        assert_same(table.selectExpr(*columns), ask(tmp_path, "requests", RANGE, sql.format(gap_s=GAP_S, least=LEAST)))
 
 
 def test_bursts_that_are_planted_are_found(spark: SparkSession, tmp_path: Path) -> None:

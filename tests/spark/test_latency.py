@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
+from ops.benchmarks.questions import LATENCY
 from spark.failures import JobFailed
 from spark.job import Context
 from spark.jobs.latency import GROUPINGS, answer, counts, counts_of_rows, transform
@@ -24,27 +25,13 @@ RANGE = ("2026-03-01T10:07:00", "2026-03-01T11:55:00")
 RANGE_OF_A_WHOLE_HOUR = ("2026-03-01T10:07:00", "2026-03-01T12:00:00")
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 
-SQL = """
-, n AS (SELECT *, 1 one, epoch_us(time) // {window} * {window} begin,
-        least(greatest(totalTimeUs, 0) * 1000, 137438953471)::BIGINT ns FROM r),
- b AS (SELECT *, greatest(length(format('{{:b}}', ns)) - 6, 0)::INT s FROM n),
- c AS (SELECT {by}, s * 32 + (ns >> s) bucket, (((ns >> s) << s) + ((1::BIGINT << s) - 1) // 2) / 1000 middle,
-       sum(w) n, sum(w * requestQueueTimeUs) p1, sum(w * localTimeUs) p2, sum(w * remoteTimeUs) p3,
-       sum(w * responseQueueTimeUs) p4, sum(w * sendTimeUs) p5, sum(w * totalTimeUs) t FROM b GROUP BY ALL),
- z AS (SELECT *, sum(n) OVER (PARTITION BY {by} ORDER BY bucket) below, sum(n) OVER (PARTITION BY {by}) whole FROM c)
-SELECT {by}, any_value(whole), sum(t) / sum(n), min(middle) FILTER (below >= ceil(whole * 0.5)),
-       min(middle) FILTER (below >= ceil(whole * 0.95)), min(middle) FILTER (below >= ceil(whole * 0.99)),
-       min(middle) FILTER (below >= ceil(whole * 0.999)), sum(p1) / sum(t), sum(p2) / sum(t), sum(p3) / sum(t),
-       sum(p4) / sum(t), sum(p5) / sum(t) FROM z GROUP BY {by}
-"""
-
 
 def compare(
     found: DataFrame, log_path: Path, by: Sequence[str], window_us: int = 1, of: tuple[str, str] = RANGE
 ) -> None:
     if "window" in found.columns:
         found = found.withColumn("window", F.unix_micros("window"))
-    sql = SQL.format(by=", ".join(["one", *by]), window=window_us)
+    sql = LATENCY.format(by=", ".join(["one", *by]), window=window_us)
     assert_same(found.select(F.lit(1), *found.columns), ask(log_path, "requests", of, sql))
 
 

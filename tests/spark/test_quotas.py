@@ -12,6 +12,7 @@ import duckdb
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from ops.benchmarks.questions import charges
 from spark.failures import JobFailed
 from spark.job import Context
 from spark.jobs.quotas import ENTITIES, JOB
@@ -31,38 +32,6 @@ OPTIONS = {
     "produce": "produce-bytes-per-second", "fetch": "fetch-bytes-per-second", "request": "request-percentage",
     "connection": "connections-per-second", "mutation": "mutations-per-second",
 }  # fmt: skip
-
-#: What each client is charged for in each second, and the rate then: over ten other seconds found by a join.
-SQL = """
-WITH r AS (SELECT *, epoch_us(time) + requestQueueTimeUs + localTimeUs + remoteTimeUs answered
-           FROM read_parquet('{log}/requests/**/*.parquet', hive_partitioning = true)
-           WHERE time >= TIMESTAMPTZ '{start}+00' - INTERVAL 11 SECONDS AND time < TIMESTAMPTZ '{end}+00'),
- one AS (SELECT 'produce' quota, *, requestBytes::BIGINT charge FROM r WHERE requestApiKey = 0
-   UNION ALL SELECT 'fetch' quota, *, responseBytes::BIGINT charge FROM r WHERE requestApiKey = 1
-   UNION ALL SELECT 'request' quota, *, localTimeUs + sendTimeUs charge FROM r WHERE acks IS DISTINCT FROM 0),
- s AS (SELECT quota, {by}, answered // 1000000 AS sec, sum(charge * sampleWeight)::BIGINT amount,
-              sum(sampleWeight)::BIGINT requests FROM one GROUP BY ALL{more}),
- w AS (SELECT s.quota, {by_of_s}, s.sec, any_value(s.requests) requests, any_value(s.amount) amount,
-              sum(p.amount)::BIGINT total,
-              greatest(s.sec + 1 - min(p.sec), 10)::DOUBLE elapsed
-       FROM s JOIN s p ON s.quota = p.quota AND {same} AND p.sec BETWEEN s.sec - 10 AND s.sec
-       GROUP BY s.quota, {by_of_s}, s.sec)
-SELECT quota, {by}, sec, requests, amount, elapsed, total / elapsed / if(quota = 'request', 10000, 1) AS rate,
- sec >= epoch(TIMESTAMPTZ '{start}+00') AND sec < epoch(TIMESTAMPTZ '{end}+00') AS asked FROM w ORDER BY sec
-"""
-
-CONNECTIONS = """
-   UNION ALL SELECT 'connection', address, epoch_us(time) // 1000000, count(*)::BIGINT, count(*)::BIGINT
-   FROM read_parquet('{log}/connections/**/*.parquet', hive_partitioning = true)
-   WHERE event = 'open' AND time >= TIMESTAMPTZ '{start}+00' - INTERVAL 11 SECONDS AND time < TIMESTAMPTZ '{end}+00'
-   GROUP BY ALL
-"""
-
-MUTATIONS = """
-   UNION ALL SELECT 'mutation', {by}, (epoch_us(time) + requestQueueTimeUs) // 1000000,
-                    sum(partitionCount * sampleWeight)::BIGINT, sum(sampleWeight)::BIGINT
-   FROM r WHERE requestApiKey IN (19, 20, 37) AND partitionCount > 0 GROUP BY ALL
-"""
 
 
 def report(spark: SparkSession, log_path: Path, start: str, end: str, *words: str) -> Result:
@@ -109,13 +78,7 @@ def test_rates_and_throttles_are_those_of_an_independent_computation(
     found = report(spark, tmp_path, start, end, *words, f"--per={per}")
 
     by = ENTITIES[per]
-    more = CONNECTIONS.format(log=tmp_path, start=start, end=end) if "connection" in bounds else ""
-    sql = SQL.format(
-        log=tmp_path, start=start, end=end, by=", ".join(by),
-        more=more + (MUTATIONS.format(by=", ".join(by)) if "mutation" in bounds else ""),
-        by_of_s=", ".join(f"s.{name}" for name in by),
-        same=" AND ".join(f"s.{name} IS NOT DISTINCT FROM p.{name}" for name in by),
-    )  # fmt: skip
+    sql = charges(tmp_path, (start, end), by, bounds)
     seconds = [dict(zip(["quota", *by, "sec", "requests", "amount", "elapsed", "rate", "asked"], row, strict=True))
                for row in duckdb.sql(sql).fetchall()]  # fmt: skip
     throttle_at = {key: throttles_of(key[0], of_key, bounds) for key, of_key in grouped(seconds, by).items()}

@@ -12,10 +12,11 @@ import duckdb
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from ops.benchmarks.questions import HISTOGRAMS, ROLLED_UP
 from spark.failures import JobFailed
 from spark.lock import exclusive
 from spark.request_log import RequestLog
-from spark.rollups import KEYS, Rollups
+from spark.rollups import KEYS, TABLES, Rollups
 from spark.storage import Storage
 from spark.time_range import TimeRange
 from tests.support.broker_process import REPOSITORY
@@ -26,23 +27,9 @@ NOW = datetime(2026, 3, 2, tzinfo=UTC)
 ALL = TimeRange.of("2026-03-01T10:00:00", "2026-03-01T12:00:00", NOW)
 PART = TimeRange.of("2026-03-01T10:20:00", "2026-03-01T12:00:00", NOW)
 EVER = range(1_000_000)
-KEY = ", ".join(KEYS)
-
-REQUESTS_SQL = f"""
-SELECT strftime(time AT TIME ZONE 'UTC', '%H')::INT AS hour, {KEY}, sum(sampleWeight)::BIGINT, count(*),
-       sum(CASE WHEN slow THEN sampleWeight ELSE 0 END)::BIGINT, sum(requestBytes * sampleWeight::BIGINT)::BIGINT,
-       sum(recordBytes * sampleWeight::BIGINT)::BIGINT, sum(totalTimeUs * sampleWeight)::BIGINT
-FROM log GROUP BY ALL
-"""  # noqa: S608
-LATENCIES_SQL = f"""
-WITH phases AS (UNPIVOT log ON requestQueueTimeUs, localTimeUs, remoteTimeUs, responseQueueTimeUs, sendTimeUs,
-                totalTimeUs INTO NAME phase VALUE us),
- n AS (SELECT *, least(greatest(us, 0) * 1000, 137438953471)::BIGINT ns FROM phases),
- b AS (SELECT *, greatest(length(format('{{:b}}', ns)) - 6, 0)::INT s FROM n)
-SELECT strftime(time AT TIME ZONE 'UTC', '%H')::INT AS hour, {KEY}, phase, (s * 32 + (ns >> s))::INT AS bucket,
-       sum(sampleWeight)::BIGINT FROM b GROUP BY ALL
-"""  # noqa: S608
-SUMS = ["requests", "rows", "slowRequests", "requestBytes", "recordBytes", "totalTimeUs"]
+ASKED = {"keys": ", ".join(KEYS), "log": "log"}
+#: As `ROLLED_UP` has them: times as microseconds, and no number in the place of the keys.
+COLUMNS = [f"unix_micros({name})" if name.endswith("Time") else name for name in TABLES["requests"].names[:-1]]
 
 
 class Log:
@@ -77,11 +64,11 @@ class Log:
             start, end = (time.strftime("%Y-%m-%d %H:%M:%S+00") for time in (time_range.start, time_range.end))
             where = f"time >= TIMESTAMPTZ '{start}' AND time < TIMESTAMPTZ '{end}'"
             connection.execute(f"CREATE TABLE log AS SELECT * FROM {files} WHERE {where}")  # noqa: S608
-            assert _sorted(requests.select("hour", *KEYS, *SUMS)) == _sorted(connection.sql(REQUESTS_SQL))
+            assert _sorted(requests.selectExpr(*COLUMNS)) == _sorted(connection.sql(ROLLED_UP.format(**ASKED)))
             keys = requests.select("date", "hour", "key", *KEYS)
             named = latencies.join(keys, ["date", "hour", "key"])
-            found = _sorted(named.select("hour", *KEYS, "phase", "bucket", "requests"))
-            assert found == _sorted(connection.sql(LATENCIES_SQL))
+            found = _sorted(named.select("date", "hour", *KEYS, "phase", "bucket", "requests"))
+            assert found == _sorted(connection.sql(HISTOGRAMS.format(**ASKED)))
             (counted,) = connection.sql("SELECT count(*), sum(sampleWeight)::BIGINT FROM log").fetchall()
         coverage = self.rollups().coverage(time_range)
         assert (coverage.rows, coverage.requests) == counted

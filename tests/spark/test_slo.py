@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from ops.benchmarks.questions import OBJECTIVE, OBJECTIVE_BY_MINUTE
 from spark.job import Context
 from spark.jobs.slo import COLUMNS, answer, counts, history, spans
 from spark.objectives import Objective
@@ -35,15 +36,6 @@ SQL = [
     ("clientId = 'app' AND topic = 'orders'", "errorCode <> 0 AND errorName <> 'ILLEGAL_GENERATION'"),
     ("listener = 'INTERNAL'", "errorCode <> 0"),
 ]
-SPAN = """
-SELECT coalesce(sum(w), 0), coalesce(sum(w) FILTER ({bad}), 0) FROM r
-WHERE {chosen} AND time >= TIMESTAMPTZ '{end}+00' - INTERVAL {seconds} SECOND
-"""
-HISTORY = """
-SELECT epoch_us(TIMESTAMPTZ '{end}+00') - ((epoch_us(TIMESTAMPTZ '{end}+00' - time) - 1) // 60000000 + 1) * 60000000,
-       '{name}', sum(w), coalesce(sum(w) FILTER ({bad}), 0), coalesce(sum(w) FILTER ({bad}), 0) / sum(w) / {budget}
-FROM r WHERE {chosen} GROUP BY ALL
-"""
 
 
 def test_every_number_is_that_of_an_independent_computation(spark: SparkSession, tmp_path: Path) -> None:
@@ -56,7 +48,7 @@ def test_every_number_is_that_of_an_independent_computation(spark: SparkSession,
     for number, (chosen, bad) in enumerate(SQL):
         window = OBJECTIVES[number].window_us // 1_000_000
         for name, seconds in (("5m", 300), ("30m", 1800), ("1h", 3600), ("6h", 6 * 3600), ("window", window)):
-            sql = SPAN.format(chosen=chosen, bad=bad, end=RANGE[1], seconds=seconds)
+            sql = OBJECTIVE.format(chosen=chosen, bad=bad, end=RANGE[1], seconds=seconds)
             assert found[number][name] == ask(tmp_path, "requests", RANGE, sql)[0], (number, name)
     assert set(found[3].values()) == {(0, 0)}
     over_time = [
@@ -66,7 +58,9 @@ def test_every_number_is_that_of_an_independent_computation(spark: SparkSession,
             tmp_path,
             "requests",
             RANGE,
-            HISTORY.format(name=objective.name, chosen=chosen, bad=bad, end=RANGE[1], budget=objective.budget),
+            OBJECTIVE_BY_MINUTE.format(
+                name=objective.name, chosen=chosen, bad=bad, end=RANGE[1], budget=objective.budget
+            ),
         )
     ]
     table = history(counted, OBJECTIVES, time_range)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from ops.benchmarks.questions import BATCHES, SAVINGS, SKEW, SKEWS, TRAFFIC
 from spark.batching import COLUMNS as PRODUCE_COLUMNS
 from spark.batching import batch_sizes, savings
 from spark.job import Context
@@ -22,37 +23,6 @@ from tests.support.generated_log import START, random_requests, request, write
 RANGE = ("2026-03-01T10:07:00", "2026-03-01T11:55:00")
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 
-TOTALS = """
-SELECT {by}, sum(w), sum(w * requestBytes), sum(w * responseBytes),
-       coalesce(sum(w * records) FILTER (requestApiKeyName = 'PRODUCE'), 0),
-       coalesce(sum(w * records) FILTER (requestApiKeyName = 'FETCH'), 0),
-       coalesce(sum(w) FILTER (partitionCount > 1), 0),
-       sum(w * (requestBytes + responseBytes)) / (SELECT sum(w * (requestBytes + responseBytes)) FROM r)
-FROM r GROUP BY {by}
-"""
-# The textbook's definition: half the mean difference of any two, over the mean.
-SKEW = """
-, m AS (SELECT {of} scope, {topic} topic, {member} member, sum(w * (requestBytes + responseBytes))::BIGINT b
-        FROM r WHERE {where} GROUP BY ALL),
- d AS (SELECT x.scope, x.topic, sum(abs(x.b - y.b)) d FROM m x JOIN m y
-       ON x.scope = y.scope AND x.topic IS NOT DISTINCT FROM y.topic GROUP BY ALL)
-SELECT m.scope, m.topic, count(*), sum(b), any_value(d) / (2 * count(*) * sum(b)), arg_max(member, b), max(b) / sum(b)
-FROM m JOIN d ON m.scope = d.scope AND m.topic IS NOT DISTINCT FROM d.topic GROUP BY m.scope, m.topic
-"""
-BATCHES = """
-, p AS (SELECT *, unnest(range(w)) FROM r WHERE requestApiKeyName = 'PRODUCE')
-SELECT clientId, codec, count(*), sum(records), sum(recordBytes), avg(records), avg(recordBytes),
-       quantile_cont(records, 0.5), quantile_cont(records, 0.95),
-       quantile_cont(recordBytes, 0.5), quantile_cont(recordBytes, 0.95) FROM p GROUP BY ALL
-"""
-SAVINGS = """
-, g AS (SELECT clientId, l, sum(w) n, max(w) m, sum(w * recordBytes) b
-        FROM r, (VALUES (60000), (300000)) AS lingers(l) WHERE requestApiKeyName = 'PRODUCE'
-        GROUP BY clientId, topic, partition, l, epoch_us(time) // (l * 1000)),
- s AS (SELECT *, least(n, m * greatest(ceil(b / m / z), 1)) k FROM g, (VALUES (100000), (1000000)) AS sizes(z))
-SELECT clientId, l, z, sum(n), sum(k), 1 - sum(k) / sum(n) FROM s GROUP BY clientId, l, z
-"""
-
 
 def test_every_number_is_that_of_an_independent_computation(spark: SparkSession, tmp_path: Path) -> None:
     seed = random_seed()
@@ -66,21 +36,18 @@ def test_every_number_is_that_of_an_independent_computation(spark: SparkSession,
     log, time_range = RequestLog(spark, str(tmp_path)), TimeRange.of(*RANGE, NOW)
     flowing = flows(log.read("requests", time_range, COLUMNS)).cache()
     for by in (("topic",), ("topic", "partition"), ("clientId",)):
-        assert_same(transform(flowing, by), ask(tmp_path, "requests", RANGE, TOTALS.format(by=", ".join(by))))
+        assert_same(transform(flowing, by), ask(tmp_path, "requests", RANGE, TRAFFIC.format(by=", ".join(by))))
     uneven = [
         row
-        for of, topic, member, where in (
-            ("'all partitions'", "NULL", "concat_ws('-', topic, partition)", "partition IS NOT NULL"),
-            ("'partitions of a topic'", "topic", "concat_ws('-', topic, partition)", "partition IS NOT NULL"),
-            ("'clients'", "NULL", "clientId", "true"),
-        )
+        for of, topic, member, where in SKEWS
         for row in ask(tmp_path, "requests", RANGE, SKEW.format(of=of, topic=topic, member=member, where=where))
     ]
     assert_same(skews(flowing), uneven)
     produces = log.read("requests", time_range, ("requestApiKeyName", *PRODUCE_COLUMNS))
     produces = produces.where("requestApiKeyName = 'PRODUCE'")
     assert_same(batch_sizes(produces), ask(tmp_path, "requests", RANGE, BATCHES))
-    assert_same(savings(produces, [60_000, 300_000], [100_000, 1_000_000]), ask(tmp_path, "requests", RANGE, SAVINGS))
+    saved = SAVINGS.format(lingers_ms="60000, 300000", batch_bytes="100000, 1000000")
+    assert_same(savings(produces, [60_000, 300_000], [100_000, 1_000_000]), ask(tmp_path, "requests", RANGE, saved))
 
 
 def test_what_is_planted_is_found(spark: SparkSession, tmp_path: Path) -> None:
