@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ops.compatibility import preparation
+from tests.support.deadline import wait_until
 from tests.support.secured_broker import SecuredBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -59,4 +60,5 @@ def test_h07_java_writes_and_reads_with_a_certificate_and_is_refused_without(sec
     refused = java(secured, "TopicCommand", "--list", shows=False)
     assert refused.returncode == 1
     assert "SSL" in refused.stdout + refused.stderr
-    assert "the client shows no certificate, and ssl.client.auth is required" in secured.process.log_text()
+    cause = "the client shows no certificate, and ssl.client.auth is required"
+    wait_until(lambda: cause in secured.process.log_text(), "the line")

@@ -278,6 +278,7 @@ def test_a_denial_is_a_line_of_the_log(guarded: BrokerProcess) -> None:
     line = (
         "Principal = User:ANONYMOUS is Denied operation = WRITE from host = 127.0.0.2 on resource = Topic:LITERAL:other"
     )
+    wait_until(lambda: line in guarded.log_text(), "the line")
     assert guarded.log_text().count(line) == 1
 
     def counted() -> bool:

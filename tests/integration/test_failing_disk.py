@@ -130,7 +130,7 @@ def test_a_full_disk_refuses_records_says_so_and_goes_on_by_itself(disk, broker,
         found = status(broker)
         assert found["verdict"]["level"] == "stuck"
         assert os.strerror(error) in found["verdict"]["text"] + found["remarks"][0]
-        assert metric(broker, "rotunda_storage_refuses_records") == 1
+        wait_until(lambda: metric(broker, "rotunda_storage_refuses_records") == 1, "the metric")
         wait_until(lambda: metric(broker, "rotunda_storage_state") == 3, "the state")
         lines = broker.log_since(begin)
         assert any(os.strerror(error) in line for line in lines)
@@ -171,8 +171,8 @@ def test_an_error_of_one_segment_takes_its_partition_offline_and_no_other(disk, 
         assert [each.value for each in read_partition(client, topic, 0)] == [b"before"]
         wait_until(lambda: f"{topic}-0" in "".join(status(broker)["remarks"]), "the warning")
         assert ask(broker, "/readyz")[0] == 200
-        assert metric(broker, "rotunda_topic_offline_partitions", topic=topic) == 1
-        assert f"{topic}-0 is offline" in broker.log_text()
+        wait_until(lambda: metric(broker, "rotunda_topic_offline_partitions", topic=topic) == 1, "the metric")
+        wait_until(lambda: f"{topic}-0 is offline" in broker.log_text(), "the line")
     broker.stop()
     broker.start()
     with WireClient(broker.port) as client:
@@ -225,7 +225,7 @@ def test_a_data_directory_that_is_taken_away_takes_nothing_until_it_is_back(brok
         wait_until(lambda: refusal(client, topic)[0] == STORAGE_ERROR, "the refusal")
         wait_until(lambda: ask(broker, "/readyz")[0] == 503, "unready")
         assert "has been removed" in ask(broker, "/readyz")[1]
-        assert metric(broker, "rotunda_offline_log_directories") == 1
+        wait_until(lambda: metric(broker, "rotunda_offline_log_directories") == 1, "the metric")
         assert fetch(client, topic, 0, 0).error_code == STORAGE_ERROR
         done = broker.command("topic", "create", "another", "--bootstrap", broker.bootstrap)
         assert done.returncode != 0
@@ -259,8 +259,8 @@ def test_warning_then_no_request_log_then_no_records_by_what_is_free(broker, top
         alter(client, "storage.free.warn.bytes", str(2**62))
         wait_until(lambda: "nearly full" in ask(broker, "/readyz")[1], "the warning")
         assert ask(broker, "/readyz")[0] == 200
-        assert status(broker)["verdict"]["level"] == "busy"
-        assert "nearly full" in broker.log_text()
+        wait_until(lambda: status(broker)["verdict"]["level"] == "busy", "the verdict")
+        wait_until(lambda: "nearly full" in broker.log_text(), "the line")
         assert takes(client, topic)
         alter(client, "storage.free.min.ratio", "1")
         alter(client, "storage.free.min.bytes", str(2**62))

@@ -332,7 +332,7 @@ def test_unittest_and_scripts_have_the_context_manager_and_processes_can_be_kill
         assert broker.reset() == ["shop"]
         consumer.close()
         assert broker.reset() == []
-        assert "handler 0 is back" in broker.log_text()
+        wait_until(lambda: "handler 0 is back" in broker.log_text(), "the line")
         data_dir = broker.data_dir
     assert not data_dir.exists()
     with pytest.raises(Exception, match="does not run"):
