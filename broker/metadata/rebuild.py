@@ -58,7 +58,7 @@ _TOPIC_ID_ENTROPY_BYTES: Final = 16
 _PRODUCER_IDS_A_MS: Final = 1024
 
 
-class Found(NamedTuple):
+class FoundLog(NamedTuple):
     """A partition directory with a log in it; `topic_id` is None where it cannot be read."""
 
     path: Path
@@ -108,7 +108,7 @@ def check_or_rebuild(config: BrokerConfig, wall_ms: int, before_change: Callable
             raise BootFailed(f"cannot make the metadata file again: {error.message}") from error
 
 
-def _refuse_or_set_aside(path: Path, complaint: str, found: list[Found], *, is_allowed: bool) -> None:
+def _refuse_or_set_aside(path: Path, complaint: str, found: list[FoundLog], *, is_allowed: bool) -> None:
     if not is_allowed:
         raise BootFailed(
             f"{complaint}. Beside it lie {len(found)} partition directories ({_examples(found)}), which would not be "
@@ -128,7 +128,7 @@ def _refuse_or_set_aside(path: Path, complaint: str, found: list[Found], *, is_a
             set_aside(old)
 
 
-def _examples(found: list[Found]) -> str:
+def _examples(found: list[FoundLog]) -> str:
     names = [each.path.name for each in found]
     return ", ".join(names[:3]) + (" ..." if len(names) > 3 else "") or "none"
 
@@ -137,7 +137,7 @@ def _is_there(path: Path) -> bool:
     return path.exists() and not (path.is_file() and path.stat().st_size == 0)
 
 
-def _complaint(path: Path, topics: Mapping[bytes, str], found: list[Found]) -> str:
+def _complaint(path: Path, topics: Mapping[bytes, str], found: list[FoundLog]) -> str:
     """Return what is wrong with a file that knows these topics, in words that begin a sentence; empty if nothing is."""
     if not found:
         return ""
@@ -152,7 +152,7 @@ def _complaint(path: Path, topics: Mapping[bytes, str], found: list[Found]) -> s
     return ""
 
 
-def _unknown(topics: Mapping[bytes, str], found: list[Found]) -> list[Found]:
+def _unknown(topics: Mapping[bytes, str], found: list[FoundLog]) -> list[FoundLog]:
     """Return the directories of topics that are not among these, by id or by name."""
     names = set(topics.values())
     return [each for each in found if each.topic_id not in topics and each.topic not in names]
@@ -177,19 +177,19 @@ def _topics_in(path: Path) -> dict[bytes, str] | None:
     return topics
 
 
-def _partition_directories(data_dir: Path) -> Iterator[Found]:
+def _partition_directories(data_dir: Path) -> Iterator[FoundLog]:
     """Yield the directories that hold a partition's log, by name and number."""
     for path in sorted(data_dir.iterdir()):
         topic, _, number = path.name.rpartition("-")
         if topic and number.isdecimal() and path.is_dir() and offsets_of(path, LOG_SUFFIX):
-            yield Found(path, topic, int(number), read_topic_id(path))
+            yield FoundLog(path, topic, int(number), read_topic_id(path))
 
 
 def _rebuild(
-    path: Path, found: list[Found], config: BrokerConfig, wall_ms: int, before_change: Callable[[], None]
+    path: Path, found: list[FoundLog], config: BrokerConfig, wall_ms: int, before_change: Callable[[], None]
 ) -> None:
     """Add the topics of these directories, in rows behind all others. Raises ApiError, BootFailed."""
-    by_topic: dict[str, list[Found]] = {}
+    by_topic: dict[str, list[FoundLog]] = {}
     for each in found:
         try:
             check_topic_name(each.topic)
@@ -210,7 +210,7 @@ def _rebuild(
         store.reserve_producer_ids(wall_ms * _PRODUCER_IDS_A_MS)
 
 
-def _id_of(topic: str, partitions: list[Found]) -> bytes:
+def _id_of(topic: str, partitions: list[FoundLog]) -> bytes:
     """Return the id that most directories of a topic name, or a new one if none does."""
     ids = Counter(each.topic_id for each in partitions if each.topic_id is not None)
     if ids:

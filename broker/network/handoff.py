@@ -73,7 +73,7 @@ class CloseOrder(NamedTuple):
     protected: int
 
 
-class Taken(NamedTuple):
+class SocketsTaken(NamedTuple):
     """The processor has these sockets."""
 
     serials: tuple[int, ...]
@@ -105,7 +105,7 @@ class Obeyed(NamedTuple):
     token: int
 
 
-Report = Taken | Closed | Hello | Reconciliation | Obeyed
+Report = SocketsTaken | Closed | Hello | Reconciliation | Obeyed
 
 
 class _Outbox:
@@ -292,7 +292,7 @@ class HandoffSender:
                     self._reconciliation.clear()
             else:
                 serials = struct.unpack_from(f"={count}q", received.payload, _UP.size)
-                yield Taken(serials) if kind == _TAKEN else Closed(serials, lost=kind == _LOST)
+                yield SocketsTaken(serials) if kind == _TAKEN else Closed(serials, lost=kind == _LOST)
 
 
 def _chunks(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:

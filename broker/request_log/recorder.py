@@ -16,7 +16,7 @@ from broker.request_log.loss_accounting import Gap, Ledger
 from broker.request_log.names import Clients, Subjects
 from broker.request_log.part_files import HOUR_US, apply_retention, finished, is_followed
 from broker.request_log.recent import RecentRequests
-from broker.request_log.ring_reader import Intake, Taken, joined
+from broker.request_log.ring_reader import Intake, TakenFrames, joined
 from broker.request_log.row_buffers import RowBuffer, RowBuffers, Settlement
 from broker.request_log.row_values import connection_values, plain_values, request_values, times_us
 from shm.recorder_layout import LAG
@@ -176,7 +176,7 @@ class Recorder:
         if step_ns > CLOCK_STEP_NS:
             self._epoch_ns = epoch_ns
 
-    def _sort_in(self, taken: Taken) -> None:
+    def _sort_in(self, taken: TakenFrames) -> None:
         """Put rows where they belong by their time."""
         now_ns = self._clock.monotonic_ns()
         if taken.rows is not None:

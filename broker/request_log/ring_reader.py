@@ -28,7 +28,7 @@ MOST_FRAMES = 64
 NOBODY = -1
 
 
-class Taken(NamedTuple):
+class TakenFrames(NamedTuple):
     """The frames of one source."""
 
     source: int
@@ -59,7 +59,7 @@ class Intake:
         first_row, first_event, *_ = RECORDER_FRAME.struct.unpack_from(self._view, frames[0][0])
         return first_row, first_event
 
-    def take(self) -> list[Taken]:
+    def take(self) -> list[TakenFrames]:
         """Take what is there, some of it if it is much; `release` must follow."""
         return [self._take(source) for source, ring in self._rings.items() if ring.pending()]
 
@@ -72,7 +72,7 @@ class Intake:
         """Return whether more is there than was taken."""
         return any(ring.pending() for ring in self._rings.values())
 
-    def _take(self, source: int) -> Taken:
+    def _take(self, source: int) -> TakenFrames:
         rows: list[Rows] = []
         connections: list[Rows] = []
         events: list[dict[str, Any]] = []
@@ -88,7 +88,7 @@ class Intake:
             at += connection_count * CONNECTION_EVENT.size
             self._read_texts(at, text_count, events)
         # Joining copies: what is returned lies in the ring no longer.
-        return Taken(source, joined(rows) if rows else None, joined(connections) if connections else None, events)
+        return TakenFrames(source, joined(rows) if rows else None, joined(connections) if connections else None, events)
 
     def _read_texts(self, at: int, count: int, events: list[dict[str, Any]]) -> None:
         for _ in range(count):

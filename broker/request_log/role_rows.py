@@ -42,7 +42,7 @@ class RoleSources(NamedTuple):
     rings: dict[Place, list[RingShare]]
 
 
-class Look(NamedTuple):
+class ProcessSample(NamedTuple):
     """What was seen of all processes at a monotonic time."""
 
     at_ns: int
@@ -63,9 +63,9 @@ class RoleRows:
         self._settings = rings.settings()
         self._account = rings.account(rings.recorder)
         #: With which the interval under way began; None between two.
-        self._begun: Look | None = None
+        self._begun: ProcessSample | None = None
         #: The last ones between two intervals, so far apart that the first is of a time before any later request.
-        self._idle: deque[Look] = deque(maxlen=2)
+        self._idle: deque[ProcessSample] = deque(maxlen=2)
         self._peaks: dict[Place, float] = {}
         #: Rows in each set.
         self.size = len(self._statuses())
@@ -118,16 +118,16 @@ class RoleRows:
             self._idle.append(ended)
         return found
 
-    def _begin(self, look: Look) -> None:
+    def _begin(self, look: ProcessSample) -> None:
         # Before anything is known of them: a recorder that is killed meanwhile leaves these rows to be missed.
         self._account.add("events_pushed", self.size)
         self._begun = look
         self._peaks = {}
         self._look_at_rings()
 
-    def _look(self, now_ns: int) -> Look:
+    def _look(self, now_ns: int) -> ProcessSample:
         used = {_place(each): usage_of(each.pid) for each in self._statuses()}
-        return Look(now_ns, {place: page.values() for place, page in self._pages.items()}, used)
+        return ProcessSample(now_ns, {place: page.values() for place, page in self._pages.items()}, used)
 
     def _statuses(self) -> list[ProcessStatus]:
         """Return the slots of the processes that are watched, always the same: with a page, and the supervisor."""
@@ -142,7 +142,7 @@ class RoleRows:
         """Return the fill of the fullest ring that each process reads."""
         return {place: max(ring.read() for ring in rings) for place, rings in self._rings.items()}
 
-    def _rows(self, begun: Look, ended: Look, now_us: int) -> list[Row]:
+    def _rows(self, begun: ProcessSample, ended: ProcessSample, now_us: int) -> list[Row]:
         fills = self._fills()
         common = {
             "time": now_us,

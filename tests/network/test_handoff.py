@@ -15,7 +15,7 @@ from broker.network.handoff import (
     Obeyed,
     OpenConnection,
     Reconciliation,
-    Taken,
+    SocketsTaken,
 )
 
 Pair = tuple[socket.socket, socket.socket]
@@ -52,7 +52,7 @@ def test_a_connection_arrives_with_all_that_is_known_of_it(pair: Pair, client: s
     assert (new.serial, new.listener, new.peer_host, new.peer_port) == (77, 2, host.partition("%")[0], 65535)
     assert new.socket.gettimeout() == 0.0
     assert new.socket.family == client.family
-    assert list(sender.reports()) == [Taken((77,))]
+    assert list(sender.reports()) == [SocketsTaken((77,))]
     new.socket.close()
 
 
@@ -93,7 +93,7 @@ def test_a_reconciliation_lists_what_is_open_of_all_that_was_sent_before(pair: P
     sender.ask_reconciliation(9)
     assert sender.try_send(client, 300, 0, ("10.1.2.3", 1))
     take(receiver)
-    reports = [report for report in sender.reports() if not isinstance(report, Taken)]
+    reports = [report for report in sender.reports() if not isinstance(report, SocketsTaken)]
     assert reports[0] == Closed((4,), lost=False)
     assert isinstance(reports[1], Reconciliation)
     assert reports[1].token == 9
@@ -110,10 +110,10 @@ def test_a_replacement_processor_says_hello_and_has_only_what_it_read_itself(pai
     assert sender.try_send(client, 2, 0, ("127.0.0.1", 1))
     replacement = HandoffReceiver(pair[1])
     replacement.hello(2)
-    assert list(sender.reports()) == [Hello(1), Taken((1,)), Hello(2)]
+    assert list(sender.reports()) == [Hello(1), SocketsTaken((1,)), Hello(2)]
     sender.ask_reconciliation(5)
     take(replacement)
-    assert list(sender.reports()) == [Taken((2,)), Reconciliation(5, (OpenConnection(2, 0, "127.0.0.1"),))]
+    assert list(sender.reports()) == [SocketsTaken((2,)), Reconciliation(5, (OpenConnection(2, 0, "127.0.0.1"),))]
 
 
 def test_reports_wait_for_room_and_keep_their_order(pair: Pair, client: socket.socket) -> None:
@@ -125,7 +125,9 @@ def test_reports_wait_for_room_and_keep_their_order(pair: Pair, client: socket.s
     assert receiver.wants_write
     taken: list[int] = []
     while len(taken) < 20:
-        taken += [serial for report in sender.reports() if isinstance(report, Taken) for serial in report.serials]
+        taken += [
+            serial for report in sender.reports() if isinstance(report, SocketsTaken) for serial in report.serials
+        ]
         receiver.flush()
     assert taken == list(range(20))
     assert not receiver.wants_write
@@ -149,5 +151,5 @@ def test_a18_an_order_is_obeyed_behind_what_was_handed_over_before_and_reported_
     later = receiver.receive_some()
     assert [each.serial for each in later] == [3]
     later[0].socket.close()
-    reports = [report for report in sender.reports() if not isinstance(report, Taken)]
+    reports = [report for report in sender.reports() if not isinstance(report, SocketsTaken)]
     assert reports == [Closed((1,), lost=False), Obeyed(7)]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker.request_log.names import Clients as Names
-from broker.request_log.ring_reader import Intake, Taken
+from broker.request_log.ring_reader import Intake, TakenFrames
 from shm.recorder_layout import REQUEST_ROW
 from shm.recorder_rings import RecorderFeed
 from tests.support.processor_bench import ProcessorBench
@@ -38,7 +38,7 @@ class Told:
         bench.turn()
         self.names = Names()
         intake = Intake(bench.recorder, self.names)
-        taken: list[Taken] = intake.take()
+        taken: list[TakenFrames] = intake.take()
         intake.release()
         rows = [row for each in taken if each.rows is not None for row in each.rows]
         self.clients = {int(row["correlation_id"]): self.names.get(int(row["client"])) for row in rows}

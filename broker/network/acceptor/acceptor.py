@@ -34,7 +34,7 @@ from broker.network.acceptor.listener_state import Held, ListenerState
 from broker.network.acceptor.open_listeners import OpenListeners
 from broker.network.acceptor.parked_sockets import ParkedSockets
 from broker.network.acceptor.processor_link import ProcessorLink, ProcessorsInUse
-from broker.network.handoff import Closed, CloseOrder, HandoffSender, Hello, Obeyed, Reconciliation, Taken
+from broker.network.handoff import Closed, CloseOrder, HandoffSender, Hello, Obeyed, Reconciliation, SocketsTaken
 from broker.server_log.log_setup import RepeatedWarnings
 
 if TYPE_CHECKING:
@@ -338,7 +338,7 @@ class Acceptor:
         link = self._links[number]
         for report in link.sender.reports():
             match report:
-                case Taken(serials):
+                case SocketsTaken(serials):
                     link.untaken.difference_update(serials)
                 case Closed(serials, lost):
                     self._closed(number, serials, lost)

@@ -27,7 +27,7 @@ from broker.partitions.fetch.fetch_shape import (
     RememberedFetch,
     remembered,
 )
-from broker.partitions.fetch.pending_fetch import Found, PendingFetch
+from broker.partitions.fetch.pending_fetch import FoundRecords, PendingFetch
 from broker.partitions.request_memo import RequestMemo
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
@@ -331,8 +331,8 @@ class FetchPath:
         self._responses.send(fetch.to, fetch.local_ns, now_ns, wire, facts)
 
     def _with_records(
-        self, fetch: PendingFetch, in_order: list[tuple[int, Found]], chunks: list[bytes]
-    ) -> tuple[list[tuple[int, Found]], list[bytes]]:
+        self, fetch: PendingFetch, in_order: list[tuple[int, FoundRecords]], chunks: list[bytes]
+    ) -> tuple[list[tuple[int, FoundRecords]], list[bytes]]:
         """Return what has been found, and the whole answer in pieces, with the records in it.
 
         A partition whose topic has gone, or a part of its log, since its records were found is read again.
@@ -360,6 +360,6 @@ class FetchPath:
         return os.pread(file.fd, found.length, found.position)
 
 
-def _ring_bytes(inline: bytes, in_order: list[tuple[int, Found]]) -> int:
+def _ring_bytes(inline: bytes, in_order: list[tuple[int, FoundRecords]]) -> int:
     """Return the size of an answer in its ring if its records stay in their files."""
     return len(inline) + sum([RANGE.size + len(found.slice.path) for _, found in in_order])

@@ -37,7 +37,7 @@ MAX_RANGES: Final = 256
 _PARTITION_MAX_BYTES: Final = 7
 
 
-class Found(NamedTuple):
+class FoundRecords(NamedTuple):
     """Records that a partition has for an answer, and the row of that partition."""
 
     row: int
@@ -92,7 +92,7 @@ class PendingFetch:
         #: By index of the part: encoded, with its tags unless it has records.
         self.parts: list[bytes] = []
         #: By index of the part.
-        self.found: dict[int, Found] = {}
+        self.found: dict[int, FoundRecords] = {}
         self.errors: dict[int, int] = {}
         self.records_bytes = 0
         #: Rows that have moved since they were read.
@@ -150,7 +150,7 @@ class PendingFetch:
         encoded = encode_part(version, response)
         tags = part_tags(version, response)
         if found is not None and found.length:
-            self.found[index] = Found(row, found, tags)
+            self.found[index] = FoundRecords(row, found, tags)
             self.records_bytes += found.length
             self.parts[index] = encoded
             self.ends[index] = response.high_watermark, response.log_start_offset
@@ -163,7 +163,7 @@ class PendingFetch:
         """Put a part without an error or aborted transactions; ``offsets``: log end, stable, start. HOT."""
         plain, size = self.plain, found.length
         if size:
-            self.found[index] = Found(row, found, plain.tags)
+            self.found[index] = FoundRecords(row, found, plain.tags)
             self.records_bytes += size
             self.parts[index] = plain.encode(self.shape.fields[index][1], *offsets, size)
             if self.answered is not None:
@@ -171,11 +171,11 @@ class PendingFetch:
         else:
             self.parts[index] = self.empty(index, *offsets)
 
-    def in_order(self) -> list[tuple[int, Found]]:
+    def in_order(self) -> list[tuple[int, FoundRecords]]:
         """Return what has been found, in the order of the parts."""
         return sorted(self.found.items())
 
-    def chunks(self, in_order: list[tuple[int, Found]]) -> list[bytes]:
+    def chunks(self, in_order: list[tuple[int, FoundRecords]]) -> list[bytes]:
         """Return the answer around the records that have been found, from its size prefix on."""
         version, correlation_id = self.terms.version, self.to[7]
         if self.session is None:
