@@ -23,7 +23,7 @@ from tests.support.feeds import random_seed
 from tests.support.generated_log import random_requests, write
 
 RANGE = ["--from", "2026-03-01T10:00", "--to", "2026-03-01T12:00"]
-JOB_SECONDS = 110
+JOB_SECONDS = 250
 QUICK_TO_START = {**os.environ, "JAVA_TOOL_OPTIONS": JAVA_OPTIONS}
 
 
