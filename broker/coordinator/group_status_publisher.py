@@ -38,6 +38,9 @@ INTERVAL_NS: Final = 1_000_000_000
 #: Making a snapshot takes at most one part in so many of a handler's time.
 SHARE: Final = 50
 
+#: Nobody waits longer for the next one: on a busy machine a snapshot takes long because others run meanwhile.
+MOST_INTERVAL_NS: Final = 10_000_000_000
+
 #: After a fault nothing is made for this long.
 FAULT_PAUSE_NS: Final = 60_000_000_000
 
@@ -87,7 +90,7 @@ class GroupStatusPublisher:
         """Publish a snapshot when it is due. A fault costs readers their snapshot, and nothing else."""
         try:
             self._writer.publish((yield from self.document()), LISTS, now_ns)
-            self._next_ns = now_ns + max(INTERVAL_NS, (self._now_ns() - now_ns) * SHARE)
+            self._next_ns = now_ns + min(max(INTERVAL_NS, (self._now_ns() - now_ns) * SHARE), MOST_INTERVAL_NS)
         except Exception:
             logger.exception("cannot publish the snapshot of groups and transactions")
 

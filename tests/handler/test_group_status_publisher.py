@@ -9,7 +9,7 @@ import pytest
 from broker.coordinator import group_status_publisher
 from broker.coordinator.consumer.group import ConsumerGroup
 from broker.coordinator.consumer.member import ConsumerGroupMember
-from broker.coordinator.group_status_publisher import FAULT_PAUSE_NS, INTERVAL_NS
+from broker.coordinator.group_status_publisher import FAULT_PAUSE_NS, INTERVAL_NS, MOST_INTERVAL_NS
 from broker.coordinator.transaction.transaction import EMPTY, ONGOING, TransactionMetadata
 from broker.protocol.steps import finished
 from tests.support.handler_groups import CLOSED, GONE, TOPIC, TOPIC_ID, Handler
@@ -44,6 +44,16 @@ def test_it_is_told_once_a_second_and_less_often_if_it_takes_long(handler: Handl
         handler.snapshot.turn(handler.now_ns)
         checked.append(handler.reader.checked_ns)
     assert len(set(checked)) == 2 + 10
+
+
+def test_who_looks_does_not_wait_long_for_a_handler_that_others_keep_from_its_processor(handler: Handler) -> None:
+    handler.wants.web_looks(10**15)
+    handler.snapshot._now_ns = lambda: handler.now_ns + 2 * INTERVAL_NS
+    handler.snapshot.turn(handler.now_ns)
+    first = handler.reader.checked_ns
+    handler.now_ns += MOST_INTERVAL_NS
+    handler.snapshot.turn(handler.now_ns)
+    assert handler.reader.checked_ns > first
 
 
 def test_many_groups_are_told_of_in_slices_and_one_that_goes_meanwhile_does_no_harm(handler: Handler) -> None:

@@ -24,6 +24,9 @@ INTERVAL_NS: Final = 1_000_000_000
 #: Making a snapshot takes at most one part in so many of a processor's time.
 SHARE: Final = 50
 
+#: Nobody waits longer for the next one: on a busy machine a snapshot takes long because others run meanwhile.
+MOST_INTERVAL_NS: Final = 10_000_000_000
+
 #: After a fault nothing is made for this long.
 FAULT_PAUSE_NS: Final = 60_000_000_000
 
@@ -52,7 +55,7 @@ class ConnectionStatusPublisher:
             return
         try:
             self._writer.publish(self.document(channels), LISTS, now_ns)
-            self._next_ns = now_ns + max(INTERVAL_NS, (self._now_ns() - now_ns) * SHARE)
+            self._next_ns = now_ns + min(max(INTERVAL_NS, (self._now_ns() - now_ns) * SHARE), MOST_INTERVAL_NS)
         except Exception:
             logger.exception("cannot publish the snapshot of connections")
             self._next_ns = now_ns + FAULT_PAUSE_NS
