@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.client.errors import UnsupportedVersion
 from broker.client.network.requests import Buffer, Build, kio_request
+from broker.client.network.responses import decode_kio
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 
@@ -101,11 +102,8 @@ def decode_api_versions(sent_version: int, buffer: Buffer, offset: int, end: int
 
     A broker that does not know the version asked for answers error 35 in version 0 (KIP-511).
     """
-    from broker.protocol.kio_reader import read_message  # noqa: PLC0415 - costs 200 ms to import
-    from broker.protocol.kio_schema import response_class  # noqa: PLC0415
-
     refused = int.from_bytes(bytes(buffer[offset : offset + 2]), "big") == ErrorCode.UNSUPPORTED_VERSION
-    return read_message(response_class(ApiKey.API_VERSIONS, 0 if refused else sent_version), buffer, offset, end)
+    return decode_kio(ApiKey.API_VERSIONS, 0 if refused else sent_version, buffer, offset, end)
 
 
 def node_api_versions(answer: Any) -> NodeApiVersions:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from broker.client.network.import_lock import IMPORTING
+
 if TYPE_CHECKING:
     from broker.client.errors import KafkaError
 
@@ -82,9 +84,10 @@ def kio_request(api_key: int, fields: Mapping[str, Any]) -> Build:
     """Return a `build` from Kafka's snake_case names, as `broker.protocol.kio_adapter` takes them."""
 
     def build(version: int, correlation_id: int, client_id: str) -> Sequence[Buffer]:
-        from broker.protocol.kio_adapter import encode_request  # noqa: PLC0415 - costs 200 ms to import
+        with IMPORTING:
+            from broker.protocol.kio_adapter import encode_request  # noqa: PLC0415 - costs 200 ms to import
 
-        return (encode_request(api_key, version, correlation_id, client_id, fields),)
+            return (encode_request(api_key, version, correlation_id, client_id, fields),)
 
     return build
 

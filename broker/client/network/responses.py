@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
+from broker.client.network.import_lock import IMPORTING
 from broker.client.network.in_flight_requests import InFlightRequest
 from broker.client.network.network_send import NetworkReceive
 from broker.client.network.requests import Buffer
@@ -54,10 +55,11 @@ def body_of(sent: InFlightRequest, receive: NetworkReceive) -> Any:
 
 def decode_kio(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Any:
     """Return a body as a kio entity. Raises InvalidReceive."""
-    from broker.protocol.kio_reader import read_message  # noqa: PLC0415 - costs 200 ms to import
-    from broker.protocol.kio_schema import response_class  # noqa: PLC0415
+    with IMPORTING:
+        from broker.protocol.kio_reader import read_message  # noqa: PLC0415 - costs 200 ms to import
+        from broker.protocol.kio_schema import response_class  # noqa: PLC0415
 
-    return read_message(response_class(api_key, version), buffer, offset, end)
+        return read_message(response_class(api_key, version), buffer, offset, end)
 
 
 def throttle_time_ms(sent: InFlightRequest, body: Any) -> float:

@@ -1,20 +1,21 @@
 """The producer for programs on asyncio: the same core, and nothing in it blocks the event loop.
 
 Records go the short way of `Producer.send` wherever a batch is open. What may wait for metadata, for room in the buffer
-or for the broker is done in threads: those of `send` are the producer's own, so that close, and what else the program
-has the loop's executor do, need not wait for them. A future is awaited with one wake-up a batch and loop.
+or for the broker is done in threads of the producer's own: what else the program has the loop's executor do need not
+wait for them, nor need the end of the loop and of the process. Those of `send` may all be waiting, and serve no other
+call. A future is awaited with one wake-up a batch and loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from broker.client.errors import KafkaError
+from broker.client.producer.daemon_threads import DaemonThreads
 from broker.client.producer.futures import DeliveryCallback, RecordFuture, RecordMetadata
 from broker.client.producer.producer import Producer
 from broker.client.producer.serializers import Headers
@@ -27,13 +28,17 @@ if TYPE_CHECKING:
 #: So many records wait at a time, for metadata or room; more wait for those.
 _MOST_WAITING: Final = 16
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
 
 class AsyncProducer:
     """A producer of one cluster; settings as `Producer` takes them. One event loop uses it at a time."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
         self._producer = Producer(config, **settings)
-        self._waiting = ThreadPoolExecutor(_MOST_WAITING, thread_name_prefix=f"{self._producer.client_id} send")
+        self._sending = DaemonThreads(_MOST_WAITING, f"{self._producer.client_id} send")
+        self._calling = DaemonThreads(_MOST_WAITING, f"{self._producer.client_id} call")
 
     async def send(
         self,
@@ -57,7 +62,7 @@ class AsyncProducer:
                 return future
         call = partial(self._producer.send, topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if self._producer.may_block(topic, partition):
-            return await asyncio.get_running_loop().run_in_executor(self._waiting, call)
+            return await asyncio.get_running_loop().run_in_executor(self._sending, call)
         return call()
 
     async def send_and_wait(self, topic: str, value: Any = None, **record: Any) -> RecordMetadata:
@@ -66,11 +71,11 @@ class AsyncProducer:
 
     async def flush(self, timeout: float | None = None) -> None:
         """Send everything now, and wait for it (G35)."""
-        await asyncio.to_thread(self._producer.flush, timeout)
+        await self._waited(self._producer.flush, timeout)
 
     async def partitions_for(self, topic: str) -> Sequence[PartitionMetadata]:
         """Return a topic's partitions."""
-        return await asyncio.to_thread(self._producer.partitions_for, topic)
+        return await self._waited(self._producer.partitions_for, topic)
 
     def metrics(self) -> Mapping[str, float]:
         """Return the metrics of Kafka's group producer-metrics by its names; times in milliseconds."""
@@ -91,12 +96,13 @@ class AsyncProducer:
 
     async def close(self, timeout: float | None = None) -> None:
         """Send what is there and end (G36)."""
-        closing = ThreadPoolExecutor(1, thread_name_prefix=f"{self._producer.client_id} close")
+        closing = DaemonThreads(1, f"{self._producer.client_id} close")
         try:
             await asyncio.get_running_loop().run_in_executor(closing, self._producer.close, timeout)
-            self._waiting.shutdown(wait=False)
+            self._sending.end()
+            self._calling.end()
         finally:
-            closing.shutdown(wait=False)
+            closing.end()
 
     async def __aenter__(self) -> Self:
         return self
@@ -108,7 +114,7 @@ class AsyncProducer:
 
     async def init_transactions(self) -> None:
         """Get the producer id, and end what an earlier producer of the same transactional id has left."""
-        await asyncio.to_thread(self._producer.init_transactions)
+        await self._waited(self._producer.init_transactions)
 
     def begin_transaction(self) -> None:
         """Begin a transaction."""
@@ -118,15 +124,18 @@ class AsyncProducer:
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> None:
         """Commit what a consumer has read as part of the transaction."""
-        await asyncio.to_thread(self._producer.send_offsets_to_transaction, offsets, group)
+        await self._waited(self._producer.send_offsets_to_transaction, offsets, group)
 
     async def commit_transaction(self) -> None:
         """Send what is there, and commit."""
-        await asyncio.to_thread(self._producer.commit_transaction)
+        await self._waited(self._producer.commit_transaction)
 
     async def abort_transaction(self) -> None:
         """Abort."""
-        await asyncio.to_thread(self._producer.abort_transaction)
+        await self._waited(self._producer.abort_transaction)
+
+    async def _waited(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._calling, partial(call, *args, **kwargs))
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, callback: DeliveryCallback) -> DeliveryCallback:

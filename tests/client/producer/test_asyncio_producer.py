@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 
 from broker.client import AsyncProducer
 from broker.client.errors import ProducerClosed
@@ -29,3 +31,25 @@ def test_g36_close_has_its_turn_while_sends_wait_and_so_have_the_threads_of_othe
     with socket.create_server(("127.0.0.1", 0)) as silent:
         found = asyncio.run(scenario(f"127.0.0.1:{silent.getsockname()[1]}"))
     assert [type(each) for each in found] == [ProducerClosed] * (SENDS + 1)
+
+
+def test_neither_the_end_of_the_loop_nor_that_of_the_process_waits_for_a_call() -> None:
+    """Each would wait for `max.block.ms`."""
+    program = """if True:
+        import asyncio, sys
+        from broker.client import AsyncProducer
+
+        async def main():
+            producer = AsyncProducer(bootstrap_servers=sys.argv[1], max_block_ms=600_000)
+            calls = [producer.send("t", b"v"), producer.partitions_for("t")]
+            waiting = [asyncio.ensure_future(each) for each in calls]
+            done, _ = await asyncio.wait(waiting, timeout=0.1)
+            print(len(done))
+
+        asyncio.run(main())
+    """
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        command = [sys.executable, "-c", program, address]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr

@@ -1,0 +1,47 @@
+"""Threads that nothing waits for: calls are made by as many as there may be, in order, and outcomes come back."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from broker.client.producer.daemon_threads import DaemonThreads
+
+LIMIT_S = 60
+
+
+def test_outcomes_come_back_and_further_calls_wait_for_a_thread() -> None:
+    threads = DaemonThreads(2, "calls of a test")
+    go = threading.Event()
+    waiting = [threads.submit(go.wait, LIMIT_S) for _ in range(2)]
+    behind = threads.submit(lambda: threading.current_thread().daemon)
+    assert not behind.done()
+    go.set()
+    assert [each.result(LIMIT_S) for each in waiting] == [True, True]
+    assert behind.result(LIMIT_S) is True
+    assert isinstance(threads.submit(int, "none").exception(LIMIT_S), ValueError)
+    names = {thread.name for thread in threading.enumerate() if thread.name.startswith("calls of a test")}
+    assert len(names) == 2
+
+
+def test_a_call_that_is_cancelled_before_it_begins_is_not_made() -> None:
+    threads = DaemonThreads(1, "calls of another")
+    go, called = threading.Event(), threading.Event()
+    threads.submit(go.wait, LIMIT_S)
+    cancelled = threads.submit(called.set)
+    assert cancelled.cancel()
+    go.set()
+    assert threads.submit(called.is_set).result(LIMIT_S) is False
+
+
+def test_they_end_when_they_are_told_and_have_done_everything() -> None:
+    threads = DaemonThreads(3, "calls of a third")
+    done = [threads.submit(threading.current_thread) for _ in range(5)]
+    threads.end()
+    for each in done:
+        thread = each.result(LIMIT_S)
+        thread.join(LIMIT_S)
+        assert not thread.is_alive()
+    with pytest.raises(RuntimeError, match="have ended"):
+        threads.submit(int)
