@@ -6,6 +6,7 @@ Both are read by everybody: handlers refuse records by it, the status page, /rea
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from enum import IntEnum
@@ -45,6 +46,11 @@ class StorageReading(NamedTuple):
                 "Put it back in its place, or stop the broker and restore it."
             )
         for error in self.errors.values():
+            if error in {errno.EMFILE, errno.ENFILE}:
+                return (
+                    f"There are no descriptors left ({os.strerror(error)}): records are refused until there are. "
+                    "Raise the limit of open files (ulimit -n, LimitNOFILE in systemd)."
+                )
             return f"The data directory cannot be written to ({os.strerror(error)}): records are refused until it can."
         if self.state == StorageState.FULL:
             return (

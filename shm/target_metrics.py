@@ -79,6 +79,13 @@ HANDLER_METRICS = (
         "For want of room: records are refused until there is some. Otherwise the partition is offline.",
     ),
     Metric(
+        "segments_closed",
+        COUNTER,
+        "segments",
+        "Segments that were closed to make room for others, though their partitions are written to.",
+        "Each is opened again by its next write. If this keeps rising, raise the limit of open files.",
+    ),
+    Metric(
         "fetches_parked",
         COUNTER,
         "requests",

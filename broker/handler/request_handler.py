@@ -29,6 +29,7 @@ from broker.ipc.request_channel import INLINE, REQUEST
 from broker.ipc.request_rings import RequestRings
 from broker.ipc.response_writer import ReplyTo
 from broker.ipc.unreleased_requests import RingFrame
+from broker.log.segments.open_segments import OPEN_SEGMENTS
 from broker.partitions.fetch.fetch import FetchPath
 from broker.partitions.produce.partition_appender import PartitionAppender
 from broker.partitions.produce.produce import ProducePath
@@ -230,6 +231,7 @@ class RequestHandler:
             "errors": self._responses.errors,
             **self._appends.counters(),
             "write_failures": self._partitions.storage.write_failures,
+            "segments_closed": OPEN_SEGMENTS.closed,
             **self._fetch.counters(),
             "authorization_denied": authorizer.denied if authorizer is not None else 0,
             "overload_throttled": self._quotas.overload.throttled,

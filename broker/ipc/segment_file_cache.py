@@ -8,10 +8,12 @@ compacted or re-created under the same name is another file.
 from __future__ import annotations
 
 import os
+import resource
 from collections import OrderedDict
 from pathlib import Path
 
-#: Files kept open. A file that falls out stays open while an unfinished answer refers to it.
+#: Files kept open, an eighth of the limit of open files where that is less. A file that falls out stays open while an
+#: unfinished answer refers to it.
 MAX_OPEN_FILES = 512
 
 #: The inode that names a file made for one answer only: opened once and unlinked.
@@ -45,6 +47,8 @@ class SegmentFiles:
 
     def __init__(self) -> None:
         self._files: OrderedDict[int, OpenFile] = OrderedDict()
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._most = MAX_OPEN_FILES if limit < 0 else min(MAX_OPEN_FILES, max(1, limit // 8))
 
     def known(self, inode: int) -> OpenFile | None:
         """Return the file with this inode if it is open. HOT."""
@@ -64,7 +68,7 @@ class SegmentFiles:
             return file
         file = self._open_exactly(path, inode)
         self._files[inode] = file
-        if len(self._files) > MAX_OPEN_FILES:
+        if len(self._files) > self._most:
             self._files.popitem(last=False)
         return file
 

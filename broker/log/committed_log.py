@@ -15,7 +15,7 @@ from broker.clock import Clock
 from broker.config.topic_config import LogConfig
 from broker.errors import ApiError, RotundaError
 from broker.log.append_limits import AppendLimits
-from broker.log.disk_room import NO_ROOM
+from broker.log.disk_room import NO_DESCRIPTOR, NO_ROOM
 from broker.log.flush_state import NEVER, FlushState
 from broker.log.flusher import FlushJob
 from broker.log.leader_epochs import resume_epochs, write_epochs
@@ -26,6 +26,7 @@ from broker.log.producers.producer_state import ProducerEntry
 from broker.log.producers.snapshot_schedule import SnapshotSchedule
 from broker.log.recovery import Checkpointed, LogDamaged, PublishedEnd, SegmentInfo, load_files, new_segment
 from broker.log.segments.log_segment import LogSegment
+from broker.log.segments.open_segments import OPEN_SEGMENTS
 from broker.log.segments.roll_policy import RollPolicy
 from broker.log.segments.rolled_segments import RolledSegments
 from broker.log.segments.segment_files import remove_directory
@@ -59,7 +60,8 @@ class CommittedLog:
     """The committed log of one partition. `log_end_offset`, `segment_base` and `position` say where it ends.
 
     `next_offset` is where the next staged batch will stand; below `last_stable_offset` no transaction is open. `fault`
-    is the error number with which the log went offline, 0 while it takes batches.
+    is the error number with which the log went offline, 0 while it takes batches. It is one of `NO_ROOM` if that only
+    keeps the log from being restored, which `try_again` does when there is room; any other is for good.
     """
 
     def __init__(self, directory: Path, name: PartitionName, config: LogConfig, clock: Clock) -> None:
@@ -167,7 +169,8 @@ class CommittedLog:
             try:
                 self._flush.sync_data(segment.fileno(), end_offset, now_ns)
             except OSError as error:
-                self._go_offline(error)
+                if error.errno not in NO_DESCRIPTOR:
+                    self._go_offline(error)
                 raise
         self._flush.note_commit(now_ns)
 
@@ -177,29 +180,26 @@ class CommittedLog:
             self._restore()
 
     def _restore(self) -> None:
-        """Go back to what is committed, on disk and in memory; refuse everything if even that fails."""
+        """Go back to what is committed, on disk and in memory; refuse everything while even that fails."""
         for segment, _ in self._pending_rolls:
             segment.close()
         self._segment.close()
+        self._rolled.forget_from(self.segment_base)
         try:
-            self._load(
-                PublishedEnd(
-                    self.log_end_offset,
-                    self.segment_base,
-                    self.position,
-                    self.log_start_offset,
-                    self.recovery_point,
-                )
-            )
+            end = self.log_end_offset, self.segment_base, self.position
+            self._load(PublishedEnd(*end, self.log_start_offset, self.recovery_point))
         except (OSError, LogDamaged) as error:
-            self._go_offline(error)
+            is_passing = not self.fault and isinstance(error, OSError) and error.errno in NO_ROOM
+            self._go_offline(error, is_passing=is_passing)
 
     def _write_failed(self, what: object, error: OSError) -> LogWriteFailed:
-        """Return the failure to raise. A disk without room leaves the log as it was, any other error takes it offline.
+        """Return the failure to raise. Without room the log stays as it was, any other error takes it offline.
 
-        A write that failed otherwise may have damaged what stands beside it: a disk that reports an error once is not
-        asked again.
+        That may have damaged what stands beside it: a disk that reports an error once is not asked again.
         """
+        if error.errno in NO_DESCRIPTOR:
+            # What brings the log back reads directories and files.
+            OPEN_SEGMENTS.make_room()
         if error.errno in NO_ROOM:
             self._restore()
         elif not self.fault:
@@ -212,6 +212,13 @@ class CommittedLog:
         self._take_config(self.config)
         if hold is AppendHold.NOTHING and not self._epochs.is_stored:
             self._write_epochs()
+
+    def try_again(self) -> None:
+        """Take batches again if want of room has kept the log from being restored, and there is some now."""
+        if self.fault in NO_ROOM:
+            self.fault = 0
+            self._restore()
+            self._take_config(self.config)
 
     def check_present(self) -> None:
         """Go offline if the file that is appended to is no longer there under its name: nobody would ever read it."""
@@ -249,9 +256,14 @@ class CommittedLog:
         return self._flush.begin(self.segment_base, self.log_end_offset)
 
     def end_flush(self, job: FlushJob, error: OSError | None) -> None:
-        """Take note of a flush that has been done, or not; the log is then offline, as after `flush`."""
+        """Take note of a flush that has been done, or not; the log is then offline, as after `flush`.
+
+        Files that could not be opened for want of a descriptor are as they were: they are flushed later.
+        """
         if error is None:
             self._flush.end(job)
+        elif error.errno in NO_DESCRIPTOR:
+            self._flush.put_off(self._clock.monotonic_ns())
         else:
             self._go_offline(error)
 
@@ -259,14 +271,16 @@ class CommittedLog:
         """Take no further batch: what was staged, and with it what memory holds of the log, is in doubt."""
         self._go_offline(RuntimeError("a fault of the broker, see above"))
 
-    def _go_offline(self, error: Exception) -> None:
+    def _go_offline(self, error: Exception, *, is_passing: bool = False) -> None:
         self.next_offset = self.log_end_offset
-        self._refuse_batches(error)
+        self._refuse_batches(error, is_passing=is_passing)
 
-    def _refuse_batches(self, error: Exception) -> None:
+    def _refuse_batches(self, error: Exception, *, is_passing: bool = False) -> None:
         """Take no further batch; what has been staged by now may still be written."""
-        _log.error("%s is offline, it takes no records until the broker starts again: %s", self.directory, error)
-        self.fault = getattr(error, "errno", None) or errno.EIO
+        until = "there is room" if is_passing else "the broker starts again"
+        _log.error("%s is offline, it takes no records until %s: %s", self.directory, until, error)
+        number = getattr(error, "errno", None) or errno.EIO
+        self.fault = errno.EIO if number in NO_ROOM and not is_passing else number
         self._limits.is_strict = True
 
     # ---- the rest ------------------------------------------------------------------------------------------------

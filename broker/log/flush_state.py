@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from broker.log.flusher import FlushJob
+from broker.log.segments.open_segments import OPEN_SEGMENTS
 from broker.log.segments.segment_files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -24,6 +25,9 @@ NEVER = 2**63 - 1
 
 #: By then the kernel has written a rolled segment back by itself.
 ROLLED_FLUSH_DELAY_NS = 60 * 1_000_000_000
+
+#: When a flush is tried again for which there was no descriptor.
+_AGAIN_NS = 1_000_000_000
 
 _NS_PER_MS = 1_000_000
 
@@ -103,6 +107,10 @@ class FlushState:
         self.recovery_point = max(self.recovery_point, job.end_offset)
         self._synced_offset = max(self._synced_offset, job.end_offset)
 
+    def put_off(self, now_ns: int) -> None:
+        """Take note of a job that could not be done now and can be later."""
+        self.due_ns = now_ns + _AGAIN_NS
+
     def done(self, end_offset: int) -> None:
         """Everything below `end_offset` is durable, indexes included."""
         self.recovery_point = self._synced_offset = end_offset
@@ -110,7 +118,7 @@ class FlushState:
 
     def _sync(self, base_offset: int, suffix: str) -> None:
         try:
-            fd = os.open(segment_file(self._directory, base_offset, suffix), os.O_RDONLY | os.O_CLOEXEC)
+            fd = OPEN_SEGMENTS.open(segment_file(self._directory, base_offset, suffix), os.O_RDONLY)
         except FileNotFoundError:
             return  # deleted since
         try:

@@ -9,6 +9,8 @@ import os
 import struct
 from pathlib import Path
 
+from broker.log.segments.open_segments import OPEN_SEGMENTS
+
 
 class IndexFile:
     """Entries of one `struct` format, opened when first needed."""
@@ -41,7 +43,7 @@ class IndexFile:
     def _open(self) -> int:
         if self._fd < 0:
             flags = os.O_RDWR | os.O_CREAT if self.writable else os.O_RDONLY
-            self._fd = os.open(self.path, flags | os.O_CLOEXEC, 0o644)
+            self._fd = OPEN_SEGMENTS.open(self.path, flags)
         return self._fd
 
     def create(self) -> None:

@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from broker.log.producers.producer_state import NO_SEQUENCE, CachedBatch, ProducerEntry, ProducerState
+from broker.log.segments.open_segments import OPEN_SEGMENTS
 from broker.log.segments.segment_files import SNAPSHOT_SUFFIX, offsets_of, remove_if_there, segment_file
 from broker.protocol.crc import crc32c
 
@@ -139,7 +140,7 @@ class SnapshotFiles:
 
     def write(self, offset: int, content: bytes) -> None:
         """Write the snapshot of the state up to `offset`. Raises OSError."""
-        fd = os.open(self._path(offset), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = OPEN_SEGMENTS.open(self._path(offset), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             if os.write(fd, content) != len(content):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path(offset)))

@@ -2,9 +2,11 @@
 
 Batches are staged (remembered, placed, indexed) without touching the disk and written together. A segment object
 may be planned before its files exist: a roll happens in memory while batches are staged and on disk when they are
-written. Only the owner of the partition uses this; what is below `position` in the file never changes again.
+written. Between two writes its files may be closed, when others need the descriptors (`open_segments`). Only the owner
+of the partition uses this; what is below `position` in the file never changes again.
 """
 
+import errno
 import os
 from pathlib import Path
 from typing import TypeAlias
@@ -14,6 +16,7 @@ from broker.log.indexes.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from broker.log.indexes.time_index import ENTRY as TIME_ENTRY
 from broker.log.indexes.time_index import NO_TIMESTAMP, TimeIndex
 from broker.log.indexes.transaction_index import TransactionIndex
+from broker.log.segments.open_segments import OPEN_SEGMENTS
 from broker.log.segments.segment_files import LOG_SUFFIX, remove_segment_files, segment_file
 
 #: What lies in memory and goes into the file as it is.
@@ -31,6 +34,7 @@ class LogSegment:
         "_chunks",
         "_fd",
         "_full_entries",
+        "_inode",
         "_largest_offset",
         "_roll_anchor_ms",
         "_roll_deadline_ms",
@@ -71,6 +75,8 @@ class LogSegment:
         self._bytes_since_index_entry = 0
         self._chunks: list[Chunk] = []
         self._fd = -1
+        #: Of the log file, once it has been open: what is opened later must be the same.
+        self._inode = 0
         self._rolls_by_wall = True
         self._roll_anchor_ms = 0
         self._roll_deadline_ms = 0
@@ -85,26 +91,36 @@ class LogSegment:
 
     def create(self, preallocate_bytes: int = 0) -> None:
         """Make the files of a planned segment exist and be empty, whatever lies there under their names."""
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = OPEN_SEGMENTS.open(self.path, os.O_RDWR | os.O_CREAT)
+        self._inode = os.fstat(self._fd).st_ino
         os.ftruncate(self._fd, 0)
         if preallocate_bytes:
             os.posix_fallocate(self._fd, 0, preallocate_bytes)
         self.index.file.create()
         self.time_index.file.create()
         self.transaction_index.remove_file()
+        OPEN_SEGMENTS.admit(self)
 
     def fileno(self) -> int:
-        """Return the descriptor of the log file, opening it if need be. Raises FileNotFoundError."""
+        """Return the descriptor of the log file, opening it if need be.
+
+        Raises FileNotFoundError, also when it is another file than before.
+        """
         if self._fd < 0:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            fd = OPEN_SEGMENTS.open(self.path, os.O_RDWR)
+            inode = os.fstat(fd).st_ino
+            if self._inode not in {0, inode}:
+                os.close(fd)
+                raise FileNotFoundError(errno.ENOENT, "replaced while it was appended to", str(self.path))
+            self._fd, self._inode = fd, inode
         return self._fd
 
     def is_present(self) -> bool:
-        """Whether what is appended to still has its name; True while the file is not open."""
-        if self._fd < 0:
+        """Whether what is appended to still has its name; so has what is planned."""
+        if not self._inode:
             return True
         try:
-            return os.stat(self.path).st_ino == os.fstat(self._fd).st_ino  # noqa: PTH116  # beside fstat
+            return self.path.stat().st_ino == self._inode
         except FileNotFoundError:
             return False
 
@@ -129,6 +145,7 @@ class LogSegment:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+        OPEN_SEGMENTS.forget(self)
         self.index.file.close()
         self.time_index.file.close()
         self.transaction_index.file.close()
@@ -214,7 +231,7 @@ class LogSegment:
         if self.transaction_index.file.pending_entries:
             self.transaction_index.file.write_pending()
         position = self.position
-        fd = self._fd if self._fd >= 0 else self.fileno()
+        fd = self._fd if self._fd >= 0 else self._open_again()
         if len(chunks) > IOV_MAX or os.pwritev(fd, chunks, position) != self.staged_position - position:
             self._write_in_parts(chunks, position)
         self._chunks = []
@@ -222,6 +239,12 @@ class LogSegment:
         if self.index.file.pending_entries:
             self.write_index_entries()
         return len(chunks)
+
+    def _open_again(self) -> int:
+        """Return the descriptor of the log file, which is kept open from here on. Raises OSError."""
+        fd = self.fileno()
+        OPEN_SEGMENTS.admit(self)
+        return fd
 
     def _write_in_parts(self, chunks: list[Chunk], position: int) -> None:
         """Write all chunks from `position` on, as many at a time as the kernel takes, and go on after a short write."""

@@ -111,7 +111,7 @@ class StorageGate:
         """Return why a partition does not take records, in a sentence for whoever sent them."""
         partitions = self._context.partitions
         fault = partitions.fault(row)
-        if fault:
+        if fault and fault not in NO_ROOM:
             return (
                 f"The partition is offline after an error of its disk ({os.strerror(fault)}); what it has can be read. "
                 "It is opened again when the broker starts, the broker's log says more."
@@ -147,6 +147,8 @@ class StorageGate:
                 continue
             owned = self._owned[row]
             log = owned.log
+            if log.fault and self.hold is not AppendHold.EVERYTHING:
+                log.try_again()
             if self._ends.get(row) != log.log_end_offset:
                 self._ends[row] = log.log_end_offset
                 log.check_present()

@@ -1,0 +1,118 @@
+"""The segments of this process whose files are open: as many as the process may have descriptors for, and no more.
+
+Runs in handlers. A partition that is appended to keeps the files of one segment open, and a handler may own more
+partitions than its limit of open files allows. So a segment that has not been written to for long is closed before
+another opens its files, and opens them again with its next write. Nobody counts writes for that: a segment whose
+position is what it was at the last look has been idle since. The limit is one of the process, hence one instance for
+all its logs, used by the loop and by none of its threads. Knows nothing of what is in a segment.
+"""
+
+import logging
+import os
+import resource
+from collections import OrderedDict
+from pathlib import Path
+from typing import Final, Protocol
+
+from broker.log.disk_room import NO_DESCRIPTOR
+
+#: The log file and its three indexes.
+FILES_A_SEGMENT: Final = 4
+
+#: What else a handler opens: files to read and send from, memory, bells, the metadata. Half where there are few.
+OTHERS: Final = 1024
+
+LEAST_SEGMENTS: Final = 8
+
+_UNLIMITED: Final = 2**31
+
+_log = logging.getLogger(__name__)
+
+
+class Segment(Protocol):
+    """A segment that is appended to."""
+
+    @property
+    def position(self) -> int:
+        """Where its next batch goes: it rises with every write."""
+
+    def close(self) -> None:
+        """Let go of its descriptors."""
+
+
+class OpenSegments:
+    """Which segments are open, the one looked at longest ago first. `closed` counts those that had to give way."""
+
+    def __init__(self, most: int = 0) -> None:
+        """Allow `most` segments; 0: as many as the limit of this process allows when the first one is opened."""
+        self.closed = 0
+        self._most = most
+        self._seen: OrderedDict[Segment, int] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def admit(self, segment: Segment) -> None:
+        """Take a segment that has opened its files; others are closed if there are too many."""
+        self._most = self._most or most_segments(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        if len(self._seen) >= self._most:
+            if not self.closed:
+                _log.warning(
+                    "more than %d partitions are written to, for whose segments this process has no descriptors: those "
+                    "that are idle longest are closed, and opened again when they are written to. Raise the limit of "
+                    "open files (ulimit -n, LimitNOFILE in systemd) to spare that, and start the broker again",
+                    self._most,
+                )
+            self._close_idle(len(self._seen) - self._most + 1)
+        self._seen[segment] = segment.position
+
+    def forget(self, segment: Segment) -> None:
+        """Take note that a segment has closed its files."""
+        self._seen.pop(segment, None)
+
+    def open(self, path: Path, flags: int) -> int:
+        """Return a descriptor of a file. When there are none left, idle segments give theirs up. Raises OSError."""
+        try:
+            return os.open(path, flags | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTOR or not self.make_room():
+                raise
+        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+    def make_room(self) -> bool:
+        """Close the quarter of the segments that is idle longest; return whether there were any."""
+        if not self._seen:
+            return False
+        self._close_idle(max(LEAST_SEGMENTS, len(self._seen) // 4))
+        return True
+
+    def _close_idle(self, count: int) -> None:
+        """Close so many, those first that nobody has written to since they were looked at last."""
+        seen = self._seen
+        for _ in range(len(seen)):
+            segment, position = seen.popitem(last=False)
+            if segment.position != position:
+                seen[segment] = segment.position
+                continue
+            self._close(segment)
+            count -= 1
+            if not count:
+                return
+        while count and seen:
+            self._close(seen.popitem(last=False)[0])
+            count -= 1
+
+    def _close(self, segment: Segment) -> None:
+        segment.close()
+        self.closed += 1
+
+
+def most_segments(limit: int) -> int:
+    """Return how many segments a process may have open whose limit of descriptors this is; -1: there is none."""
+    if limit < 0:
+        return _UNLIMITED
+    return max(LEAST_SEGMENTS, (limit - min(OTHERS, limit // 2)) // FILES_A_SEGMENT)
+
+
+#: Those of this process.
+OPEN_SEGMENTS: Final = OpenSegments()
