@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from broker.clock import SystemClock
-from broker.errors import RotundaError
+from broker.errors import RotundaError, UsageError
 
 if TYPE_CHECKING:
     from broker.testing.broker_pool import Broker, BrokerPool
@@ -60,9 +60,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give tests with the marker a broker with its settings."""
     marker = metafunc.definition.get_closest_marker("rotunda")
     if marker is not None and "rotunda_broker" in metafunc.fixturenames:
-        [settings] = marker.args or (marker.kwargs.get("settings", {}),)
+        settings = _settings_of(marker)
         name = ",".join(f"{key}={value}" for key, value in settings.items())
         metafunc.parametrize("rotunda_broker", [settings], indirect=True, scope="session", ids=[name])
+
+
+def _settings_of(marker: pytest.Mark) -> Mapping[str, object]:
+    settings = marker.args[0] if marker.args else marker.kwargs.get("settings", {})
+    given = len(marker.args) + len(marker.kwargs)
+    if given > 1 or marker.kwargs.keys() - {"settings"} or not isinstance(settings, Mapping):
+        words = ", ".join([*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items())])
+        raise pytest.Collector.CollectError(
+            f"@pytest.mark.rotunda({words}): it takes settings alone, a mapping by Kafka's names, such as "
+            'settings={"num.partitions": 3}'
+        )
+    return settings
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -88,9 +100,12 @@ def rotunda_bootstrap(rotunda_broker: Broker) -> str:
 def rotunda_topic(rotunda_broker: Broker, request: pytest.FixtureRequest) -> Iterator[str]:
     """Make a topic of the test's own, named after it, and delete it afterwards."""
     marker = request.node.get_closest_marker("rotunda_topic")
+    made = {} if marker is None else marker.kwargs
+    if marker is not None and (marker.args or made.keys() - {"partitions", "settings"}):
+        raise UsageError("@pytest.mark.rotunda_topic takes partitions=, a number, and settings=, a mapping; no others")
     test = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name)[:_LONGEST_NAME]
     name = f"{test}-{uuid.uuid4().hex[:8]}"
-    rotunda_broker.create_topic(name, **({} if marker is None else marker.kwargs))
+    rotunda_broker.create_topic(name, **made)
     yield name
     # A test may have killed or stopped its broker: then nothing is left of the topic that anybody would see.
     with suppress(RotundaError):

@@ -168,6 +168,42 @@ def test_marked_tests_have_a_broker_with_their_settings_and_others_have_not(pyte
     result.stdout.fnmatch_lines(["*num.partitons*did you mean num.partitions*"])
 
 
+@pytest.mark.parametrize("words", ["'x'", "{}, {}", "setting={}", "{}, settings={}", "settings=None"])
+def test_a_marker_that_is_given_something_else_is_not_passed_over(pytester: pytest.Pytester, words: str) -> None:
+    result = run(
+        pytester,
+        f"""
+        import pytest
+
+        @pytest.mark.rotunda({words})
+        def test_settings(rotunda_broker):
+            pass
+        """,
+    )
+    result.assert_outcomes(errors=1)
+    assert f"@pytest.mark.rotunda({words}): it takes settings alone" in result.stdout.str()
+
+
+@pytest.mark.parametrize("words", ["5", "partition=5", "settings={}, replicas=1"])
+def test_a_topic_marker_that_is_given_something_else_is_refused(pytester: pytest.Pytester, words: str) -> None:
+    result = run(
+        pytester,
+        f"""
+        import pytest
+
+        @pytest.fixture
+        def rotunda_broker():
+            return None  # nothing is asked of it
+
+        @pytest.mark.rotunda_topic({words})
+        def test_topic(rotunda_topic):
+            pass
+        """,
+    )
+    result.assert_outcomes(errors=1)
+    assert "UsageError: @pytest.mark.rotunda_topic takes partitions=" in result.stdout.str()
+
+
 def test_what_clients_have_sent_is_listed_and_stands_in_the_report_of_a_failed_test(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,
