@@ -11,6 +11,7 @@ from broker.config.topic_config import LogConfig
 from broker.errors import ApiError
 from broker.protocol.compression import PIECE_BYTES, pack, unpacked
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.primitives import Buffer
 from broker.protocol.record_reader import RECORDS_AT_ONCE, judge_keyed_records
 from broker.protocol.records import (
     BATCH_HEADER_BYTES,
@@ -130,7 +131,7 @@ class AppendLimits:
         """
         if header.size_bytes > self.largest_bytes or header.record_count > self.most_records:
             return self._too_large(header.size_bytes)
-        records: bytes | bytearray = b""
+        records: Buffer = b""
         if self._is_unpacked(header):
             found = yield from self._records(batch, header)
             if isinstance(found, tuple):
@@ -144,7 +145,7 @@ class AppendLimits:
             return Admitted((yield from copied(batch)), is_copy=True)
         return Admitted(batch, is_copy=False)
 
-    def _records(self, batch: memoryview, header: BatchHeader) -> Steps[bytes | bytearray | StageResult]:
+    def _records(self, batch: memoryview, header: BatchHeader) -> Steps[Buffer | StageResult]:
         """Return the records, uncompressed, or why they are refused."""
         try:
             records = yield from unpacked(header.codec, batch[BATCH_HEADER_BYTES:], self.max_uncompressed_bytes)
@@ -154,7 +155,7 @@ class AppendLimits:
             return _INVALID_RECORD
         return records
 
-    def _repacked(self, batch: memoryview, header: BatchHeader, records: bytes | bytearray) -> Steps[Judged]:
+    def _repacked(self, batch: memoryview, header: BatchHeader, records: Buffer) -> Steps[Judged]:
         """Return a copy whose records are packed with the topic's codec; they are the same bytes."""
         copy = bytearray(batch[:BATCH_HEADER_BYTES])
         yield from pack(copy, self.codec, records, self.compression_level)

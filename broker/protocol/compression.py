@@ -7,15 +7,17 @@ four times as much as long as that was too little. Unpacking and packing are ste
 Java's client reads LZ4 only in independent blocks, and Java's own producers put snappy in chunks behind a header.
 """
 
+import mmap
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from broker.errors import ApiError
 from broker.protocol.primitives import Buffer
 from broker.protocol.records import CODECS
-from broker.protocol.steps import Steps, finished
+from broker.protocol.steps import Steps, beside, finished
 
 _CORRUPT_MESSAGE: Final = 2
 _MESSAGE_TOO_LARGE: Final = 10
@@ -23,6 +25,8 @@ _MESSAGE_TOO_LARGE: Final = 10
 #: Room for the first prefix: for most batches enough to hold all of their records.
 _LEAST_ROOM_BYTES: Final = 16 * 1024
 _USUAL_RATIO: Final = 4
+#: Room that takes 10 ms or more to fill, and as long to set aside: a thread does that.
+_LARGE_ROOM_BYTES: Final = 8 * 1024 * 1024
 _GROWTH: Final = 4
 #: What the library raises when its output is full; what it has unpacked until then stands there.
 _NO_ROOM: Final = "failed to write whole buffer"
@@ -70,10 +74,12 @@ class Prefix(NamedTuple):
     is_whole: bool
 
 
+_Room: TypeAlias = bytearray | memoryview
+
 _Prefixes: TypeAlias = Callable[[Buffer, int], Iterator[Prefix]]
 """(compressed bytes, the most that they may become) -> prefixes, each longer than the one before."""
 
-_Rooms: TypeAlias = Callable[[Buffer, int], Iterator[tuple[bytearray, bool]]]
+_Rooms: TypeAlias = Callable[[Buffer, int], Iterator[tuple[_Room, bool]]]
 """The same, without a copy, and of each whether it is all of them."""
 
 _Unpack: TypeAlias = Callable[[Buffer, int], Iterator[Buffer]]
@@ -91,13 +97,13 @@ def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
     return bytes(data) if codec == 0 else bytes(finished(unpacked(codec, data, max_bytes)))
 
 
-def unpacked(codec: int, data: Buffer, max_bytes: int) -> Steps[bytearray]:
+def unpacked(codec: int, data: Buffer, max_bytes: int) -> Steps[_Room]:
     """Return what `decompress` does, in steps; in one, and no yield, if it is `PIECE_BYTES` at most."""
     if codec >= len(CODECS):
         raise _unknown(codec)
     name = CODECS[codec]
     if name in _ROOMS:
-        return (yield from _whole(_contained(codec, _ROOMS[name](data, max_bytes))))
+        return (yield from _whole(_contained(codec, _ROOMS[name](data, max_bytes)), _USUAL_RATIO * len(data)))
     pieces = _contained(codec, _UNPACKERS[name](data, max_bytes)) if codec else _cut(data)
     out = bytearray()
     done_bytes = 0
@@ -110,12 +116,17 @@ def unpacked(codec: int, data: Buffer, max_bytes: int) -> Steps[bytearray]:
     return out
 
 
-def _whole(found: Iterator[tuple[bytearray, bool]]) -> Steps[bytearray]:
-    room, is_whole = next(found)
-    while not is_whole:
+def _whole(found: Iterator[tuple[_Room, bool]], room_bytes: int) -> Steps[_Room]:
+    """Return the last room that is found; the first has `room_bytes`."""
+    while True:
+        if room_bytes < _LARGE_ROOM_BYTES:
+            room, is_whole = next(found)
+        else:
+            room, is_whole = yield from beside(partial(next, found))
+        if is_whole:
+            return room
         yield
-        room, is_whole = next(found)
-    return room
+        room_bytes = _GROWTH * len(room)
 
 
 def prefixes(codec: int, data: Buffer, max_bytes: int) -> Iterator[Prefix]:
@@ -292,20 +303,28 @@ def _pack_zstd(data: Buffer, level: int | None) -> Iterator[Buffer]:
     yield bytes(packer.finish())
 
 
+def _room(size_bytes: int) -> _Room:
+    """Return zeros. Where there are many, only those that are written to become memory, and the writer's time."""
+    return bytearray(size_bytes) if size_bytes < _LARGE_ROOM_BYTES else memoryview(mmap.mmap(-1, size_bytes))
+
+
 def _rooms_with(name: str) -> _Rooms:
-    def rooms_with(data: Buffer, max_bytes: int) -> Iterator[tuple[bytearray, bool]]:
+    def rooms_with(data: Buffer, max_bytes: int) -> Iterator[tuple[_Room, bool]]:
         import cramjam  # noqa: PLC0415 - only compressed batches need it
 
         room_bytes = min(max(_LEAST_ROOM_BYTES, _USUAL_RATIO * len(data)), max_bytes)
         while True:
-            room = bytearray(room_bytes)
+            room = _room(room_bytes)
             try:
                 size_bytes = getattr(cramjam, name).decompress_into(data, room)
             except cramjam.DecompressionError as error:
                 if str(error) != _NO_ROOM:
                     raise
             else:
-                del room[size_bytes:]
+                if isinstance(room, memoryview):
+                    room = room[:size_bytes]
+                else:
+                    del room[size_bytes:]
                 yield room, True
                 return
             yield room, False

@@ -101,7 +101,7 @@ def record_keys(batch: Buffer, header: BatchHeader, allowance: ReadAllowance) ->
         raise ApiError(_CORRUPT_MESSAGE, f"malformed record: {error}") from error
 
 
-def judge_keyed_records(header: BatchHeader, data: bytes | bytearray) -> Steps[int]:
+def judge_keyed_records(header: BatchHeader, data: Buffer) -> Steps[int]:
     """Return 0 if `data`, uncompressed, is exactly the records of this header, with a key each, else INVALID_RECORD.
 
     Every batch of a compacted topic is asked this: compaction and the coordinators read its records again. As in
@@ -142,7 +142,7 @@ def judge_keyed_records(header: BatchHeader, data: bytes | bytearray) -> Steps[i
     return 0 if at == end else _INVALID_RECORD
 
 
-def _behind_headers(data: bytes | bytearray, at: int, stop: int) -> Steps[int]:
+def _behind_headers(data: Buffer, at: int, stop: int) -> Steps[int]:
     """Return where the headers of a record end, or something beyond `stop`."""
     count, at = read_varlong(data, at)
     if count < 0:
@@ -242,7 +242,7 @@ def _read_record(header: BatchHeader, data: bytes, offset: int, stop: int) -> Re
     return Record(*times, key, value, tuple(headers))
 
 
-def read_varlong(data: bytes | bytearray, offset: int) -> tuple[int, int]:
+def read_varlong(data: Buffer, offset: int) -> tuple[int, int]:
     """Return a signed integer, zigzag coded in bytes of 7 bits."""
     byte = data[offset]
     offset += 1

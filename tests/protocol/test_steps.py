@@ -1,0 +1,56 @@
+"""Steps that a thread takes: what it returns and raises, and who waits for it."""
+
+import threading
+
+import pytest
+
+from broker.protocol.compression import compress, unpacked
+from broker.protocol.records import CODECS
+from broker.protocol.steps import beside, finished
+
+#: Its room is large, though it is small.
+LARGE = bytes(range(256)) * (36 << 12)
+
+
+def test_others_have_their_turn_while_a_thread_works() -> None:
+    may_end = threading.Event()
+    steps = beside(lambda: may_end.wait(60))
+    for _ in range(5):
+        next(steps)
+    may_end.set()
+    assert finished(steps) is True
+
+
+def test_what_it_raises_is_raised() -> None:
+    with pytest.raises(ZeroDivisionError):
+        finished(beside(lambda: 1 // 0))
+
+
+def test_it_has_ended_when_nobody_wants_its_result_any_more() -> None:
+    """What it reads belongs to the caller."""
+    may_end, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        may_end.wait(60)
+        ended.set()
+
+    steps = beside(work)
+    next(steps)
+    may_end.set()
+    steps.close()
+    assert ended.is_set()
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_a_large_batch_is_unpacked_by_a_thread(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = compress(CODECS.index(codec), LARGE)
+    threads = []
+    real = threading.Thread.start
+
+    def started(thread: threading.Thread) -> None:
+        threads.append(thread.name)
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", started)
+    assert bytes(finished(unpacked(CODECS.index(codec), packed, 2 * len(LARGE)))) == LARGE
+    assert "beside" in threads
