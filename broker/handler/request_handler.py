@@ -103,6 +103,7 @@ class RequestHandler:
         ways = responses, self._purgatory, self.slices
         self._calls = ApiCalls(self.broker, ways, self.turns, poison.current, context.listener_table)
         self._fetch = FetchPath(partitions, *ways, poison.current, context.client_hosts, context.handlers)
+        self._quotas.forgotten = self._produce.forget_metadata
         self._faults = fault_table(context, index)
         self._screening = Screening(poison, self._faults, responses, partitions, self._fetch, self._dispatch)
         self._groups = GroupFastPath(self.broker, responses, self.slices, commit_answers)
@@ -291,13 +292,12 @@ class RequestHandler:
     def _take_frames(self, processor: int, ring: RequestRing, frames: list[RingFrame], end_ns: int) -> list[RingFrame]:
         """Take requests of one ring, one at least, until a time; return what is left for the next turn."""
         view, unpack, header_bytes = self._responses.view, REQUEST.unpack_from, REQUEST.size
-        try_produce, fast_paths = self._produce.try_fast, self._fast_paths
+        try_produce, produced, fast_paths = self._produce.try_fast, self._produce.last, self._fast_paths
         oldest_generation, alone_until_ns = self._oldest_generation, self._alone_until_ns
-        current, screened = self._poison.current.words, self._screening.concerns
-        quotas, now_ns, session_of = self._quotas, self._now_ns, self._sessions.of
+        current, screened, session_of = self._poison.current.words, self._screening.concerns, self._sessions.of
+        quotas, book, now_ns = self._quotas, self._quotas.book, self._now_ns
         self.turns.spent(dequeued_ns := now_ns(), TAKING)
-        in_force, book, by_connection = quotas.begin(view, frames[0][0], dequeued_ns), quotas.book, quotas.by_connection
-        start, taken_ns, taken = ring.cursor, dequeued_ns, True
+        in_force, start, taken_ns, taken = quotas.begin(view, frames[0][0], dequeued_ns), ring.cursor, dequeued_ns, True
         for number, (at, _, end) in enumerate(frames, 1):  # noqa: B007 - read behind the loop
             (
                 connection, sequence, received, key, version, correlation, size, session_bytes,
@@ -308,9 +308,11 @@ class RequestHandler:
                 continue
             current[REQUEST_AT] = at
             memory, first = (view, at + header_bytes) if area == INLINE else (self._areas.view(area), address)
-            user_at = at + header_bytes + (0 if area else size)
-            user = session_of(bytes(view[user_at : user_at + session_bytes])) if session_bytes else ANONYMOUS
-            whose = by_connection.get(connection) if in_force and key == _PRODUCE and not (area or screened) else (
+            like = produced.recent.get(connection) if key == _PRODUCE and not screened else None
+            user = like.session if like is not None else session_of(bytes(
+                view[(user_at := at + header_bytes + (0 if area else size)) : user_at + session_bytes]
+            )) if session_bytes else ANONYMOUS  # fmt: skip
+            whose = like.quotas if like is not None and not area else (
                 quotas.begin_one(user.user, listener, memory, first, taken_ns) if in_force else None
             )  # fmt: skip
             to = (processor, connection, sequence, received, dequeued_ns, key, version, correlation, size, whose, user)
@@ -323,7 +325,7 @@ class RequestHandler:
                     # fmt: on
                     taken = True
                 elif key == _PRODUCE:
-                    taken = not noted and try_produce(to, version, memory, (first, first + size, at))
+                    taken = not noted and try_produce(to, version, memory, (first, first + size, at), like)
                 else:
                     way = fast_paths.get(key)
                     taken = way is not None and way(to, version, memory, first, first + size)
@@ -345,18 +347,17 @@ class RequestHandler:
             if taken_ns >= end_ns:
                 break
         quotas.end(taken_ns)
-        current[REQUEST_AT], ring.cursor = 0, start
-        self.requests += number
+        current[REQUEST_AT], ring.cursor, self.requests = 0, start, self.requests + number
         return frames[number:]
 
     def _of_client(self, to: ReplyTo, listener: int, memory: memoryview, first: int, now_ns: int) -> ReplyTo:
         """Return a Produce as one of the client whose id it has: so far it was one of its connection's last client.
 
-        One that is like an earlier one needs no look: the memo knows whose that was.
+        One that is like an earlier one needs no look: the memo knows whose that was, quotas and session.
         """
         if to[5] != _PRODUCE or not self._quotas.is_in_force:
             return to
-        whose = self._quotas.begin_produce(to[1], to[10].user, listener, memory, first, now_ns)
+        whose = self._quotas.begin_one(to[10].user, listener, memory, first, now_ns)
         return (*to[:9], whose, to[10])
 
     def _dispatch(self, frame: Frame) -> None:

@@ -53,25 +53,29 @@ def _is_free(_connection: int, _remembered: Remembered) -> bool:
 class RequestMemo(Generic[R]):
     """The last request of each connection, and each request by its version and what stands before all that varies."""
 
-    __slots__ = ("_alike", "_is_free", "_last")
+    __slots__ = ("_alike", "_is_free", "last")
 
     def __init__(self, most: int, is_free: Callable[[int, R], bool] = _is_free) -> None:
         """Remember so many connections and requests; ``is_free``: a connection may go on with that one now."""
-        self._last: RecentlyUsed[int, R] = RecentlyUsed(most, REMEMBERED_NS)
+        #: By connection. None comes before the client is authenticated, so its session is also that of the next one.
+        self.last: RecentlyUsed[int, R] = RecentlyUsed(most, REMEMBERED_NS)
         self._alike: RecentlyUsed[tuple[int, Session, bytes], R] = RecentlyUsed(most, REMEMBERED_NS)
         self._is_free = is_free
 
     def __len__(self) -> int:
         """Return of how many connections the last request is remembered."""
-        return len(self._last)
+        return len(self.last)
 
-    def find(self, to: ReplyTo, version: int, view: memoryview, start: int, end: int) -> tuple[R, Any] | None:
+    def find(
+        self, to: ReplyTo, version: int, view: memoryview, start: int, end: int, last: R | None = None
+    ) -> tuple[R, Any] | None:
         """Return what a request is like, and what varies in it; None if that is not known. HOT.
 
-        It may be like the last one of its connection, or like another with as many bytes before what varies.
+        It may be like the ``last`` one of its connection, which is looked up if it is not given, or like another with
+        as many bytes before what varies.
         """
         connection, session = to[1], to[10]
-        remembered = self._last.recent.get(connection) or self._last.recall(connection)
+        remembered = last or self.last.recent.get(connection) or self.last.recall(connection)
         if remembered is None or remembered.version != version or remembered.session is not session:
             return None
         varying = remembered.varying(view, start, end)
@@ -85,24 +89,24 @@ class RequestMemo(Generic[R]):
         varying = other.varying(view, start, end)
         if varying is None:
             return None
-        self._last.put(connection, other)
+        self.last.put(connection, other)
         return other, varying
 
     def keep(self, connection: int, remembered: R) -> None:
         """Remember the last request of a connection."""
-        self._last.put(connection, remembered)
+        self.last.put(connection, remembered)
         self._alike.put((remembered.version, remembered.session, remembered.prefix), remembered)
 
     def forget(self, connection: int) -> None:
         """Forget the last request of a connection: its next one is parsed."""
-        self._last.forget(connection)
+        self.last.forget(connection)
 
     def clear(self) -> None:
         """Forget everything: topics have changed."""
-        self._last.clear()
+        self.last.clear()
         self._alike.clear()
 
     def forget_unused(self, now_ns: int) -> None:
         """Forget what was not used for a while: connections may have closed. Called now and then."""
-        self._last.forget_unused(now_ns)
+        self.last.forget_unused(now_ns)
         self._alike.forget_unused(now_ns)

@@ -35,6 +35,7 @@ class ClientSensors:
         "book",
         "mutation",
         "spent_ns",
+        "staged",
         "throttled_by",
     )
 
@@ -53,6 +54,8 @@ class ClientSensors:
         self.mutation = mutation
         #: Time that has been spent for this client since it was charged last.
         self.spent_ns = 0
+        #: The sizes of its requests that are going to be committed, and charged for, together. Always the same object.
+        self.staged: list[int] = []
         #: What the last throttle time was for, as the request log has it.
         self.throttled_by = 0
         #: The throttle time that its answers of the batch that was charged last are to give.
@@ -85,11 +88,19 @@ class ClientSensors:
 
     def answered_together(self, count: int, request_bytes: int, spent_ns: int, now_ns: int) -> int:
         """Charge Produce requests that are about to be answered together; return, and keep, for how many ms."""
-        request, produce, by = self._request, self._produce, self._request
-        ms = 0 if request is None else request.charge(self.spent_ns + spent_ns, now_ns)
+        request, produce, ms = self._request, self._produce, 0
+        by = request
+        if request is not None:
+            request.unrecorded += self.spent_ns + spent_ns
+            if request.unrecorded >= request.enough or now_ns >= request.due_ns:
+                ms = request.settle(now_ns)
         self.spent_ns = 0
-        if produce is not None and (bandwidth_ms := produce.charge(request_bytes, now_ns)) > ms:
-            ms, by = bandwidth_ms, produce
+        if produce is not None:
+            produce.unrecorded += request_bytes
+            if produce.unrecorded >= produce.enough or now_ns >= produce.due_ns:
+                bandwidth_ms = produce.settle(now_ns)
+                if bandwidth_ms > ms:
+                    ms, by = bandwidth_ms, produce
         common_ms = 0 if self._common is None else self._common.answered(_PRODUCE, request_bytes, now_ns, count)
         self.batch_ms = self._longest(ms, by, common_ms, now_ns, count) if ms or common_ms else 0
         return self.batch_ms

@@ -20,7 +20,7 @@ from shm.quota_rates import Windows
 from shm.quota_tables import FETCH, MUTATION, PRODUCE, REQUEST, REQUEST_RATE, QuotaTableWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from broker.config.broker_config import BrokerConfig
     from broker.metadata.client_quotas import ClientQuotas
@@ -75,8 +75,8 @@ class QuotaManager:
         self._by_user: dict[str, list[_ByHeader]] = {}
         self._headers = 0
         self._by_id: dict[tuple[str, str, bool], ClientSensors] = {}
-        #: By connection, whose the last Produce was that was looked up. It may be another's who asks now.
-        self.by_connection: dict[int, ClientSensors] = {}
+        #: Called when sensors that have been found are not to be used for requests to come: they are found anew.
+        self.forgotten: Callable[[], None] = _nobody_keeps_any
         self._rates: dict[tuple[str, Limit], RateMeter] = {}
 
     def follow(self, quotas: ClientQuotas, config: BrokerConfig) -> None:
@@ -134,19 +134,12 @@ class QuotaManager:
         self.book.begin_one(now_ns)
         return self.of_request(user, listener, view, start)
 
-    def begin_produce(
-        self, connection: int, user: str, listener: int, view: memoryview, start: int, now_ns: int
-    ) -> ClientSensors:
-        """Do what `begin_one` does, and note whose the connection's last Produce was."""
-        if len(self.by_connection) >= MOST_KNOWN:
-            self.by_connection.clear()
-        found = self.by_connection[connection] = self.begin_one(user, listener, view, start, now_ns)
-        return found
-
     def end(self, now_ns: int) -> None:
         """End what `begin` has begun: what nobody has been charged for is for what is committed together."""
         if self.is_in_force:
-            self.book.begin_one(now_ns)
+            book = self.book
+            book.spent_ns += now_ns - book.mark_ns
+            book.mark_ns = now_ns
 
     def charge_time(self, user: str, header: bytes, spent_ns: int, now_ns: int) -> None:
         """Charge time to a client, whether or not it is too much; ``header``: its id as a request has it. HOT."""
@@ -219,11 +212,15 @@ class QuotaManager:
         self._by_user.clear()
         self._headers = 0
         self._by_id.clear()
-        self.by_connection.clear()
         self._rates.clear()
+        self.forgotten()
 
 
 def _is_set(quotas: ClientQuotas, of_all: Collection[str], use: QuotaUse) -> bool:
     if not (use.user or use.client_id):
         return use.quota in of_all
     return is_set(quotas, use.quota, use.user, use.client_id)
+
+
+def _nobody_keeps_any() -> None:
+    """Do nothing: nobody remembers sensors."""

@@ -210,4 +210,4 @@ def test_nothing_is_kept_of_connections_that_have_gone(stepped: SteppedBroker, p
         stepped.settle()
     assert parsed == []
     assert len(path._memo) == 1
-    assert path._memo._last.recall(staying.connection) is not None
+    assert path._memo.last.recall(staying.connection) is not None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 #: One round in so many is measured. A turn of the loop has up to four of them, so that it is another one each time.
-EVERY: Final = 7
+EVERY: Final = 17
 
 
 class NetworkTime:

@@ -15,7 +15,7 @@ from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
 from broker.log.append_limits import TO_BE_JUDGED, Judged
 from broker.partitions.owned_partition import Answer, OwnedPartition, WriteFailed
 from broker.partitions.produce.append_notes import NOT_APPENDED, NOTE, REFUSED, note_refusal, write_note
-from broker.partitions.produce.batch_charge import BatchCharge
+from broker.partitions.produce.batch_charge import charge_staged
 from broker.partitions.produce.verification import NEEDS_VERIFICATION, VerificationGuards
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.records import TRANSACTIONAL_BIT, BatchHeader, read_header, unpack_header, validate
@@ -139,7 +139,7 @@ class PartitionAppender:
         # What is answered here may stage more, for the next call.
         dirty = list(self.dirty.items())
         self.dirty.clear()
-        charge: BatchCharge | None = None
+        throttled: bool | None = None
         for row, owned in dirty:
             log = owned.log
             before = log.log_end_offset, log.size_bytes
@@ -155,10 +155,8 @@ class PartitionAppender:
             if records > 0:
                 owned.writer.count_appended(records, size_bytes)
             if owned.fast_answers:
-                throttled = None
-                if (whose := owned.fast_answers[0][0][9]) is not None:
-                    charge = charge or BatchCharge(whose.book, sum(len(each.fast_answers) for _, each in dirty))
-                    throttled = charge.of(owned.fast_answers, now_ns)
+                if throttled is None and (whose := owned.fast_answers[0][0][9]) is not None:
+                    throttled = charge_staged(whose, [each.fast_answers for _, each in dirty], now_ns)
                 self._answer_fast(owned, error, now_ns, throttled)
             if owned.answers:
                 self._answer(owned, error)

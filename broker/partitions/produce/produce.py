@@ -97,6 +97,7 @@ class ProducePath:
         self._queues = ProduceQueues(slices, now_ns)
         self._validation = SlicedValidation(appends, partitions.owned, self._refusals, slices, now_ns)
         self._memo: RequestMemo[RememberedRequest] = RequestMemo(MAX_REMEMBERED, self._is_free)
+        self.last = self._memo.last
         self._dirty = appends.dirty
         self._pending: dict[int, PendingProduce] = {}
         self._tokens = peers.new_tokens()
@@ -107,25 +108,26 @@ class ProducePath:
         return self._partitions.table.read_start(row)
 
     def forget_metadata(self) -> None:
-        """Parse the next request of every connection anew: topics have changed."""
+        """Parse the next request of every connection anew: topics, rights or quotas have changed."""
         self._memo.clear()
 
     def forget_unused(self, now_ns: int) -> None:
         """Let go of what is remembered of connections that have sent nothing for a while: they may have closed."""
         self._memo.forget_unused(now_ns)
 
-    def try_fast(self, to: ReplyTo, version: int, view: memoryview, place: tuple[int, int, int]) -> bool:
-        """Stage a request that differs from an earlier one in its records alone; False if it does not.
-
-        The earlier one is the connection's last, or one for another partition with as many bytes before the records.
+    def try_fast(
+        self, to: ReplyTo, version: int, view: memoryview, place: tuple[int, int, int], last: RememberedRequest | None
+    ) -> bool:
+        """Stage a request that differs from an earlier one (`RequestMemo.find`) in its records alone; False if not.
 
         ``place`` is (start of the request in ``view``, its end, offset of its envelope in the rings).
         """
-        found = self._memo.find(to, version, view, place[0], place[1])
+        found = self._memo.find(to, version, view, place[0], place[1], last)
         if found is None:
             return False
         remembered, batch = found
         if remembered.quotas is not to[9]:
+            self._memo.forget(to[1])
             return False
         header = unpack_header(batch)
         if header[0] != 0:
@@ -141,6 +143,8 @@ class ProducePath:
             if error in SUCCESS:
                 owned.fast_answers.append((to, remembered, header, base_offset, batch))
                 self._dirty[owned.row] = owned
+                if remembered.staged is not None:
+                    remembered.staged.append(to[8])
                 return True
         if error in _NOT_FAST:
             # Nothing has been staged or noted. The general path finds which records are to blame, or judges in slices.
@@ -384,12 +388,11 @@ class ProducePath:
         topic = self._refusals.topic(part)
         if topic is None or request.transactional_id is not None or part.records_size < BATCH_HEADER_BYTES:
             return
-        if part.records_offset - frame.start > MOST_REMEMBERED_BYTES:
+        if part.records_offset - frame.start > MOST_REMEMBERED_BYTES or frame.session.is_struck:
             return
         if self._refusals.of(part, asker._replace(client_id="")):
             return
-        row = topic.partitions[part.partition].row
-        owned = self._partitions.owned.get(row)
+        owned = self._partitions.owned.get(row := topic.partitions[part.partition].row)
         if self._validation.has((frame.to[1], row)):
             return
         if owned is None or owned.log.config.message_timestamp_type != "CreateTime":

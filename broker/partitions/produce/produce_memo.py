@@ -40,6 +40,7 @@ class RememberedRequest:
         "records_at",
         "session",
         "smallest_bytes",
+        "staged",
         "tail",
         "template",
         "unpack",
@@ -50,7 +51,9 @@ class RememberedRequest:
         self.version = version = frame.api_version
         self.session = frame.session
         #: The quotas that hold for its client: where another's hold, a request is not like this one.
-        self.quotas = frame.to[9]
+        self.quotas = quotas = frame.to[9]
+        #: Where the size of such a request is put to be charged for when it is committed, if it is then.
+        self.staged = quotas.staged if quotas is not None and acks else None
         self.flexible = version >= FIRST_FLEXIBLE
         self.acks = acks
         self.owned = owned
