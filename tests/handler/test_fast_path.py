@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.faults.struck_session import StruckSession
 from broker.partitions.produce.produce import ProducePath
 from broker.partitions.request_memo import REMEMBERED_NS
 from broker.protocol import kio_adapter
@@ -211,3 +212,17 @@ def test_nothing_is_kept_of_connections_that_have_gone(stepped: SteppedBroker, p
     assert parsed == []
     assert len(path._memo) == 1
     assert path._memo.last.recall(staying.connection) is not None
+
+
+def test_a_request_that_a_fault_has_struck_is_not_what_the_next_one_is_like(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one would have its session, and be struck too."""
+    client, handler = stepped.client(), stepped.handler(0)
+    struck = StruckSession("ANONYMOUS", "", delay_ms=1)
+    dispatch = handler._dispatch
+    with monkeypatch.context() as patched:
+        patched.setattr(handler, "_dispatch", lambda frame: dispatch(frame._replace(to=(*frame.to[:10], struck))))
+        client.produce([("topic", stepped.owned_by("topic", 0)[0], record_batch([b"a"]))])
+        stepped.settle()
+    assert len(handler._produce.last) == 0

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.metadata.client_quotas import CLIENT_ID, USER, QuotaEntity, QuotaOp
+from broker.quotas import quota_manager
 from broker.security.session import ANONYMOUS_USER, pack_session
 from shm.recorder_layout import THROTTLED_BY
 from tests.support.record_batches import record_batch
@@ -77,6 +78,25 @@ def test_e09_who_has_not_authenticated_is_anonymous(stepped: SteppedBroker) -> N
     assert throttle_ms(stepped, client_of(stepped)) > 0
     assert throttle_ms(stepped, client_of(stepped, ANONYMOUS_USER)) > 0
     assert throttle_ms(stepped, client_of(stepped, "alice")) == 0
+
+
+def test_e09_quotas_hold_for_requests_like_those_before_them(stepped: SteppedBroker) -> None:
+    """The request before one of its connection tells whose it is: no longer than until quotas change."""
+    alice, bob = (client_of(stepped, user) for user in ("alice", "bob"))
+    assert [throttle_ms(stepped, client) for client in (alice, bob) * 2] == [0] * 4
+    limit(stepped, (USER, "alice"))
+    assert [throttle_ms(stepped, client) > 0 for client in (alice, bob) * 2] == [True, False] * 2
+    limit(stepped, (USER, "bob"))
+    assert throttle_ms(stepped, bob) > 0
+
+
+def test_e09_sensors_that_are_found_anew_are_those_of_requests_to_come(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quota_manager, "MOST_KNOWN", 1)
+    limit(stepped, (USER, "alice"))
+    alice, bob = (client_of(stepped, user) for user in ("alice", "bob"))
+    assert [throttle_ms(stepped, client) > 0 for client in (alice, bob) * 3] == [True, False] * 3
 
 
 def test_e18_a_user_may_have_no_part_in_what_all_share(tmp_path: Path) -> None:
