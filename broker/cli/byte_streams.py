@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from typing import BinaryIO, TextIO
 
 from broker.errors import RotundaError
@@ -21,4 +23,7 @@ def standard_output() -> BinaryIO:
 def _bytes_of(stream: TextIO | None, name: str, hint: str) -> BinaryIO:
     if stream is None:
         raise RotundaError(f"standard {name} is closed, and {hint}")
+    with suppress(OSError):
+        # Whoever shares it may have left it otherwise: reading would end at the first pause, as at the end.
+        os.set_blocking(stream.fileno(), True)
     return stream.buffer

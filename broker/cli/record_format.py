@@ -107,7 +107,12 @@ def _length(value: bytes | None) -> bytes:
 
 
 def _headers(fetched: Fetched) -> bytes:
-    return b",".join(name.encode() + b"=" + (b"NULL" if v is None else v) for name, v in fetched.record.headers)
+    return b",".join(_bytes_of(name) + b"=" + (b"NULL" if v is None else v) for name, v in fetched.record.headers)
+
+
+def _bytes_of(name: str) -> bytes:
+    """Return a header's name as it stands in the record: it need not be UTF-8."""
+    return name.encode("utf-8", "surrogateescape")
 
 
 def json_line(fetched: Fetched, *, always_base64: bool = False) -> bytes:
@@ -122,7 +127,7 @@ def json_line(fetched: Fetched, *, always_base64: bool = False) -> bytes:
         "timestamp_type": "log_append" if fetched.is_log_append_time else "create",
         "key": shown(record.key),
         "value": shown(record.value),
-        "headers": [[name, shown(value)] for name, value in record.headers],
+        "headers": [[_bytes_of(name).decode("utf-8", "replace"), shown(value)] for name, value in record.headers],
     }
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 

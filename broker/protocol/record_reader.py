@@ -32,7 +32,7 @@ RECORDS_AT_ONCE: Final = 1024
 
 
 class Record(NamedTuple):
-    """One record. `headers` are pairs of key and value."""
+    """One record. `headers` are pairs of key and value; bytes of a key that are no UTF-8 are lone surrogates."""
 
     offset: int
     timestamp_ms: int
@@ -72,7 +72,7 @@ def iterate_records(batch: Buffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES) -> I
     try:
         for data, start, stop in _records(batch, header, max_bytes):
             yield _read_record(header, data, start, stop)
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+    except (struct.error, IndexError) as error:
         raise ApiError(_CORRUPT_MESSAGE, f"malformed record: {error}") from error
 
 
@@ -235,7 +235,7 @@ def _read_record(header: BatchHeader, data: bytes, offset: int, stop: int) -> Re
         header_value, offset = _read_bytes(data, offset, stop)
         if header_key is None:
             raise ApiError(_CORRUPT_MESSAGE, "header without key")
-        headers.append((header_key.decode(), header_value))
+        headers.append((header_key.decode("utf-8", "surrogateescape"), header_value))
     if count < 0 or offset != stop:
         raise ApiError(_CORRUPT_MESSAGE, f"{count} headers that end {offset - stop} bytes behind their record")
     times = _offset_of(header, offset_delta), _time_of(header, timestamp_delta)

@@ -1,14 +1,27 @@
 """`rotunda produce` against a whole broker: beside kcat, piped from `rotunda consume`, in transactions, and refused."""
 
+import os
 import random
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from broker.protocol.records import CODECS, batch_headers
-from tests.cli.record_commands import WHOLE, Done, consumed, ended, kcat, produce, read_by_kcat, rotunda, started
+from tests.cli.record_commands import (
+    WHOLE,
+    Done,
+    command,
+    consumed,
+    ended,
+    kcat,
+    produce,
+    read_by_kcat,
+    rotunda,
+    started,
+)
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 
@@ -113,6 +126,22 @@ def test_a_line_is_written_while_the_pipe_stays_open(broker: BrokerProcess, topi
         wait_until(lambda: consumed(broker.bootstrap, topic) == b"first\n", "the line is there")
         writer.send_signal(signal.SIGINT)
         assert writer.wait(60) == 130
+
+
+def test_a_pause_in_a_pipe_that_does_not_block_is_not_its_end(broker: BrokerProcess, topic: str) -> None:
+    """Whoever shares standard input may have left it so."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    line = command(broker.bootstrap, "produce", topic)
+    with subprocess.Popen(line, stdin=reading, stderr=subprocess.PIPE) as writer:
+        os.close(reading)
+        os.write(writing, b"first\n")
+        wait_until(lambda: rotunda(broker.bootstrap, "consume", topic).out == b"first\n", "the line is there")
+        os.write(writing, b"second\n")
+        os.close(writing)
+        assert writer.communicate(timeout=60)[1] == b""
+    assert writer.returncode == 0
+    assert consumed(broker.bootstrap, topic) == b"first\nsecond\n"
 
 
 def test_a_transaction_is_committed_at_the_end_of_the_input(broker: BrokerProcess, topic: str) -> None:

@@ -98,6 +98,13 @@ def test_bytes_that_are_no_text_are_said_to_be_base64() -> None:
     assert fields["value"] == {"base64": base64.b64encode(b"\xff").decode()}
 
 
+def test_the_name_of_a_header_need_not_be_text() -> None:
+    """Kafka's brokers take any bytes for it; what stands behind such a record can be read as well."""
+    record = fetched(None, b"v", ((b"\xff\xc3\xbc".decode("utf-8", "surrogateescape"), b"w"),))
+    assert formatter("%h", b"")(record) == b"\xff\xc3\xbc=w"
+    assert json.loads(json_line(record))["headers"] == [["\ufffd\u00fc", "w"]]
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [

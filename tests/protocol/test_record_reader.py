@@ -49,6 +49,12 @@ def test_snappy_in_the_wrapping_of_java_clients() -> None:
     assert [record.value for record in iterate_records(batch)] == [b"v" * 200]
 
 
+def test_the_name_of_a_header_need_not_be_text() -> None:
+    batch = record_batch([b"v"], headers=[("name", b"x")]).replace(b"name", b"n\xffme")
+    [record] = iterate_records(batch)
+    assert [(name.encode("utf-8", "surrogateescape"), value) for name, value in record.headers] == [(b"n\xffme", b"x")]
+
+
 def test_log_append_time_counts_for_every_record() -> None:
     batch = bytearray(record_batch([b"a", b"b"], timestamp_step_ms=5))
     patch_log_append_time(batch, 99)
