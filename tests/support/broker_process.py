@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -112,7 +112,9 @@ class BrokerProcess:
         """SIGKILL one process of a role, or all at once, and return when others run in their places, or do not wait."""
         victims = {row["index"]: row for row in self.processes(role) if index in (None, row["index"])}
         for row in victims.values():
-            os.kill(row["pid"], signal.SIGKILL)
+            # Who was killed just before may be gone by now.
+            with suppress(ProcessLookupError):
+                os.kill(row["pid"], signal.SIGKILL)
 
         def replaced() -> bool:
             rows = [row for row in self.processes(role) if row["index"] in victims]
@@ -199,10 +201,8 @@ class BrokerProcess:
             self._process.send_signal(signal.SIGSTOP)
             self._remember()
         for process in self._alive():
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         self.assert_no_process_left()
 
     def _alive(self) -> list[psutil.Process]:
