@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from broker.metadata.features import TRANSACTION_VERSION, FeatureUpdate, UpgradeType
 from broker.partitions.produce.verification import NEEDS_VERIFICATION, VerificationGuards
 from broker.protocol.coordinator_routing import TRANSACTION_TOPIC
+from broker.protocol.records import BatchHeader, read_header
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Sent, SteppedBroker, produced
 from tests.support.transactional import (
@@ -159,6 +162,15 @@ def test_a_guard_ends_with_the_transaction() -> None:
     assert guards.judge(2, log, first, 11, 101) == (NEEDS_VERIFICATION, 102)
 
 
+def test_producers_of_very_many_partitions_do_not_drop_each_others_guards() -> None:
+    """All are told their guards before the first comes back with its own, as a coordinator's answers have it."""
+    guards = VerificationGuards(count(2))
+    log = NeverOngoing()
+    headers = [header(sequence=0)._replace(producer_id=producer_id) for producer_id in range(4)]
+    told = [(row, first, guards.judge(row, log, first, 11, 1)[1]) for first in headers for row in range(9_900)]
+    assert {guards.judge(row, log, first, 11, guard) for row, first, guard in told} == {(0, -1)}
+
+
 def test_a_producer_that_a_log_does_not_know_begins_at_0() -> None:
     """KIP-890: every transaction has an epoch of its own by Produce 12, so what comes first has number 0."""
     guards = VerificationGuards(iter(range(100, 200)))
@@ -220,11 +232,11 @@ class NeverOngoing:
     is_fenced = ongoing_transaction
 
 
-def header(sequence: int, epoch: int = 0) -> object:
-    from broker.protocol.records import read_header  # noqa: PLC0415 - a name of this module otherwise
-
+def header(sequence: int, epoch: int = 0) -> BatchHeader:
     batch = record_batch([b"a"], producer_id=7, producer_epoch=epoch, base_sequence=sequence, attributes=TRANSACTIONAL)
-    return read_header(batch)
+    found = read_header(batch)
+    assert found is not None
+    return found
 
 
 # ---- requests to the coordinator -------------------------------------------------------------------------------------

@@ -40,8 +40,10 @@ IMPLICIT_FROM: Final = 12
 #: From this version of Produce on clients know TRANSACTION_ABORTABLE.
 _ABORTABLE_FROM: Final = 11
 
-#: Producers whose guards are remembered; one that is forgotten has its records verified once more.
-MOST_GUARDS: Final = 10_000
+#: Guards that are remembered, one for each partition and producer, in about 300 bytes; records whose guard is forgotten
+#: are verified once more. Far more than are under way at a time: else those that come back would drop each other's, and
+#: none would ever be appended.
+MOST_GUARDS: Final = 100_000
 
 _SEQUENCE_MASK: Final = 2**31 - 1
 _OUT_OF_ORDER: Final = int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
@@ -86,7 +88,7 @@ class VerificationGuards:
             number = next(self._numbers) if known is None else known[0]
             if known is None or epoch > known[1] or (epoch == known[1] and _is_before(sequence, known[2])):
                 known = number, epoch, sequence
-            while len(self._guards) >= MOST_GUARDS:
+            if key not in self._guards and len(self._guards) >= MOST_GUARDS:
                 del self._guards[next(iter(self._guards))]
             self._guards[key] = known
             return NEEDS_VERIFICATION, number
