@@ -86,7 +86,8 @@ def test_g30_a_connection_on_which_nothing_comes_any_more_is_given_up(relay: Rel
         found = [client.send(node), client.send(node)]
         client.poll_until(lambda: all(found), "the end of the request's time")
         assert [each[0].timed_out for each in found] == [True, True]
-        assert all(each[0].latency_ms >= 3000 for each in found)
+        # The time of the first ends all that is in flight.
+        assert found[0][0].latency_ms >= 3000
         relay.is_silent = False
 
         def is_answered() -> bool:
