@@ -94,9 +94,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--record", action="store_true", help="rewrite the figures in docs/performance.md")
     options = parser.parse_args()
     if options.record and (options.case or options.spark or options.capacity):
-        parser.error("--record rewrites a whole table, which --case, --spark and --capacity are not")
+        parser.error("--record rewrites a whole table, and --case, --spark and --capacity measure less: leave one out")
     if bool(options.spark) + bool(options.capacity) + options.against_kafka + options.crowds > 1:
-        parser.error("--spark, --capacity, --against-kafka and --crowds exclude each other")
+        parser.error("--spark, --capacity, --against-kafka and --crowds exclude each other: leave all but one out")
     if options.seconds is None:
         options.seconds = 30.0 if options.capacity else 2.0
     if options.turns is None:
