@@ -4,19 +4,18 @@ One node that is broker and controller, with the heap and the collector of its s
 a directory given. Nothing is set for speed. Knows nothing of what is measured.
 """
 
-import base64
 import os
 import re
 import shutil
 import subprocess
 import time
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from broker.log.data_dir import random_uuid
 from ops.benchmarks import processor_time
 from ops.benchmarks.processor_time import NOTHING, Spent
 from ops.benchmarks.programs import DEADLINE_SECONDS, MeasurementError
@@ -145,8 +144,7 @@ def kafka(directory: Path, settings: Mapping[str, str] = MappingProxyType({})) -
     logging.write_text(LOGGING.format(log=log))
     classes = f"{preparation.JARS}/*{os.pathsep}{preparation.KAFKA_JARS}/*"
     java = ["java", f"-Dlog4j2.configurationFile={logging}", "-cp", classes]
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    _output(*java, "kafka.tools.StorageTool", "format", "--standalone", "-t", cluster, "-c", str(properties))
+    _output(*java, "kafka.tools.StorageTool", "format", "--standalone", "-t", random_uuid(), "-c", str(properties))
     with (directory / "output").open("wb") as output:
         command = [*java[:1], *JAVA_OPTIONS, *java[1:], "kafka.Kafka", str(properties)]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)

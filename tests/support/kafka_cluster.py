@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import subprocess
-import uuid
 from pathlib import Path
 
+from broker.log.data_dir import random_uuid
 from ops.benchmarks.kafka import JAVA_OPTIONS, LOGGING, PROPERTIES
 from ops.compatibility import preparation
 from ops.free_ports import free_ports
@@ -25,9 +24,9 @@ class KafkaCluster:
         self._ports, self._controller_ports = ports[:nodes], ports[nodes:]
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self._classes = f"{preparation.JARS}/*{os.pathsep}{preparation.KAFKA_JARS}/*"
-        cluster = _id()
+        cluster = random_uuid()
         numbers = range(1, nodes + 1)
-        controllers = [f"{node}@127.0.0.1:{self._controller_ports[node - 1]}:{_id()}" for node in numbers]
+        controllers = [f"{node}@127.0.0.1:{self._controller_ports[node - 1]}:{random_uuid()}" for node in numbers]
         for node in numbers:
             self._prepare(node)
             self._run(node, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._file(node)),
@@ -79,10 +78,3 @@ class KafkaCluster:
             timeout=_FORMAT_S,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-
-
-def _id() -> str:
-    while True:
-        made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not made.startswith("-"):
-            return made
