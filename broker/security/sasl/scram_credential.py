@@ -57,8 +57,8 @@ def new_salt() -> bytes:
 
 
 def new_password() -> str:
-    """Return a password that nobody guesses: 128 bits, letters, digits, - and _."""
-    return secrets.token_urlsafe(16)
+    """Return a password that nobody guesses: 128 bits in hexadecimal digits, which no shell takes for anything else."""
+    return secrets.token_hex(16)
 
 
 def written(credential: ScramCredential) -> str:
