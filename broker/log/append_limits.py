@@ -38,6 +38,9 @@ _INVALID_RECORD: Final[StageResult] = (int(ErrorCode.INVALID_RECORD), NO_OFFSET,
 #: Not judged yet, and not in one step: `PartitionLog.judge` does it. No error of Kafka's.
 TO_BE_JUDGED: Final[StageResult] = (-3, NO_OFFSET, -1)
 
+#: A larger batch is put into the file before it is given its place: to write it takes more than its share of a turn.
+WRITTEN_AT_ONCE_BYTES: Final = 4 * 1024 * 1024
+
 #: What is copied between two steps.
 _COPIED_AT_ONCE_BYTES: Final = 1024 * 1024
 
@@ -75,6 +78,7 @@ class AppendLimits:
 
     __slots__ = (
         "after_max_ms",
+        "at_once_bytes",
         "before_max_ms",
         "codec",
         "compacts",
@@ -90,6 +94,7 @@ class AppendLimits:
     def __init__(self, config: LogConfig) -> None:
         self.max_message_bytes = config.max_message_bytes
         self.largest_bytes = min(config.max_message_bytes, config.effective_segment_bytes)
+        self.at_once_bytes = min(self.largest_bytes, WRITTEN_AT_ONCE_BYTES)
         #: Of a compressed batch, where its records must be looked into.
         self.max_uncompressed_bytes = config.max_uncompressed_bytes
         #: A batch that claims more would take offsets, and a search through it time, out of all proportion. Every
@@ -111,9 +116,10 @@ class AppendLimits:
         return config.compacts or config.compression_type != "producer"
 
     def admit_at_once(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Judged | None:
-        """Return what `admit` does, or None if that takes more than one step."""
+        """Return what `admit` does, or None if that takes more than one step, or writing the batch does."""
         is_many = self.compacts and header.record_count > RECORDS_AT_ONCE
-        if is_many or (header.size_bytes > PIECE_BYTES + BATCH_HEADER_BYTES and self._is_unpacked(header)):
+        is_large = self.at_once_bytes < header.size_bytes <= self.largest_bytes
+        if is_many or is_large or (header.size_bytes > PIECE_BYTES + BATCH_HEADER_BYTES and self._is_unpacked(header)):
             return None
         steps = self.admit(batch, header, now_ms)
         try:
@@ -179,6 +185,13 @@ class AppendLimits:
         """Whether the first timestamp is too old or the largest too new: the header has no others."""
         too_old = header.base_timestamp != NO_TIMESTAMP and now_ms - header.base_timestamp > self.before_max_ms
         return too_old or header.max_timestamp - now_ms > self.after_max_ms
+
+
+def written_ahead(judged: Judged | None) -> memoryview | None:
+    """Return the batch as it is to be stored if it is so large that it is written before it is staged; else None."""
+    if not isinstance(judged, Admitted) or len(judged.batch) <= WRITTEN_AT_ONCE_BYTES:
+        return None
+    return judged.batch
 
 
 def copied(batch: memoryview) -> Steps[memoryview]:

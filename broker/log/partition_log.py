@@ -2,16 +2,20 @@
 
 An append has two halves. `stage` judges a batch, gives it its place and remembers it: no I/O, not even for a roll.
 Only the place is written into the caller's memory, so a request can be taken again from the ring after a crash.
-What takes long to judge is judged before, by `judge`, and its memory is left as it is.
+What takes long to judge is judged before, by `judge`, and its memory is left as it is. What takes long to write lies
+behind the end in the file before it is staged, by `write_ahead`: that is no part of the log either.
 `commit` writes everything staged in one go. Only when it has returned does the caller publish the new end in shared
 memory, and only that makes the batches part of the log: invariant, at every instruction, the batches below the
 published end are whole on disk, and whatever else lies there is cut away by the next `open`.
 """
 
 import struct
+from collections.abc import Callable
 
+from broker.config.topic_config import LogConfig
 from broker.log.append_limits import NO_OFFSET, STORAGE_ERROR, TO_BE_JUDGED, Admitted, Judged, StageResult
 from broker.log.committed_log import AppendHold, CommittedLog, LogWriteFailed
+from broker.log.disk_room import NO_ROOM
 from broker.log.partition_metadata import PartitionName
 from broker.log.producers.snapshot_schedule import WALK_BYTES_PER_BATCH
 from broker.log.recovery import Checkpointed, LogDamaged, PublishedEnd, SegmentInfo
@@ -44,6 +48,9 @@ _pack_head = struct.Struct(">qii").pack
 _OFFSET_BYTES = 8
 _pack_offset = struct.Struct(">q").pack
 
+#: How often a batch is written ahead: markers of transactions may come first each time.
+_ATTEMPTS = 3
+
 
 class PartitionLog(CommittedLog):
     """Appends to one partition.
@@ -51,6 +58,9 @@ class PartitionLog(CommittedLog):
     After a write that found no room the log restores itself. After any other error it is offline: every further batch
     is refused with KAFKA_STORAGE_ERROR, what stands can still be read and deleted.
     """
+
+    #: The batch that is written ahead: till it is staged, or is not to be, those of other clients are TO_BE_JUDGED.
+    _ahead: memoryview | None = None
 
     def judge(self, batch: memoryview, header: BatchHeader) -> Steps[Judged]:
         """Return in steps what `stage` wants to know of a batch that takes long to judge. Nothing is changed by it."""
@@ -65,7 +75,7 @@ class PartitionLog(CommittedLog):
         What is stored may be a copy with other contents; then the base offset is written into both.
         Returns (0, base offset, log append time or -1); (46, base offset, time) for a duplicate, to be answered as
         the success that it once was, after the next `commit`; else (error code, -1, -1), which is TO_BE_JUDGED if it
-        must be given what `judge` makes of the batch.
+        must be given what `judge` makes of the batch, or another batch is to be staged first (`write_ahead`).
         The settings of the topic are for clients: a batch that this process made itself is stored as it is.
         """
         _, length, _, _, _, attributes, delta, base_timestamp, max_timestamp, producer_id, epoch, sequence, _ = header
@@ -76,7 +86,7 @@ class PartitionLog(CommittedLog):
         limits = self._limits
         if (
             limits.is_strict
-            or size > limits.largest_bytes
+            or size > limits.at_once_bytes
             or delta >= limits.most_records
             or max_timestamp - now_ms > limits.after_max_ms
             or now_ms - base_timestamp > limits.before_max_ms
@@ -120,7 +130,58 @@ class PartitionLog(CommittedLog):
         judged = judged or limits.admit_at_once(batch, BatchHeader._make(header), now_ms) or TO_BE_JUDGED
         if isinstance(judged, tuple):
             return judged
+        if self._ahead is not None and judged.batch is not self._ahead:
+            return TO_BE_JUDGED
         return _with_append_time(judged, now_ms) if limits.log_append_time else judged.batch
+
+    def begin_ahead(self, batch: memoryview) -> None:
+        """Have batches of other clients wait for a large one, which is written ahead and staged, until `end_ahead`."""
+        self._ahead = batch
+        self._take_config(self.config)
+
+    def write_ahead(self, batch: memoryview, rolled: Callable[[], None]) -> Steps[None]:
+        """Write a large batch in steps where it will stand if it is staged next: beyond the end of the log.
+
+        Nothing is staged when this begins. `rolled` is called when the end has come to stand in a new segment, in which
+        there is room for it. If the end moves meanwhile, by what this process writes itself, it is written again, or in
+        the end by the commit like any other. What is in the way of writing, as a full disk, is left for the commit to
+        find; after an error that does not pass the log is offline.
+        """
+        for _ in range(_ATTEMPTS):
+            try:
+                if not self._segment.fits(len(batch)) and self.roll():
+                    rolled()
+                segment, position = self._segment, self._segment.position
+                if self._pending_rolls or not segment.fits(len(batch)):
+                    return
+                for _ in segment.write_ahead(batch):
+                    yield
+                    if self.fault or self._held or self._segment is not segment:
+                        break
+            except LogWriteFailed:
+                return
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    self._refuse_batches(error)
+                return
+            if self.fault or self._held or (self._segment is segment and segment.position == position):
+                return
+
+    def end_ahead(self) -> None:
+        """Take batches of all clients again; what has been written ahead and is not staged goes."""
+        self._ahead = None
+        self._take_config(self.config)
+        self._segment.forget_ahead()
+
+    def close(self, *, clean: bool = True, moves: bool = False) -> None:
+        """Let go of the files (see `CommittedLog.close`), and of what is being written ahead."""
+        if self._ahead is not None:
+            self.end_ahead()
+        super().close(clean=clean, moves=moves)
+
+    def _take_config(self, config: LogConfig) -> None:
+        super()._take_config(config)
+        self._limits.is_strict |= self._ahead is not None
 
     def stage_marker(
         self,

@@ -1,10 +1,11 @@
 """A partition log with what a handler does around it, and a list beside it that says what must be in it."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from broker.config.topic_config import LogConfig
-from broker.log.append_limits import TO_BE_JUDGED
+from broker.log.append_limits import TO_BE_JUDGED, written_ahead
 from broker.log.log_reader import LogReader
 from broker.log.partition_log import Checkpointed, PartitionLog, PartitionName, PublishedEnd
 from broker.log.producers.producer_state import ProducerState
@@ -23,12 +24,25 @@ def batch(count: int = 1, size: int = 10, **fields: object) -> memoryview:
     return memoryview(bytearray(record_batch(values, **fields)))  # type: ignore[arg-type]
 
 
-def stage(log: PartitionLog, data: memoryview) -> tuple[int, int, int]:
-    """Stage a batch, as it is, or judged before if that takes long."""
+def stage(log: PartitionLog, data: memoryview, commit: Callable[[], object] = lambda: None) -> tuple[int, int, int]:
+    """Stage a batch, as it is, or judged, and written, before if that takes long; there is a `commit` at each step."""
     header = read_header(data)
     assert header is not None
     result = log.stage(data, header)
-    return log.stage(data, header, judged=finished(log.judge(data, header))) if result == TO_BE_JUDGED else result
+    if result != TO_BE_JUDGED:
+        return result
+    judged = finished(log.judge(data, header))
+    large = written_ahead(judged)
+    if large is None:
+        return log.stage(data, header, judged=judged)
+    log.begin_ahead(large)
+    commit()
+    for _ in log.write_ahead(large, commit):
+        commit()
+    try:
+        return log.stage(data, header, judged=judged)
+    finally:
+        log.end_ahead()
 
 
 def stored(data: memoryview, base_offset: int, leader_epoch: int) -> bytes:
@@ -87,12 +101,22 @@ class ModelLog:
         """Stage all, commit, publish, acknowledge: in this order."""
         log = self.log
         assert log is not None
-        results = [stage(log, data) for data in batches]
-        log.commit()
-        self.published = published_end(log)
-        for data, (error, base_offset, _) in zip(batches, results, strict=True):
-            if error == 0:
-                self.acknowledged.append(stored(data, base_offset, log.leader_epoch))
+        results: list[tuple[int, int, int]] = []
+        committed = 0
+
+        def commit() -> None:
+            nonlocal committed
+            log.commit()
+            self.published = published_end(log)
+            for data, (error, base_offset, _) in zip(batches[committed:], results[committed:], strict=False):
+                if error == 0:
+                    self.acknowledged.append(stored(data, base_offset, log.leader_epoch))
+            committed = len(results)
+
+        for data in batches:
+            result = stage(log, data, commit)
+            results.append(result)
+        commit()
         return results
 
     def expected_producers(self) -> ProducerState:

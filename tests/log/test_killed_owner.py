@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from broker.config.topic_config import LogConfig
+from broker.log import append_limits
 from broker.log.partition_log import PartitionLog, PublishedEnd
 from broker.log.producers import snapshot_schedule
+from broker.log.segments import log_segment
 from tests.log.killing import AFTER, BEFORE, PARTLY, killed_at
 from tests.log.log_writer import NAME, ModelLog, batch, end_of, log_bytes, read_everything
 from tests.support.fakes import FakeClock
@@ -61,9 +63,14 @@ def often_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("moment", [BEFORE, AFTER, PARTLY])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
+@pytest.mark.parametrize("are_large", [False, True], ids=["small", "large"])
 def test_killed_at_any_step_of_appending(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: LogConfig, moment: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: LogConfig, moment: int, are_large: bool
 ) -> None:
+    """The larger ones of large batches are written ahead, in pieces."""
+    if are_large:
+        monkeypatch.setattr(append_limits, "WRITTEN_AT_ONCE_BYTES", 120)
+        monkeypatch.setattr(log_segment, "_AHEAD_PIECE_BYTES", 70)
     for step in range(1, 10_000):
         model = ModelLog(tmp_path / f"{step}" / "topic-0", config, FakeClock(wall_ms=TIMESTAMP_MS))
         model.open()

@@ -2,12 +2,14 @@
 
 Batches are staged (remembered, placed, indexed) without touching the disk and written together. A segment object
 may be planned before its files exist: a roll happens in memory while batches are staged and on disk when they are
-written. Between two writes its files may be closed, when others need the descriptors (`open_segments`). Only the owner
-of the partition uses this; what is below `position` in the file never changes again.
+written. Between two writes its files may be closed, when others need the descriptors (`open_segments`). A large batch
+may lie behind `position` before it is staged (`write_ahead`); its header is written with the others. Only the owner of
+the partition uses this; what is below `position` in the file never changes again.
 """
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,6 +20,8 @@ from broker.log.indexes.time_index import NO_TIMESTAMP, TimeIndex
 from broker.log.indexes.transaction_index import TransactionIndex
 from broker.log.segments.open_segments import OPEN_SEGMENTS
 from broker.log.segments.segment_files import LOG_SUFFIX, remove_segment_files, segment_file
+from broker.protocol.records import BATCH_HEADER_BYTES
+from broker.protocol.steps import Steps
 
 #: What lies in memory and goes into the file as it is.
 Chunk: TypeAlias = bytes | bytearray | memoryview
@@ -25,11 +29,15 @@ Chunk: TypeAlias = bytes | bytearray | memoryview
 #: The kernel takes at most this many buffers in one `pwritev`.
 IOV_MAX = 1024
 
+#: What is written ahead between two steps: half a millisecond.
+_AHEAD_PIECE_BYTES = 512 * 1024
+
 
 class LogSegment:
     """A segment that is appended to. `position` is what is written, `staged_position` what will be."""
 
     __slots__ = (
+        "_ahead",
         "_bytes_since_index_entry",
         "_chunks",
         "_fd",
@@ -74,6 +82,8 @@ class LogSegment:
         self.max_timestamp_offset = base_offset
         self._bytes_since_index_entry = 0
         self._chunks: list[Chunk] = []
+        #: A batch that lies behind `position` already, but for its header: nothing else has been written since.
+        self._ahead: memoryview | None = None
         self._fd = -1
         #: Of the log file, once it has been open: what is opened later must be the same.
         self._inode = 0
@@ -232,13 +242,55 @@ class LogSegment:
             self.transaction_index.file.write_pending()
         position = self.position
         fd = self._fd if self._fd >= 0 else self._open_again()
-        if len(chunks) > IOV_MAX or os.pwritev(fd, chunks, position) != self.staged_position - position:
+        if self._ahead is not None:
+            self._write_rest(chunks, position)
+        elif len(chunks) > IOV_MAX or os.pwritev(fd, chunks, position) != self.staged_position - position:
             self._write_in_parts(chunks, position)
         self._chunks = []
         self.position = self.staged_position
         if self.index.file.pending_entries:
             self.write_index_entries()
         return len(chunks)
+
+    def fits(self, size_bytes: int) -> bool:
+        """Whether there is room for a batch of this size behind what is written."""
+        return not self.position or self.position + size_bytes <= self.full_bytes
+
+    def write_ahead(self, batch: memoryview) -> Steps[None]:
+        """Write a batch in steps behind `position`, where it will stand if it is the first that is staged.
+
+        Ends early when something else is written there meanwhile. Raises OSError.
+        """
+        position, done = self.position, 0
+        # It goes there too.
+        self._ahead = None
+        while done < len(batch):
+            if done:
+                yield
+            if self.position != position:
+                return
+            fd = self._fd if self._fd >= 0 else self._open_again()
+            done += os.pwrite(fd, batch[done : done + _AHEAD_PIECE_BYTES], position + done)
+        self._ahead = batch
+
+    def forget_ahead(self) -> None:
+        """Cut away what has been written ahead, unless it is staged, or something else that will stand there."""
+        if not self._chunks:
+            self._ahead = None
+            with suppress(OSError):
+                os.ftruncate(self.fileno(), self.position)
+
+    def _write_rest(self, chunks: list[Chunk], position: int) -> None:
+        """Write what is staged, but not again what has been written ahead, if that is what comes first.
+
+        Its header comes last, in which it has been given its place.
+        """
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or chunks[0] is not ahead:
+            self._write_in_parts(chunks, position)
+            return
+        self._write_in_parts(chunks[1:], position + len(ahead))
+        self._write_in_parts([ahead[:BATCH_HEADER_BYTES]], position)
 
     def _open_again(self) -> int:
         """Return the descriptor of the log file, which is kept open from here on. Raises OSError."""

@@ -19,6 +19,7 @@ from broker.partitions.produce.batch_charge import charge_staged
 from broker.partitions.produce.verification import NEEDS_VERIFICATION, VerificationGuards
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.records import TRANSACTIONAL_BIT, BatchHeader, read_header, unpack_header, validate
+from broker.scheduling.deferred import Deferred
 
 if TYPE_CHECKING:
     from broker.partitions.owned_partition import PlainProduce
@@ -47,6 +48,7 @@ class PartitionAppender:
         self.commit_ns = 0
         #: By row, the partitions with something staged. Always the same object.
         self.dirty: dict[int, OwnedPartition] = {}
+        self._waiting: list[Deferred] = []
         self._responses = responses
         self._write_failed = write_failed
         self._guards = VerificationGuards(guards)
@@ -133,6 +135,11 @@ class PartitionAppender:
             "commit_ns": self.commit_ns,
         }
 
+    def next_commit(self) -> Deferred:
+        """Return what is completed when all has been committed that is staged now, if anything is."""
+        self._waiting.append(Deferred())
+        return self._waiting[-1]
+
     def commit(self) -> list[int]:
         """Commit everything staged, publish it, answer it. Return the rows whose ends have moved."""
         rows = []
@@ -160,6 +167,9 @@ class PartitionAppender:
                 self._answer_fast(owned, error, now_ns, throttled)
             if owned.answers:
                 self._answer(owned, error)
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.complete(True)
         return rows
 
     def _answer(self, owned: OwnedPartition, error: int) -> None:

@@ -1,10 +1,11 @@
-"""The validation of batches before they are staged: most at once, long ones in slices.
+"""What is done to batches before they are staged: to most at once, to those with which that takes long in slices.
 
 Runs in handler processes, between Produce and what it stages. A batch that must be unpacked, looked at record by record
 or packed anew is validated in slices. Nothing is changed by that, and nothing noted: a replacement of this process
-validates it again. Batches from one connection for one partition are staged in the order in which they came, so that
-what comes while one is validated waits behind it; so does all that another target forwards for it, whose connection is
-not known. What validation holds in memory is bounded: few are under way at a time.
+validates it again. A large one is then written in slices, behind the end of its log; meanwhile the others for that
+partition wait, whoever sends them. Batches from one connection for one partition are staged in the order in which they
+came, so that what comes while one is under way waits behind it; so does all that another target forwards for it, whose
+connection is not known. What validation holds in memory is bounded: few are under way at a time.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from broker.log.append_limits import TO_BE_JUDGED, Judged
+from broker.log.append_limits import TO_BE_JUDGED, Judged, written_ahead
 from broker.partitions.owned_partition import Answer, OwnedPartition
 from broker.partitions.produce.append_notes import note_refusal
 from broker.partitions.produce.partition_appender import PartitionAppender
@@ -52,6 +53,34 @@ class Append:
     """The error for a partition whose log is not open."""
 
 
+class _RowTurns:
+    """Those with batches for a row for which a large one is written, one after the other."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, deque[Deferred]] = {}
+
+    def __contains__(self, row: int) -> bool:
+        return row in self._waiting
+
+    def begin(self, row: int) -> Work:
+        """Wait for one's turn. It lasts until `end`."""
+        waiting = self._waiting.get(row)
+        if waiting is None:
+            self._waiting[row] = deque()
+            return
+        turn = Deferred()
+        waiting.append(turn)
+        yield turn
+
+    def end(self, row: int) -> None:
+        """Let the next one have its turn."""
+        waiting = self._waiting[row]
+        if waiting:
+            waiting.popleft().complete(True)
+        else:
+            del self._waiting[row]
+
+
 class SlicedValidation:
     """The batches of one handler that are judged, and those that wait for them."""
 
@@ -69,6 +98,7 @@ class SlicedValidation:
         self._queues = ProduceQueues(slices, now_ns)
         self._judging = 0
         self._to_judge: deque[Deferred] = deque()
+        self._turns = _RowTurns()
 
     def has(self, queue_key: tuple[int, int]) -> bool:
         """Whether batches of a queue are under way."""
@@ -86,32 +116,81 @@ class SlicedValidation:
         if waits and self._try(append, None):
             return
         while True:
+            while self._judging >= MOST_JUDGED:
+                turn = Deferred()
+                self._to_judge.append(turn)
+                yield turn
+            self._judging += 1
             try:
-                judged = yield from self._judge(append)
-            except Exception:
-                append.settled(None)
-                raise
-            if self._try(append, judged):
-                return
+                if (yield from self._judge_and_try(append)):
+                    return
+            finally:
+                self._judging -= 1
+                if self._to_judge:
+                    self._to_judge.popleft().complete(True)
+
+    def _judge_and_try(self, append: Append) -> Work:
+        """Judge a batch, and stage it or answer it; False if it must be judged again."""
+        row = append.row
+        judged = yield from self._settling(append, self._judge(append))
+        large = written_ahead(judged)
+        if large is None and row not in self._turns:
+            return self._try(append, judged)
+        yield from self._turns.begin(row)
+        try:
+            if large is None:
+                return self._try(append, judged)
+            return (yield from self._write_and_try(append, judged, large))
+        finally:
+            self._turns.end(row)
+
+    def _write_and_try(self, append: Append, judged: Judged, large: memoryview) -> Work:
+        """Write a large batch behind the end of its log, and stage it or answer it.
+
+        Steps that nobody takes to their end, as at the end of this process, touch no file any more.
+        """
+        owned = self._owned.get(append.row)
+        if owned is None:
+            return self._try(append, judged)
+        owned.log.begin_ahead(large)
+        try:
+            yield from self._settling(append, self._write(append.row, owned, large))
+            is_done = self._try(append, judged)
+        except Exception:
+            self._end_ahead(append.row, owned)
+            raise
+        self._end_ahead(append.row, owned)
+        return is_done
+
+    def _end_ahead(self, row: int, owned: OwnedPartition) -> None:
+        if self._owned.get(row) is owned:
+            owned.log.end_ahead()
+
+    def _settling(self, append: Append, steps: Work) -> Work:
+        """Take steps for a batch, whose memory is not looked at any more if they fail."""
+        try:
+            return (yield from steps)
+        except Exception:
+            append.settled(None)
+            raise
 
     def _judge(self, append: Append) -> Work:
-        """Return what the log makes of a batch, when it is its turn; None if there is no log any more."""
-        while self._judging >= MOST_JUDGED:
-            turn = Deferred()
-            self._to_judge.append(turn)
-            yield turn
-        self._judging += 1
-        try:
-            owned = self._owned.get(append.row)
-            if owned is None:
-                return None
-            offset, size, _ = append.place
-            batch = append.view[offset : offset + size]
-            return (yield from owned.log.judge(batch, BatchHeader._make(unpack_header(batch))))
-        finally:
-            self._judging -= 1
-            if self._to_judge:
-                self._to_judge.popleft().complete(True)
+        """Return what the log makes of a batch; None if there is no log any more."""
+        owned = self._owned.get(append.row)
+        if owned is None:
+            return None
+        offset, size, _ = append.place
+        batch = append.view[offset : offset + size]
+        return (yield from owned.log.judge(batch, BatchHeader._make(unpack_header(batch))))
+
+    def _write(self, row: int, owned: OwnedPartition, batch: memoryview) -> Work:
+        """Write a large batch, until the partition is deleted: then its files are others', or nobody's."""
+        while row in self._appends.dirty:
+            yield self._appends.next_commit()
+        for _ in owned.log.write_ahead(batch, owned.publish):
+            yield None
+            if self._owned.get(row) is not owned:
+                return
 
     def _try(self, append: Append, judged: Judged | None) -> bool:
         """Stage a batch, or answer it otherwise; False if it must be judged first."""
