@@ -12,7 +12,7 @@ import pytest
 from broker.apis.table import API_TABLE
 from broker.protocol.api_keys import ApiKey
 from broker.runtime import garbage
-from broker.runtime.garbage import LONG_NS, GarbageSearch
+from broker.runtime.garbage import LONG_NS, OLD, GarbageSearch
 from tests.support.fakes import FakeClock
 from tests.support.groups.requests import Member, broker_with_groups, groups_of
 from tests.support.large_requests import arrays_of, request_with
@@ -63,7 +63,7 @@ def test_python_itself_never_looks_through_everything(collector: FakeCollector) 
 def test_what_stands_when_the_loop_begins_is_never_looked_through(collector: FakeCollector) -> None:
     collector.objects = 1_000_000
     search = GarbageSearch(collector.clock.monotonic_ns)
-    collector.searches = 10
+    collector.searches = OLD
     search.turn()
     assert collector.searched == [0]
 
@@ -71,8 +71,8 @@ def test_what_stands_when_the_loop_begins_is_never_looked_through(collector: Fak
 def test_few_objects_are_looked_through_again_and_again(collector: FakeCollector) -> None:
     search = GarbageSearch(collector.clock.monotonic_ns)
     collector.objects = LONG_NS // 1000
-    for count in range(40):
-        collector.searches = count % 11
+    for count in range(3 * (OLD + 1)):
+        collector.searches = count % (OLD + 1)
         search.turn()
     assert len(collector.searched) == 3
     assert collector.set_aside == 0
@@ -81,11 +81,25 @@ def test_few_objects_are_looked_through_again_and_again(collector: FakeCollector
 def test_many_objects_are_looked_through_once(collector: FakeCollector) -> None:
     search = GarbageSearch(collector.clock.monotonic_ns)
     for _ in range(100):
-        collector.objects += 70_000
-        collector.searches = 10
+        collector.objects += 14_000
+        collector.searches = OLD
         search.turn()
-    assert collector.searched == [70_000] * 100
-    assert collector.set_aside == 7_000_000
+    assert collector.searched == [14_000] * 100
+    assert collector.set_aside == 1_400_000
+
+
+def test_few_come_between_two_searches_of_everything() -> None:
+    """By Python's own count of what has outlived the searches of younger ones."""
+    before = gc.get_threshold()
+    try:
+        GarbageSearch(FakeClock().monotonic_ns)
+        kept: list[list[None]] = []
+        while gc.get_count()[2] < OLD and len(kept) < 100_000:
+            kept.append([])
+        assert len(kept) < 2 * 700 * 11 * OLD
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 HOT = {ApiKey.PRODUCE, ApiKey.FETCH}
