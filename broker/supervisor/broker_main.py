@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import resource
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -24,6 +25,7 @@ from broker.log.data_dir import (
     take_clean_shutdown_mark,
     write_clean_shutdown_mark,
 )
+from broker.log.descriptor_limit import want_of_descriptors
 from broker.metadata.preparation import prepare as prepare_metadata
 from broker.metadata.process_counts import configured_at_start
 from broker.metadata.rebuild import check_or_rebuild
@@ -86,6 +88,10 @@ def serve(
         log_setup.configure(Role.SUPERVISOR.label, 0, log_output.line_format, after_line=context.after_log_line)
         for note in start_notes(config):
             _log.info("%s", note)
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        wanting = want_of_descriptors(config.data_dir, context.started_handlers, limit)
+        if wanting is not None:
+            _log.warning("%s", wanting)
         record = _record(context)
         run_dir.write(run_path, record)
         try:

@@ -45,10 +45,30 @@ def listening_port(broker: BrokerProcess) -> int:
 
 def test_a_healthy_broker_is_healthy(broker: BrokerProcess) -> None:
     found = findings("--run-dir", str(broker.run_dir), code=0)
-    assert [each["what"] for each in found] == ["port", "protocol", "Kafka", "advertised", "clock", "acl"]
+    assert [each["what"] for each in found] == ["port", "protocol", "Kafka", "advertised", "clock", "acl", "open files"]
     assert {each["level"] for each in found} == {"ok"}
     printed = broker.command("doctor").stdout.splitlines()
-    assert [line.split()[0] for line in printed] == ["OK"] * 6
+    assert [line.split()[0] for line in printed] == ["OK"] * 7
+
+
+def test_few_descriptors_are_a_warning(broker: BrokerProcess) -> None:
+    """Half of 64 are for others, and a partition takes four; nobody but its own user may look at a broker's limit."""
+    (Path(broker.status()["data_dir"]) / "of-nobody").mkdir()
+    for partition in range(9):
+        (Path(broker.status()["data_dir"]) / f"kept-{partition}").mkdir()
+    process = psutil.Process(broker.pid())
+    before = process.rlimit(psutil.RLIMIT_NOFILE)
+    process.rlimit(psutil.RLIMIT_NOFILE, (64, before[1]))
+    try:
+        [found] = [each for each in findings("--run-dir", str(broker.run_dir), code=0) if each["level"] != "ok"]
+    finally:
+        process.rlimit(psutil.RLIMIT_NOFILE, before)
+    assert (found["level"], found["what"]) == ("warn", "open files")
+    assert found["text"].startswith("9 partitions in ")
+    assert "a limit of 64 open files" in found["text"]
+    assert "has descriptors for 8 that are written to, of 9;" in found["text"]
+    assert "to 100,000 to spare" in found["text"]
+    assert not any(each["what"] == "open files" for each in findings("--bootstrap", broker.bootstrap, code=0))
 
 
 def test_the_wrong_protocol_is_named(broker: BrokerProcess) -> None:

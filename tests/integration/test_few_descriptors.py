@@ -13,6 +13,7 @@ from broker.log.segments.open_segments import most_segments
 from tests.integration.test_failing_disk import STORAGE_ERROR, ask, metric, refusal, status, takes
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
+from tests.support.few_descriptors import FEW
 from tests.support.record_batches import TIMESTAMP_MS, record_batch
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic, produce, read_partition
@@ -24,11 +25,24 @@ SETTINGS = {
     "storage.free.min.bytes": 0,
     "log.message.timestamp.before.max.ms": 2**62,
 }
-FEW = 256
 PARTITIONS = 3 * most_segments(FEW)
 #: Each record is later than the segment before it may be.
 ROLLING = {"segment.ms": "1", "retention.ms": "-1"}
 ROUNDS = 4
+
+
+def test_a_start_says_what_the_limit_is_too_small_for(broker_directory: Path) -> None:
+    limited = "tests.support.few_descriptors"
+    running = BrokerProcess(broker_directory, SETTINGS, ephemeral=False, module=limited)
+    for partition in range(PARTITIONS):
+        (running.data_dir / f"kept-{partition}").mkdir(parents=True)
+    try:
+        running.start()
+        said = running.log_text()
+    finally:
+        running.stop()
+    assert "WARNING supervisor-" in said
+    assert f"{PARTITIONS:,} partitions in {running.data_dir}, and a limit of {FEW:,} open files: " in said
 
 
 @pytest.fixture

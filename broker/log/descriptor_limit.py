@@ -1,0 +1,37 @@
+"""The limit of open files against the partitions of a data directory: what operators are told where it is small.
+
+Used at the start of a broker and by `rotunda doctor`. A broker with too few descriptors works all the same, and
+slower: segments that are idle give theirs up (`segments/open_segments.py`).
+"""
+
+import os
+from pathlib import Path
+
+from broker.log.segments.open_segments import FILES_A_SEGMENT, OTHERS, most_segments
+
+#: What Kafka's documentation advises for each broker.
+ADVISED = 100_000
+
+
+def partitions_in(data_dir: Path) -> int:
+    """Return how many partitions have a directory there. Raises OSError."""
+    names = [name.rpartition("-") for name in os.listdir(data_dir)]
+    return sum(1 for topic, _, partition in names if topic and partition.isdecimal())
+
+
+def want_of_descriptors(data_dir: Path, handlers: int, limit: int) -> str | None:
+    """Return what is short in a sentence, and what to do; None where so many handlers have enough.
+
+    `limit` is that of each process, -1 for none. Raises OSError.
+    """
+    partitions = partitions_in(data_dir)
+    each = -(-partitions // handlers)
+    if each <= most_segments(limit):
+        return None
+    wanted = max(ADVISED, each * FILES_A_SEGMENT + OTHERS)
+    return (
+        f"{partitions:,} partitions in {data_dir}, and a limit of {limit:,} open files: each of {handlers} handlers "
+        f"has descriptors for {most_segments(limit):,} that are written to, of {each:,}; those idle longest are "
+        "closed, and opened again with their next write. Raise the limit (ulimit -n, LimitNOFILE in systemd) to "
+        f"{wanted:,} to spare that, and start the broker again"
+    )
