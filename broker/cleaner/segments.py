@@ -173,7 +173,7 @@ class SegmentedLog(NamedTuple):
                 continue
             return offset, {
                 entry.producer_id: (
-                    LastRecord(entry.epoch, entry.batches[-1].last_offset if entry.batches else -1),
+                    LastRecord(entry.epoch, entry.last_offset),
                     entry.last_timestamp_ms,
                 )
                 for entry in entries

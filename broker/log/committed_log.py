@@ -75,7 +75,7 @@ class CommittedLog:
         self.fault = 0
         self._held = AppendHold.NOTHING
         self._rolled = RolledSegments(directory, [])
-        self._pending_rolls: list[tuple[LogSegment, bytes]] = []
+        self._pending_rolls: list[tuple[LogSegment, bytearray]] = []
         self._take_config(config)
 
     @classmethod

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.log.producers import producer_state
-from broker.log.producers.producer_snapshot import SnapshotCorruptError, SnapshotFiles, decode, encode
+from broker.log.producers.producer_snapshot import TAIL_MARK, SnapshotCorruptError, SnapshotFiles, decode, encode
 from broker.log.producers.producer_state import ProducerEntry, ProducerState
 from broker.protocol.record_writer import EndTransactionMarker
 from broker.protocol.records import BatchHeader
@@ -239,3 +239,16 @@ def test_a_producer_with_an_open_transaction_is_not_forgotten(monkeypatch: pytes
         state.append(transactional, number, 0, 5)
     assert set(range(5)) <= set(state.entries)
     assert len(state.entries) <= 10
+
+
+def test_a_snapshot_has_each_batch_where_kafka_and_we_look_for_it() -> None:
+    """The last one in the producer's entry, older ones in the tail; of a producer without any there is an entry."""
+    state = ProducerState()
+    for sequence in (5, 7):
+        state.append(header(sequence, 2, 3, 9), sequence, 1, 70)
+    state.end_transaction(4, 1, EndTransactionMarker(True, 6), 9, 80)
+    content = encode(state.entries.values())
+    assert content[10:56] == struct.pack(">qhiqiqiq", 9, 3, 8, 8, 1, 70, -1, -1)
+    assert content[56:102] == struct.pack(">qhiqiqiq", 4, 1, -1, -1, 0, 80, 6, -1)
+    assert content[102:] == TAIL_MARK + struct.pack(">qiqiq", 9, 6, 6, 1, 70)
+    assert {entry.producer_id: entry for entry in decode(bytes(content))} == state.entries

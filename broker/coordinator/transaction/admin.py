@@ -202,7 +202,7 @@ class TransactionAdmin:
 
 
 def _active(entry: ProducerEntry) -> ActiveProducer:
-    last_sequence = entry.batches[-1].last_sequence if entry.batches else -1
+    last_sequence = entry.last_sequence
     return ActiveProducer(
         entry.producer_id,
         entry.epoch,

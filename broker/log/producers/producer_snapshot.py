@@ -18,13 +18,14 @@ import errno
 import logging
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from broker.log.producers.producer_state import NO_SEQUENCE, CachedBatch, ProducerEntry, ProducerState
+from broker.log.producers.producer_state import NO_SEQUENCE, PACKED_BATCH, CachedBatch, ProducerEntry, ProducerState
 from broker.log.segments.open_segments import OPEN_SEGMENTS
 from broker.log.segments.segment_files import SNAPSHOT_SUFFIX, offsets_of, remove_if_there, segment_file
 from broker.protocol.crc import crc32c
+from broker.protocol.primitives import INT64
 
 VERSION = 1
 PREFIX = struct.Struct(
@@ -35,9 +36,7 @@ COUNT = struct.Struct(">i")
 ENTRY = struct.Struct(
     ">q"  # producer id
     "h"  # epoch
-    "i"  # last sequence
-    "q"  # last offset
-    "i"  # offset delta
+    "16s"  # last sequence, last offset, offset delta: of a `PACKED_BATCH` all but its timestamp
     "q"  # timestamp
     "i"  # coordinator epoch
     "q"  # first offset of the open transaction, or -1
@@ -45,11 +44,9 @@ ENTRY = struct.Struct(
 TAIL_MARK = b"RTB1"
 TAIL_ENTRY = struct.Struct(
     ">q"  # producer id
-    "i"  # last sequence
-    "q"  # last offset
-    "i"  # offset delta
-    "q"  # timestamp
+    f"{PACKED_BATCH.size}s"  # the batch
 )
+_NO_BATCHES = (PACKED_BATCH.pack(NO_SEQUENCE, -1, 0, -1),)
 
 _log = logging.getLogger(__name__)
 
@@ -58,26 +55,30 @@ class SnapshotCorruptError(ValueError):
     """A snapshot file that does not hold what it should."""
 
 
-def encode(entries: Iterable[ProducerEntry]) -> bytes:
-    """Return the content of a snapshot file."""
-    rows, tail, count = bytearray(), bytearray(), 0
-    for entry in entries:
-        count += 1
-        last = entry.batches[-1] if entry.batches else CachedBatch(NO_SEQUENCE, -1, 0, entry.last_timestamp_ms)
-        rows += ENTRY.pack(
+def encode(entries: Collection[ProducerEntry]) -> bytearray:
+    """Return the content of a snapshot file. There may be 50,000: 20 to 50 ms."""
+    pack_entry, pack_id = ENTRY.pack, INT64.pack
+    rows = [
+        pack_entry(
             entry.producer_id,
             entry.epoch,
-            last.last_sequence,
-            last.last_offset,
-            last.offset_delta,
+            (entry.packed or _NO_BATCHES)[-1],
             entry.last_timestamp_ms,
             entry.coordinator_epoch,
             entry.current_txn_first_offset,
         )
-        for batch in entry.batches[:-1]:
-            tail += TAIL_ENTRY.pack(entry.producer_id, *batch)
-    body = COUNT.pack(count) + rows + (TAIL_MARK + tail if tail else b"")
-    return PREFIX.pack(VERSION, crc32c(body)) + body
+        for entry in entries
+    ]
+    # Each of the older batches stands behind the producer's id.
+    tail = [
+        whose + whose.join(entry.packed[:-1])
+        for entry in entries
+        if len(entry.packed) > 1 and (whose := pack_id(entry.producer_id))
+    ]
+    mark = TAIL_MARK if tail else b""
+    content = bytearray().join([bytes(PREFIX.size), COUNT.pack(len(entries)), *rows, mark, *tail])
+    PREFIX.pack_into(content, 0, VERSION, crc32c(memoryview(content)[PREFIX.size :]))
+    return content
 
 
 def decode(content: bytes) -> list[ProducerEntry]:
@@ -96,12 +97,10 @@ def decode(content: bytes) -> list[ProducerEntry]:
     return _with_older_batches([_entry(*row) for row in rows], content[rows_end:])
 
 
-def _entry(  # noqa: PLR0913  # the fields of the format, in its order
+def _entry(
     producer_id: int,
     epoch: int,
-    last_sequence: int,
-    last_offset: int,
-    offset_delta: int,
+    last_batch: bytes,
     timestamp_ms: int,
     coordinator_epoch: int,
     current_txn_first_offset: int,
@@ -111,8 +110,9 @@ def _entry(  # noqa: PLR0913  # the fields of the format, in its order
     entry.coordinator_epoch = coordinator_epoch
     entry.last_timestamp_ms = timestamp_ms
     entry.current_txn_first_offset = current_txn_first_offset
-    if last_offset >= 0:
-        entry.restore((CachedBatch(last_sequence, last_offset, offset_delta, timestamp_ms),))
+    packed = last_batch + INT64.pack(timestamp_ms)
+    if CachedBatch._make(PACKED_BATCH.unpack(packed)).last_offset >= 0:
+        entry.restore((packed,))
     return entry
 
 
@@ -120,12 +120,12 @@ def _with_older_batches(entries: list[ProducerEntry], tail: bytes) -> list[Produ
     if not tail.startswith(TAIL_MARK) or (len(tail) - len(TAIL_MARK)) % TAIL_ENTRY.size:
         return entries
     by_id = {entry.producer_id: entry for entry in entries}
-    older: dict[int, list[CachedBatch]] = {}
-    for producer_id, *batch in TAIL_ENTRY.iter_unpack(tail[len(TAIL_MARK) :]):
-        older.setdefault(producer_id, []).append(CachedBatch(*batch))
+    older: dict[int, list[bytes]] = {}
+    for producer_id, packed in TAIL_ENTRY.iter_unpack(tail[len(TAIL_MARK) :]):
+        older.setdefault(producer_id, []).append(packed)
     for producer_id, batches in older.items():
         entry = by_id[producer_id]
-        entry.restore((*batches, *entry.batches))
+        entry.restore((*batches, *entry.packed))
     return entries
 
 
@@ -138,7 +138,7 @@ class SnapshotFiles:
         self.directory = directory
         self.offsets = offsets_of(directory, SNAPSHOT_SUFFIX)
 
-    def write(self, offset: int, content: bytes) -> None:
+    def write(self, offset: int, content: bytes | bytearray) -> None:
         """Write the snapshot of the state up to `offset`. Raises OSError."""
         fd = OPEN_SEGMENTS.open(self._path(offset), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:

@@ -6,8 +6,10 @@ transactional batch opens a transaction, a marker of the coordinator ends it. Th
 batches in the log, oldest first; only the owner of the partition has it.
 """
 
+import struct
 from collections.abc import Iterable
 from heapq import nsmallest
+from operator import attrgetter
 from typing import NamedTuple
 
 from broker.log.indexes.transaction_index import AbortedTransaction
@@ -33,8 +35,21 @@ _TRANSACTIONAL_BIT = 0x10
 
 _ACCEPTED = 0
 
+_LAST_OFFSET = attrgetter("last_offset")
+
 #: From this transaction version on a marker bears a newer epoch than the records that it ends (KIP-890).
 _EPOCH_BUMP_FROM = 2
+
+
+#: A batch as a snapshot has it: the fields of `CachedBatch`.
+PACKED_BATCH = struct.Struct(
+    ">i"  # last sequence
+    "q"  # last offset
+    "i"  # offset delta
+    "q"  # timestamp
+)
+_pack_batch = PACKED_BATCH.pack
+_unpack_last_offset = struct.Struct(">4xq").unpack_from
 
 
 class CachedBatch(NamedTuple):
@@ -57,15 +72,15 @@ class CachedBatch(NamedTuple):
 
 
 class ProducerEntry:
-    """One producer id. `batches` is never changed in place, oldest first."""
+    """One producer id. `packed` has its batches as `PACKED_BATCH`, oldest first; it is never changed in place."""
 
     __slots__ = (
-        "batches",
         "coordinator_epoch",
         "current_txn_first_offset",
         "epoch",
         "last_timestamp_ms",
         "next_sequence",
+        "packed",
         "producer_id",
     )
 
@@ -75,18 +90,29 @@ class ProducerEntry:
         self.coordinator_epoch = -1
         self.last_timestamp_ms = -1
         self.current_txn_first_offset = NO_TRANSACTION
-        self.batches: tuple[CachedBatch, ...] = ()
+        self.packed: tuple[bytes, ...] = ()
         self.next_sequence = 0
+
+    @property
+    def batches(self) -> tuple[CachedBatch, ...]:
+        """The last batches that it wrote in this epoch, oldest first."""
+        return tuple([CachedBatch._make(PACKED_BATCH.unpack(packed)) for packed in self.packed])
 
     @property
     def last_sequence(self) -> int:
         """Sequence number of the last record written in this epoch, or -1."""
-        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+        return self.batches[-1].last_sequence if self.packed else NO_SEQUENCE
 
-    def restore(self, batches: tuple[CachedBatch, ...]) -> None:
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record written in this epoch, or -1."""
+        offset: int = _unpack_last_offset(self.packed[-1])[0] if self.packed else -1
+        return offset
+
+    def restore(self, packed: tuple[bytes, ...]) -> None:
         """Take over batches read from a snapshot."""
-        self.batches = batches
-        self.next_sequence = (batches[-1].last_sequence + 1) & SEQUENCE_MASK if batches else 0
+        self.packed = packed
+        self.next_sequence = (self.last_sequence + 1) & SEQUENCE_MASK
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ProducerEntry):
@@ -97,10 +123,6 @@ class ProducerEntry:
 
     def __repr__(self) -> str:
         return f"ProducerEntry({', '.join(f'{name}={getattr(self, name)}' for name in self.__slots__)})"
-
-
-def _last_offset(entry: ProducerEntry) -> int:
-    return entry.batches[-1].last_offset if entry.batches else -1
 
 
 class ProducerState:
@@ -180,10 +202,10 @@ class ProducerState:
             entry = self.entries[producer_id] = ProducerEntry(producer_id)
         if entry.epoch != epoch:
             entry.epoch = epoch
-            entry.batches = ()
+            entry.packed = ()
         last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MASK if base_sequence >= 0 else NO_SEQUENCE
-        batch = CachedBatch(last_sequence, base_offset + last_offset_delta, last_offset_delta, max_timestamp_ms)
-        entry.batches = (*entry.batches[1 - BATCHES_TO_RETAIN :], batch)
+        batch = _pack_batch(last_sequence, base_offset + last_offset_delta, last_offset_delta, max_timestamp_ms)
+        entry.packed = (*entry.packed[1 - BATCHES_TO_RETAIN :], batch)
         entry.next_sequence = (last_sequence + 1) & SEQUENCE_MASK
         entry.last_timestamp_ms = max_timestamp_ms
         if attributes & _TRANSACTIONAL_BIT and entry.current_txn_first_offset < 0:
@@ -222,7 +244,7 @@ class ProducerState:
     def _forget_silent(self) -> None:
         """Forget a tenth of the producers, those whose last batch lies farthest back, but none with a transaction."""
         closed = [entry for entry in self.entries.values() if entry.current_txn_first_offset < 0]
-        for entry in nsmallest(max(1, MOST_PRODUCERS // 10), closed, key=_last_offset):
+        for entry in nsmallest(max(1, MOST_PRODUCERS // 10), closed, key=_LAST_OFFSET):
             del self.entries[entry.producer_id]
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
