@@ -244,7 +244,8 @@ def test_a_turn_that_leaves_nothing_is_not_followed_by_an_empty_one(stepped: Ste
     clients = [stepped.client() for _ in range(4)]
     slept = 0
     for _ in range(200):
-        for _ in range(chance.choice((1, 3, BATCH, 3 * BATCH))):
+        # On average less than what is served, or the backlog grows and the handler is never done.
+        for _ in range(chance.choice((0, 1, 3, 2 * BATCH))):
             client = chance.choice(clients)
             if chance.random() < 0.8:
                 client.produce([("topic", chance.randrange(4), record_batch([b"a"]))])
