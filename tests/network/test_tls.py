@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from broker.ipc.response_writer import FileRange
-from broker.network.processor import tls_handshake, tls_kernel_transport
+from broker.network.processor import tls_handshake, tls_kernel_transport, tls_transport
 from broker.network.processor.channel import ReadBlockedByWriteError
 from broker.network.processor.mute_state import MuteCause
 from broker.security.session import ANONYMOUS, ANONYMOUS_USER, Sessions
@@ -151,6 +151,34 @@ def test_a_read_that_has_to_write_first_goes_on_when_it_can(bench: ProcessorBenc
     assert not bench.restless()
 
 
+def test_connections_in_each_others_midst_are_given_their_own_records() -> None:
+    """Handshakes, alerts, answers and ends of many, a step at a time: OpenSSL makes the records of all in one place."""
+    seed = random_seed()
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    with tls_bench() as bench:
+        clients, others = [TlsClient(bench) for _ in range(12)], [TlsClient(bench) for _ in range(12)]
+        begun = [*clients, *others]
+        while not all(each.is_ready for each in clients):
+            client = chance.choice(begun)
+            if client in others and not chance.randrange(4):
+                # One ends within its handshake, or sends what is none and is given an alert.
+                others.remove(client)
+                begun.remove(client)
+                if chance.randrange(2):
+                    client.plain.send(b"\x16\x03\x01\0\x04\xff\0\0\0")
+                    bench.wait_closed(client.plain)
+                client.plain.sock.close()
+            elif flight := client.flight():
+                client.plain.send(flight)
+            bench.turn()
+            assert not tls_transport._outgoing.pending
+        for number in range(60):
+            answers(bench, chance.choice(clients), number)
+        for client in clients:
+            answers(bench, client)
+
+
 def test_half_open_handshakes_end_by_time_and_by_number() -> None:
     """`H07`: some never say anything, some stop within; one that works is served all the while."""
     with tls_bench(max_connection_handshakes=20, connection_handshake_timeout_ms=10_000) as bench:
@@ -225,6 +253,7 @@ def test_mutated_handshakes_end_their_connections_and_nothing_else(bench: Proces
                 break
         client.plain.sock.close()
         bench.wait_closed(client.plain)
+        assert not tls_transport._outgoing.pending, "what is left of one connection would go to the next"
     answers(bench, working)
     assert bench.value("connections_closed", "fault") == 0
     assert bench.published_value("handshakes_under_way") == 0

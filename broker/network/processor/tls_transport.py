@@ -9,7 +9,8 @@ because they have been received already (``has_pending``, `B04`). And what a wri
 was, or with more behind it, which is how a channel keeps its order anyway: its records are made, and wait here until
 the socket takes them.
 
-A range of a file is read into one buffer of the process and encrypted from there.
+A range of a file is read into one buffer of the process and encrypted from there, into another: what is encrypted at a
+time would otherwise be kept for each connection. So whoever has called OpenSSL takes at once what it has made.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ LEFT_BYTES: Final = 65536
 _received = memoryview(bytearray(RECEIVE_BYTES))
 _plain = memoryview(bytearray(SMALL_READ_BYTES))
 _piece = memoryview(bytearray(PIECE_BYTES))
+#: The records that OpenSSL makes, of any connection: empty but between its call and what takes them.
+_outgoing = ssl.MemoryBIO()
 
 
 class AcceptedObject(ssl.SSLObject):
@@ -56,13 +59,13 @@ class AcceptedObject(ssl.SSLObject):
 class TlsTransport:
     """A connection, from its handshake on."""
 
-    __slots__ = ("_encrypt", "_incoming", "_outgoing", "_owed", "_read", "_sock", "_tls", "_unsent", "has_pending")
+    __slots__ = ("_encrypt", "_incoming", "_owed", "_read", "_sock", "_tls", "_unsent", "has_pending")
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
         self._sock = sock
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._incoming = ssl.MemoryBIO()
         context.sslobject_class = AcceptedObject
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._tls = context.wrap_bio(self._incoming, _outgoing, server_side=True)
         self._read = cast("Callable[[int, memoryview], int]", self._tls.read)
         self._encrypt = self._tls.write
         #: Whether something has been received that may not be used up, of which no event will tell (`B04`).
@@ -89,7 +92,10 @@ class TlsTransport:
         self._send_before_reading()
         self._receive()
         try:
-            self._tls.do_handshake()
+            try:
+                self._tls.do_handshake()
+            finally:
+                self._take_records()
         except ssl.SSLWantReadError:
             self._send_before_reading()
             raise BlockingIOError from None
@@ -137,6 +143,8 @@ class TlsTransport:
             # What has been read comes first; the next read meets the same again.
             if not filled:
                 raise
+        finally:
+            self._take_records()
         if not filled:
             raise BlockingIOError
         return filled
@@ -144,7 +152,7 @@ class TlsTransport:
     def _use_up(self) -> None:
         """Note that all records are read but one that has not come whole; send what TLS says to them."""
         self.has_pending = False
-        if self._outgoing.pending:
+        if _outgoing.pending:
             self._send_before_reading()
 
     def _receive(self) -> bool:
@@ -159,18 +167,14 @@ class TlsTransport:
 
     def send(self, data: bytes | memoryview, flags: int = 0) -> int:
         """Encrypt and write, and return how much was taken. Raises OSError. HOT."""
-        if (self._owed or self._unsent or self._outgoing.pending) and (taken := self._settle()):
+        if (self._owed or self._unsent) and (taken := self._settle()):
             return taken
-        count = len(data)
-        if not count:
+        if not data:
             return 0
-        if count <= RECORD_BYTES:
-            self._encrypt(data)
-            records = self._outgoing.read()
-        else:
-            count, view = min(count, PIECE_BYTES), memoryview(data)
-            ends = range(RECORD_BYTES, count + RECORD_BYTES, RECORD_BYTES)
-            records = b"".join(self._record(view[end - RECORD_BYTES : min(end, count)]) for end in ends)
+        try:
+            count = self._encrypt(data if len(data) <= PIECE_BYTES else memoryview(data)[:PIECE_BYTES])
+        finally:
+            records = _outgoing.read()
         sent = self._try_send(records, flags)
         if sent < len(records):
             self._unsent, self._owed = records[sent:], count
@@ -179,7 +183,7 @@ class TlsTransport:
 
     def sendfile(self, file: int, position: int, length: int) -> int:
         """Send a piece of a file and return how much; 0 if the file has ended. Raises OSError."""
-        if (self._owed or self._unsent or self._outgoing.pending) and (taken := self._settle()):
+        if (self._owed or self._unsent) and (taken := self._settle()):
             return taken
         return self.send(_piece[: os.preadv(file, (_piece[: min(length, PIECE_BYTES)],), position)])
 
@@ -192,9 +196,10 @@ class TlsTransport:
                 self._send_unsent()
         self._sock.close()
 
-    def _record(self, data: memoryview) -> bytes:
-        self._encrypt(data)
-        return self._outgoing.read()
+    def _take_records(self) -> None:
+        """Take what OpenSSL has made: those of the next connection come into the same place."""
+        if _outgoing.pending:
+            self._unsent += _outgoing.read()
 
     def _settle(self) -> int:
         """Send what waits, and return how much of what its sender brings again that was. BlockingIOError if not all."""
@@ -210,8 +215,9 @@ class TlsTransport:
 
     def _send_unsent(self) -> bool:
         """Send records that wait, in their order; return whether none is left."""
-        unsent = self._unsent + self._outgoing.read()
-        self._unsent = unsent[self._try_send(unsent, 0) :] if unsent else b""
+        self._take_records()
+        if self._unsent:
+            self._unsent = self._unsent[self._try_send(self._unsent, 0) :]
         return not self._unsent
 
     def _try_send(self, records: bytes, flags: int) -> int:
