@@ -8,6 +8,7 @@ changes only, and its cost is that of what changed. Never writes; knows nothing 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -212,11 +213,12 @@ class MetadataCache:
             # What this process knew, released or not, and what came and went before it could know.
             if known is not None:
                 self._forget(known)
-                changes.deleted.extend([(known, partition) for partition in known.partitions])
-            rest = self._topic_of(
-                record._replace(rows=tuple([row for row in record.rows if row[0] >= known_partitions]))
-            )
-            changes.deleted.extend([(rest, partition) for partition in rest.partitions])
+                changes.deleted.extend(zip(repeat(known), known.partitions, strict=False))
+            rows = record.rows
+            if rows and rows[-1][0] >= known_partitions:
+                unknown = record._replace(rows=tuple([row for row in rows if row[0] >= known_partitions]))
+                rest = self._topic_of(unknown)
+                changes.deleted.extend(zip(repeat(rest), rest.partitions, strict=False))
             return
         topic = self._topic_of(record)
         self._by_id[topic.topic_id] = self._by_name[topic.name] = topic
@@ -229,11 +231,12 @@ class MetadataCache:
     def _forget(self, topic: TopicInfo) -> None:
         del self._by_id[topic.topic_id]
         self._log_configs.pop(topic.topic_id, None)
+        name, in_metrics = topic.name, metric_name(topic.name)
         # A topic of the same name may have taken its place within one refresh.
-        if self._by_name.get(topic.name) is topic:
-            del self._by_name[topic.name]
-        if self._by_metric_name.get(metric_name(topic.name)) is topic:
-            del self._by_metric_name[metric_name(topic.name)]
+        if self._by_name.get(name) is topic:
+            del self._by_name[name]
+        if self._by_metric_name.get(in_metrics) is topic:
+            del self._by_metric_name[in_metrics]
 
     def _take_settings(self, changes: Changes) -> None:
         """Put settings of the broker in force. They are defaults of topics: all of those count as altered."""
