@@ -11,7 +11,7 @@ says that a rebalance had begun because a member had gone.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from broker.coordinator.offsets.offsets import NO_EXPIRY, CommittedOffset
@@ -329,7 +329,7 @@ class _Reader:
         return tags
 
 
-def subscribed_topics(subscriptions: Sequence[bytes]) -> frozenset[str] | None:
+def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     """Return the topics of ConsumerProtocolSubscriptions of any version; None when one cannot be read.
 
     Version 0 is the beginning of all: an int16, then an array of strings.

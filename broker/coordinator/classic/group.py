@@ -353,7 +353,8 @@ class ClassicGroup:
             return frozenset()
         if self.protocol_name is None:
             return None
-        return subscribed_topics([each.metadata(self.protocol_name) for each in self.members.values()])
+        # Most say the same.
+        return subscribed_topics({each.metadata(self.protocol_name) for each in self.members.values()})
 
     def _count(self, member: ClassicMember, by: int) -> None:
         for name in dict.fromkeys(name for name, _ in member.protocols):

@@ -1,20 +1,23 @@
 """The course of a classic group's rebalance: members join, a generation begins, the leader's assignment is committed.
 
 Runs in the handler that coordinates the group. Each step waits for members, and a timer bounds each wait: the initial
-delay, the rebalance timeout for joining, and the same again for asking for the assignment.
+delay, the rebalance timeout for joining, and the same again for asking for the assignment. Many members are answered
+over several turns, each with what was so when its turn to be answered began: one that has gone since, or is to join
+again, learns that from its next request.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from broker.coordinator.classic.group import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE, ClassicGroup
 from broker.coordinator.classic.member import ClassicMember
 from broker.coordinator.classic.sessions import ClassicSessions
-from broker.coordinator.group import JoinResult, SyncResult
+from broker.coordinator.group import JoinResult, SyncAnswer, SyncResult
 from broker.coordinator.group_events import GroupEvents, event_of
 from broker.coordinator.group_shard import GroupShard, nobody_waits
 from broker.protocol.error_codes import ErrorCode
@@ -28,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 #: In a larger group a departure shows in the record of the next generation only: each record has all members.
 MOST_MEMBERS_WRITTEN_AT_ONCE: Final = 100
+
+#: So many are answered in the turn in which they can be, the others in the turns to come.
+MOST_ANSWERED_AT_ONCE: Final = 200
 
 #: A larger group cannot have an assignment.
 MOST_RECORD_BYTES: Final = 64 << 20
@@ -132,17 +138,36 @@ class ClassicRebalance:
         logger.info(
             "Stabilized group %s generation %d with %d members", group.group_id, group.generation, len(group.members)
         )
-        answers, group.awaiting_join = group.awaiting_join, {}
-        for member in group.members.values():
-            answer = answers.get(member.member_id)
-            if answer is not None:
-                answer(self.joined(group, member.member_id))
-            self.sessions.touch(shard, group, member)
-            member.is_new = False
-            group.pending_sync.add(member.member_id)
+        for member_id, member in group.members.items():
+            if member_id not in group.awaiting_join:
+                self._is_in(shard, group, member)
+        group.pending_sync.update(group.members)
+        self._in_turns(self._answer_joins(shard, group))
         due = partial(self._sync_due, shard, group, group.generation)
         group.sync_timer = self._timers.after_ms(group.rebalance_timeout_ms, due)
         return False
+
+    def _answer_joins(self, shard: GroupShard, group: ClassicGroup) -> Iterator[None]:
+        """Answer those who have joined, one in each step, with the generation that has just begun."""
+        answers, group.awaiting_join = group.awaiting_join, {}
+        of_leader = self.joined(group, group.leader or "")
+        of_others = of_leader._replace(members=())
+        for member_id, answer in answers.items():
+            answer((of_leader if member_id == of_leader.leader else of_others)._replace(member_id=member_id))
+            member = group.members.get(member_id)
+            if member is not None:
+                self._is_in(shard, group, member)
+            yield
+
+    def _is_in(self, shard: GroupShard, group: ClassicGroup, member: ClassicMember) -> None:
+        """Take note that a member knows that it is one: from now on it sends heartbeats."""
+        member.is_new = False
+        self.sessions.touch(shard, group, member)
+
+    def _in_turns(self, answering: Iterator[None]) -> None:
+        """Answer many, those for whom there is no room in this turn in the next ones."""
+        if len(list(islice(answering, MOST_ANSWERED_AT_ONCE))) == MOST_ANSWERED_AT_ONCE:
+            self._timers.in_steps(answering)
 
     def _set_join_timer(self, shard: GroupShard, group: ClassicGroup, delay_ms: int, due: Callable[[], object]) -> None:
         def fire() -> None:
@@ -219,13 +244,25 @@ class ClassicRebalance:
         shard.append([group.record(assignments)], done)
 
     def _answer_syncs(self, shard: GroupShard, group: ClassicGroup, failure: SyncResult | None) -> None:
+        """Answer those who have asked for their assignment."""
+        result = failure or SyncResult(0, group.protocol_type, group.protocol_name, b"")
         answers, group.awaiting_sync = group.awaiting_sync, {}
-        for member_id, answer in answers.items():
-            member = group.members.get(member_id)
-            if member is not None:
-                result = SyncResult(0, group.protocol_type, group.protocol_name, member.assignment)
-                answer(result if failure is None else failure)
+        # Those of the next generation may be there before the last one is answered.
+        given = [
+            (member, answer, result if failure else result._replace(assignment=member.assignment))
+            for member_id, answer in answers.items()
+            if (member := group.members.get(member_id)) is not None
+        ]
+        self._in_turns(self._give_syncs(shard, group, given))
+
+    def _give_syncs(
+        self, shard: GroupShard, group: ClassicGroup, given: Sequence[tuple[ClassicMember, SyncAnswer, SyncResult]]
+    ) -> Iterator[None]:
+        for member, answer, result in given:
+            answer(result)
+            if group.members.get(member.member_id) is member:
                 self.sessions.touch(shard, group, member)
+            yield
 
     def _end_sync_wait(self, group: ClassicGroup) -> None:
         group.pending_sync.clear()

@@ -1,0 +1,98 @@
+"""Classic groups of so many members that not all are answered in one turn: what happens between two answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.coordinator.classic import rebalance
+from broker.coordinator.group import JoinResult
+from broker.protocol.error_codes import ErrorCode
+from broker.scheduling import timers
+from tests.support.groups.coordinator import Coordinator
+from tests.support.groups.members import heartbeat, join, join_twice, leave, sync
+
+AT_ONCE = 3
+MEMBERS = 8
+NONE = 0
+
+
+@pytest.fixture(autouse=True)
+def few_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three at once, and then one in each turn."""
+    monkeypatch.setattr(rebalance, "MOST_ANSWERED_AT_ONCE", AT_ONCE)
+    monkeypatch.setattr(timers, "AT_ONCE_NS", 0)
+
+
+@pytest.fixture
+def coordinator() -> Coordinator:
+    return Coordinator()
+
+
+def joining(coordinator: Coordinator) -> dict[str, list[JoinResult]]:
+    """Let all join; some of them have been answered then."""
+    answers = dict(join_twice(coordinator) for _ in range(MEMBERS))
+    while not any(answers.values()):
+        coordinator.turn()
+    return answers
+
+
+def turns_until_all(coordinator: Coordinator, answers: dict[str, list[JoinResult]]) -> int:
+    turns = 0
+    while not all(answers.values()):
+        coordinator.turn()
+        turns += 1
+        assert turns <= 2 * MEMBERS
+    return turns
+
+
+def test_members_are_told_of_their_generation_in_several_turns(coordinator: Coordinator) -> None:
+    answers = joining(coordinator)
+    assert sum(map(len, answers.values())) == AT_ONCE
+    assert sum(member.is_new for member in coordinator.group.members.values()) == MEMBERS - AT_ONCE
+    assert turns_until_all(coordinator, answers) >= MEMBERS - AT_ONCE
+    results = {member_id: result for member_id, [result] in answers.items()}
+    assert {member_id: result.member_id for member_id, result in results.items()} == {each: each for each in answers}
+    assert {(result.error_code, result.generation) for result in results.values()} == {(NONE, 1)}
+    leader = coordinator.group.leader
+    told = {member_id: [each.member_id for each in result.members] for member_id, result in results.items()}
+    assert told == {each: list(answers) if each == leader else [] for each in answers}
+    assert not any(member.is_new for member in coordinator.group.members.values())
+
+
+def test_one_that_goes_meanwhile_is_told_and_learns_it_afterwards(coordinator: Coordinator) -> None:
+    answers = joining(coordinator)
+    gone = next(member_id for member_id, results in answers.items() if not results)
+    assert leave(coordinator, (gone, None)) == [NONE]
+    turns_until_all(coordinator, answers)
+    assert answers[gone][0].generation == 1
+    assert sync(coordinator, gone, generation=1)[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    others = [member_id for member_id in answers if member_id != gone]
+    assert {heartbeat(coordinator, each, 1) for each in others} == {ErrorCode.REBALANCE_IN_PROGRESS}
+
+
+def test_one_that_joins_again_meanwhile_has_both_answers(coordinator: Coordinator) -> None:
+    answers = joining(coordinator)
+    late = list(answers)[-1]
+    again = join(coordinator, late, (("range", b"other"),))
+    turns_until_all(coordinator, answers)
+    assert not again
+    next_ones = {each: join(coordinator, each) for each in answers if each != late}
+    turns_until_all(coordinator, {**next_ones, late: again})
+    assert {each[0].generation for each in (*next_ones.values(), again)} == {2}
+
+
+def test_an_assignment_is_the_one_of_its_generation(coordinator: Coordinator) -> None:
+    answers = joining(coordinator)
+    turns_until_all(coordinator, answers)
+    leader = coordinator.group.leader
+    assert leader is not None
+    given = {each: sync(coordinator, each) for each in answers if each != leader}
+    given[leader] = sync(coordinator, leader, {each: each.encode() for each in answers})
+    coordinator.turn()
+    assert sum(map(len, given.values())) == AT_ONCE
+    # As if the next generation had its assignment before the last of these is given.
+    for member in coordinator.group.members.values():
+        member.assignment = b"next"
+    for _ in range(MEMBERS):
+        coordinator.turn()
+    assert {each: results[0].assignment for each, results in given.items()} == {each: each.encode() for each in answers}
