@@ -24,7 +24,7 @@ from shm.recorder_layout import (
     REQUEST_ROW,
 )
 
-LAYOUT_VERSION = 11
+LAYOUT_VERSION = 12
 SEGMENT_MAGIC = 0x61646E75746F52  # "Rotunda" read from memory on a little-endian machine
 CACHE_LINE_BYTES = 64
 
@@ -110,7 +110,7 @@ RESPONSE_ENVELOPE = Record(
         Field("sequence", "q", "count", "handler", "copied from the request"),
         Field("size", "q", "bytes", "handler", "inline bytes after the ranges"),
         Field("range_count", "i", "count", "handler", "FILE_RANGEs that follow"),
-        Field("kind", "h", "0/1/2", "handler", "0 SEND, 1 NO_OP, 2 CLOSE; 4 more: muted for throttle_ms; 8: held back"),
+        Field("kind", "h", "0/1/2", "handler", "0 SEND, 1 NO_OP, 2 CLOSE; 4: muted, 8: held back, 16: has an error"),
         *FACTS,
     ),
 )

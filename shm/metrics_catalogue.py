@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from shm.background_metrics import CLEANER_METRICS, RECORDER_METRICS, WEB_METRICS
 from shm.metric import COUNTER, GAUGE, HISTOGRAM, Metric
-from shm.recorder_layout import THROTTLED_BY
 from shm.target_metrics import HANDLER_METRICS, TURN_METRICS
+from shm.throttle_metrics import THROTTLE_METRICS
 
 PHASES = ("queue", "local", "remote", "response_queue", "send", "total")
 MUTE_CAUSES = ("pipeline", "arena", "ring_full", "output", "order", "draining", "pipeline_bytes", "throttled")
@@ -210,33 +210,7 @@ PROCESSOR_METRICS = (
         "cause",
         MUTE_CAUSES,
     ),
-    Metric(
-        "connections_throttled",
-        GAUGE,
-        "connections",
-        "Connections that are not read now because their clients have used up a quota.",
-        "Kafka's queue-size, of all types of quotas together. Row `E17`.",
-    ),
-    Metric(
-        "quota_throttled",
-        COUNTER,
-        "responses",
-        "Answers that gave a throttle time, by the quota that gave it.",
-        "Of several that a client has used up, the one with the longest time. Row `E17`.",
-        "quota",
-        THROTTLED_BY,
-        exposed="quota_throttled_total",
-    ),
-    Metric(
-        "quota_throttle_ns",
-        COUNTER,
-        "ns",
-        "Those times added up.",
-        "Divided by their number it is Kafka's throttle-time of a quota. Row `E17`.",
-        "quota",
-        THROTTLED_BY,
-        exposed="quota_throttle_seconds_total",
-    ),
+    *THROTTLE_METRICS,
     Metric(
         "arena_used_bytes",
         GAUGE,

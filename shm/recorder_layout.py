@@ -23,7 +23,11 @@ FACTS = (
     Field("record_count", "i", "count", "handler", "records written, or offsets in what is fetched; -1: not known"),
     Field("codec", "h", "index", "handler", "of a Produce: index in CODECS, MIXED_CODECS; -1: not known"),
     Field(
-        "throttled_by", "h", "index", "handler", "low byte: index in THROTTLED_BY, and one; high byte: bits of INJECTED"
+        "throttled_by",
+        "h",
+        "index",
+        "handler",
+        "low byte: index in THROTTLED_BY, and one; HELD_BACK_BY from the processor; high byte: bits of INJECTED",
     ),
     Field("record_bytes", "q", "bytes", "handler", "record batches of a Produce, or in what is fetched; -1: not known"),
     Field("denial", "q", "id", "handler", "what was denied, whose RECORDER_TEXT its handler sends; 0: nothing"),
@@ -54,6 +58,10 @@ THROTTLED_BY = (
     "broker.quota.request.rate",
     "overload.queue.time.ms",
 )
+
+#: What the low byte says beyond them, of an answer without a throttle time that has been held back (`D22`).
+HELD_BACK = "automq.retry.storm.backoff.enabled"
+HELD_BACK_BY = 1 + len(THROTTLED_BY)
 
 #: What tests may have injected, by bits; and where in the same field those begin.
 INJECTED = ("error", "delay", "disconnect", "throttle")

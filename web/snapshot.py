@@ -136,6 +136,7 @@ def _processor(growth: Growth, now: Reading, index: int, turns: set[tuple[str, i
         arena_used_bytes=used,
         arena_bytes=used + _value(page, "arena_free_bytes"),
         mutes_per_s={cause: rate for cause, rate in mutes.items() if rate},
+        answers_held_back=_value(page, "answers_held_back"),
     )
 
 

@@ -52,7 +52,10 @@ class Acceptor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processor:
-    """One processor. `mutes_per_s` is, by cause, how often it stopped reading from a connection."""
+    """One processor. `mutes_per_s` is, by cause, how often it stopped reading from a connection.
+
+    `answers_held_back` are those to clients that fail again and again.
+    """
 
     index: int
     idle: float | None
@@ -63,6 +66,7 @@ class Processor:
     arena_used_bytes: int
     arena_bytes: int
     mutes_per_s: dict[str, float]
+    answers_held_back: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

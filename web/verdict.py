@@ -60,6 +60,7 @@ def verdict(
         or _warned(warned, is_refusing)
         or _silent(processes, rings, len(targets) - 1)
         or _overloaded(targets)
+        or _held_back(processors)
         or _full_ring(rings, len(targets) - 1)
         or _full_arena(processors)
         or _busy(processors, targets)
@@ -153,6 +154,16 @@ def _overloaded(targets: list[Target]) -> Verdict | None:
     named = ", ".join(f"handler {each.index}" for each in throttling)
     text = f"Overloaded: {named}. Clients are throttled, for {worst.overload_throttle_ms} ms with each answer."
     return Verdict(level="busy", text=text, where=[f"handler-{each.index}" for each in throttling])
+
+
+def _held_back(processors: list[Processor]) -> Verdict | None:
+    """Return a verdict on answers that wait because their clients fail again and again."""
+    holding = [each for each in processors if each.answers_held_back]
+    if not holding:
+        return None
+    count = sum(each.answers_held_back for each in holding)
+    text = f"Clients fail again and again: {count} of their answers are held back, see the broker's log for who it is."
+    return Verdict(level="busy", text=text, where=[f"processor-{each.index}" for each in holding])
 
 
 def _full_ring(rings: list[Ring], controller: int) -> Verdict | None:

@@ -1,4 +1,4 @@
-"""The broker settings of quotas: over which windows a rate is measured, and what all clients together may use.
+"""The broker settings of quotas: over which windows a rate is measured, and what holds for all clients together.
 
 Declarations only. The quotas of users and client ids are no settings: they are set while the broker runs.
 """
@@ -104,6 +104,29 @@ class QuotaSettings:
             dynamic=True,
             doc="While no request waits less than this for its handler, the handler throttles all clients, longer and "
             "longer, so that requests wait at the clients and not in the broker. 0: never.",
+        )
+    )
+    automq_retry_storm_backoff_enabled: bool = setting(
+        Key(
+            name="automq.retry.storm.backoff.enabled",
+            kind=Kind.BOOLEAN,
+            default=False,
+            dynamic=True,
+            doc="Hold back the answers to a client that fails again and again: on each connection, from the second "
+            "error of a leader or coordinator, or the sixth of any kind, within a second, until there has been none "
+            "for a second. AutoMQ's setting.",
+        )
+    )
+    automq_retry_storm_backoff_max_delay_ms: int = setting(
+        Key(
+            name="automq.retry.storm.backoff.max.delay.ms",
+            kind=Kind.INT,
+            default=1000,
+            unit="ms",
+            least=0,
+            most=10_000,
+            dynamic=True,
+            doc="For how long each of them is held back; one to a Fetch no longer than the Fetch would have waited.",
         )
     )
     broker_quota_white_list_user: tuple[str, ...] = setting(

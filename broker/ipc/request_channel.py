@@ -27,6 +27,8 @@ SEND, NO_OP, CLOSE_CONNECTION = 0, 1, 2
 THROTTLED = 4
 #: Added to it when the answer is to be held back until its response_complete_ns, for a test (`broker.faults`).
 DELAYED = 8
+#: Added to SEND when the answer has an error code: it may be one of many like it (`D22`).
+FAILED = 16
 
 #: Requests up to this many bytes ride in the ring itself; larger ones are received into the arena.
 INLINE_REQUEST_BYTES = 64 * 1024

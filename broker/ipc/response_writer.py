@@ -16,6 +16,7 @@ from typing import NamedTuple
 from broker.ipc.answer_spool import AnswerSpool
 from broker.ipc.request_channel import (
     CLOSE_CONNECTION,
+    FAILED,
     NO_OP,
     RANGE,
     RESPONSE_TO_KIND,
@@ -266,6 +267,8 @@ class ResponseWriter:
         """Return an envelope; ``shape`` is (kind, inline bytes, file ranges, bytes on the wire)."""
         _, connection_id, sequence, received_ns, dequeued_ns, api_key, api_version, correlation_id, size, _, _ = to
         kind, inline_bytes, ranges, wire_bytes = shape
+        if facts.error_code and wire_bytes:
+            kind += FAILED
         if facts.throttle_ms:
             kind += THROTTLED
         record_count, record_bytes, codec = facts.records

@@ -104,17 +104,25 @@ def coordinator_of(
 
     InvalidReceive when there is no id where one should be.
     """
-    place = _KEY_PLACES[api_key]
-    try:
-        name = _read_key(frame, place, api_version, is_flexible=api_version >= FLEXIBLE_FROM[api_key])
-    except MALFORMED as error:
-        raise InvalidReceive(f"api key {api_key} without a routing key: {error}") from error
+    place, name = _KEY_PLACES[api_key], coordinated_id(frame, api_key, api_version)
     if name is None:
         return None
     if len(name) <= _LONGEST_REMEMBERED:
         return place.topic, _partition_of_bytes(name, partitions.of(place.topic))
     # No record can hold an id that is longer still: it is refused wherever it comes.
     return place.topic, coordinator_partition(name[:_LONGEST].decode("utf-8", "replace"), partitions.of(place.topic))
+
+
+def coordinated_id(frame: Buffer, api_key: int, api_version: int) -> bytes | None:
+    """Return the group or transactional id that a request names, or None when it names none.
+
+    InvalidReceive when there is no id where one should be.
+    """
+    place = _KEY_PLACES[api_key]
+    try:
+        return _read_key(frame, place, api_version, is_flexible=api_version >= FLEXIBLE_FROM[api_key])
+    except MALFORMED as error:
+        raise InvalidReceive(f"api key {api_key} without a routing key: {error}") from error
 
 
 def _read_key(frame: Buffer, place: _KeyPlace, version: int, *, is_flexible: bool) -> bytes | None:

@@ -61,6 +61,8 @@ class QuotaManager:
         self.is_in_force = False
         self.overload = Overload()
         self._common: BrokerSensors | None = None
+        #: For how long answers to a client that fails again and again are held back (`D22`); 0: not at all.
+        self.backoff_ms = 0
         self._exempt_users: tuple[str, ...] = ()
         self._exempt_client_ids: tuple[str, ...] = ()
         #: Whether one for the time of threads is.
@@ -99,6 +101,9 @@ class QuotaManager:
             produce, fetch = (self._rate(quota, limits.get(quota)) for quota in (PRODUCE, FETCH))
             rate = self._rate(REQUEST_RATE, limits.get(REQUEST_RATE))
             self._common = BrokerSensors(produce, fetch, rate, self.overload)
+        self.backoff_ms = (
+            config.automq_retry_storm_backoff_max_delay_ms if config.automq_retry_storm_backoff_enabled else 0
+        )
         self._exempt_users = config.broker_quota_white_list_user
         self._exempt_client_ids = config.broker_quota_white_list_client_id
         exempt = *config.broker_quota_white_list_listener, config.control_plane_listener_name or ""
@@ -155,8 +160,15 @@ class QuotaManager:
             return None
         return self._of_client(user, client_id.encode()[:MOST_ID_BYTES].decode(errors="replace"), is_exempt=True)
 
+    def is_exempt(self, user: str, listener: int, client_id: str) -> bool:
+        """Return whether a client has no part in what the broker does to all: by its listener (`H03`) or names."""
+        return (
+            user in self._exempt_users
+            or client_id in self._exempt_client_ids
+            or self._listeners[listener] in self._exempt_listeners
+        )
+
     def _of_client(self, user: str, client_id: str, *, is_exempt: bool) -> ClientSensors:
-        is_exempt = is_exempt or user in self._exempt_users or client_id in self._exempt_client_ids
         key = user, client_id, is_exempt
         if key not in self._by_id:
             if len(self._by_id) >= MOST_KNOWN:
@@ -170,8 +182,7 @@ class QuotaManager:
             return known[listener][header]
         # Clients choose it: what is no text is refused where the request is read.
         client_id = header[_LENGTH_BYTES:].decode(errors="replace")
-        is_exempt = self._listeners[listener] in self._exempt_listeners
-        found = self._of_client(user, client_id, is_exempt=is_exempt)
+        found = self._of_client(user, client_id, is_exempt=self.is_exempt(user, listener, client_id))
         if self._headers >= MOST_KNOWN:
             self._forget()
         self._headers += 1

@@ -12,7 +12,7 @@ from broker.request_log.role_counts import column_of_mutes
 from shm.metrics_catalogue import CLOSE_CAUSES, MUTE_CAUSES
 from shm.process_slots import ROLES as PROCESS_ROLES
 from shm.process_slots import STATES as PROCESS_STATES
-from shm.recorder_layout import INJECTED, THROTTLED_BY
+from shm.recorder_layout import HELD_BACK, INJECTED, THROTTLED_BY
 
 #: Stands in the path of every dataset.
 FORMAT_VERSION = 1
@@ -127,7 +127,13 @@ REQUESTS = Dataset(
             True,
         ),
         Column("maxWaitMs", INT32, "of a Fetch: how long at most it waits for minBytes", True),
-        Column("throttledBy", STRING, f"what the throttle time was given for: {', '.join(THROTTLED_BY)}", True),
+        Column(
+            "throttledBy",
+            STRING,
+            f"what the throttle time was given for: {', '.join(THROTTLED_BY)}; {HELD_BACK} of an answer that was held "
+            "back, which is remote time",
+            True,
+        ),
         Column("injected", STRING, f"what a test has injected: {', '.join(INJECTED)}; several have a + between", True),
         Column("deniedOperation", STRING, "of a request that ACLs do not allow: what the principal may not do", True),
         Column("deniedResourceType", STRING, "with what: Topic, Group, Cluster or TransactionalId", True),

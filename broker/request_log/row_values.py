@@ -16,7 +16,15 @@ from broker.request_log.names import ClientNames, Clients, Subjects, distinct, n
 from broker.request_log.slow_requests import is_slow
 from broker.request_log.values import Coded, Nullable, Values
 from shm.metrics_catalogue import CLOSE_CAUSES
-from shm.recorder_layout import INJECTED, INJECTED_SHIFT, MIXED_CODECS, NOT_TOLD, THROTTLED_BY, THROTTLED_BY_MASK
+from shm.recorder_layout import (
+    HELD_BACK,
+    INJECTED,
+    INJECTED_SHIFT,
+    MIXED_CODECS,
+    NOT_TOLD,
+    THROTTLED_BY,
+    THROTTLED_BY_MASK,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,6 +40,7 @@ _CODECS = (None, *CODECS, *map(str, range(len(CODECS), MIXED_CODECS)), "mixed")
 _INJECTED = [
     "+".join(name for bit, name in enumerate(INJECTED) if bits >> bit & 1) or None for bits in range(1 << len(INJECTED))
 ]
+_THROTTLED_BY = (None, *THROTTLED_BY, HELD_BACK)
 _ERROR_NAMES = {int(code): code.name for code in ErrorCode}
 
 
@@ -76,7 +85,7 @@ def request_values(rows: Rows, epoch_ns: int, slow_ns: int, clients: Clients, su
         "codec": Coded(np.maximum(rows["codec"].astype(np.int64), -1) + 1, _CODECS),
         "recordBytes": Nullable(rows["record_bytes"], rows["record_bytes"] < 0),
         "maxWaitMs": Nullable(rows["max_wait_ms"], rows["max_wait_ms"] < 0),
-        "throttledBy": Coded(rows["throttled_by"].astype(np.int64) & THROTTLED_BY_MASK, (None, *THROTTLED_BY)),
+        "throttledBy": Coded(rows["throttled_by"].astype(np.int64) & THROTTLED_BY_MASK, _THROTTLED_BY),
         "injected": Coded(rows["throttled_by"].astype(np.int64) >> INJECTED_SHIFT, _INJECTED),
         **denial_values(rows, clients),
     }

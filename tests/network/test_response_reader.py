@@ -199,7 +199,7 @@ def test_an_early_answer_keeps_its_file_although_the_segment_goes(reading: Readi
     reading.bench.targets[0].answer_ranges(reading.request(1), b"", ranges)
     reading.read()
     path.unlink()
-    reading.bench.responses.forget_removed_files()
+    reading.bench.responses.forget_unused(reading.bench.clock.monotonic_ns())
     reading.bench.targets[0].answer(reading.request(0), b"first ")
     assert reading.read() == b"first records"
 

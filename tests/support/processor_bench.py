@@ -32,6 +32,7 @@ from broker.network.processor.processor_metrics import ProcessorMetrics
 from broker.network.processor.request_reader import RequestReader
 from broker.network.processor.request_sender import MemoryPool, RequestSender, spill_area
 from broker.network.processor.response_reader import ResponseReader
+from broker.network.processor.retry_storms import RetryStorms
 from broker.quotas.quota_manager import QuotaManager
 from broker.security.session import ANONYMOUS
 from shm.bell import EventBell, SemaphoreBell
@@ -110,6 +111,12 @@ class FakeTarget:
         """Send `payload`, from its size prefix on."""
         now = self._bench.clock.monotonic_ns()
         self.responses.send(self._to(request, now), now, now, payload)
+        self.publish()
+
+    def answer_failed(self, request: Taken, payload: bytes, facts: AnswerFacts) -> None:
+        """Send `payload`, which has an error."""
+        now = self._bench.clock.monotonic_ns()
+        self.responses.send(self._to(request, now), now, now, payload, facts)
         self.publish()
 
     def answer_throttled(self, request: Taken, payload: bytes, throttle_ms: int) -> None:
@@ -247,7 +254,11 @@ class ProcessorBench:
         kept = KeptRequests(self.config.pipeline_max_bytes, self.config.pipeline_max_total_bytes)
         self.reader = RequestReader(self.config, self.sender, kept, now_ns)
         self.reader.authentication.listeners = [*self.reader.authentication.listeners, ("ADMIN", "PLAINTEXT")]
-        self.responses = ResponseReader(self.channel, 0, kept, self.config.output_max_bytes, now_ns)
+        memory = memoryview(bytearray(QuotaTables.bytes_needed(self.config.quota_window_num, 1)))
+        tables = QuotaTables(memory, self.config.quota_window_num, 1)
+        self.quotas = QuotaManager(tables, 0, self.config, ("PLAINTEXT", "ADMIN"))
+        storms = RetryStorms(self.quotas, now_ns)
+        self.responses = ResponseReader(self.channel, 0, kept, self.config.output_max_bytes, now_ns, storms)
         handoff = HandoffReceiver(self.pair[1])
         counter = itertools.count()
 
@@ -257,9 +268,6 @@ class ProcessorBench:
         clients = ClientRegistry(new_id, (("PLAINTEXT", "PLAINTEXT"), ("ADMIN", "PLAINTEXT")))
         self.reader.clients = clients
         sender = RequestLogSender(RecorderFeed(self.recorder, 0), clients.texts, self.recorder_bell)
-        memory = memoryview(bytearray(QuotaTables.bytes_needed(self.config.quota_window_num, 1)))
-        tables = QuotaTables(memory, self.config.quota_window_num, 1)
-        self.quotas = QuotaManager(tables, 0, self.config, ("PLAINTEXT", "ADMIN"))
         network_time = NetworkTime(self.quotas, now_ns)
         counts = ProcessorMetrics(MetricsWriter(self.page), now_ns()), CompletedRequests(clients, sender), network_time
 

@@ -11,10 +11,10 @@ def process(role: str, index: int = 0, *, serves: bool = True, silent_s: float |
     )  # fmt: skip
 
 
-def processor(index: int = 0, idle: float | None = 1.0, arena_used: int = 0) -> Processor:
+def processor(index: int = 0, idle: float | None = 1.0, arena_used: int = 0, held_back: int = 0) -> Processor:
     return Processor(
         index=index, idle=idle, requests_per_s=None, bytes_in_per_s=None, bytes_out_per_s=None, connections=0,
-        arena_used_bytes=arena_used, arena_bytes=100, mutes_per_s={},
+        arena_used_bytes=arena_used, arena_bytes=100, mutes_per_s={}, answers_held_back=held_back,
     )  # fmt: skip
 
 
@@ -60,6 +60,12 @@ def test_d23_an_overloaded_handler_is_named_with_the_throttle_time():
     found = verdict([processor()], targets, [ring("request", 0.9)], [process("handler")])
     assert (found.level, found.where) == ("busy", ["handler-1"])
     assert "handler 1. Clients are throttled, for 40 ms" in found.text
+
+
+def test_d22_answers_that_are_held_back_are_counted_with_where_they_wait():
+    found = verdict([processor(0), processor(1, held_back=3)], TARGETS, [], [process("handler")])
+    assert (found.level, found.where) == ("busy", ["processor-1"])
+    assert "3 of their answers are held back" in found.text
 
 
 def test_a_process_that_hangs_is_named_with_what_waits_for_it():

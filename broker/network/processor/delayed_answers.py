@@ -1,8 +1,8 @@
-"""The answers that a test has held back, and until when each of them is.
+"""The answers that are held back, and until when each of them is: of clients that fail again and again, and by a test.
 
-Runs in processor processes. Only a broker that was started for tests has any (`broker.faults`). They wait with their
-channel, as answers do that have come before an earlier one, and so go with it; all later ones of the channel wait
-behind them. When a test ends its delays, those that wait are due, and so they are when the broker stops.
+Runs in processor processes. They wait with their channel, as answers do that have come before an earlier one, and so go
+with it; all later ones of the channel wait behind them. When a test ends its delays (`broker.faults`), those that wait
+are due, and so they are when the broker stops.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 _NS_PER_MS: Final = 1_000_000
 
-#: While answers are held back the loop looks at least so often whether the test has ended its delays.
+#: So many at most are held back on their own account, for all connections of a processor.
+MOST: Final = 100_000
+
+#: While answers are held back for a test, the loop looks at least so often whether the test has ended its delays.
 LOOK_AGAIN_MS: Final = 20
 
 
@@ -28,11 +31,16 @@ class DelayedAnswers:
     def __init__(self) -> None:
         self._due: list[tuple[int, int, int, int]] = []
         self._words: FaultWords | None = None
-        #: Whether the processor ends, and holds nothing back.
+        #: Whether the processor ends, and holds nothing back any more.
         self.is_ending = False
 
     def __len__(self) -> int:
         return len(self._due)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more may be held back."""
+        return len(self._due) < MOST and not self.is_ending
 
     def follow(self, words: FaultWords | None) -> None:
         """Look there for the end of delays."""
@@ -46,15 +54,17 @@ class DelayedAnswers:
         """Return for how long the loop may sleep: until the next answer is due, and at most so long. HOT."""
         if not self._due:
             return most_ms
-        return max(0, min(most_ms, LOOK_AGAIN_MS, -((now_ns() - self._due[0][0]) // _NS_PER_MS)))
+        if self._words is not None:
+            most_ms = min(most_ms, LOOK_AGAIN_MS)
+        return max(0, min(most_ms, -((now_ns() - self._due[0][0]) // _NS_PER_MS)))
 
     def due(self, now_ns: int) -> Iterator[tuple[int, int]]:
         """Yield (connection id, sequence) of the answers that are held back no longer."""
-        over_ns = 0 if self._words is None else self._words.delays_over_ns
-        if self.is_ending or any(since_ns < over_ns for _, since_ns, _, _ in self._due):
-            # Few: a test has made them.
-            ended = sorted(each for each in self._due if self.is_ending or each[1] < over_ns)
-            self._due = sorted(each for each in self._due if each not in ended)
-            yield from (each[2:] for each in ended)
+        if self.is_ending or self._words is not None:
+            over_ns = now_ns + 1 if self.is_ending or self._words is None else self._words.delays_over_ns
+            if any(since_ns < over_ns for _, since_ns, _, _ in self._due):
+                ended = sorted(each for each in self._due if each[1] < over_ns)
+                self._due = sorted(each for each in self._due if each[1] >= over_ns)
+                yield from (each[2:] for each in ended)
         while self._due and self._due[0][0] <= now_ns:
             yield heappop(self._due)[2:]

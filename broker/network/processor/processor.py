@@ -232,7 +232,7 @@ class Processor:
         if now_ns >= self._next_upkeep_ns:
             self._next_upkeep_ns = now_ns + UPKEEP_NS
             self.sender.reclaim()
-            self._responses.forget_removed_files()
+            self._responses.forget_unused(now_ns)
         if len(self.finished) >= BATCH_ROWS or self._metrics.due(now_ns):
             self._publish(now_ns)
 

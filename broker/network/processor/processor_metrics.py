@@ -64,12 +64,12 @@ class ProcessorMetrics:
         self._muted = {cause: page.index("mutes", label) for cause, label in _MUTE_LABELS.items()}
         names = ("requests_received", "responses_sent", "bytes_received", "bytes_sent")
         own = ("io_wait_ns", "io_ns", "polls", "arena_depleted_ns", "requests_not_kept", "handshakes")
-        others = (*self._turns.counters(), *AUTHENTICATIONS)
+        others = ("answers_delayed", *self._turns.counters(), *AUTHENTICATIONS)
         self._counters = {name: page.index(name) for name in (*names, *own, *others)}
         self._counters["throttles"] = page.index("mutes", "throttled")
         self._opened = page.index("connections_opened")
         gauges = ("connections", "connections_throttled", "arena_used_bytes", "arena_free_bytes")
-        more = ("requests_kept_bytes", "longest_turn_ns", "handshakes_under_way")
+        more = ("requests_kept_bytes", "longest_turn_ns", "handshakes_under_way", "answers_held_back")
         self._gauges = {name: page.index(name) for name in (*gauges, *more)}
         self._not_after = [page.index("certificate_not_after_ms", str(number)) for number in range(MAX_LISTENERS)]
 
@@ -133,6 +133,7 @@ class ProcessorMetrics:
             **self._turns.counters(),
             "requests_not_kept": reader.kept.not_kept,
             "throttles": responses.throttled.count,
+            "answers_delayed": responses.storms.count,
             "handshakes": tls.done_count,
             **dict(zip(AUTHENTICATIONS, reader.authentication.counts.values, strict=True)),
         }
@@ -147,6 +148,7 @@ class ProcessorMetrics:
         self._page.set(self._gauges["requests_kept_bytes"], reader.kept.shared_bytes)
         self._page.set(self._gauges["longest_turn_ns"], self._turns.longest_ns)
         self._page.set(self._gauges["connections_throttled"], len(responses.throttled))
+        self._page.set(self._gauges["answers_held_back"], len(responses.delayed))
         self._page.set(self._gauges["handshakes_under_way"], tls.under_way)
         for number, index in enumerate(self._not_after):
             self._page.set(index, tls.not_after_s.get(number, 0) * 1000)

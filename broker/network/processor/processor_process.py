@@ -29,6 +29,7 @@ from broker.network.processor.removed_listeners import RemovedListeners
 from broker.network.processor.request_reader import RequestReader
 from broker.network.processor.request_sender import MemoryPool, RequestSender, spill_area
 from broker.network.processor.response_reader import ResponseReader
+from broker.network.processor.retry_storms import RetryStorms
 from broker.network.processor.targets import Targets
 from broker.quotas.quota_manager import QuotaManager
 from broker.runtime.child_process import FaultLimit, Role
@@ -145,7 +146,8 @@ def build(
     config = context.config
     kept = KeptRequests(config.pipeline_max_bytes, config.pipeline_max_total_bytes, lambda: context.processors)
     reader = RequestReader(config, sender, kept, now_ns)
-    responses = ResponseReader(channel, index, kept, config.output_max_bytes, now_ns)
+    storms = RetryStorms(quotas, now_ns)
+    responses = ResponseReader(channel, index, kept, config.output_max_bytes, now_ns, storms)
     responses.delayed.follow(context.fault_words)
     page = context.begin_metrics(Role.PROCESSOR, index, generation)
     ends = (reader, responses, handoff, context.processor_bells[index])

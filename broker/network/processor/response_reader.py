@@ -13,12 +13,15 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
+from typing import Final
 
 from broker.ipc.request_channel import (
     CLOSE_CONNECTION,
     DELAYED,
+    FAILED,
     RANGE,
     RESPONSE_TO_FACTS,
+    SEND,
     THROTTLED,
     RequestChannel,
 )
@@ -27,9 +30,11 @@ from broker.network.processor.channel import Answered, Channel, Envelope, FileSe
 from broker.network.processor.delayed_answers import DelayedAnswers
 from broker.network.processor.kept_requests import OWN_BYTES, KeptRequests, is_kept
 from broker.network.processor.mute_state import MuteCause
+from broker.network.processor.retry_storms import RetryStorms
 from broker.network.processor.throttled_channels import ThrottledChannels
 from broker.protocol.api_keys import ApiKey
 from shm.layout import RESPONSE_ENVELOPE
+from shm.recorder_layout import HELD_BACK_BY, THROTTLED_BY_MASK
 from shm.ring import RingConsumer
 
 logger = logging.getLogger(__name__)
@@ -41,7 +46,11 @@ _THROTTLE_MS_AT = RESPONSE_ENVELOPE.offset("throttle_ms") - RESPONSE_ENVELOPE.of
 _unpack_int32 = Struct("@i").unpack_from
 #: Where they have until when an answer is held back, if it is.
 _COMPLETE_NS_AT = RESPONSE_ENVELOPE.offset("response_complete_ns") - RESPONSE_ENVELOPE.offset("received_ns")
-_unpack_int64 = Struct("@q").unpack_from
+_INT64: Final = Struct("@q")
+_unpack_int64 = _INT64.unpack_from
+#: Where they have why.
+_THROTTLED_BY_AT = RESPONSE_ENVELOPE.offset("throttled_by") - RESPONSE_ENVELOPE.offset("received_ns")
+_INT16: Final = Struct("@h")
 
 #: RANGE, field by field, with the path in the place of its length.
 Range = tuple[int, int, int, int, str]
@@ -74,6 +83,7 @@ class ResponseReader:
         kept: KeptRequests,
         output_max_bytes: int,
         now_ns: Callable[[], int],
+        storms: RetryStorms,
     ) -> None:
         self._view = channel.view
         self._kept = kept
@@ -84,6 +94,7 @@ class ResponseReader:
         self._files = SegmentFiles()
         self.throttled = ThrottledChannels()
         self.delayed = DelayedAnswers()
+        self.storms = storms
         self._now_ns = now_ns
         self.responses_dropped = 0
         #: Answers taken so far that are to be written, or whose connection has gone; second answers are not counted.
@@ -185,9 +196,10 @@ class ResponseReader:
         """Return for how long the loop may sleep: until an answer or a channel has waited its time. HOT."""
         return self.throttled.wait_ms(now_ns, self.delayed.wait_ms(now_ns, most_ms))
 
-    def forget_removed_files(self) -> None:
-        """Let go of segment files that have been deleted."""
+    def forget_unused(self, now_ns: int) -> None:
+        """Let go of segment files that have been deleted, and of failures that were long ago. Called now and then."""
         self._files.forget_removed()
+        self.storms.forget_quiet(now_ns)
 
     def _attach(
         self, channel: Channel | None, at: int, envelope: Envelope, now_ns: int, ready: dict[int, Channel]
@@ -195,13 +207,7 @@ class ResponseReader:
         """Attach any answer: one that is early, has file ranges, ends the connection, or has no taker."""
         connection, sequence, size, ranges, kind, facts = envelope
         if channel is None or not channel.next_answer <= sequence < channel.next_sequence or sequence in channel.held:
-            self.responses_dropped += 1
-            if channel is None or channel.closing:
-                self.orphans.append((connection, (facts, now_ns)))
-            else:
-                self.responses_taken -= 1
-            for _, inode, _, _, path in self._ranges(at + _ENVELOPE_BYTES, ranges)[0]:
-                self._files.discard(path, inode)
+            self._drop(channel, at, envelope, now_ns)
             return
         if kind & THROTTLED:
             kind -= THROTTLED
@@ -216,6 +222,10 @@ class ResponseReader:
             logger.warning("an answer cannot be sent and closes its connection: %s", error)
             kind, pieces = CLOSE_CONNECTION, []
         self.bytes_taken += size
+        if kind & FAILED:
+            kind -= FAILED
+            if self.storms.are_watched and kind == SEND and not ranges and self.delayed.has_room:
+                kind, facts = self._judge(channel, at, envelope, now_ns)
         if sequence != channel.next_answer or kind & DELAYED:
             if kind & DELAYED:
                 self.delayed.add(connection, sequence, now_ns, _unpack_int64(facts, _COMPLETE_NS_AT)[0])
@@ -230,6 +240,24 @@ class ResponseReader:
         self._answered(channel, kind, (facts, now_ns))
         self._release_held(channel)
         ready[channel.fd] = channel
+
+    def _drop(self, channel: Channel | None, at: int, envelope: Envelope, now_ns: int) -> None:
+        """Drop an answer that nobody waits for."""
+        connection, _, _, ranges, _, facts = envelope
+        self.responses_dropped += 1
+        if channel is None or channel.closing:
+            self.orphans.append((connection, (facts, now_ns)))
+        else:
+            self.responses_taken -= 1
+        for _, inode, _, _, path in self._ranges(at + _ENVELOPE_BYTES, ranges)[0]:
+            self._files.discard(path, inode)
+
+    def _judge(self, channel: Channel, at: int, envelope: Envelope, now_ns: int) -> tuple[int, bytes]:
+        """Return kind and facts of an answer with an error, which may be held back for it (`D22`)."""
+        _, sequence, size, _, _, facts = envelope
+        start = at + _ENVELOPE_BYTES
+        delay_ns = self.storms.delay_ns(channel, sequence, facts, self._view[start : start + size], now_ns)
+        return (DELAYED, _held_back(facts, now_ns + delay_ns)) if delay_ns else (SEND, facts)
 
     def _answered(self, channel: Channel, kind: int, answered: Answered) -> None:
         self._kept.drop(channel, channel.next_answer)
@@ -263,7 +291,10 @@ class ResponseReader:
             if channel is None or answer is None:
                 continue
             try:
-                answered = answer.answered[0], now_ns
+                facts = answer.answered[0]
+                if _unpack_int64(facts, _COMPLETE_NS_AT)[0] > now_ns:
+                    facts = _complete(facts, now_ns)
+                answered = facts, now_ns
                 channel.held[sequence] = answer._replace(kind=answer.kind - DELAYED, answered=answered)
                 self._release_held(channel)
                 ready[channel.fd] = channel
@@ -308,3 +339,17 @@ class ResponseReader:
             path_at += path_bytes
             rows.append((inline_before, inode, position, length, path))
         return rows, path_at
+
+
+def _complete(facts: bytes, complete_ns: int) -> bytes:
+    """Return the facts of an answer that was complete, and no longer held back, at that time."""
+    return facts[:_COMPLETE_NS_AT] + _INT64.pack(complete_ns) + facts[_COMPLETE_NS_AT + _INT64.size :]
+
+
+def _held_back(facts: bytes, due_ns: int) -> bytes:
+    """Return the facts of an answer that is held back until then, because of what has failed before it."""
+    facts = _complete(facts, due_ns)
+    [by] = _INT16.unpack_from(facts, _THROTTLED_BY_AT)
+    if by & THROTTLED_BY_MASK:
+        return facts
+    return facts[:_THROTTLED_BY_AT] + _INT16.pack(by | HELD_BACK_BY) + facts[_THROTTLED_BY_AT + _INT16.size :]

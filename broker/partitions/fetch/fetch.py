@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from broker.errors import InvalidReceive
 from broker.ipc.frame import Frame
 from broker.ipc.request_channel import RANGE
+from broker.ipc.request_facts import subject
 from broker.ipc.response_writer import AnswerFacts, FileRange, ReplyTo, ResponseWriter
 from broker.ipc.segment_file_cache import SegmentFiles
 from broker.partitions.fetch.fetch_reader import FetchReader
@@ -169,17 +170,17 @@ class FetchPath:
         """Take a fetch that goes on with a session. ``epoch`` and ``offsets`` are its own, whatever ``request`` has."""
         session, identity = self._sessions.find(request.session_id), to[1:3]
         if session is None:
-            self._refuse(to, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            self._refuse(to, terms, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         elif epoch == session.last_epoch and identity == session.identity:
             # Its records had gone when they were to be sent, and its processor asks again.
             session.tell_again()
             self._begin_in(session, terms, to)
         elif epoch != session.epoch:
-            self._refuse(to, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+            self._refuse(to, terms, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         elif session.has_ids != (terms.version >= TOPIC_ID_FROM):
-            self._refuse(to, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+            self._refuse(to, terms, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         elif not self._sessions.go_on(session, request.parts, offsets, request.forgotten, identity):
-            self._refuse(to, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            self._refuse(to, terms, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         elif session.parts:
             self._begin_in(session, terms, to)
         else:
@@ -191,11 +192,12 @@ class FetchPath:
         shape = session.shape(terms, self._metadata.version)
         self._begin(PendingFetch(shape, session.offsets, to, session))
 
-    def _refuse(self, to: ReplyTo, error: ErrorCode) -> None:
+    def _refuse(self, to: ReplyTo, terms: FetchTerms, error: ErrorCode) -> None:
         """Answer a fetch whose session is not to be gone on with: its client sends everything again."""
         now_ns = self._now_ns()
         wire = frame_fetch_response(to[6], to[7], [], [], status=(0, int(error), 0))[0]
-        self._responses.send(to, now_ns, now_ns, wire, AnswerFacts(int(error)))
+        about = subject(min_bytes=terms.min_bytes, max_wait_ms=terms.max_wait_ms)
+        self._responses.send(to, now_ns, now_ns, wire, AnswerFacts(int(error), about=about))
 
     def _terms(self, request: FetchRequest, frame: Frame, client_id: str) -> FetchTerms:
         version, quotas = frame.api_version, frame.to[9]

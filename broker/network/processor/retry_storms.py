@@ -1,0 +1,158 @@
+"""The clients that fail again and again, and for how long the answers that tell them so are held back (`D22`).
+
+Part of a processor. Looked at are answers with an error alone, and these only while the setting is on. What has failed
+is counted by connection, API and resource. From the second error of a leader or coordinator, or the sixth of any kind,
+within a second, each answer in which there is nothing but errors is held back, until a second has gone by without one.
+So a client that repeats at once what has failed does so once a delay. Nothing else changes for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from broker.network.processor.kept_requests import is_kept
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.failed_resources import WATCHED, Asked, failed_resources
+from broker.server_log.log_setup import RepeatedWarnings
+from shm.layout import RESPONSE_ENVELOPE
+
+if TYPE_CHECKING:
+    from broker.network.processor.channel import Channel
+    from broker.quotas.quota_manager import QuotaManager
+
+logger = logging.getLogger(__name__)
+
+#: Errors count for so long, and so long there must have been none before the next one is a first one again.
+WINDOW_NS: Final = 1_000_000_000
+QUIET_NS: Final = 1_000_000_000
+
+#: So many errors of any kind pass within a window; of those of a leader or coordinator one does.
+MOST_ERRORS: Final = 5
+
+#: A longer answer passes: to look at it would hold up other connections.
+MOST_BYTES: Final = 8192
+
+#: So many resources that have failed are remembered for all connections of a processor, and the oldest forgotten.
+MOST_REMEMBERED: Final = 20_000
+
+_NS_PER_MS: Final = 1_000_000
+_NEVER: Final = -(1 << 62)
+_FETCH: Final = int(ApiKey.FETCH)
+
+_FACTS: Final = RESPONSE_ENVELOPE.offset("received_ns")
+_unpack_int64, _unpack_int32 = Struct("@q").unpack_from, Struct("@i").unpack_from
+_unpack_api = Struct("@hh").unpack_from
+_API_AT: Final = RESPONSE_ENVELOPE.offset("api_key") - _FACTS
+_MAX_WAIT_AT: Final = RESPONSE_ENVELOPE.offset("max_wait_ms") - _FACTS
+
+
+class Failures:
+    """The failures of one resource."""
+
+    __slots__ = ("_errors", "_is_storm", "_last_ns", "_transient_ns")
+
+    def __init__(self) -> None:
+        self._is_storm = False
+        #: When the answer to the last one leaves.
+        self._last_ns = _NEVER
+        self._transient_ns = _NEVER
+        self._errors: deque[int] = deque(maxlen=MOST_ERRORS)
+
+    def is_over(self, now_ns: int) -> bool:
+        """Return whether what has been is of no account any more."""
+        return now_ns > self._last_ns + QUIET_NS
+
+    def count(self, now_ns: int, delay_ns: int, *, is_transient: bool) -> bool:
+        """Count one; return whether its answer is to be held back, for ``delay_ns`` at most."""
+        if self._is_storm and self.is_over(now_ns):
+            self._is_storm, self._transient_ns = False, _NEVER
+            self._errors.clear()
+        if not self._is_storm:
+            oldest_ns = now_ns - WINDOW_NS
+            errors = self._errors
+            self._is_storm = (is_transient and self._transient_ns >= oldest_ns) or (
+                len(errors) == MOST_ERRORS and errors[0] >= oldest_ns
+            )
+            errors.append(now_ns)
+            if is_transient:
+                self._transient_ns = now_ns
+        self._last_ns = now_ns + (delay_ns if self._is_storm else 0)
+        return self._is_storm
+
+
+class RetryStorms:
+    """What fails on the connections of one processor."""
+
+    def __init__(self, quotas: QuotaManager, now_ns: Callable[[], int]) -> None:
+        """``quotas`` says whether answers are held back, for how long, and whose are not."""
+        self._quotas = quotas
+        self._warnings = RepeatedWarnings(logger, now_ns)
+        #: By the hash of connection, API and resource; those that have failed last stand last.
+        self._failures: dict[int, Failures] = {}
+        #: Answers that have been held back.
+        self.count = 0
+
+    def __len__(self) -> int:
+        return len(self._failures)
+
+    @property
+    def are_watched(self) -> bool:
+        """Whether answers are held back at all."""
+        return self._quotas.backoff_ms > 0
+
+    def delay_ns(self, channel: Channel, sequence: int, facts: bytes, answer: memoryview, now_ns: int) -> int:
+        """Return for how long an answer with an error is held back; 0 if it is not. Raises InvalidReceive."""
+        api_key, version = _unpack_api(facts, _API_AT)
+        if api_key not in WATCHED or len(answer) > MOST_BYTES:
+            return 0
+        if self._quotas.is_exempt(channel.user, channel.listener, channel.names[0]):
+            return 0
+        _, _, frame = channel.repeatable.get(sequence, (0, 0, b""))
+        failed = failed_resources(Asked(api_key, version, frame if is_kept(frame) else b""), answer)
+        if not failed:
+            return 0
+        delay_ns = self._most_ns(api_key, facts, now_ns)
+        is_storm = False
+        for resource, is_transient in failed.items():
+            failures = self._failures_of(hash((channel.connection_id, api_key, resource)))
+            is_storm |= failures.count(now_ns, delay_ns, is_transient=is_transient)
+        if not is_storm or not delay_ns:
+            return 0
+        self.count += 1
+        self._warnings.warning(
+            "retry storm",
+            "connection %s (client id %s) fails again and again at %s, and its answers are held back for %d ms "
+            "(automq.retry.storm.backoff)",
+            channel.name,
+            channel.names[0],
+            ApiKey(api_key).name,
+            delay_ns // _NS_PER_MS,
+        )
+        return delay_ns
+
+    def forget_quiet(self, now_ns: int) -> None:
+        """Forget what has not failed for a while. Called now and then."""
+        for key in [key for key, failures in self._failures.items() if failures.is_over(now_ns)]:
+            del self._failures[key]
+
+    def _most_ns(self, api_key: int, facts: bytes, now_ns: int) -> int:
+        """Return for how long an answer may be held back: one to a Fetch until its wait would be over."""
+        delay_ns = self._quotas.backoff_ms * _NS_PER_MS
+        if api_key != _FETCH:
+            return delay_ns
+        max_wait_ms: int = _unpack_int32(facts, _MAX_WAIT_AT)[0]
+        over_ns: int = _unpack_int64(facts)[0] + max_wait_ms * _NS_PER_MS
+        return max(0, min(delay_ns, over_ns - now_ns))
+
+    def _failures_of(self, key: int) -> Failures:
+        failures = self._failures.pop(key, None)
+        if failures is None:
+            failures = Failures()
+            if len(self._failures) >= MOST_REMEMBERED:
+                del self._failures[next(iter(self._failures))]
+        self._failures[key] = failures
+        return failures

@@ -1,0 +1,198 @@
+"""The resources that have failed, by an answer in which nothing else is: partitions, topics, groups, transactional ids.
+
+Pure. Of the APIs that clients repeat until they succeed, those of AutoMQ's RetryStormBackoffPolicy (`D22`). An error of
+a leader or coordinator tells a client to ask for metadata and come again, at once if it likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from broker.errors import InvalidReceive
+from broker.protocol import kio_adapter
+from broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey
+from broker.protocol.coordinator_routing import coordinated_id
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.headers import parse_header
+from broker.protocol.primitives import read_unsigned_varint
+
+_OF_LEADERS: Final = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.FENCED_LEADER_EPOCH}
+)
+_OF_COORDINATORS: Final = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
+
+#: What an answer is about, such as a topic and a partition. Two of one API are the same if these are equal.
+Resource = tuple[object, ...]
+
+#: One result in an answer: what it is about, its error code or 0, and whether it is worth something to the client.
+Result = tuple[Resource, int, bool]
+
+
+class Asked(NamedTuple):
+    """A request: its bytes from the api key on."""
+
+    api_key: int
+    version: int
+    frame: bytes
+
+    @property
+    def body(self) -> int:
+        """Where its body begins."""
+        return parse_header(self.frame, 0, len(self.frame)).body_offset
+
+    @property
+    def is_flexible(self) -> bool:
+        """Whether counts are compact."""
+        return self.version >= FLEXIBLE_FROM[self.api_key]
+
+
+Results = Callable[[Any, Asked], Iterator[Result]]
+
+
+class _Api(NamedTuple):
+    """How the results of an API's answers are found; ``needs_request``: with what the request says."""
+
+    results: Results
+    transient: frozenset[ErrorCode]
+    needs_request: bool
+
+
+def failed_resources(asked: Asked, answer: memoryview) -> dict[Resource, bool] | None:
+    """Return what has failed, and of each whether that was an error of its leader or coordinator.
+
+    None if anything else is in the answer, which begins with its size, and for an API that is not looked at, or whose
+    request is needed and not there. Raises InvalidReceive.
+    """
+    api = _APIS.get(asked.api_key)
+    if api is None or (api.needs_request and not asked.frame):
+        return None
+    entity = kio_adapter.decode_response(asked.api_key, asked.version, answer, 4, len(answer))
+    failed: dict[Resource, bool] = {}
+    for resource, error, is_worth_something in api.results(entity, asked):
+        if is_worth_something:
+            return None
+        if error:
+            failed[resource] = failed.get(resource, False) or error in api.transient
+    return failed
+
+
+def _topic_of(structure: Any) -> object:
+    """Return the name of a topic, or its id where that is all there is."""
+    for field in ("name", "topic", "topic_id"):
+        found = getattr(structure, field, None)
+        if found:
+            return found
+    return None
+
+
+def _of_partitions(topics: str, partitions: str, index: str, worth: str = "") -> Results:
+    """Return what finds the results of partitions; ``worth``: a field that is -1 in one that says nothing."""
+
+    def results(answer: Any, _: Asked) -> Iterator[Result]:
+        # A Fetch may have an error of its own besides.
+        yield (), getattr(answer, "error_code", 0), False
+        for topic in getattr(answer, topics):
+            name = _topic_of(topic)
+            for each in getattr(topic, partitions):
+                is_worth_something = not each.error_code and (not worth or getattr(each, worth) >= 0)
+                yield (name, getattr(each, index)), each.error_code, is_worth_something
+
+    return results
+
+
+def _of_topics(answer: Any, asked: Asked) -> Iterator[Result]:
+    """Find the results of topics and of their partitions."""
+    if asked.api_key == ApiKey.METADATA and not _names_topics(asked):
+        # The brokers are worth something.
+        yield (), 0, True
+    for topic in answer.topics:
+        name = _topic_of(topic)
+        for each in topic.partitions:
+            yield (name, each.partition_index), each.error_code, not each.error_code and each.leader_id >= 0
+        yield (name,), topic.error_code, False
+
+
+def _names_topics(asked: Asked) -> bool:
+    """Return whether a Metadata request names topics, and does not ask for all or none."""
+    if asked.is_flexible:
+        return read_unsigned_varint(asked.frame, asked.body)[0] > 1
+    return int.from_bytes(asked.frame[asked.body : asked.body + 4], "big", signed=True) > 0
+
+
+def _of_one_id(answer: Any, asked: Asked) -> Iterator[Result]:
+    """Find the one result, about the group or transactional id that was named."""
+    yield (_id_of(asked),), answer.error_code, not answer.error_code
+
+
+def _of_commits(answer: Any, asked: Asked) -> Iterator[Result]:
+    """Find the results of partitions as those of the group: its coordinator is who they are about."""
+    group = (_id_of(asked),)
+    for topic in answer.topics:
+        for each in topic.partitions:
+            yield group, each.error_code, not each.error_code
+
+
+def _of_groups(answer: Any, asked: Asked) -> Iterator[Result]:
+    """Find the results of an OffsetFetch."""
+    if hasattr(answer, "groups"):
+        for group in answer.groups:
+            yield (group.group_id,), group.error_code, not group.error_code
+    elif hasattr(answer, "error_code"):
+        yield from _of_one_id(answer, asked)
+    else:
+        # Of so old a version there is none for the group.
+        yield (), 0, True
+
+
+def _of_coordinators(answer: Any, asked: Asked) -> Iterator[Result]:
+    """Find the results of keys: of two of different types those are two, be they alike."""
+    body = asked.body
+    if not hasattr(answer, "coordinators"):
+        yield (asked.frame[body:],), answer.error_code, not answer.error_code
+        return
+    for each in answer.coordinators:
+        yield (asked.frame[body], each.key), each.error_code, not each.error_code
+
+
+def _id_of(asked: Asked) -> bytes | None:
+    try:
+        return coordinated_id(asked.frame, asked.api_key, asked.version)
+    except InvalidReceive:
+        return None
+
+
+def _by_leader(results: Results, *, needs_request: bool = False) -> _Api:
+    return _Api(results, _OF_LEADERS, needs_request)
+
+
+def _by_coordinator(results: Results) -> _Api:
+    return _Api(results, _OF_COORDINATORS, needs_request=True)
+
+
+_APIS: Final[Mapping[int, _Api]] = MappingProxyType(
+    {
+        ApiKey.PRODUCE: _by_leader(_of_partitions("responses", "partition_responses", "index")),
+        ApiKey.FETCH: _by_leader(_of_partitions("responses", "partitions", "partition_index")),
+        ApiKey.LIST_OFFSETS: _by_leader(_of_partitions("topics", "partitions", "partition_index", "offset")),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: _by_leader(_of_partitions("topics", "partitions", "partition", "end_offset")),
+        ApiKey.METADATA: _by_leader(_of_topics, needs_request=True),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: _by_leader(_of_topics),
+        ApiKey.FIND_COORDINATOR: _by_coordinator(_of_coordinators),
+        ApiKey.JOIN_GROUP: _by_coordinator(_of_one_id),
+        ApiKey.SYNC_GROUP: _by_coordinator(_of_one_id),
+        ApiKey.LEAVE_GROUP: _by_coordinator(_of_one_id),
+        ApiKey.OFFSET_COMMIT: _by_coordinator(_of_commits),
+        ApiKey.OFFSET_FETCH: _by_coordinator(_of_groups),
+        ApiKey.TXN_OFFSET_COMMIT: _by_coordinator(_of_commits),
+        ApiKey.ADD_OFFSETS_TO_TXN: _by_coordinator(_of_one_id),
+        ApiKey.INIT_PRODUCER_ID: _by_coordinator(_of_one_id),
+        ApiKey.END_TXN: _by_coordinator(_of_one_id),
+    }
+)
+
+WATCHED: Final = frozenset(_APIS)
+"""The APIs whose answers are looked at."""

@@ -1,0 +1,244 @@
+"""Clients that repeat at once what has failed: how a broker with automq.retry.storm.backoff slows them down."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from confluent_kafka import Producer
+
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.error_codes import ErrorCode
+from broker.testing import RotundaBroker
+from tests.support.broker_settings import set_on_broker
+from tests.support.deadline import wait_until
+from tests.support.described_requests import ask, receive_answer, send_request
+from tests.support.exposition import Exposition
+from tests.support.wire_client import WireClient
+
+with warnings.catch_warnings():
+    # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaConsumer, TopicPartition
+    from kafka.structs import OffsetAndMetadata
+
+pytestmark = pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
+
+DELAY_MS = 300
+#: Far more than the five errors that pass, and few enough to be in flight together.
+MANY = 40
+ENABLED, MAX_DELAY = "automq.retry.storm.backoff.enabled", "automq.retry.storm.backoff.max.delay.ms"
+UNKNOWN = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+@contextmanager
+def broker(directory: Path, **settings: object) -> Iterator[RotundaBroker]:
+    """Yield a broker that makes no topics by itself; in names of settings _ stands for a dot."""
+    given = {name.replace("_", "."): value for name, value in settings.items()}
+    fixed = {"auto.create.topics.enable": "false", "status.page.enable": "true", MAX_DELAY: DELAY_MS}
+    # One whose data is kept stops as any broker does.
+    with RotundaBroker({**fixed, **given}, keep=directory) as running:
+        yield running
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[RotundaBroker]:
+    """Yield a broker that does not hold answers back yet."""
+    with broker(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def on(tmp_path: Path) -> Iterator[RotundaBroker]:
+    """Yield one that does."""
+    with broker(tmp_path, automq_retry_storm_backoff_enabled="true") as running:
+        yield running
+
+
+@pytest.fixture
+def holding(tmp_path: Path) -> Iterator[tuple[RotundaBroker, WireClient]]:
+    """Yield one that holds answers back for long, and a client that waits for so many of them."""
+    long = {"automq_retry_storm_backoff_enabled": "true", "automq_retry_storm_backoff_max_delay_ms": 10_000}
+    with broker(tmp_path, **long) as running, connected(running) as wire:
+        send_produce(wire, MANY)
+        wait_until(lambda: metric(running, "answers_held_back"), "answers to be held back")
+        yield running, wire
+
+
+def connected(broker: RotundaBroker) -> WireClient:
+    return WireClient(int(broker.bootstrap.rpartition(":")[2]))
+
+
+def metric(broker: RotundaBroker, name: str) -> float:
+    with urlopen(broker.status_url.rstrip("/") + "/metrics") as answer:  # noqa: S310 - our own address
+        return Exposition(answer.read().decode()).total(f"processor_{name}")
+
+
+def delayed(broker: RotundaBroker) -> float:
+    return metric(broker, "answers_delayed_total")
+
+
+def send_produce(wire: WireClient, count: int = 1) -> None:
+    part = {"index": 0, "records": b""}
+    topics = [{"name": "nowhere", "partition_data": [part]}]
+    for _ in range(count):
+        send_request(wire, ApiKey.PRODUCE, 9, {"acks": 1, "timeout_ms": 1000, "topic_data": topics})
+
+
+def produce_errors(wire: WireClient, count: int = 1) -> list[int]:
+    answers = [receive_answer(wire, ApiKey.PRODUCE, 9) for _ in range(count)]
+    return [int(part.error_code) for each in answers for topic in each.responses for part in topic.partition_responses]
+
+
+def storm(wire: WireClient) -> list[int]:
+    send_produce(wire, MANY)
+    return produce_errors(wire, MANY)
+
+
+def took_ms(wire: WireClient) -> float:
+    """Return how long the answer to one request took."""
+    begun_ns = time.monotonic_ns()
+    send_produce(wire)
+    assert produce_errors(wire) == [UNKNOWN]
+    return (time.monotonic_ns() - begun_ns) / 1e6
+
+
+def until_delayed(broker: RotundaBroker, fail: Callable[[], object]) -> float:
+    """Fail until an answer to that has been held back; return how many have."""
+    before = delayed(broker)
+    return wait_until(lambda: (fail(), delayed(broker) - before)[1], "an answer to be held back")
+
+
+def test_d22_off_it_costs_nobody_anything_and_on_it_makes_a_storm_slow(own: RotundaBroker) -> None:
+    """D22: each answer is what it was; who asks for the next when it has one gets one a delay."""
+    with connected(own) as wire:
+        assert [storm(wire) for _ in range(20)] == [[UNKNOWN] * MANY] * 20
+        assert delayed(own) == 0
+        set_on_broker(own.bootstrap, ENABLED, "true")
+        until_delayed(own, lambda: storm(wire))
+        wait_until(lambda: took_ms(wire) >= DELAY_MS, "a client to be slowed down")
+        set_on_broker(own.bootstrap, ENABLED, "false")
+
+        def is_off() -> bool:
+            before = delayed(own)
+            storm(wire)
+            return metric(own, "answers_held_back") == 0 and delayed(own) == before
+
+        wait_until(is_off, "it to be off again")
+    assert "fails again and again at PRODUCE" in own.log_text()
+    held = [each for each in own.requests("Produce") if each.total_us >= DELAY_MS * 1000]
+    assert {each.error for each in held} == {"UNKNOWN_TOPIC_OR_PARTITION"}
+
+
+def test_d22_nobody_else_waits_and_answers_keep_their_order(on: RotundaBroker) -> None:
+    with connected(on) as wire, connected(on) as other:
+        until_delayed(on, lambda: storm(wire))
+        send_produce(wire, MANY)
+        send_request(wire, ApiKey.METADATA, 9, {"topics": None})
+        for _ in range(20):
+            assert len(ask(other, ApiKey.METADATA, 9, {"topics": None}).brokers) == 1
+        assert produce_errors(wire, MANY) == [UNKNOWN] * MANY
+        assert len(receive_answer(wire, ApiKey.METADATA, 9).brokers) == 1
+
+
+def commit(wire: WireClient, group: str) -> int:
+    parts = [{"partition_index": 0, "committed_offset": 5}]
+    fields = {
+        "group_id": group, "generation_id_or_member_epoch": 7, "member_id": "nobody",
+        "topics": [{"name": "nowhere", "partitions": parts}],
+    }  # fmt: skip
+    [topic] = ask(wire, ApiKey.OFFSET_COMMIT, 8, fields).topics
+    return int(topic.partitions[0].error_code)
+
+
+def test_d22_commits_of_offsets_that_fail(on: RotundaBroker) -> None:
+    with connected(on) as wire:
+        until_delayed(on, lambda: [commit(wire, "g") for _ in range(MANY // 4)])
+        assert commit(wire, "g") == UNKNOWN
+        with on.fail("OffsetCommit", "NOT_COORDINATOR") as fault:
+            until_delayed(on, lambda: [commit(wire, "h") for _ in range(2)])
+            assert commit(wire, "h") == ErrorCode.NOT_COORDINATOR
+            assert fault.count > 2
+
+
+def test_d22_a_broker_that_stops_gives_every_answer_at_once(holding: tuple[RotundaBroker, WireClient]) -> None:
+    running, wire = holding
+    running.stop()
+    assert produce_errors(wire, MANY) == [UNKNOWN] * MANY
+
+
+@pytest.mark.parametrize("role", ["handler", "processor"])
+def test_d22_nothing_is_left_of_a_process_that_dies_meanwhile(
+    holding: tuple[RotundaBroker, WireClient], role: str
+) -> None:
+    """Held back answers are their processor's: they outlive the handler, and go with the connections."""
+    running, wire = holding
+    running.kill(role)
+    if role == "handler":
+        assert produce_errors(wire, MANY) == [UNKNOWN] * MANY
+    else:
+        wait_until(lambda: _has_ended(wire), "the end of the connection")
+    wait_until(lambda: metric(running, "answers_held_back") == 0, "nothing to be held back")
+    with connected(running) as wire:
+        send_produce(wire)
+        assert produce_errors(wire) == [UNKNOWN]
+
+
+def _has_ended(wire: WireClient) -> bool:
+    try:
+        return not wire.socket.recv(1 << 16)
+    except ConnectionError:
+        return True
+
+
+def test_d22_librdkafka_is_slowed_down_and_recovers(on: RotundaBroker) -> None:
+    """Its application sees no error: what was refused is sent again until it is taken, and comes once."""
+    on.create_topic("orders")
+    producer = Producer(
+        {
+            "bootstrap.servers": on.bootstrap,
+            "enable.idempotence": True,
+            "retry.backoff.ms": 1,
+            "retry.backoff.max.ms": 1,
+        }
+    )
+    reports: list[Any] = []
+
+    def told(error: Any, message: Any) -> None:
+        reports.append((error, message.offset()))
+
+    def fail() -> None:
+        fault = on.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=4, topic="orders")
+        producer.produce("orders", b"apples", on_delivery=told)
+        assert producer.flush(60) == 0
+        assert fault.count == 4
+
+    until_delayed(on, fail)
+    assert reports == [(None, offset) for offset in range(len(reports))]
+
+
+def test_d22_kafka_python_is_slowed_down_and_recovers(on: RotundaBroker) -> None:
+    on.create_topic("orders")
+    partition = TopicPartition("orders", 0)
+    consumer = KafkaConsumer(
+        bootstrap_servers=on.bootstrap, group_id="shop", enable_auto_commit=False, retry_backoff_ms=1
+    )
+    consumer.assign([partition])
+    offset = 0
+
+    def fail() -> None:
+        nonlocal offset
+        fault = on.fail("OffsetCommit", "NOT_COORDINATOR", times=4, group="shop")
+        offset += 1
+        consumer.commit({partition: OffsetAndMetadata(offset, "", -1)})
+        assert fault.count == 4
+        assert consumer.committed(partition) == offset
+
+    until_delayed(on, fail)
+    consumer.close()
