@@ -9,7 +9,7 @@ from broker.coordinator.group import JoinResult
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling import timers
 from tests.support.groups.coordinator import Coordinator
-from tests.support.groups.members import heartbeat, join, join_twice, leave, sync
+from tests.support.groups.members import SESSION_MS, heartbeat, join, join_twice, leave, sync
 
 AT_ONCE = 3
 MEMBERS = 8
@@ -79,6 +79,21 @@ def test_one_that_joins_again_meanwhile_has_both_answers(coordinator: Coordinato
     next_ones = {each: join(coordinator, each) for each in answers if each != late}
     turns_until_all(coordinator, {**next_ones, late: again})
     assert {each[0].generation for each in (*next_ones.values(), again)} == {2}
+
+
+@pytest.mark.parametrize("syncs", [False, True])
+def test_nobody_is_taken_for_dead_who_waits_for_an_answer(coordinator: Coordinator, syncs: bool) -> None:
+    """Sessions of all begin with the first answer, however long they have waited for that."""
+    answers = joining(coordinator)
+    if syncs:
+        turns_until_all(coordinator, answers)
+        for member_id in answers:
+            sync(coordinator, member_id)
+        coordinator.clock.advance_ms(SESSION_MS - 1)
+        sync(coordinator, coordinator.group.leader or "", {each: each.encode() for each in answers})
+        coordinator.turn()
+    deadlines = [member.deadline_ns for member in coordinator.group.members.values()]
+    assert min(deadlines) >= coordinator.clock.monotonic_ns() + SESSION_MS * 1_000_000 - 1_000_000
 
 
 def test_an_assignment_is_the_one_of_its_generation(coordinator: Coordinator) -> None:

@@ -63,11 +63,17 @@ class ClassicMember:
 
     def vote(self, candidates: Collection[str]) -> str | None:
         """Return its favourite among some protocols."""
-        return next((name for name, _ in self.protocols if name in candidates), None)
+        for name, _ in self.protocols:
+            if name in candidates:
+                return name
+        return None
 
     def metadata(self, protocol_name: str | None) -> bytes:
         """Return what it said for a protocol."""
-        return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
+        for name, metadata in self.protocols:
+            if name == protocol_name:
+                return metadata
+        return b""
 
     def record(self, protocol_name: str | None, assignment: bytes) -> MemberRecord:
         """Return the member as the group's record has it."""

@@ -139,15 +139,16 @@ class ClassicRebalance:
             "Stabilized group %s generation %d with %d members", group.group_id, group.generation, len(group.members)
         )
         for member_id, member in group.members.items():
-            if member_id not in group.awaiting_join:
-                self._is_in(shard, group, member)
+            # Before its answer: it has waited, and nobody may take it for dead in between.
+            self.sessions.touch(shard, group, member)
+            member.is_new = member.is_new and member_id in group.awaiting_join
         group.pending_sync.update(group.members)
-        self._in_turns(self._answer_joins(shard, group))
+        self._in_turns(self._answer_joins(group))
         due = partial(self._sync_due, shard, group, group.generation)
         group.sync_timer = self._timers.after_ms(group.rebalance_timeout_ms, due)
         return False
 
-    def _answer_joins(self, shard: GroupShard, group: ClassicGroup) -> Iterator[None]:
+    def _answer_joins(self, group: ClassicGroup) -> Iterator[None]:
         """Answer those who have joined, one in each step, with the generation that has just begun."""
         answers, group.awaiting_join = group.awaiting_join, {}
         of_leader = self.joined(group, group.leader or "")
@@ -156,13 +157,8 @@ class ClassicRebalance:
             answer((of_leader if member_id == of_leader.leader else of_others)._replace(member_id=member_id))
             member = group.members.get(member_id)
             if member is not None:
-                self._is_in(shard, group, member)
+                member.is_new = False
             yield
-
-    def _is_in(self, shard: GroupShard, group: ClassicGroup, member: ClassicMember) -> None:
-        """Take note that a member knows that it is one: from now on it sends heartbeats."""
-        member.is_new = False
-        self.sessions.touch(shard, group, member)
 
     def _in_turns(self, answering: Iterator[None]) -> None:
         """Answer many, those for whom there is no room in this turn in the next ones."""
@@ -245,24 +241,16 @@ class ClassicRebalance:
 
     def _answer_syncs(self, shard: GroupShard, group: ClassicGroup, failure: SyncResult | None) -> None:
         """Answer those who have asked for their assignment."""
-        result = failure or SyncResult(0, group.protocol_type, group.protocol_name, b"")
+        result = SyncResult(0, group.protocol_type, group.protocol_name, b"")
         answers, group.awaiting_sync = group.awaiting_sync, {}
-        # Those of the next generation may be there before the last one is answered.
-        given = [
-            (member, answer, result if failure else result._replace(assignment=member.assignment))
-            for member_id, answer in answers.items()
-            if (member := group.members.get(member_id)) is not None
-        ]
-        self._in_turns(self._give_syncs(shard, group, given))
-
-    def _give_syncs(
-        self, shard: GroupShard, group: ClassicGroup, given: Sequence[tuple[ClassicMember, SyncAnswer, SyncResult]]
-    ) -> Iterator[None]:
-        for member, answer, result in given:
-            answer(result)
-            if group.members.get(member.member_id) is member:
+        given = []
+        for member_id, answer in answers.items():
+            member = group.members.get(member_id)
+            if member is not None:
                 self.sessions.touch(shard, group, member)
-            yield
+                # The assignment of the next generation may be there before the last one is answered.
+                given.append((answer, failure or result._replace(assignment=member.assignment)))
+        self._in_turns(_give(given))
 
     def _end_sync_wait(self, group: ClassicGroup) -> None:
         group.pending_sync.clear()
@@ -334,3 +322,10 @@ class ClassicRebalance:
             self.maybe_complete_join(shard, group)
         elif reason and group.state is not EMPTY:
             self.prepare(shard, group, reason)
+
+
+def _give(given: Sequence[tuple[SyncAnswer, SyncResult]]) -> Iterator[None]:
+    """Answer one in each step."""
+    for answer, result in given:
+        answer(result)
+        yield
