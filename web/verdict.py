@@ -162,7 +162,7 @@ def _held_back(processors: list[Processor]) -> Verdict | None:
     if not holding:
         return None
     count = sum(each.answers_held_back for each in holding)
-    text = f"Clients fail again and again: {count} of their answers are held back, see the broker's log for who it is."
+    text = f"{count} answers are held back: to clients that fail again and again, see the broker's log, or by a test."
     return Verdict(level="busy", text=text, where=[f"processor-{each.index}" for each in holding])
 
 

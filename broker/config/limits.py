@@ -107,6 +107,24 @@ _REQUESTS = Area(
             end="it reads, or its connection ends",
         ),
         Limit(
+            what="Answers that are held back because of what has failed again and again, of each processor; how long "
+            "such an answer may be",
+            bounds=(
+                "broker.network.processor.delayed_answers:MOST",
+                "broker.network.processor.retry_storms:MOST_BYTES",
+            ),
+            metrics=("rotunda_processor_answers_held_back", "rotunda_processor_answers_delayed_total"),
+            beyond="further ones leave at once",
+            end="automq.retry.storm.backoff.max.delay.ms, or their connection ends",
+        ),
+        Limit(
+            what="What has failed lately, of each processor",
+            bounds=("broker.network.processor.retry_storms:MOST_REMEMBERED",),
+            metrics=("rotunda_processor_answers_delayed_total",),
+            beyond="what has not failed for longest is forgotten",
+            end="a second without a failure",
+        ),
+        Limit(
             what="Bytes of an answer",
             bounds=("response.max.bytes",),
             metrics=("rotunda_request_errors_total",),

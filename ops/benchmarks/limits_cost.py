@@ -33,7 +33,7 @@ SETTINGS = (
     *("max.connections=100000", "max.connections.per.ip=100000", "max.connections.per.ip.overrides=127.0.0.1:90000"),
     *("max.connection.creation.rate=100000", "connection.refusal.rate=100000", "overload.queue.time.ms=10000"),
     *("broker.quota.produce.bytes=100000000000", "broker.quota.fetch.bytes=100000000000"),
-    "broker.quota.request.rate=100000000",
+    *("broker.quota.request.rate=100000000", "automq.retry.storm.backoff.enabled=true"),
 )
 QUOTAS = (
     *("producer_byte_rate=100000000000", "consumer_byte_rate=100000000000", "request_percentage=100000"),
