@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 from broker.network.processor.kept_requests import is_kept
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.failed_resources import WATCHED, Asked, failed_resources
 from broker.server_log.log_setup import RepeatedWarnings
 from shm.layout import RESPONSE_ENVELOPE
 
@@ -106,6 +105,9 @@ class RetryStorms:
 
     def delay_ns(self, channel: Channel, sequence: int, facts: bytes, answer: memoryview, now_ns: int) -> int:
         """Return for how long an answer with an error is held back; 0 if it is not. Raises InvalidReceive."""
+        # Of messages as such a processor knows nothing, and need not load it, unless this is on.
+        from broker.protocol.failed_resources import WATCHED, Asked, failed_resources  # noqa: PLC0415
+
         api_key, version = _unpack_api(facts, _API_AT)
         if api_key not in WATCHED or len(answer) > MOST_BYTES:
             return 0
