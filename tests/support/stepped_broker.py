@@ -28,6 +28,7 @@ from broker.ipc.poison_requests import PoisonRequests
 from broker.ipc.process_context import BoundListener
 from broker.ipc.request_channel import (
     CLOSE_CONNECTION,
+    FAILED,
     INLINE_REQUEST_BYTES,
     NO_OP,
     RANGE,
@@ -348,7 +349,8 @@ class SteppedBroker:
     def _take_answer(self, at: int) -> None:
         view = self.context.rings.view
         envelope = dict(zip(_RESPONSE_FIELDS, RESPONSE.unpack_from(view, at), strict=True))
-        connection, sequence, kind = envelope["connection_id"], envelope["sequence"], envelope["kind"] & ~THROTTLED
+        connection, sequence = envelope["connection_id"], envelope["sequence"]
+        kind = envelope["kind"] & ~(THROTTLED | FAILED)
         ranges, size = envelope["range_count"], envelope["size"]
         assert kind in (SEND, NO_OP, CLOSE_CONNECTION)
         at += RESPONSE.size
