@@ -11,7 +11,8 @@ says that a rebalance had begun because a member had gone.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Final, NamedTuple
 
 from broker.coordinator.offsets.offsets import NO_EXPIRY, CommittedOffset
@@ -191,6 +192,12 @@ def decode_group_key(key: bytes) -> str:
         raise _corrupt("key of a group", error) from error
 
 
+_TIMEOUTS: Final = struct.Struct(
+    ">i"  # rebalance timeout in ms
+    "i"  # session timeout in ms
+)
+
+
 def encode_group_value(group: GroupRecord) -> bytes:
     """Return the value that says what a classic group is: version 3, or 4 if it is rebalancing."""
     form = _FLEXIBLE if group.rebalancing else _LEGACY
@@ -203,7 +210,7 @@ def encode_group_value(group: GroupRecord) -> bytes:
             form.nullable_string(group.leader),
             INT64.pack(group.state_ms),
             form.length(len(group.members)),
-            *[_member_bytes(member, form) for member in group.members],
+            *_member_bytes(group.members, form),
             tagged_fields_bytes([(_REBALANCING_TAG, b"\x01")]) if group.rebalancing else b"",
         )
     )
@@ -224,22 +231,25 @@ _FLEXIBLE: Final = _Form(
 )
 
 
-def _member_bytes(member: MemberRecord, form: _Form) -> bytes:
-    return b"".join(
-        (
-            form.string(member.member_id),
-            form.nullable_string(member.instance_id),
-            form.string(member.client_id),
-            form.string(member.client_host),
-            INT32.pack(member.rebalance_timeout_ms),
-            INT32.pack(member.session_timeout_ms),
-            form.length(len(member.subscription)),
-            member.subscription,
-            form.length(len(member.assignment)),
-            member.assignment,
-            form.end,
+def _member_bytes(members: Sequence[MemberRecord], form: _Form) -> list[bytes]:
+    """Return the members of a group in pieces; there may be 10,000, which have few clients and hosts among them."""
+    string, nullable_string, length, end = form
+    common = cache(string)
+    pieces: list[bytes] = []
+    for member_id, instance_id, client_id, client_host, rebalance_ms, session_ms, subscription, assignment in members:
+        pieces += (
+            string(member_id),
+            nullable_string(instance_id),
+            common(client_id),
+            common(client_host),
+            _TIMEOUTS.pack(rebalance_ms, session_ms),
+            length(len(subscription)),
+            subscription,
+            length(len(assignment)),
+            assignment,
+            end,
         )
-    )
+    return pieces
 
 
 def decode_group_value(value: bytes) -> GroupRecord | None:
