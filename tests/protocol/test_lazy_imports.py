@@ -21,3 +21,11 @@ def test_no_module_of_the_protocol_imports_what_is_slow() -> None:
     root = Path(__file__).parents[2]
     run = subprocess.run([sys.executable, "-c", _PROGRAM], cwd=root, capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_a_processor_loads_no_message_classes() -> None:
+    """Only one that holds answers back to clients that fail again and again looks into messages."""
+    program = "import sys, broker.network.processor.processor_process; print('kio' in sys.modules)"
+    root = Path(__file__).parents[2]
+    run = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
