@@ -289,6 +289,26 @@ def test_a_full_response_ring_stops_that_processor_only(tmp_path: Path) -> None:
         broker.close()
 
 
+def test_h01_a_handler_takes_a_few_from_each_ring_however_full_another_is(tmp_path: Path) -> None:
+    """What the control plane brings is answered in the next turn, with a batch at most of what clients have sent."""
+    broker = SteppedBroker(tmp_path, handlers=1, processors=2)
+    try:
+        broker.create("topic", 1)
+        clients, administrator = broker.client(0), broker.client(1)
+        flood = [clients.send(METADATA, 4, metadata_body(["topic"])) for _ in range(10 * BATCH)]
+        for answered in range(BATCH, 6 * BATCH, BATCH):
+            asked = administrator.send(METADATA, 4, metadata_body(["topic"]))
+            broker.turn(0)
+            for processor in (0, 1):
+                broker.drain(processor)
+            assert asked.answers
+            assert sum(bool(sent.answers) for sent in flood) == answered
+        broker.settle()
+        assert all(sent.answers for sent in flood)
+    finally:
+        broker.close()
+
+
 def test_metadata_changes_are_made_by_the_controller_and_seen_by_all(stepped: SteppedBroker) -> None:
     body = struct.pack(">i", 1) + string("fresh") + struct.pack(">ihiii?", 2, 1, 0, 0, 1000, False)
     created = stepped.client().send(CREATE_TOPICS, 2, body)
