@@ -241,6 +241,13 @@ PROCESSOR_METRICS = (
         "To be sent again should their handler die. At most pipeline.max.total.bytes, all processors together.",
     ),
     Metric(
+        "answers_unwritten_bytes",
+        GAUGE,
+        "bytes",
+        "Answers that wait for their client to read, or for an earlier one.",
+        "As of the last second. At most output.max.bytes of each connection, and one answer more. Row `B27`.",
+    ),
+    Metric(
         "requests_not_kept", COUNTER, "requests", "Requests not kept, for want of room.", "They die with their handler."
     ),
     Metric(

@@ -136,6 +136,8 @@ def _processor(growth: Growth, now: Reading, index: int, turns: set[tuple[str, i
         arena_used_bytes=used,
         arena_bytes=used + _value(page, "arena_free_bytes"),
         mutes_per_s={cause: rate for cause, rate in mutes.items() if rate},
+        requests_kept_bytes=_value(page, "requests_kept_bytes"),
+        answers_unwritten_bytes=_value(page, "answers_unwritten_bytes"),
         answers_held_back=_value(page, "answers_held_back"),
     )
 

@@ -66,6 +66,8 @@ class Processor:
     arena_used_bytes: int
     arena_bytes: int
     mutes_per_s: dict[str, float]
+    requests_kept_bytes: int
+    answers_unwritten_bytes: int
     answers_held_back: int
 
 

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from web.watch import View
 
 
+_EXPLAINED = frozenset(
+    {"mutes", "arena_used_bytes", "requests_kept_bytes", "answers_unwritten_bytes", "fetches_parked", "commits"}
+)
 #: What the picture of the broker explains on demand, as the catalogue has it.
 _TEXTS = {
-    each.name: f"{each.line} {each.text}"
-    for each in (*PROCESSOR_METRICS, *HANDLER_METRICS)
-    if each.name in {"mutes", "arena_used_bytes", "fetches_parked", "commits"}
+    each.name: f"{each.line} {each.text}" for each in (*PROCESSOR_METRICS, *HANDLER_METRICS) if each.name in _EXPLAINED
 }
 
 

@@ -102,7 +102,7 @@ _REQUESTS = Area(
         Limit(
             what="Bytes of answers that a client does not read, or that wait for earlier ones",
             bounds=("output.max.bytes",),
-            metrics=("rotunda_processor_mutes_total",),
+            metrics=("rotunda_processor_answers_unwritten_bytes", "rotunda_processor_mutes_total"),
             beyond="nothing more is read from it until they have left",
             end="it reads, or its connection ends",
         ),

@@ -63,6 +63,13 @@ def test_d10_64_are_in_flight_and_reading_goes_on_below_8(bench: ProcessorBench)
     assert not bench.restless()
 
 
+def unwritten(bench: ProcessorBench) -> int:
+    """Return how many bytes of answers wait, as of now."""
+    bench.clock.advance_ms(1000)
+    bench.turn()
+    return bench.value("answers_unwritten_bytes")
+
+
 def test_d10_answers_held_back_count_as_in_flight(bench: ProcessorBench) -> None:
     client = bench.connect()
     client.send(b"".join(frame(number) for number in range(70)))
@@ -92,13 +99,27 @@ def test_b27_unread_answers_mute_their_connection_until_they_are_read(bench: Pro
     bench.targets[0].answer(request, bytes(OUTPUT_MAX_BYTES + 50_000))
     bench.turn(3)
     assert bench.value("mutes", "output") == 1
+    assert 50_000 < unwritten(bench) <= OUTPUT_MAX_BYTES + 50_000
     slow.send(frame(2) + frame(3))
     assert nothing_more(bench)
     assert served(bench, quick)
     assert not bench.restless()
     slow.receive(OUTPUT_MAX_BYTES + 50_000)
+    assert unwritten(bench) == 0
     assert [each.correlation_id for each in bench.requests(2)] == [2, 3]
     assert bench.value("mutes", "output") == 1
+
+
+def test_b27_answers_that_wait_for_an_earlier_one_are_unwritten_too(bench: ProcessorBench) -> None:
+    client = bench.connect()
+    client.send(frame(1) + frame(2))
+    first, second = bench.requests(2)
+    bench.targets[0].answer(second, bytes(1000))
+    bench.turn()
+    assert unwritten(bench) == 1000
+    bench.targets[0].answer(first, b"x")
+    client.receive(1001)
+    assert unwritten(bench) == 0
 
 
 def test_b27_below_the_cap_reading_goes_on(bench: ProcessorBench) -> None:

@@ -1,6 +1,7 @@
 """Every screen in a browser, of a real broker under real load from two client libraries."""
 
 import os
+import re
 import signal
 import socket
 from collections.abc import Iterator
@@ -15,8 +16,9 @@ from playwright.sync_api import Browser, Page, expect
 from ops.screens.load import PageLoad, warm_up
 from tests.support.broker_process import BrokerProcess
 from tests.support.quota_client import QuotaClient
-from tests.support.wire_client import WireClient
-from tests.support.wire_messages import create_topic
+from tests.support.record_batches import record_batch
+from tests.support.wire_client import WireClient, request_frame
+from tests.support.wire_messages import FETCH, FETCH_VERSION, create_topic, fetch_body, produce
 from tests.web.conftest import WAIT_MS
 from tests.web.test_status_page import address
 from web.screens import SCREENS
@@ -125,6 +127,21 @@ def test_who_is_throttled_stands_on_the_clients_screen(
     found.page.close()
     assert broker.command("quota", "delete", "--client-id", topic, "producer_byte_rate").returncode == 0
     assert not found.complaints
+
+
+def test_what_waits_for_clients_stands_beside_its_processor(
+    watched: Watched, broker: BrokerProcess, wire: WireClient, topic: str
+):
+    """Issue 13: memory of requests and answers, once there is any that is kept for somebody."""
+    create_topic(wire, topic, 1)
+    records = record_batch([bytes(900_000)])
+    for _ in range(4):
+        assert produce(wire, topic, 0, records).error_code == 0
+    with WireClient(broker.port) as slow:
+        slow.send(request_frame(FETCH, FETCH_VERSION, 1, fetch_body(topic, 0, 0, size=100 << 20)) * 8)
+        page = watched.open("overview")
+        expect(page.locator("#pipeline")).to_contain_text(re.compile(r"keeps \d[\d.]* MB"), timeout=WAIT_MS)
+    expect(page.locator("#pipeline")).not_to_contain_text(re.compile(r"keeps \d[\d.]* MB"), timeout=WAIT_MS)
 
 
 @pytest.mark.parametrize("width", [390, 900])

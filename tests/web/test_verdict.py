@@ -14,7 +14,8 @@ def process(role: str, index: int = 0, *, serves: bool = True, silent_s: float |
 def processor(index: int = 0, idle: float | None = 1.0, arena_used: int = 0, held_back: int = 0) -> Processor:
     return Processor(
         index=index, idle=idle, requests_per_s=None, bytes_in_per_s=None, bytes_out_per_s=None, connections=0,
-        arena_used_bytes=arena_used, arena_bytes=100, mutes_per_s={}, answers_held_back=held_back,
+        arena_used_bytes=arena_used, arena_bytes=100, mutes_per_s={}, requests_kept_bytes=0,
+        answers_unwritten_bytes=0, answers_held_back=held_back,
     )  # fmt: skip
 
 

@@ -93,13 +93,22 @@ function named(listeners) {
   return names.length > LONGEST_NAMES ? { text: `${listeners.length} listeners`, help: names } : names;
 }
 
+// The arena; and what else is kept for clients, if anything is.
+function memory(p, facts) {
+  const arena = `arena ${percent(p.arena_bytes ? p.arena_used_bytes / p.arena_bytes : null)}`;
+  const kept = p.requests_kept_bytes + p.answers_unwritten_bytes;
+  if (!kept) return { text: `${arena} of ${bytes(p.arena_bytes)}`, help: facts.texts.arena_used_bytes };
+  const asked = `${bytes(p.requests_kept_bytes)}: ${facts.texts.requests_kept_bytes}`;
+  return { text: `${arena} · keeps ${bytes(kept)}`, help: `${asked} ${bytes(p.answers_unwritten_bytes)}: ${facts.texts.answers_unwritten_bytes}` };
+}
+
 function processor(picture, place, p, facts) {
   const muted = Object.entries(p.mutes_per_s).sort((a, b) => b[1] - a[1])[0];
   const lines = [
     { text: `${short(p.requests_per_s)} requests/s`, class: "" },
     `in ${bytes(p.bytes_in_per_s)}/s · out ${bytes(p.bytes_out_per_s)}/s`,
     `${number(p.connections)} connections · idle ${percent(p.idle)}`,
-    { text: `arena ${percent(p.arena_bytes ? p.arena_used_bytes / p.arena_bytes : null)} of ${bytes(p.arena_bytes)}`, help: facts.texts.arena_used_bytes },
+    memory(p, facts),
   ];
   if (muted) lines.push({ text: `muted by ${muted[0].replace("_", " ")}: ${short(muted[1])}/s`, help: facts.texts.mutes });
   if (place.width < 170) {

@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 #: How old the page may be while the processor is awake.
 INTERVAL_NS = 500_000_000
+#: To look at all connections takes a millisecond for each 10,000.
+LOOK_NS = 1_000_000_000
 
 #: As in `authentication.Counts`.
 AUTHENTICATIONS = (
@@ -57,7 +59,7 @@ class ProcessorMetrics:
         self._ready = 0
         self._io_wait_ns = 0
         self._io_ns = 0
-        self._polls = 0
+        self._polls = self._looked_ns = 0
         self._arena_depleted_ns = 0
         self._stored: dict[int, int] = {}
         self._closed = {cause: page.index("connections_closed", cause) for cause in CLOSE_CAUSES}
@@ -70,7 +72,7 @@ class ProcessorMetrics:
         self._opened = page.index("connections_opened")
         gauges = ("connections", "connections_throttled", "arena_used_bytes", "arena_free_bytes")
         more = ("requests_kept_bytes", "longest_turn_ns", "handshakes_under_way", "answers_held_back")
-        self._gauges = {name: page.index(name) for name in (*gauges, *more)}
+        self._gauges = {name: page.index(name) for name in (*gauges, *more, "answers_unwritten_bytes")}
         self._not_after = [page.index("certificate_not_after_ms", str(number)) for number in range(MAX_LISTENERS)]
 
     def connection_opened(self) -> None:
@@ -107,7 +109,11 @@ class ProcessorMetrics:
         return now_ns - self._published_ns >= INTERVAL_NS
 
     def show(self, now_ns: int, channels: Collection[Channel]) -> None:
-        """Tell readers of the connections, if there are any and it is time."""
+        """Store what the connections have in common, if it is time, and show each to readers, if there are any."""
+        if now_ns >= self._looked_ns + LOOK_NS:
+            self._looked_ns = now_ns
+            unwritten_bytes = sum(channel.out_bytes + channel.held_bytes for channel in channels)
+            self._page.set(self._gauges["answers_unwritten_bytes"], unwritten_bytes)
         if self._snapshot is not None:
             self._snapshot.turn(now_ns, channels)
 
