@@ -27,7 +27,9 @@ from ops.reliability.clients import (
 from ops.reliability.ledger import ACKNOWLEDGED
 
 Value = TypeVar("Value")
-POLL_MS = 200
+#: A poll that ends while offsets are being fetched leaves that answer for the next assignment of the same partitions,
+#: after whatever has been committed meanwhile (kafka-python 3.0.12 finds it by partitions, Java's by generations).
+POLL_MS = 5_000
 #: A client that lost its broker looks for it again after this long at most; the default, 30 s, is for many brokers.
 RECONNECT_MS = 500
 #: After a lost connection its sender may find records to send, and send none, round and round until they have expired.
@@ -119,19 +121,13 @@ class KafkaPythonReader:
 
 
 class Listener(ConsumerRebalanceListener):
-    """Passes on which partitions have come to a consumer.
+    """Passes on which partitions have come."""
 
-    A poll that ends while offsets are being fetched leaves that answer for the next assignment of the same partitions,
-    after whatever has been committed meanwhile: kafka-python 3.0.12 finds it by partitions, Java's by generations. So
-    what is left of an earlier assignment is dropped, for which there is nothing public.
-    """
-
-    def __init__(self, consumer: KafkaConsumer, assigned: Assigned) -> None:
-        self._consumer, self._assigned = consumer, assigned
+    def __init__(self, assigned: Assigned) -> None:
+        self._assigned = assigned
 
     def on_partitions_assigned(self, assigned: Sequence[Place]) -> None:
         """Pass them on."""
-        self._consumer._coordinator._offset_fetch_futures.clear()
         self._assigned([place.partition for place in assigned])
 
     def on_partitions_revoked(self, revoked: Sequence[Place]) -> None:
@@ -153,7 +149,7 @@ class KafkaPythonMember:
             session_timeout_ms=10_000,
             reconnect_backoff_max_ms=RECONNECT_MS,
         )
-        self._consumer.subscribe([topic], listener=Listener(self._consumer, assigned))
+        self._consumer.subscribe([topic], listener=Listener(assigned))
 
     def poll(self) -> list[Record]:
         """Return the next records."""
