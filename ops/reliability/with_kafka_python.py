@@ -27,8 +27,6 @@ from ops.reliability.clients import (
 from ops.reliability.ledger import ACKNOWLEDGED
 
 Value = TypeVar("Value")
-#: A poll that ends while offsets are being fetched leaves that answer for the next assignment of the same partitions,
-#: after whatever has been committed meanwhile (kafka-python 3.0.12 finds it by partitions, Java's by generations).
 POLL_MS = 5_000
 #: A client that lost its broker looks for it again after this long at most; the default, 30 s, is for many brokers.
 RECONNECT_MS = 500
@@ -121,17 +119,24 @@ class KafkaPythonReader:
 
 
 class Listener(ConsumerRebalanceListener):
-    """Passes on which partitions have come."""
+    """Passes on which partitions have come, and lets the consumer forget those that go.
 
-    def __init__(self, assigned: Assigned) -> None:
+    kafka-python 3.0.12 keeps positions from one assignment to the next where Java's consumer begins with none. A member
+    that never had the answer to its SyncGroup misses a generation, in which others may have read and committed, and
+    would go on from where it stood before. In the same way it keeps the answer to an OffsetFetch that came too late.
+    """
+
+    def __init__(self, assigned: Assigned, forget: Callable[[Sequence[Place]], None]) -> None:
         self._assigned = assigned
+        self._forget = forget
 
     def on_partitions_assigned(self, assigned: Sequence[Place]) -> None:
         """Pass them on."""
         self._assigned([place.partition for place in assigned])
 
     def on_partitions_revoked(self, revoked: Sequence[Place]) -> None:
-        """Nothing: what comes next counts."""
+        """Forget them."""
+        self._forget(revoked)
 
 
 class KafkaPythonMember:
@@ -149,7 +154,13 @@ class KafkaPythonMember:
             session_timeout_ms=10_000,
             reconnect_backoff_max_ms=RECONNECT_MS,
         )
-        self._consumer.subscribe([topic], listener=Listener(assigned))
+        self._consumer.subscribe([topic], listener=Listener(assigned, self._forget))
+
+    def _forget(self, revoked: Sequence[Place]) -> None:
+        """Forget positions and committed offsets, as Java's consumer does before it joins again."""
+        kept = set(self._consumer.assignment()).difference(revoked)
+        self._consumer._subscription.assign_from_subscribed(sorted(kept))
+        self._consumer._coordinator._offset_fetch_futures.clear()
 
     def poll(self) -> list[Record]:
         """Return the next records."""
