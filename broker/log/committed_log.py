@@ -75,7 +75,7 @@ class CommittedLog:
         self.fault = 0
         self._held = AppendHold.NOTHING
         self._rolled = RolledSegments(directory, [])
-        self._pending_rolls: list[tuple[LogSegment, bytearray]] = []
+        self._pending_rolls: list[tuple[LogSegment, list[bytes]]] = []
         self._take_config(config)
 
     @classmethod

@@ -8,7 +8,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.producers import producer_state
+from broker.log.producers import producer_snapshot, producer_state
 from broker.log.producers.producer_snapshot import TAIL_MARK, SnapshotCorruptError, SnapshotFiles, decode, encode
 from broker.log.producers.producer_state import ProducerEntry, ProducerState
 from broker.protocol.record_writer import EndTransactionMarker
@@ -148,13 +148,13 @@ def test_bytes_of_a_snapshot() -> None:
         "ffffffff"  # coordinator epoch
         "ffffffffffffffff"  # no open transaction
     )
-    assert encode(state.entries.values()) == b"\0\1" + struct.pack(">I", crc32c(body)) + body
+    assert b"".join(encode(state.entries.values())) == b"\0\1" + struct.pack(">I", crc32c(body)) + body
 
 
 def test_a_producer_without_batches() -> None:
     entry = ProducerEntry(3)
     entry.epoch = 1
-    assert decode(encode([entry])) == [entry]
+    assert decode(b"".join(encode([entry]))) == [entry]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=40))
@@ -163,7 +163,7 @@ def test_a_snapshot_gives_back_the_state(batches: list[tuple[int, int]]) -> None
     for producer_id, count in batches:
         entry = producers.state.entries.get(producer_id)
         producers.send(entry.next_sequence if entry else 0, count, 0, producer_id)
-    content = encode(producers.state.entries.values())
+    content = b"".join(encode(producers.state.entries.values()))
     assert ProducerState(decode(content)).entries == producers.state.entries
     for length in range(len(content)):
         with pytest.raises(SnapshotCorruptError):
@@ -175,7 +175,7 @@ def test_kafkas_reader_takes_our_tail() -> None:
     producers = Producers()
     for i in range(3):
         producers.send(i)
-    content = encode(producers.state.entries.values())
+    content = b"".join(encode(producers.state.entries.values()))
     version, crc, count = struct.unpack_from(">hIi", content)
     assert (version, crc, count) == (1, crc32c(content[6:]), 1)
     assert len(content) == 10 + 46 + 4 + 2 * 32
@@ -185,7 +185,7 @@ def test_a_snapshot_of_kafkas_has_only_last_batches() -> None:
     producers = Producers()
     for i in range(3):
         producers.send(i)
-    body = encode(producers.state.entries.values())[6:56]
+    body = b"".join(encode(producers.state.entries.values()))[6:56]
     (entry,) = decode(b"\0\1" + struct.pack(">I", crc32c(body)) + body)
     assert [batch.last_sequence for batch in entry.batches] == [2]
     assert entry.next_sequence == 3
@@ -247,8 +247,28 @@ def test_a_snapshot_has_each_batch_where_kafka_and_we_look_for_it() -> None:
     for sequence in (5, 7):
         state.append(header(sequence, 2, 3, 9), sequence, 1, 70)
     state.end_transaction(4, 1, EndTransactionMarker(True, 6), 9, 80)
-    content = encode(state.entries.values())
+    content = b"".join(encode(state.entries.values()))
     assert content[10:56] == struct.pack(">qhiqiqiq", 9, 3, 8, 8, 1, 70, -1, -1)
     assert content[56:102] == struct.pack(">qhiqiqiq", 4, 1, -1, -1, 0, 80, 6, -1)
     assert content[102:] == TAIL_MARK + struct.pack(">qiqiq", 9, 6, 6, 1, 70)
     assert {entry.producer_id: entry for entry in decode(bytes(content))} == state.entries
+
+
+def test_a_snapshot_of_many_is_written_in_pieces_and_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More entries than one piece has, and more pieces than the kernel takes at once."""
+    state = ProducerState()
+    rows, tail = [], []
+    for number in range(1500):
+        sent = number % 7 + 1
+        for sequence in range(sent):
+            state.append(header(sequence, 1, 2, number), 10 * number + sequence, 0, 50 + sequence)
+        batches = [(sequence, 10 * number + sequence, 0, 50 + sequence) for sequence in range(sent)]
+        rows.append(struct.pack(">qhiqiqiq", number, 2, *batches[-1], -1, -1))
+        tail += [struct.pack(">qiqiq", number, *batch) for batch in batches[-5:-1]]
+    body = b"".join([struct.pack(">i", 1500), *rows, TAIL_MARK, *tail])
+    for entries_at_once in (1024, 1):
+        monkeypatch.setattr(producer_snapshot, "_ENTRIES_AT_ONCE", entries_at_once)
+        SnapshotFiles(tmp_path).write(7, encode(state.entries.values()))
+        written = (tmp_path / "00000000000000000007.snapshot").read_bytes()
+        assert written == b"\0\1" + struct.pack(">I", crc32c(body)) + body
+    assert ProducerState(decode(written)).entries == state.entries

@@ -41,15 +41,18 @@ _LAST_OFFSET = attrgetter("last_offset")
 _EPOCH_BUMP_FROM = 2
 
 
-#: A batch as a snapshot has it: the fields of `CachedBatch`.
+#: A batch as a snapshot has it: whose it is, and the fields of `CachedBatch`.
 PACKED_BATCH = struct.Struct(
-    ">i"  # last sequence
+    ">q"  # producer id
+    "i"  # last sequence
     "q"  # last offset
     "i"  # offset delta
     "q"  # timestamp
 )
 _pack_batch = PACKED_BATCH.pack
-_unpack_last_offset = struct.Struct(">4xq").unpack_from
+_unpack_last_offset = struct.Struct(">12xq").unpack_from
+
+_OLDER_BYTES = (BATCHES_TO_RETAIN - 1) * PACKED_BATCH.size
 
 
 class CachedBatch(NamedTuple):
@@ -72,15 +75,16 @@ class CachedBatch(NamedTuple):
 
 
 class ProducerEntry:
-    """One producer id. `packed` has its batches as `PACKED_BATCH`, oldest first; it is never changed in place."""
+    """One producer id. `last` is its last batch as `PACKED_BATCH`, or empty, `older` those before it, oldest first."""
 
     __slots__ = (
         "coordinator_epoch",
         "current_txn_first_offset",
         "epoch",
+        "last",
         "last_timestamp_ms",
         "next_sequence",
-        "packed",
+        "older",
         "producer_id",
     )
 
@@ -90,28 +94,30 @@ class ProducerEntry:
         self.coordinator_epoch = -1
         self.last_timestamp_ms = -1
         self.current_txn_first_offset = NO_TRANSACTION
-        self.packed: tuple[bytes, ...] = ()
+        self.last = b""
+        self.older = b""
         self.next_sequence = 0
 
     @property
     def batches(self) -> tuple[CachedBatch, ...]:
         """The last batches that it wrote in this epoch, oldest first."""
-        return tuple([CachedBatch._make(PACKED_BATCH.unpack(packed)) for packed in self.packed])
+        return tuple([CachedBatch._make(batch) for _, *batch in PACKED_BATCH.iter_unpack(self.older + self.last)])
 
     @property
     def last_sequence(self) -> int:
         """Sequence number of the last record written in this epoch, or -1."""
-        return self.batches[-1].last_sequence if self.packed else NO_SEQUENCE
+        return PACKED_BATCH.unpack(self.last)[1] if self.last else NO_SEQUENCE
 
     @property
     def last_offset(self) -> int:
         """Offset of the last record written in this epoch, or -1."""
-        offset: int = _unpack_last_offset(self.packed[-1])[0] if self.packed else -1
+        offset: int = _unpack_last_offset(self.last)[0] if self.last else -1
         return offset
 
-    def restore(self, packed: tuple[bytes, ...]) -> None:
-        """Take over batches read from a snapshot."""
-        self.packed = packed
+    def restore(self, last: bytes) -> None:
+        """Take over the last batch, read from a snapshot, or none; those before it are forgotten."""
+        self.last = last
+        self.older = b""
         self.next_sequence = (self.last_sequence + 1) & SEQUENCE_MASK
 
     def __eq__(self, other: object) -> bool:
@@ -202,10 +208,11 @@ class ProducerState:
             entry = self.entries[producer_id] = ProducerEntry(producer_id)
         if entry.epoch != epoch:
             entry.epoch = epoch
-            entry.packed = ()
+            entry.last = entry.older = b""
         last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MASK if base_sequence >= 0 else NO_SEQUENCE
-        batch = _pack_batch(last_sequence, base_offset + last_offset_delta, last_offset_delta, max_timestamp_ms)
-        entry.packed = (*entry.packed[1 - BATCHES_TO_RETAIN :], batch)
+        entry.older = (entry.older + entry.last)[-_OLDER_BYTES:]
+        last_offset = base_offset + last_offset_delta
+        entry.last = _pack_batch(producer_id, last_sequence, last_offset, last_offset_delta, max_timestamp_ms)
         entry.next_sequence = (last_sequence + 1) & SEQUENCE_MASK
         entry.last_timestamp_ms = max_timestamp_ms
         if attributes & _TRANSACTIONAL_BIT and entry.current_txn_first_offset < 0:
@@ -220,7 +227,7 @@ class ProducerState:
             entry = self.entries[producer_id] = ProducerEntry(producer_id)
         if entry.epoch != epoch:
             entry.epoch = epoch
-            entry.restore(())
+            entry.restore(b"")
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp_ms = timestamp_ms
         entry.current_txn_first_offset = NO_TRANSACTION
