@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from broker.coordinator.offsets.offsets import NO_EXPIRY, CommittedOffset
 from broker.errors import ApiError, InvalidReceive
@@ -41,6 +41,7 @@ from broker.protocol.primitives import (
     unsigned_varint_bytes,
 )
 from broker.protocol.record_template import NumberedValue
+from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
 
 OFFSET_COMMIT_KEYS: Final = (0, 1)
 GROUP_METADATA_KEY: Final = 2
@@ -84,6 +85,38 @@ class MemberRecord(NamedTuple):
     session_timeout_ms: int
     subscription: bytes
     assignment: bytes
+
+
+class Member(Protocol):
+    """What a group's record has of a member beside its metadata and its assignment."""
+
+    @property
+    def member_id(self) -> str:
+        """Its id."""
+
+    @property
+    def instance_id(self) -> str | None:
+        """The id of a static member."""
+
+    @property
+    def client_id(self) -> str:
+        """What its client calls itself."""
+
+    @property
+    def client_host(self) -> str:
+        """Where its client is."""
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """How long it may take to join again."""
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """How long it may be silent."""
+
+
+#: A member, its metadata for the protocol chosen, and its assignment.
+Assigned: TypeAlias = "tuple[Member, bytes, bytes]"
 
 
 class GroupRecord(NamedTuple):
@@ -198,8 +231,8 @@ _TIMEOUTS: Final = struct.Struct(
 )
 
 
-def encode_group_value(group: GroupRecord) -> bytes:
-    """Return the value that says what a classic group is: version 3, or 4 if it is rebalancing."""
+def encode_group_value(group: GroupRecord, members: Sequence[Assigned]) -> bytes:
+    """Return the value that says what a classic group of these members is: version 3, or 4 if it is rebalancing."""
     form = _FLEXIBLE if group.rebalancing else _LEGACY
     return b"".join(
         (
@@ -209,8 +242,8 @@ def encode_group_value(group: GroupRecord) -> bytes:
             form.nullable_string(group.protocol_name),
             form.nullable_string(group.leader),
             INT64.pack(group.state_ms),
-            form.length(len(group.members)),
-            *_member_bytes(group.members, form),
+            form.length(len(members)),
+            *_member_bytes(members, form),
             tagged_fields_bytes([(_REBALANCING_TAG, b"\x01")]) if group.rebalancing else b"",
         )
     )
@@ -231,18 +264,20 @@ _FLEXIBLE: Final = _Form(
 )
 
 
-def _member_bytes(members: Sequence[MemberRecord], form: _Form) -> list[bytes]:
-    """Return the members of a group in pieces; there may be 10,000, which have few clients and hosts among them."""
+def _member_bytes(members: Sequence[Assigned], form: _Form) -> list[bytes]:
+    """Return the members of a group in pieces; there may be 10,000, which share a few clients, hosts and timeouts."""
     string, nullable_string, length, end = form
-    common = cache(string)
+
+    @cache
+    def common(client_id: str, client_host: str, rebalance_ms: int, session_ms: int) -> bytes:
+        return string(client_id) + string(client_host) + _TIMEOUTS.pack(rebalance_ms, session_ms)
+
     pieces: list[bytes] = []
-    for member_id, instance_id, client_id, client_host, rebalance_ms, session_ms, subscription, assignment in members:
+    for member, subscription, assignment in members:
         pieces += (
-            string(member_id),
-            nullable_string(instance_id),
-            common(client_id),
-            common(client_host),
-            _TIMEOUTS.pack(rebalance_ms, session_ms),
+            string(member.member_id),
+            nullable_string(member.instance_id),
+            common(member.client_id, member.client_host, member.rebalance_timeout_ms, member.session_timeout_ms),
             length(len(subscription)),
             subscription,
             length(len(assignment)),
@@ -252,11 +287,11 @@ def _member_bytes(members: Sequence[MemberRecord], form: _Form) -> list[bytes]:
     return pieces
 
 
-def decode_group_value(value: bytes) -> GroupRecord | None:
-    """Return the group, or None for a version that Kafka does not have. Raises ApiError when malformed."""
+def decode_group_value(value: bytes) -> Steps[GroupRecord | None]:
+    """Return the group in steps, or None for a version that Kafka does not have. Raises ApiError when malformed."""
     try:
         (version,) = INT16.unpack_from(value)
-        return _Reader(value, version).group() if 0 <= version <= _NEWEST_VERSION else None
+        return (yield from _Reader(value, version).group()) if 0 <= version <= _NEWEST_VERSION else None
     except (*MALFORMED, InvalidReceive) as error:
         raise _corrupt("group", error) from error
 
@@ -270,8 +305,8 @@ class _Reader:
         self._flexible = version >= _FIRST_FLEXIBLE
         self._at = 2
 
-    def group(self) -> GroupRecord:
-        """Return the group."""
+    def group(self) -> Steps[GroupRecord]:
+        """Return the group in steps."""
         protocol_type = self._string()
         generation = self._int32()
         protocol_name = self._nullable_string()
@@ -283,10 +318,14 @@ class _Reader:
         count, self._at = (read_compact_array_count if self._flexible else read_array_count)(
             self._value, self._at, len(self._value)
         )
-        members = tuple([self._member() for _ in range(count)])
+        members = []
+        for number in range(1, count + 1):
+            members.append(self._member())
+            if not number % ELEMENTS_AT_ONCE:
+                yield
         rebalancing = _REBALANCING_TAG in self._tags()
         check_end(self._at, len(self._value))
-        return GroupRecord(protocol_type, generation, protocol_name, leader, state_ms, members, rebalancing)
+        return GroupRecord(protocol_type, generation, protocol_name, leader, state_ms, tuple(members), rebalancing)
 
     def _member(self) -> MemberRecord:
         member_id = self._string()

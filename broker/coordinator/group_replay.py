@@ -21,6 +21,7 @@ from broker.coordinator.group_records import (
     decode_offset_value,
 )
 from broker.coordinator.group_shard import GroupShard, Replay
+from broker.protocol.steps import Steps
 
 
 def replay_offset(shard: GroupShard, key: bytes, value: bytes | None, producer_id: int) -> None:
@@ -40,18 +41,22 @@ def replay_offset(shard: GroupShard, key: bytes, value: bytes | None, producer_i
         shard.offsets.put_pending(producer_id, group_id, topic, partition, committed)
 
 
-def replay_group(shard: GroupShard, key: bytes, value: bytes | None, producer_id: int) -> None:
-    """Take a classic group, or that there is none any more. Raises ApiError when malformed."""
+def replay_group(shard: GroupShard, key: bytes, value: bytes | None, producer_id: int) -> Steps[None] | None:
+    """Take a classic group, in steps, or that there is none any more. Raises ApiError when malformed."""
     del producer_id
     group_id = decode_group_key(key)
-    if value is None:
-        group = shard.groups.get(group_id)
-        if group is not None and group.kind == CLASSIC:
-            del shard.groups[group_id]
-        return
-    record = decode_group_value(value)
+    if value is not None:
+        return _replay_members(shard, group_id, value)
+    group = shard.groups.get(group_id)
+    if group is not None and group.kind == CLASSIC:
+        del shard.groups[group_id]
+    return None
+
+
+def _replay_members(shard: GroupShard, group_id: str, value: bytes) -> Steps[None]:
+    record = yield from decode_group_value(value)
     if record is not None:
-        shard.groups[group_id] = ClassicGroup.from_record(group_id, record)
+        shard.groups[group_id] = yield from ClassicGroup.from_record(group_id, record)
 
 
 CLASSIC_REPLAYS: Final[Mapping[int, Replay]] = MappingProxyType(

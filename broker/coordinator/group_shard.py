@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from broker.protocol.record_template import RepeatedRecords
 
 #: Takes one record: the partition, key, value (None: deleted), and the producer id if it is part of a transaction, or
-#: -1. Raises ApiError when it is malformed.
-Replay = Callable[["GroupShard", bytes, bytes | None, int], None]
+#: -1. Returns the steps of one that takes long. Raises ApiError when it is malformed.
+Replay = Callable[["GroupShard", bytes, bytes | None, int], Steps[None] | None]
 
 #: Returns whether a group, by id, may take so many bytes more of memory.
 Admit = Callable[[str, int], bool]
@@ -72,12 +72,11 @@ class GroupShard:
 
     # ---- reading back --------------------------------------------------------------------------------------------
 
-    def replay(self, key: bytes, value: bytes | None, producer_id: int, timestamp_ms: int) -> None:
-        """Take one record of the log; one of a kind that is not known is let be."""
+    def replay(self, key: bytes, value: bytes | None, producer_id: int, timestamp_ms: int) -> Steps[None] | None:
+        """Take one record of the log, perhaps in steps; one of a kind that is not known is let be."""
         del timestamp_ms
         replay = self._replays.get(_unpack_version(key)[0]) if len(key) > 1 else None
-        if replay is not None:
-            replay(self, key, value, producer_id)
+        return None if replay is None else replay(self, key, value, producer_id)
 
     def replay_marker(self, producer_id: int, *, commit: bool) -> None:
         """Take the end of a producer's transaction."""

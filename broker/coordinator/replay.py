@@ -26,12 +26,15 @@ _CHUNK_BYTES = 1024 * 1024
 #: So many records are taken between two steps: about a millisecond.
 RECORDS_AT_ONCE = 128
 
+#: What a group's member takes in its group's record, about; to take one takes as long as to take a record.
+_MEMBER_BYTES = 128
+
 
 class Replayer(Protocol):
     """What takes the records of a partition, oldest first. ``producer_id`` is -1 outside of transactions."""
 
-    def replay(self, key: bytes, value: bytes | None, producer_id: int, timestamp_ms: int) -> None:
-        """Take one record; no value means that the key has been deleted."""
+    def replay(self, key: bytes, value: bytes | None, producer_id: int, timestamp_ms: int) -> Steps[None] | None:
+        """Take one record, or return the steps in which it is taken; no value means that the key has been deleted."""
 
     def replay_marker(self, producer_id: int, *, commit: bool) -> None:
         """Take the end of a producer's transaction."""
@@ -43,10 +46,12 @@ class Replayer(Protocol):
 class Replayed:
     """What came of reading a partition back: how many records were taken, and what was left out."""
 
-    __slots__ = ("first_left_out", "left_out", "records")
+    __slots__ = ("first_left_out", "left_out", "records", "since_step")
 
     def __init__(self) -> None:
         self.records = 0
+        #: How many were taken since the last step, long ones counting for more.
+        self.since_step = 0
         #: Records, or batches that cannot be read.
         self.left_out = 0
         #: The offset of the first of them, and what is wrong with it.
@@ -126,10 +131,14 @@ def _replay_records(batch: memoryview, header: BatchHeader, replayer: Replayer, 
     for record in iterate_records(batch):
         if record.key is not None:
             try:
-                replayer.replay(record.key, record.value, producer_id, record.timestamp_ms)
+                steps = replayer.replay(record.key, record.value, producer_id, record.timestamp_ms)
+                if steps is not None:
+                    yield from steps
             except Exception as error:
                 replayed.leave_out(record.offset, error)
                 continue
         replayed.records += 1
-        if not replayed.records % RECORDS_AT_ONCE:
+        replayed.since_step += 1 + len(record.value or b"") // _MEMBER_BYTES
+        if replayed.since_step >= RECORDS_AT_ONCE:
+            replayed.since_step = 0
             yield

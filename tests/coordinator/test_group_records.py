@@ -21,6 +21,7 @@ from broker.coordinator.group_records import (
 )
 from broker.coordinator.offsets.offsets import CommittedOffset
 from broker.errors import ApiError
+from broker.protocol.steps import ELEMENTS_AT_ONCE, finished
 
 TOPIC_ID = bytes(range(16))
 MEMBER = MemberRecord("m-1", "static", "client", "/host", 60_000, 10_000, b"\x01\x02", b"\x03")
@@ -96,25 +97,56 @@ def test_groups_are_read_in_every_version(version: int) -> None:
         instance_id="static" if version >= 3 else None, rebalance_timeout_ms=60_000 if version >= 1 else 10_000
     )
     expected = GROUP._replace(state_ms=1234 if version >= 2 else -1, members=(member,))
-    assert decode_group_value(group_value(version)) == expected
+    assert finished(decode_group_value(group_value(version))) == expected
+
+
+def encoded(group: GroupRecord) -> bytes:
+    return encode_group_value(group, [(each, each.subscription, each.assignment) for each in group.members])
 
 
 def test_groups_are_written_as_kafka_writes_them() -> None:
-    assert encode_group_value(GROUP) == group_value(3)
+    assert encoded(GROUP) == group_value(3)
     empty = GroupRecord("", 0, None, None, -1)
-    assert encode_group_value(empty) == b"\x00\x03\x00\x00" + bytes(4) + b"\xff" * 12 + bytes(4)
-    assert decode_group_value(encode_group_value(empty)) == empty
+    assert encoded(empty) == b"\x00\x03\x00\x00" + bytes(4) + b"\xff" * 12 + bytes(4)
+    assert finished(decode_group_value(encoded(empty))) == empty
 
 
 def test_a_group_that_a_member_has_left_is_of_a_version_that_has_tags() -> None:
     """Kafka reads it as version 4, and skips the tag: it is beyond any of its own."""
-    value = encode_group_value(GROUP._replace(rebalancing=True))
+    value = encoded(GROUP._replace(rebalancing=True))
     assert value == group_value(4)[:-1] + b"\x01\x90\x4e\x01\x01"
-    assert decode_group_value(value) == GROUP._replace(rebalancing=True)
+    assert finished(decode_group_value(value)) == GROUP._replace(rebalancing=True)
+
+
+def test_members_that_share_clients_and_timeouts_are_written_each_with_its_own() -> None:
+    """They are read in steps: there may be 10,000."""
+    members = tuple(
+        MemberRecord(
+            f"m-{number}", f"s-{number}" if number % 2 else None, f"c-{number % 3}", "/host", number % 5, 7,
+            b"s" * number, b"a" * (number % 7),
+        )
+        for number in range(5 * ELEMENTS_AT_ONCE)
+    )  # fmt: skip
+    value = encoded(GROUP._replace(members=members))
+    assert value == struct.pack(">h", 3) + text("consumer") + struct.pack(">i", 7) + text("range") + text(
+        "m-1"
+    ) + struct.pack(">qi", 1234, len(members)) + b"".join(
+        text(each.member_id)
+        + text(each.instance_id)
+        + text(each.client_id)
+        + text(each.client_host)
+        + struct.pack(">iii", each.rebalance_timeout_ms, each.session_timeout_ms, len(each.subscription))
+        + each.subscription
+        + struct.pack(">i", len(each.assignment))
+        + each.assignment
+        for each in members
+    )
+    assert sum(1 for _ in decode_group_value(value)) == 5
+    assert finished(decode_group_value(value)) == GROUP._replace(members=members)
 
 
 def test_a_version_that_kafka_does_not_have_is_let_be() -> None:
-    assert decode_group_value(b"\x00\x09rest") is None
+    assert finished(decode_group_value(b"\x00\x09rest")) is None
     assert decode_offset_value(b"\x00\x09" + bytes(20)) is None
 
 
@@ -123,7 +155,7 @@ def test_what_is_cut_off_is_said_to_be_malformed(version: int) -> None:
     whole = group_value(version)
     for end in range(len(whole)):
         with pytest.raises(ApiError):
-            decode_group_value(whole[:end])
+            finished(decode_group_value(whole[:end]))
     offset = encode_offset_value(CommittedOffset(5, 2, "note", 99, topic_id=TOPIC_ID))
     for end in range(len(offset)):
         with pytest.raises(ApiError):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from broker.coordinator.classic import rebalance
+from broker.coordinator.classic.group import ClassicGroup
 from broker.coordinator.group import JoinResult
+from broker.coordinator.group_records import GroupRecord, MemberRecord
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.steps import ELEMENTS_AT_ONCE, finished
 from broker.scheduling import timers
 from tests.support.groups.coordinator import Coordinator
 from tests.support.groups.members import SESSION_MS, heartbeat, join, join_twice, leave, sync
@@ -14,6 +17,11 @@ from tests.support.groups.members import SESSION_MS, heartbeat, join, join_twice
 AT_ONCE = 3
 MEMBERS = 8
 NONE = 0
+
+MANY = tuple(
+    MemberRecord(f"m-{number}", None, "client", "/host", 9, 8, b"subscribed", b"assigned %d" % number)
+    for number in range(4 * ELEMENTS_AT_ONCE)
+)
 
 
 @pytest.fixture(autouse=True)
@@ -111,3 +119,21 @@ def test_an_assignment_is_the_one_of_its_generation(coordinator: Coordinator) ->
     for _ in range(MEMBERS):
         coordinator.turn()
     assert {each: results[0].assignment for each, results in given.items()} == {each: each.encode() for each in answers}
+
+
+def test_a_group_of_many_is_read_back_in_steps_and_is_there_when_all_of_it_has_been_read(
+    coordinator: Coordinator,
+) -> None:
+    group = finished(ClassicGroup.from_record("many", GroupRecord("consumer", 7, "range", None, 5, MANY)))
+    key, value = group.record({each.member_id: each.assignment for each in MANY})
+    steps = coordinator.shard.replay(key, value, -1, 0)
+    assert steps is not None
+    taken = 0
+    for _ in steps:
+        taken += 1
+        assert "many" not in coordinator.shard.groups
+    assert taken >= 2 * len(MANY) // ELEMENTS_AT_ONCE
+    read = coordinator.shard.groups["many"]
+    assert isinstance(read, ClassicGroup)
+    assert list(read.members) == [each.member_id for each in MANY]
+    assert read.record({each.member_id: each.assignment for each in MANY}) == (key, value)

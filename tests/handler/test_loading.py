@@ -42,9 +42,9 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     taken = [0]
     for shard in (GroupShard, TransactionShard):
 
-        def counted(*args: Any, real: Any = shard.replay) -> None:
+        def counted(*args: Any, real: Any = shard.replay) -> Any:
             taken[0] += 1
-            real(*args)
+            return real(*args)
 
         monkeypatch.setattr(shard, "replay", counted)
     return taken

@@ -7,7 +7,7 @@ and without a protocol type is a simple group: it only keeps offsets.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -20,8 +20,15 @@ from broker.coordinator.group import (
     JoinRequest,
     SyncAnswer,
 )
-from broker.coordinator.group_records import GroupRecord, encode_group_key, encode_group_value, subscribed_topics
+from broker.coordinator.group_records import (
+    Assigned,
+    GroupRecord,
+    encode_group_key,
+    encode_group_value,
+    subscribed_topics,
+)
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
 
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import Record
@@ -96,8 +103,8 @@ class ClassicGroup:
         self._topics: frozenset[str] | None = None
 
     @classmethod
-    def from_record(cls, group_id: str, record: GroupRecord) -> ClassicGroup:
-        """Return the group of a record: stable, or empty if it has no members."""
+    def from_record(cls, group_id: str, record: GroupRecord) -> Steps[ClassicGroup]:
+        """Return the group of a record in steps: stable, or empty if it has no members."""
         group = cls(group_id)
         group.state = group.previous_state = STABLE if record.members else EMPTY
         group.state_ms = record.state_ms
@@ -105,9 +112,11 @@ class ClassicGroup:
         group.protocol_name = record.protocol_name
         known = {member.member_id for member in record.members}
         group.leader = record.leader if record.leader in known else None
-        for member in record.members:
+        for number, member in enumerate(record.members, start=1):
             protocols = ((record.protocol_name or "", member.subscription),)
             group.add(ClassicMember(member, protocols), record.protocol_type)
+            if not number % ELEMENTS_AT_ONCE:
+                yield
         group.protocol_type = record.protocol_type or None
         group.must_rebalance = record.rebalancing and bool(record.members)
         group._topics = group._subscribed_topics()
@@ -115,33 +124,30 @@ class ClassicGroup:
 
     def record(self, assignments: Mapping[str, bytes]) -> Record:
         """Return the record of the group with these assignments."""
-        members = tuple(
-            [
-                member.record(self.protocol_name, assignments.get(member.member_id, b""))
-                for member in self.members.values()
-            ]
+        name = self.protocol_name
+        return self._record(
+            [(each, each.metadata(name), assignments.get(each.member_id, b"")) for each in self.members.values()]
         )
-        value = GroupRecord(
-            self.protocol_type or "", self.generation, self.protocol_name, self.leader, self.state_ms, members
-        )
-        return encode_group_key(self.group_id), encode_group_value(value)
 
     def departure_record(self) -> Record:
         """Return the record of the group as it is after a departure: who is left, to be asked to join again.
 
         Members that have no answer yet are left out: they are asking to join anyway.
         """
-        members = tuple(
-            [
-                member.record(self.protocol_name, member.assignment)
-                for member in self.members.values()
-                if not member.is_new
-            ]
-        )
+        name = self.protocol_name
+        left = [each for each in self.members.values() if not each.is_new]
+        return self._record([(each, each.metadata(name), each.assignment) for each in left], rebalancing=True)
+
+    def _record(self, members: Sequence[Assigned], *, rebalancing: bool = False) -> Record:
         value = GroupRecord(
-            self.protocol_type or "", self.generation, self.protocol_name, self.leader, self.state_ms, members, True
+            self.protocol_type or "",
+            self.generation,
+            self.protocol_name,
+            self.leader,
+            self.state_ms,
+            rebalancing=rebalancing,
         )
-        return encode_group_key(self.group_id), encode_group_value(value)
+        return encode_group_key(self.group_id), encode_group_value(value, members)
 
     def tombstones(self) -> list[Record]:
         """Return the record that deletes the group."""

@@ -241,7 +241,7 @@ class ClassicRebalance:
 
     def _answer_syncs(self, shard: GroupShard, group: ClassicGroup, failure: SyncResult | None) -> None:
         """Answer those who have asked for their assignment."""
-        result = SyncResult(0, group.protocol_type, group.protocol_name, b"")
+        result = failure or SyncResult(0, group.protocol_type, group.protocol_name, b"")
         answers, group.awaiting_sync = group.awaiting_sync, {}
         given = []
         for member_id, answer in answers.items():
@@ -249,8 +249,8 @@ class ClassicRebalance:
             if member is not None:
                 self.sessions.touch(shard, group, member)
                 # The assignment of the next generation may be there before the last one is answered.
-                given.append((answer, failure or result._replace(assignment=member.assignment)))
-        self._in_turns(_give(given))
+                given.append((answer, b"" if failure else member.assignment))
+        self._in_turns(_give(given, result))
 
     def _end_sync_wait(self, group: ClassicGroup) -> None:
         group.pending_sync.clear()
@@ -324,8 +324,8 @@ class ClassicRebalance:
             self.prepare(shard, group, reason)
 
 
-def _give(given: Sequence[tuple[SyncAnswer, SyncResult]]) -> Iterator[None]:
-    """Answer one in each step."""
-    for answer, result in given:
-        answer(result)
+def _give(given: Sequence[tuple[SyncAnswer, bytes]], result: SyncResult) -> Iterator[None]:
+    """Answer one in each step, with this result and its assignment."""
+    for answer, assignment in given:
+        answer(result._replace(assignment=assignment))
         yield

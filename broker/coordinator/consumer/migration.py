@@ -25,6 +25,7 @@ from broker.coordinator.group import CONSUMER_PROTOCOL_TYPE, JoinResult, SyncRes
 from broker.coordinator.group_records import GroupRecord, MemberRecord
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.steps import finished
 
 #: The policies under which groups change over in each direction.
 UPGRADING: Final = frozenset({"bidirectional", "upgrade"})
@@ -98,7 +99,7 @@ def downgraded(group: ConsumerGroup, generation: int, wall_ms: int, topics: Topi
         )
     leader = members[0].member_id
     record = GroupRecord(CONSUMER_PROTOCOL_TYPE, generation, protocol, leader, wall_ms, tuple(members))
-    return ClassicGroup.from_record(group.group_id, record)
+    return finished(ClassicGroup.from_record(group.group_id, record))
 
 
 def to_ids(partitions: Partitions, topics: Topics) -> Assignment:

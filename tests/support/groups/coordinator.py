@@ -151,7 +151,7 @@ class Coordinator:
         """Return what a coordinator would know of consumer groups that reads the log now."""
         shard = GroupShard(self.log, REPLAYS, self._loaded)
         for key, value, time_ms in self.committed:
-            shard.replay(key, value, -1, time_ms)
+            _take(shard, key, value, time_ms)
         return described(shard)
 
     # ---- requests of the new protocol --------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class Coordinator:
         self.log = CoordinatorLog("__consumer_offsets", 0, self._stage, self.clock.wall_ms)
         self.shard = GroupShard(self.log, REPLAYS, self._loaded)
         for key, value, time_ms in self.committed:
-            self.shard.replay(key, value, -1, time_ms)
+            _take(self.shard, key, value, time_ms)
         finished(self.shard.loaded())
 
     def _loaded(self, shard: GroupShard) -> Steps[None]:
@@ -223,3 +223,10 @@ def described(shard: GroupShard) -> dict[str, Any]:
         for group_id, group in shard.groups.items()
         if isinstance(group, ConsumerGroup)
     }
+
+
+def _take(shard: GroupShard, key: bytes, value: bytes | None, time_ms: int) -> None:
+    """Have a shard take a record of its log, all at once."""
+    steps = shard.replay(key, value, -1, time_ms)
+    if steps is not None:
+        finished(steps)
