@@ -1,8 +1,9 @@
 """Four unmodified clients under each kind of limit: what the application sees of it, and that its work gets done.
 
-A row of LIMITS is run by each program of PROGRAMS against a broker of its own. A limit of how many connections there
-are is taken up by connections that leave when the client has been seen to meet it. No application sees an error, but
-for THROTTLING_QUOTA_EXCEEDED in those that ask by a version that has it, as with Kafka.
+A row of LIMITS has a broker of its own, which each program of PROGRAMS meets in turn under a client id of its own. A
+limit of how many connections there are is taken up by connections that leave when the client has been seen to meet it.
+No application sees an error, but for THROTTLING_QUOTA_EXCEEDED in those that ask by a version that has it, as with
+Kafka.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -50,6 +50,8 @@ PROGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "kafka-python": ("python", (*PYTHON, "kafka-python")),
     "franz-go": ("go", (str(preparation.GO_LIMITED),)),
 }
+#: The client id of each.
+BY_PROGRAM = [{"client-id": f"{CLIENT}-{program}"} for program in PROGRAMS]
 #: They ask for topics by a version that has THROTTLING_QUOTA_EXCEEDED; the others are throttled afterwards.
 STRICT = {"java", "kafka-python", "franz-go"}
 #: Connections that take a limit of how many there are; clients have two at a time.
@@ -69,8 +71,9 @@ class Limit(NamedTuple):
     count: int
     metric: str
     settings: Mapping[str, object] = NONE
+    #: Of each client's id, or of the entity.
     quotas: Mapping[str, float] = NONE
-    entity: Mapping[str, str] = {"client-id": CLIENT}
+    entity: Mapping[str, str] = NONE
     is_held: bool = False
     has_throttle_time: bool = False
     is_closed: bool = False
@@ -123,27 +126,58 @@ LIMITS: dict[str, Limit] = {
 }
 
 
+class Limited(NamedTuple):
+    """A broker that has a limit."""
+
+    broker: BrokerProcess
+    limit: Limit
+
+
+@pytest.fixture(scope="module", params=LIMITS.values(), ids=[f"{each.row} {name}" for name, each in LIMITS.items()])
+def limited(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Limited]:
+    """Run a broker with a limit for all programs, with the topic and what they are to read of it."""
+    limit: Limit = request.param
+    broker = BrokerProcess(tmp_path_factory.mktemp("broker"), {**SETTINGS, **limit.settings}).start()
+    try:
+        with WireClient(broker.port) as wire:
+            if limit.work != "topics":
+                create_topic(wire, TOPIC, 1)
+            if limit.work == "consume":
+                fill(broker, limit.count)
+            for each in [limit.entity] if limit.entity else BY_PROGRAM:
+                if limit.quotas:
+                    set_quota(wire, each, **limit.quotas)
+        yield Limited(broker, limit)
+    finally:
+        broker.stop()
+
+
+def fill(broker: BrokerProcess, count: int) -> None:
+    """Write the records that are to be read."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": FILLER, "batch.size": 20_000})
+    for _ in range(count):
+        producer.produce(TOPIC, bytes(10_000), partition=0)
+    assert producer.flush(LIMIT_S) == 0
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.parametrize("limit", LIMITS.values(), ids=[f"{each.row} {name}" for name, each in LIMITS.items()])
-def test_a07_a08_a10_a12_a14_e11_e12_e13_e15_e18_what_a_client_sees_of_a_limit(
-    broker_directory: Path, limit: Limit, program: str
-) -> None:
+def test_a07_a08_a10_a12_a14_e11_e12_e13_e15_e18_what_a_client_sees_of_a_limit(limited: Limited, program: str) -> None:
     """Its work is done, later; it is told a throttle time, or closed and comes back, and sees no error."""
     part, command = PROGRAMS[program]
     preparation.prepare(part)
-    broker = BrokerProcess(broker_directory, {**SETTINGS, **limit.settings}).start()
+    broker, limit = limited
+    topic = f"{TOPIC}-{program}" if limit.work == "topics" else TOPIC
     with ExitStack() as stack:
-        stack.callback(broker.stop)
-        prepare(broker, limit)
-        if limit.is_held:
-            held = [wait_until(lambda: one_more(broker, stack), "a connection") for _ in range(HELD)]
+        held = [
+            wait_until(lambda: one_more(broker, stack), "a connection") for _ in range(HELD if limit.is_held else 0)
+        ]
         before = metrics(broker, limit.metric)
 
         def is_met() -> bool:
             return metrics(broker, limit.metric) > before
 
         seen = run(
-            [*command, broker.bootstrap, CLIENT, TOPIC, limit.work, str(limit.count)],
+            [*command, broker.bootstrap, f"{CLIENT}-{program}", topic, limit.work, str(limit.count)],
             lambda: limit.is_held and release(held, is_met),
         )
         wait_until(is_met, limit.metric)
@@ -155,20 +189,6 @@ def test_a07_a08_a10_a12_a14_e11_e12_e13_e15_e18_what_a_client_sees_of_a_limit(
     if limit.work != "topics":
         assert (seen["throttle_ms"] > 0) == limit.has_throttle_time, seen
     assert seen["closed"] == limit.is_closed, seen
-
-
-def prepare(broker: BrokerProcess, limit: Limit) -> None:
-    """Make the topic, with records in it that are to be read, and set the quota."""
-    with WireClient(broker.port) as wire:
-        if limit.work != "topics":
-            create_topic(wire, TOPIC, 1)
-        if limit.work == "consume":
-            producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": FILLER, "batch.size": 20_000})
-            for _ in range(limit.count):
-                producer.produce(TOPIC, bytes(10_000), partition=0)
-            assert producer.flush(LIMIT_S) == 0
-        if limit.quotas:
-            set_quota(wire, limit.entity, **limit.quotas)
 
 
 def one_more(broker: BrokerProcess, stack: ExitStack) -> WireClient | None:
