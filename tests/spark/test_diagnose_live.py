@@ -1,19 +1,27 @@
 """The diagnosis of real brokers in which the test causes the condition that is to be found."""
 
-from datetime import UTC, datetime, timedelta
+from collections import defaultdict
+from datetime import datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from broker.request_log.part_files import hour_path
 from spark.jobs.diagnose import COLUMNS, transform
 from spark.load_features import features
 from spark.request_log import RequestLog
 from spark.time_range import TimeRange, to_us
-from tests.support.caused_conditions import CONDITIONS, cause
+from tests.support.caused_conditions import CONDITIONS, build_load_generator, cause
+from tests.support.generated_log import START
 
-#: All that a run leaves lies in one window, unless midnight comes between.
-WINDOW_US = 86_400_000_000
+#: All that a run leaves lies in one window.
+WINDOW = timedelta(days=1)
+WINDOW_US = WINDOW // timedelta(microseconds=1)
+DAY_S = WINDOW // timedelta(seconds=1)
 
 #: The rule that has to hold in each condition.
 FOUND = {
@@ -35,12 +43,35 @@ def rule_besides_cpu(row: Row) -> str | None:
     return row.also.split(", ")[0] if row.also else None
 
 
+def put(log: Path, together: Path, start: datetime) -> None:
+    """Put a log's rows into another, moved in time so that its first request comes at `start`."""
+    tables = {}
+    for name in COLUMNS:
+        if files := sorted((log / name).rglob("part-*.parquet")):
+            tables[name] = pa.concat_tables([pq.ParquetFile(file).read() for file in files])
+    later = pa.scalar(start) - pc.min(tables["requests"]["time"])
+    for name, table in tables.items():
+        time = pc.add(table["time"], later)
+        path = hour_path(together, name, int(start.timestamp()) // 3600) / f"part-{log.parent.parent.name}-1-1.parquet"
+        path.parent.mkdir(parents=True)
+        pq.write_table(table.set_column(table.schema.get_field_index("time"), table.field("time"), time), path)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CONDITIONS)
-def test_a_condition_that_the_test_causes_is_found(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    log = RequestLog(spark, str(cause(tmp_path, CONDITIONS[name])))
-    now = datetime.now(UTC)
-    around = TimeRange(to_us(now - timedelta(hours=1)), to_us(now + timedelta(hours=1)))
-    requests, roles, connections, gaps = (log.read(name, around, columns) for name, columns in COLUMNS.items())
-    found = transform(features(requests, roles, connections, gaps, WINDOW_US)).collect()
-    assert {rule_besides_cpu(row) for row in found} == {FOUND[name]}, found
+@pytest.mark.timeout(900)
+def test_conditions_that_the_test_causes_are_found(spark: SparkSession, tmp_path: Path) -> None:
+    """Each leaves a log, which becomes a day of one: asking takes longer than what is asked for."""
+    load_generator = build_load_generator(tmp_path)
+    names = {START + number * WINDOW: name for number, name in enumerate(CONDITIONS)}
+    for start, name in names.items():
+        left = cause(tmp_path / name.replace(" ", "-"), CONDITIONS[name], load_generator)
+        put(left, tmp_path / "together", start)
+    log = RequestLog(spark, str(tmp_path / "together"))
+    days = TimeRange(to_us(START - WINDOW), to_us(START + len(names) * WINDOW))
+    requests, roles, connections, gaps = (log.read(name, days, columns) for name, columns in COLUMNS.items())
+    rows = transform(features(requests, roles, connections, gaps, WINDOW_US)).collect()
+    found: dict[str, set[str | None]] = defaultdict(set)
+    for row in rows:
+        [name] = (name for start, name in names.items() if row.window.timestamp() == start.timestamp() // DAY_S * DAY_S)
+        found[name].add(rule_besides_cpu(row))
+    assert found == {name: {rule} for name, rule in FOUND.items()}, rows

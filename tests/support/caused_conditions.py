@@ -71,11 +71,16 @@ class Place:
         assert running.returncode == 0, f"{line}: {failure}"
 
 
-def cause(directory: Path, caused: Caused) -> Path:
-    """Cause a condition in a broker of its own and return the request log that it has left."""
-    directory.mkdir(parents=True, exist_ok=True)
+def build_load_generator(directory: Path) -> Path:
+    """Compile the load generator into a directory and return its path."""
     kload = directory / "kload"
     subprocess.run(["cc", "-O2", "-o", kload, REPOSITORY / "ops/benchmarks/kload.c"], check=True, timeout=60)
+    return kload
+
+
+def cause(directory: Path, caused: Caused, kload: Path) -> Path:
+    """Cause a condition in a broker of its own and return the request log that it has left."""
+    directory.mkdir(parents=True, exist_ok=True)
     disk = FailingDisk(directory)
     broker = disk.broker(directory, {**_SETTINGS, **caused.settings}).start()
     try:
