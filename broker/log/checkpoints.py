@@ -96,10 +96,11 @@ def read_offsets(path: Path) -> dict[tuple[str, int], int]:
     for line in read_lines(path):
         try:
             topic, partition, offset = line.split()
-            offsets[topic, int(partition)] = int(offset)
+            index, number = int(partition), int(offset)
         except ValueError as error:
             raise CheckpointCorruptError(f"{path}: malformed line {line!r}") from error
-        if int(partition) < 0 or int(offset) < 0:
+        offsets[topic, index] = number
+        if index < 0 or number < 0:
             raise CheckpointCorruptError(f"{path}: a negative number in {line!r}")
     return offsets
 

@@ -54,20 +54,44 @@ class OffsetCheckpoints:
             checksums = self._checksums()
             contents = {}
             for name, offsets in changed.items():
-                before = self._read(name, checksums)
-                after = {key: offset for key, offset in (before or {}).items() if key not in removed} | dict(offsets)
-                if after == before:
+                if not offsets and self._checksum_of(name) in checksums.get(name, ()):
+                    is_damaged, lines = False, self._without(name, removed)
+                else:
+                    is_damaged, lines = self._merged(name, offsets, removed, checksums)
+                if lines is None:
                     continue
-                contents[name] = text_of(offset_lines(after))
+                contents[name] = text_of(lines)
                 new = crc32c(contents[name].encode())
                 # A damaged file must not be taken for a good one should this process die before it is replaced.
-                checksums[name] = (new if before is None else self._checksum_of(name), new)
+                checksums[name] = (new if is_damaged else self._checksum_of(name), new)
             if not contents:
                 return
             lines = [f"{name} {old} {new}" for name, (old, new) in sorted(checksums.items())]
             write_lines(self._data_dir / CHECKSUMS_FILE, lines)
             for name, content in contents.items():
                 replace_file(self._data_dir / name, content)
+
+    def _merged(
+        self,
+        name: str,
+        offsets: Mapping[TopicPartition, int],
+        removed: Collection[TopicPartition],
+        checksums: Mapping[str, tuple[int, int]],
+    ) -> tuple[bool, list[str] | None]:
+        """Return whether a file is damaged, and its new lines, or None if it needs none."""
+        before = self._read(name, checksums)
+        after = {key: offset for key, offset in (before or {}).items() if key not in removed} | dict(offsets)
+        return before is None, None if after == before else offset_lines(after)
+
+    def _without(self, name: str, removed: Collection[TopicPartition]) -> list[str] | None:
+        """Return the lines of a file, as they were written here, without those of some partitions; None if it has none.
+
+        A deletion waits for that, and there may be 10,000 lines: none is taken apart.
+        """
+        gone = {f"{topic} {partition}" for topic, partition in removed}
+        lines = read_lines(self._data_dir / name)
+        left = [line for line in lines if line.rpartition(" ")[0] not in gone]
+        return None if len(left) == len(lines) else left
 
     def _read(self, name: str, checksums: Mapping[str, tuple[int, int]]) -> dict[TopicPartition, int] | None:
         """Return what a file says, nothing if there is none, or None if it is damaged."""

@@ -8,6 +8,7 @@ import pytest
 
 from broker.log.checkpoints import CheckpointCorruptError, read_lines, read_offsets, write_offsets
 from broker.log.leader_epochs import LeaderEpochs, read_epochs, resume_epochs, write_epochs
+from broker.log.offset_checkpoints import CHECKSUMS_FILE, OffsetCheckpoints
 from broker.log.partition_metadata import read_topic_id, write_topic_id
 
 
@@ -126,3 +127,24 @@ def test_the_topic_id_stands_in_kafkas_file(tmp_path: Path) -> None:
     assert read_topic_id(tmp_path) == topic_id
     (tmp_path / "partition.metadata").write_text("version: 0\ntopic_id: short\n")
     assert read_topic_id(tmp_path) is None
+
+
+@pytest.mark.parametrize("is_ours", [True, False], ids=["as it was written", "without checksums"])
+def test_the_lines_of_deleted_partitions_are_taken_out(tmp_path: Path, *, is_ours: bool) -> None:
+    """Of these alone: names and numbers may begin alike. What has none of them is not written again."""
+    checkpoints = OffsetCheckpoints(tmp_path)
+    offsets = {("a", 1): 5, ("a", 11): 6, ("a-1", 1): 7, ("b.a", 1): 8, ("a", 10): 1}
+    checkpoints.merge({"one": offsets, "other": {("b.a", 1): 8}})
+    if not is_ours:
+        (tmp_path / CHECKSUMS_FILE).unlink()
+    untouched = (tmp_path / "other").stat().st_ino
+    checkpoints.merge({"one": {}, "other": {}, "none": {}}, {("a", 1), ("a-1", 1), ("gone", 0)})
+    left = {("a", 10): 1, ("a", 11): 6, ("b.a", 1): 8}
+    assert (tmp_path / "one").read_text() == "0\n3\na 10 1\na 11 6\nb.a 1 8\n"
+    assert (tmp_path / "other").stat().st_ino == untouched
+    assert checkpoints.read("one", "other") == [left, {("b.a", 1): 8}]
+    # What is not as it was written is still found out.
+    (tmp_path / "one").write_text("0\n1\na 11 9\n")
+    assert checkpoints.read("one") == [{}]
+    checkpoints.merge({"one": {}}, {("a", 11)})
+    assert (tmp_path / "one").read_text() == "0\n0\n"
