@@ -1,4 +1,4 @@
-"""The control segment: cluster words, process slots, what targets do, the partition table, and where each lies.
+"""The control segment: broker words, process slots, what targets do, the partition table, and where each lies.
 
 The supervisor makes it, every process uses it, a watching program attaches it.
 """
@@ -6,35 +6,35 @@ The supervisor makes it, every process uses it, a watching program attaches it.
 from __future__ import annotations
 
 from shm.current_request import CurrentRequest
-from shm.layout import CLUSTER_WORDS
+from shm.layout import BROKER_WORDS
 from shm.partitions import PartitionTable
 from shm.process_slots import EMPTY, HANDLER, PROCESSOR, ROLES, STATES, STOPPED, ProcessSlots, ProcessStatus
 from shm.storage import StorageReading, StorageState
 from shm.words import words_of
 
-_METADATA_VERSION = CLUSTER_WORDS.word("metadata_version")
-_DRAINING = CLUSTER_WORDS.word("draining")
-_STORAGE_STATE = CLUSTER_WORDS.word("storage_state")
-_STORAGE_FREE_BYTES = CLUSTER_WORDS.word("storage_free_bytes")
-_WANTED_PROCESSORS = CLUSTER_WORDS.word("wanted_processors")
-_PROCESSORS_MADE = CLUSTER_WORDS.word("processors_made")
-_PROCESSORS = CLUSTER_WORDS.word("processors")
-_WANTED_HANDLERS = CLUSTER_WORDS.word("wanted_handlers")
-_HANDLERS_MADE = CLUSTER_WORDS.word("handlers_made")
-_HANDLERS = CLUSTER_WORDS.word("handlers")
-_HOLD = CLUSTER_WORDS.word("hold")
+_METADATA_VERSION = BROKER_WORDS.word("metadata_version")
+_DRAINING = BROKER_WORDS.word("draining")
+_STORAGE_STATE = BROKER_WORDS.word("storage_state")
+_STORAGE_FREE_BYTES = BROKER_WORDS.word("storage_free_bytes")
+_WANTED_PROCESSORS = BROKER_WORDS.word("wanted_processors")
+_PROCESSORS_MADE = BROKER_WORDS.word("processors_made")
+_PROCESSORS = BROKER_WORDS.word("processors")
+_WANTED_HANDLERS = BROKER_WORDS.word("wanted_handlers")
+_HANDLERS_MADE = BROKER_WORDS.word("handlers_made")
+_HANDLERS = BROKER_WORDS.word("handlers")
+_HOLD = BROKER_WORDS.word("hold")
 
 #: The states of a process that is not in use.
 _GONE = frozenset({STATES[EMPTY], STATES[STOPPED]})
 
 
-class ClusterWords:
-    """What concerns every process (layout.CLUSTER_WORDS)."""
+class BrokerWords:
+    """What concerns every process (layout.BROKER_WORDS)."""
 
     __slots__ = ("_words",)
 
     def __init__(self, view: memoryview, base: int) -> None:
-        self._words = words_of(view, base, CLUSTER_WORDS.size)
+        self._words = words_of(view, base, BROKER_WORDS.size)
 
     @property
     def metadata_version(self) -> int:
@@ -150,10 +150,10 @@ class ControlSegment:
 
     def __init__(self, view: memoryview, processors: int, handlers: int, max_partitions: int) -> None:
         """Take the most processors and handlers that there may be."""
-        slots_base = CLUSTER_WORDS.size
+        slots_base = BROKER_WORDS.size
         current_base = slots_base + ProcessSlots.bytes_needed(processors, handlers)
         partitions_base = current_base + CurrentRequest.bytes_needed(handlers + 1)
-        self.cluster = ClusterWords(view, 0)
+        self.broker_words = BrokerWords(view, 0)
         self.slots = ProcessSlots(view, slots_base, processors, handlers)
         #: By target: what it is doing.
         self.current = tuple(CurrentRequest(view, current_base, target) for target in range(handlers + 1))
@@ -161,13 +161,15 @@ class ControlSegment:
 
     def storage(self) -> StorageReading:
         """Return the state of the data directory's disk, as the controller and the handlers publish it."""
-        errors = {index: self.slots.storage_error(HANDLER, index) for index in range(self.cluster.handlers)}
+        errors = {index: self.slots.storage_error(HANDLER, index) for index in range(self.broker_words.handlers)}
         failing = {index: error for index, error in errors.items() if error}
-        return StorageReading(StorageState(self.cluster.storage_state), self.cluster.storage_free_bytes, failing)
+        return StorageReading(
+            StorageState(self.broker_words.storage_state), self.broker_words.storage_free_bytes, failing
+        )
 
     def statuses(self) -> list[ProcessStatus]:
         """Return a reading of every slot, in slot order, but for processes that are not in use and not alive."""
-        in_use = {ROLES[PROCESSOR]: self.cluster.processors, ROLES[HANDLER]: self.cluster.handlers}
+        in_use = {ROLES[PROCESSOR]: self.broker_words.processors, ROLES[HANDLER]: self.broker_words.handlers}
         found = self.slots.statuses()
         return [each for each in found if each.index < in_use.get(each.role, 1) or each.state not in _GONE]
 
@@ -175,7 +177,7 @@ class ControlSegment:
     def bytes_needed(processors: int, handlers: int, max_partitions: int) -> int:
         """Return the usable bytes the control segment needs."""
         return (
-            CLUSTER_WORDS.size
+            BROKER_WORDS.size
             + ProcessSlots.bytes_needed(processors, handlers)
             + CurrentRequest.bytes_needed(handlers + 1)
             + PartitionTable.bytes_needed(max_partitions, handlers)

@@ -204,8 +204,8 @@ MOVED_ROWS = Record(
     (Field("noted", "q", "count", "owner", "rows noted in all, or so many more that every reader is left behind"),),
 )
 
-CLUSTER_WORDS = Record(
-    "CLUSTER_WORDS",
+BROKER_WORDS = Record(
+    "BROKER_WORDS",
     "What concerns every process.",
     128,
     (
@@ -336,7 +336,7 @@ RECORDS: tuple[Record, ...] = (
     RESPONSE_ENVELOPE,
     FILE_RANGE,
     PEER_ENVELOPE,
-    CLUSTER_WORDS,
+    BROKER_WORDS,
     PROCESS_SLOT,
     CURRENT_REQUEST,
     SUSPECT,
@@ -371,7 +371,7 @@ envelopes are written before the frame is published; after that the frame belong
 
 | segment | contents |
 |---|---|
-| `/rotunda-<instance>-control` | CLUSTER_WORDS, PROCESS_SLOTs, CURRENT_REQUESTs, the partition table |
+| `/rotunda-<instance>-control` | BROKER_WORDS, PROCESS_SLOTs, CURRENT_REQUESTs, the partition table |
 | the partition table | PARTITION_ROWs, WAITERs, FETCHEDs, MOVED_ROWS |
 | `/rotunda-<instance>-rings` | request, response and peer rings: RING_HEADER, then frames |
 | `/rotunda-<instance>-arena` | payloads too large for a ring; no words of its own |

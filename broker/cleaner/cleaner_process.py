@@ -81,7 +81,7 @@ class Cleaner:
     def __init__(
         self, context: ProcessContext, metadata: MetadataCache, owners: OwnerClient, page: MetricsWriter
     ) -> None:
-        self._cluster = context.cluster
+        self._broker_words = context.broker_words
         self._metadata = metadata
         self._clock = SystemClock()
         self._pace = Throttler(owners, self._clock)
@@ -97,7 +97,7 @@ class Cleaner:
 
     def turn(self) -> float:
         """Do what is due; return in how many seconds something is due again. Raises Stopped."""
-        if self._cluster.storage_state == StorageState.GONE:
+        if self._broker_words.storage_state == StorageState.GONE:
             return GONE_PAUSE_S
         self._refresh()
         config = self._metadata.broker_config
@@ -126,7 +126,7 @@ class Cleaner:
         self._refresh()
 
     def _refresh(self) -> None:
-        if self._cluster.metadata_version > self._metadata.version:
+        if self._broker_words.metadata_version > self._metadata.version:
             self._upkeep.refresh()
         self._pace.bytes_per_second = self._metadata.broker_config.log_cleaner_io_max_bytes_per_second
 

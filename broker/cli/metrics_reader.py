@@ -25,7 +25,7 @@ from shm.snapshot_buffer import SnapshotSegment
 
 if TYPE_CHECKING:
     from broker.runtime.run_dir import RunRecord
-    from shm.control import ClusterWords
+    from shm.control import BrokerWords
 
 
 def attached(record: RunRecord) -> BrokerReader:
@@ -36,7 +36,7 @@ def attached(record: RunRecord) -> BrokerReader:
         return attach(f"/rotunda-{record.instance}-{purpose}", writable=writable).view
 
     control = ControlSegment(view_of("control"), processors, handlers, record.max_partitions)
-    made = partial(getattr, control.cluster, "processors_made")
+    made = partial(getattr, control.broker_words, "processors_made")
     segments = Segments(
         control=control,
         metrics=MetricsSegment(view_of("metrics"), processors, handlers),
@@ -46,18 +46,18 @@ def attached(record: RunRecord) -> BrokerReader:
         snapshots=SnapshotSegment(view_of("snapshots", writable=True), processors, handlers),
         quotas=QuotaTables.attached(view_of("quotas")),
     )
-    found = _topics(Path(record.data_dir), control.cluster)
+    found = _topics(Path(record.data_dir), control.broker_words)
     clocks = (SystemClock.monotonic_ns, SystemClock.wall_ms)
     return BrokerReader(segments, _installed_version(), _names(), found, clocks)
 
 
-def _topics(data_dir: Path, cluster: ClusterWords) -> Callable[[], list[Topic]]:
+def _topics(data_dir: Path, broker_words: BrokerWords) -> Callable[[], list[Topic]]:
     """Return a function that returns the topics as they are when it is called."""
-    metadata = MetadataCache(metadata_path(data_dir), cluster.handlers, load(None, {}, {}))
+    metadata = MetadataCache(metadata_path(data_dir), broker_words.handlers, load(None, {}, {}))
     known: list[Topic] = []
 
     def topics() -> list[Topic]:
-        if cluster.metadata_version > metadata.version:
+        if broker_words.metadata_version > metadata.version:
             metadata.refresh()
             known[:] = [
                 (topic.name, topic.internal, [(each.index, each.row, each.owner) for each in topic.partitions])

@@ -64,7 +64,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     _serve(handler, context, (role, place), metrics, stop)
     handler.finish()
     # What moves to another owner is open again in a moment, and need not wait for the disk.
-    moves = bool(context.cluster.hold & 1)
+    moves = bool(context.broker_words.hold & 1)
     handler.broker.partitions.log_manager.close(clean=not moves, moves=moves)
     if controller is not None:
         controller.controller.close()
@@ -101,7 +101,7 @@ def boot(context: ProcessContext, index: int, generation: int, clock: Clock, poi
         partitions.load_metadata()
         partitions.publish_taken_over()
         # A predecessor's flags speak of fetches that died with it, as do those of handlers that are no more.
-        gone = range(context.handlers, context.cluster.handlers_made) if index == 0 else ()
+        gone = range(context.handlers, context.broker_words.handlers_made) if index == 0 else ()
         for row in partitions.rows():
             for waiter in (index, *gone):
                 context.partitions.set_waiting(row, waiter, False)
@@ -127,7 +127,7 @@ def _warn_of_orphans(context: ProcessContext, metadata: MetadataCache) -> None:
 
 def _open_controller(context: ProcessContext, metadata: MetadataCache, clock: Clock) -> ActiveController:
     """Make this process the controller, and have it look after the disk from the start."""
-    config, cluster = context.config, context.cluster
+    config, broker_words = context.config, context.broker_words
     reserve = StorageReserve(config.data_dir)
 
     def before_change() -> None:
@@ -136,13 +136,13 @@ def _open_controller(context: ProcessContext, metadata: MetadataCache, clock: Cl
         reserve.make_room()
 
     def store_settings_in_force() -> None:
-        has_room = cluster.storage_state < StorageState.NO_REQUEST_LOG
+        has_room = broker_words.storage_state < StorageState.NO_REQUEST_LOG
         wanted = processors_of(metadata.broker_config)
         store_settings(context.recorder_rings, metadata.broker_config, wanted, has_room=has_room)
         handlers = metadata.broker_config.num_io_threads
-        if (cluster.wanted_processors, cluster.wanted_handlers) != (wanted, handlers):
-            cluster.set_wanted_processors(wanted)
-            cluster.set_wanted_handlers(handlers)
+        if (broker_words.wanted_processors, broker_words.wanted_handlers) != (wanted, handlers):
+            broker_words.set_wanted_processors(wanted)
+            broker_words.set_wanted_handlers(handlers)
             context.supervisor_bell.ring()
 
     watch = StorageWatch(context, lambda: metadata.broker_config, reserve, clock, store_settings_in_force)
@@ -158,7 +158,7 @@ def _open_controller(context: ProcessContext, metadata: MetadataCache, clock: Cl
         ),
     )
     bells: list[EventBell | SemaphoreBell] = [*context.target_bells, context.recorder_bell, context.supervisor_bell]
-    active = ActiveController(controller, metadata, config, cluster, bells, store_settings_in_force, watch.tick)
+    active = ActiveController(controller, metadata, config, broker_words, bells, store_settings_in_force, watch.tick)
     watch.look()
     return active
 

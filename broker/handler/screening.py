@@ -56,9 +56,9 @@ def response_writer(context: ProcessContext, index: int) -> ResponseWriter:
     ends = context.channel, index, context.processor_bells, context.run_dir, context.slots.processor_has_gone
     if context.faults is None:
         return ResponseWriter(*ends)
-    from broker.faults.struck_answers import StruckAnswers  # noqa: PLC0415 - only a broker for tests has faults
+    from broker.faults.faulty_answers import FaultyAnswers  # noqa: PLC0415 - only a broker for tests has faults
 
-    return StruckAnswers(*ends)
+    return FaultyAnswers(*ends)
 
 
 def fault_table(context: ProcessContext, index: int) -> FaultTable | None:
@@ -113,7 +113,7 @@ class Screening:
 
     def _let_strike(self, struck: dict[FaultKind, Fault], frame: Frame, body: int) -> None:
         from broker.faults.fault import FaultKind  # noqa: PLC0415 - only a broker for tests has faults
-        from broker.faults.struck_session import StruckSession  # noqa: PLC0415
+        from broker.faults.faulty_session import FaultySession  # noqa: PLC0415
 
         injected = sum({1 << _BITS[kind] for kind in struck})
         if FaultKind.DISCONNECT in struck:
@@ -121,7 +121,7 @@ class Screening:
             self._responses.close_connection(frame.to, self._now_ns(), facts)
             return
         fail, delay, throttle = (struck.get(k) for k in (FaultKind.FAIL, FaultKind.DELAY, FaultKind.THROTTLE))
-        session = StruckSession(
+        session = FaultySession(
             frame.session.user,
             frame.session.host,
             error=0 if fail is None else fail.error,

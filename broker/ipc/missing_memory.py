@@ -22,7 +22,7 @@ def missing_bytes(context: ProcessContext, processors: int, handlers: int) -> in
 
     The part of the arena that a further processor gets is what there is.
     """
-    made, handlers_made = context.cluster.processors_made, context.cluster.handlers_made
+    made, handlers_made = context.broker_words.processors_made, context.broker_words.handlers_made
     processors = max(made, processors + control_processors(context.config))
     handlers = max(handlers_made, handlers)
     # Each with each, and the controller.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from broker.protocol.coordinator_routing import CoordinatorPartitions
     from broker.server_log.log_file import LogOutput
     from shm.bell import EventBell, SemaphoreBell
-    from shm.control import ClusterWords
+    from shm.control import BrokerWords
     from shm.current_request import CurrentRequest
     from shm.partitions import PartitionTable
     from shm.process_slots import ProcessSlots
@@ -138,7 +138,7 @@ class ProcessContext:
     @property
     def processors(self) -> int:
         """How many processors get connections now."""
-        return self.cluster.processors
+        return self.broker_words.processors
 
     @property
     def arena_share(self) -> int:
@@ -148,7 +148,7 @@ class ProcessContext:
     @property
     def handlers(self) -> int:
         """How many handlers own partitions; it changes while no target lives."""
-        return self.cluster.handlers
+        return self.broker_words.handlers
 
     @property
     def most_handlers(self) -> int:
@@ -181,9 +181,9 @@ class ProcessContext:
         return self._parts.current
 
     @property
-    def cluster(self) -> ClusterWords:
-        """The cluster words. With `draining` a child that is to stop finishes what is under way first."""
-        return self._parts.cluster
+    def broker_words(self) -> BrokerWords:
+        """The broker words. With `draining` a child that is to stop finishes what is under way first."""
+        return self._parts.broker_words
 
     def storage(self) -> StorageReading:
         """Return the state of the data directory's disk, as it is published."""
@@ -192,8 +192,8 @@ class ProcessContext:
     @cached_property
     def channel(self) -> RequestChannel:
         """The grid of rings."""
-        cluster = self.cluster
-        made = (lambda: cluster.processors_made), (lambda: cluster.handlers_made)
+        words = self.broker_words
+        made = (lambda: words.processors_made), (lambda: words.handlers_made)
         return RequestChannel(self.rings.view, self.channel_shape, made=made)
 
     @cached_property
@@ -252,7 +252,7 @@ class ProcessContext:
     def live_settings(self) -> LiveSettings:
         """Return a process's own view of settings and quotas, as they are now. Of those that know no topics."""
         path = metadata_path(self.config.data_dir)
-        return LiveSettings(path, self.config, lambda: self.cluster.metadata_version, SystemClock.monotonic_ns)
+        return LiveSettings(path, self.config, lambda: self.broker_words.metadata_version, SystemClock.monotonic_ns)
 
     def taken_over(self) -> int:
         """Return the version of the metadata that every handler has taken over."""
@@ -281,7 +281,7 @@ class ProcessContext:
         return ControlSegment(self.control.view, most, self.most_handlers, self.config.max_partitions)
 
     def _processors_made(self) -> int:
-        return self.cluster.processors_made
+        return self.broker_words.processors_made
 
 
 def close_all(sockets: Iterable[socket], fds: Iterable[int] = ()) -> None:

@@ -53,7 +53,7 @@ class RequestRings:
         return any(ring.holding or self._responses.blocked(p) for p, ring in enumerate(self._rings))
 
     def _grow(self) -> None:
-        # SYNC: the number before the rings; pairs with the store in ClusterWords.set_processors_made.
+        # SYNC: the number before the rings; pairs with the store in BrokerWords.set_processors_made.
         processors = self._channel.processors
         self._responses.grow(processors)
         for processor in range(len(self._rings), processors):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from broker.metadata.controller import Controller
     from broker.metadata.metadata_cache import MetadataCache
     from shm.bell import EventBell, SemaphoreBell
-    from shm.control import ClusterWords
+    from shm.control import BrokerWords
 
 
 class ActiveController:
@@ -26,7 +26,7 @@ class ActiveController:
         controller: Controller,
         metadata: MetadataCache,
         config: BrokerConfig,
-        cluster: ClusterWords,
+        broker_words: BrokerWords,
         bells: Iterable[EventBell | SemaphoreBell],
         store_settings: Callable[[], None],
         look_at_disk: Callable[[], None],
@@ -36,7 +36,7 @@ class ActiveController:
         self.reload_request = ReloadRequest()
         self._metadata = metadata
         self._config = config
-        self._cluster = cluster
+        self._broker_words = broker_words
         self._bells = tuple(bells)
         self._store_settings = store_settings
         self._look_at_disk = look_at_disk
@@ -46,9 +46,9 @@ class ActiveController:
         # Also when nothing has changed: a predecessor may have been killed before it came to this.
         self._store_settings()
         version = self.controller.version
-        if self._cluster.metadata_version == version:
+        if self._broker_words.metadata_version == version:
             return
-        self._cluster.set_metadata_version(version)
+        self._broker_words.set_metadata_version(version)
         for bell in self._bells:
             bell.ring()
 

@@ -1,7 +1,7 @@
 """The metadata cache: a process's view of the topics, their partitions and owners, and the settings in force.
 
 Every handler and the controller have one; it is filled from the metadata file and brought up to date by
-``refresh`` when the cluster word ``metadata_version`` has moved past ``version``. A refresh takes over whole
+``refresh`` when the broker word ``metadata_version`` has moved past ``version``. A refresh takes over whole
 changes only, and its cost is that of what changed. Never writes; knows nothing of requests.
 """
 

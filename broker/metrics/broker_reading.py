@@ -143,7 +143,7 @@ class BrokerReader:
         """Return everything as it stands. The caller publishes whether it wants snapshots."""
         now_ns = self._monotonic_ns()
         control = self._segments.control
-        made = control.cluster.processors_made, control.cluster.handlers_made
+        made = control.broker_words.processors_made, control.broker_words.handlers_made
         if made != self._made:
             self._made = made
             self._pages = self._segments.metrics.readers(*made)
@@ -152,15 +152,15 @@ class BrokerReader:
             names=self.names,
             time_ns=now_ns,
             wall_ms=self._wall_ms(),
-            is_draining=control.cluster.draining,
+            is_draining=control.broker_words.draining,
             processes=control.statuses(),
             pages=[page.read() for page in self._pages],
             rings=list(self._rings()),
             topics={name: self._partitions(partitions) for name, _, partitions in self.topics()},
-            snapshots=_fresh(self._snapshots[: control.cluster.handlers], now_ns),
+            snapshots=_fresh(self._snapshots[: control.broker_words.handlers], now_ns),
             request_log=self._request_log(),
-            processors=control.cluster.processors,
-            handlers=control.cluster.handlers,
+            processors=control.broker_words.processors,
+            handlers=control.broker_words.handlers,
             per_partition=self._per_partition,
             storage=control.storage(),
             quotas=clients_use(self._segments.quotas, now_ns // 1_000_000),
@@ -168,11 +168,11 @@ class BrokerReader:
 
     def connections(self) -> dict[int, dict[str, Any]]:
         """Return the snapshots of processors that are true of the present, by processor."""
-        in_use = self._segments.control.cluster.processors
+        in_use = self._segments.control.broker_words.processors
         return _fresh(self._connections[:in_use], self._monotonic_ns())
 
     def _rings(self) -> Iterable[Ring]:
-        in_use, handlers = self._segments.control.cluster.processors, self._segments.control.cluster.handlers
+        in_use, handlers = self._segments.control.broker_words.processors, self._segments.control.broker_words.handlers
         controller = self._segments.snapshots.handlers
         targets = {**{target: str(target) for target in range(handlers)}, controller: "controller"}
         for processor in range(in_use):

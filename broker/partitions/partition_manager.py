@@ -59,7 +59,7 @@ class PartitionManager:
         self.events: deque[PartitionEvent] = deque()
         self._closed_rows: list[int] = []
         self._data_dir = context.config.data_dir
-        self._cluster = context.cluster
+        self._broker_words = context.broker_words
         self._slots = context.slots
         self._is_handler = index < context.handlers
         #: What could not be opened because the disk was full, by row.
@@ -74,7 +74,7 @@ class PartitionManager:
     @property
     def is_behind(self) -> bool:
         """Whether the controller has announced a change that this process has not taken over yet."""
-        return self._cluster.metadata_version > self.metadata.version
+        return self._broker_words.metadata_version > self.metadata.version
 
     def publish_taken_over(self) -> None:
         """Publish up to which version of the metadata this handler has taken over changes, unless some are left."""

@@ -75,7 +75,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
 
 def _role_sources(context: ProcessContext) -> RoleSources:
     """Return what is read of each process: its slot, its page and the rings that it reads."""
-    made, handlers, recorder = context.cluster.processors_made, range(context.handlers), context.recorder_rings
+    made, handlers, recorder = context.broker_words.processors_made, range(context.handlers), context.recorder_rings
     processors = range(made)
     grid = RingGrid(context.rings.view, context.most_processors, context.most_handlers)
     targets = {**{t: (Role.HANDLER.label, t) for t in handlers}, context.controller: (Role.CONTROLLER.label, 0)}
@@ -88,7 +88,7 @@ def _role_sources(context: ProcessContext) -> RoleSources:
 
 def _made(context: ProcessContext) -> tuple[int, int]:
     """Return what a recorder knows from its start: of who sends, and of who owns what."""
-    return context.cluster.processors_made, context.handlers
+    return context.broker_words.processors_made, context.handlers
 
 
 def _make(root: Path, context: ProcessContext, stop: StopFlag) -> bool:
@@ -185,7 +185,7 @@ def _serve(
             return
         wait_s = FAULT_PAUSE_S
         with faults:
-            wait_s = recorder.turn(context.cluster.metadata_version)
+            wait_s = recorder.turn(context.broker_words.metadata_version)
         counts = recorder.counts()
         for name, value, before in zip(counts._fields, counts, stored, strict=True):
             page.add(page.index(name), value - before)

@@ -41,7 +41,7 @@ class Session:
     """
 
     #: Whether a fault that a test injects strikes the request (`broker.faults`).
-    is_struck = False
+    is_faulty = False
 
     user: str
     host: str

@@ -100,7 +100,7 @@ def _admission(context: ProcessContext, settings: LiveSettings, metadata: Metada
     def may_look(name: str, host: str) -> bool:
         if metadata.authorizer is None:
             return True
-        if context.cluster.metadata_version > metadata.version or not metadata.version:
+        if context.broker_words.metadata_version > metadata.version or not metadata.version:
             metadata.refresh()
         session = Session(name, host)
         return metadata.authorizer.allows(session, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -203,7 +203,7 @@ def _segments(context: ProcessContext) -> Segments:
             processors,
             handlers + 1,
             context.started_processors,
-            lambda: context.cluster.processors_made,
+            lambda: context.broker_words.processors_made,
         ),
         snapshots=SnapshotSegment(context.snapshots.view, processors, handlers),
         quotas=context.quota_tables,
@@ -231,7 +231,7 @@ def _topics(context: ProcessContext, metadata: MetadataCache) -> Callable[[], li
         if context.handlers != handlers:
             known_version, handlers = -1, context.handlers
             metadata.own_by(handlers)
-        if context.cluster.metadata_version > metadata.version or not metadata.version:
+        if context.broker_words.metadata_version > metadata.version or not metadata.version:
             metadata.refresh()
         if metadata.version != known_version:
             known_version = metadata.version
@@ -249,7 +249,7 @@ def _settings(context: ProcessContext, metadata: MetadataCache) -> Callable[[], 
     from web.sources import Setting  # noqa: PLC0415
 
     def settings() -> list[Setting]:
-        if context.cluster.metadata_version > metadata.version:
+        if context.broker_words.metadata_version > metadata.version:
             metadata.refresh()
         config = metadata.broker_config
         return [

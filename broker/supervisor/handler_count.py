@@ -101,9 +101,9 @@ class HandlerCount:
         return self._step is _Step.START and child.role in _PEERS
 
     def _begin(self) -> None:
-        cluster = self._context.cluster
-        wanted = cluster.wanted_handlers or cluster.handlers
-        if wanted == cluster.handlers or wanted == self._given_up or self._clock.monotonic_ns() < self._retry_ns:
+        broker_words = self._context.broker_words
+        wanted = broker_words.wanted_handlers or broker_words.handlers
+        if wanted == broker_words.handlers or wanted == self._given_up or self._clock.monotonic_ns() < self._retry_ns:
             return
         if not all(child.is_alive and child.ready for child in self._peers()):
             return
@@ -111,20 +111,20 @@ class HandlerCount:
             self._memory.make_handlers(self._context, wanted)
         except SharedMemoryTooSmall as error:
             self._given_up = wanted
-            _log.error("num.io.threads stays %d, not %d: %s", cluster.handlers, wanted, error)
+            _log.error("num.io.threads stays %d, not %d: %s", broker_words.handlers, wanted, error)
             return
-        _log.info("num.io.threads is %d: partitions and groups of %d handlers move", wanted, cluster.handlers)
+        _log.info("num.io.threads is %d: partitions and groups of %d handlers move", wanted, broker_words.handlers)
         self._given_up = 0
         self._step = _Step.HOLD
         self._until_ns = self._clock.monotonic_ns() + _HOLD_NS
         self._set_hold()
 
     def _hold(self) -> None:
-        cluster, slots = self._context.cluster, self._context.slots
+        broker_words, slots = self._context.broker_words, self._context.slots
         processors = [child for child in self._children if child.role is Role.PROCESSOR and not child.has_left]
         started = [child for child in processors if child.generation]
         is_held = all(
-            child.is_alive and child.ready and slots.confirmed(Role.PROCESSOR, child.index) == cluster.hold
+            child.is_alive and child.ready and slots.confirmed(Role.PROCESSOR, child.index) == broker_words.hold
             for child in started
         )
         if is_held and all(child.ready for child in self._peers()) and self._context.channel.requests_are_released():
@@ -140,16 +140,16 @@ class HandlerCount:
         if any(child.is_alive for child in self._children if child.role in _PEERS):
             return
         context = self._context
-        handlers = context.cluster.wanted_handlers
-        if handlers > context.cluster.handlers_made:
+        handlers = context.broker_words.wanted_handlers
+        if handlers > context.broker_words.handlers_made:
             # Another number has been set meanwhile: that one is next.
-            handlers = context.cluster.handlers_made
+            handlers = context.broker_words.handlers_made
         context.channel.initialise_peers()
         for child in self._children:
             if child.role is Role.HANDLER and child.index >= handlers:
                 child.has_left = True
                 context.slots.set_state(Role.HANDLER, child.index, process_slots.STOPPED)
-        context.cluster.set_handlers(handlers)
+        context.broker_words.set_handlers(handlers)
         known = {child.index for child in self._children if child.role is Role.HANDLER}
         for index in range(handlers):
             if index not in known:
@@ -164,7 +164,7 @@ class HandlerCount:
         self._set_hold()
 
     def _set_hold(self) -> None:
-        self._context.cluster.set_hold(self._context.cluster.hold + 1)
+        self._context.broker_words.set_hold(self._context.broker_words.hold + 1)
         self._context.ring_everyone()
 
     def _peers(self) -> list[Child]:

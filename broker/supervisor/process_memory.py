@@ -67,7 +67,7 @@ class ProcessMemory:
         It gets as much of the arena as each of the others, or what half of the room is that is left: a large request
         that does not fit there goes by its spill area.
         """
-        processor = context.cluster.processors_made
+        processor = context.broker_words.processors_made
         segments = {"metrics": context.metrics, "recorder": context.recorder, "snapshots": context.snapshots}
         for purpose, places in self._places.items():
             for start, size in places[processor]:
@@ -81,14 +81,14 @@ class ProcessMemory:
         if size:
             context.arena.allocate(processor * share, size)
         context.slots.set_arena_bytes(PROCESSOR, processor, size)
-        context.cluster.set_processors_made(processor + 1)
+        context.broker_words.set_processors_made(processor + 1)
 
     def make_handlers(self, context: ProcessContext, handlers: int) -> None:
         """Make rings ready for so many handlers, if they are not. Raises SharedMemoryTooSmall."""
-        for handler in range(context.cluster.handlers_made, handlers):
-            for processor in range(context.cluster.processors_made):
+        for handler in range(context.broker_words.handlers_made, handlers):
+            for processor in range(context.broker_words.processors_made):
                 self._make_pair(context, processor, handler)
-            context.cluster.set_handlers_made(handler + 1)
+            context.broker_words.set_handlers_made(handler + 1)
 
     def _make_pair(self, context: ProcessContext, processor: int, target: int) -> None:
         for start, size in context.channel.places(processor, target):

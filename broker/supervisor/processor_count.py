@@ -61,17 +61,17 @@ class ProcessorCount:
 
     def turn(self) -> None:
         """Take the next step, if there is one to take."""
-        cluster = self._context.cluster
-        wanted = cluster.wanted_processors or cluster.processors
+        broker_words = self._context.broker_words
+        wanted = broker_words.wanted_processors or broker_words.processors
         if wanted != self._given_up:
             self._given_up = 0
         if self._joining is not None:
             self._admit(self._joining)
         elif any(child.is_alive for child in self._beyond()):
             self._ask_to_leave()
-        elif wanted > cluster.processors and not self._given_up:
-            self._grow(cluster.processors, wanted)
-        elif wanted < cluster.processors:
+        elif wanted > broker_words.processors and not self._given_up:
+            self._grow(broker_words.processors, wanted)
+        elif wanted < broker_words.processors:
             self._shrink(wanted)
 
     @property
@@ -90,7 +90,7 @@ class ProcessorCount:
         while (received := try_receive(pair_end, _MESSAGE_BYTES)) is not None and received.payload:
             if received.fd >= 0:
                 os.close(received.fd)
-        _log.info("%s has left: %d processors", child.label, self._context.cluster.processors)
+        _log.info("%s has left: %d processors", child.label, self._context.broker_words.processors)
 
     def cannot_boot(self, child: Child, reason: str) -> bool:
         """Give up the number that is wanted if it is the one more that cannot boot; False if it is another."""
@@ -102,22 +102,22 @@ class ProcessorCount:
 
     def _beyond(self) -> list[Child]:
         """Return the processors that get no connections."""
-        in_use = self._context.cluster.processors
+        in_use = self._context.broker_words.processors
         return [each for each in self._children if each.role is Role.PROCESSOR and each.index >= in_use]
 
     def _admit(self, child: Child) -> None:
         if child.ready:
             self._joining = None
-            self._context.cluster.set_processors(child.index + 1)
+            self._context.broker_words.set_processors(child.index + 1)
             self._context.ring_everyone()
             # The next step follows at once.
             self._context.supervisor_bell.ring()
             _log.info("%s has joined: %d processors", child.label, child.index + 1)
 
     def _grow(self, index: int, wanted: int) -> None:
-        cluster = self._context.cluster
+        broker_words = self._context.broker_words
         try:
-            if index == cluster.processors_made:
+            if index == broker_words.processors_made:
                 self._memory.make_processor(self._context)
         except SharedMemoryTooSmall as error:
             self._give_up(str(error))
@@ -130,9 +130,9 @@ class ProcessorCount:
         self._start(self._joining)
 
     def _shrink(self, wanted: int) -> None:
-        cluster = self._context.cluster
-        _log.info("%d processors are wanted: the last of %d leave", wanted, cluster.processors)
-        cluster.set_processors(wanted)
+        broker_words = self._context.broker_words
+        _log.info("%d processors are wanted: the last of %d leave", wanted, broker_words.processors)
+        broker_words.set_processors(wanted)
         for child in self._beyond():
             # One that was to be started again is not.
             child.restart_due_ns = 0
@@ -140,7 +140,7 @@ class ProcessorCount:
                 self._context.slots.set_state(Role.PROCESSOR, child.index, process_slots.STOPPED)
 
     def _ask_to_leave(self) -> None:
-        if self._context.slots.confirmed(Role.ACCEPTOR, 0) != self._context.cluster.processors:
+        if self._context.slots.confirmed(Role.ACCEPTOR, 0) != self._context.broker_words.processors:
             return
         for child in self._beyond():
             if child.is_alive and child not in self._asked:
@@ -148,6 +148,6 @@ class ProcessorCount:
                 child.ask_to_stop()
 
     def _give_up(self, reason: str) -> None:
-        cluster = self._context.cluster
-        self._given_up = cluster.wanted_processors
-        _log.error("there are %d processors still, not %d: %s", cluster.processors, self._given_up, reason)
+        broker_words = self._context.broker_words
+        self._given_up = broker_words.wanted_processors
+        _log.error("there are %d processors still, not %d: %s", broker_words.processors, self._given_up, reason)

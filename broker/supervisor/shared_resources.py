@@ -148,10 +148,10 @@ def _segments(config: BrokerConfig, instance: str, memory: ProcessMemory, undo: 
     def initialise_control(view: memoryview) -> None:
         control = ControlSegment(view, processors, handlers, config.max_partitions)
         control.slots.initialise()
-        control.cluster.set_processors_made(started)
-        control.cluster.set_processors(started)
-        control.cluster.set_handlers_made(started_handlers)
-        control.cluster.set_handlers(started_handlers)
+        control.broker_words.set_processors_made(started)
+        control.broker_words.set_processors(started)
+        control.broker_words.set_handlers_made(started_handlers)
+        control.broker_words.set_handlers(started_handlers)
 
     def initialise_rings(view: memoryview) -> None:
         RequestChannel(view, shape, made=(lambda: started, lambda: started_handlers)).initialise()

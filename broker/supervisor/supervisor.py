@@ -157,7 +157,7 @@ class Supervisor:
         Returns whether every child that was alive ended by itself, without an error.
         """
         quick = self._signals.quick
-        self._context.cluster.set_draining(not quick)
+        self._context.broker_words.set_draining(not quick)
         for listener in self._context.listeners:
             listener.socket.close()
         begin_ns = self._clock.monotonic_ns()

@@ -150,7 +150,7 @@ def test_of_many_topics_only_the_one_named_fails_where_nothing_is_changed(broker
     broker.delete_topic("other")
 
 
-def test_a_fetch_in_a_session_that_names_nothing_is_struck_for_its_topic(broker: RotundaBroker) -> None:
+def test_a_fetch_in_a_session_that_names_nothing_is_faulty_for_its_topic(broker: RotundaBroker) -> None:
     port = int(broker.bootstrap.rpartition(":")[2])
     with WireClient(port) as wire:
         first = ask(wire, ApiKey.FETCH, 11, {**ASKED[ApiKey.FETCH], "session_epoch": 0})

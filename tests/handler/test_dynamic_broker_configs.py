@@ -106,7 +106,7 @@ def test_a28_processors_change_by_half_or_double(broker: SteppedBroker, value: s
         assert refused.value.code == ErrorCode.INVALID_REQUEST
     else:
         alter(broker, "num.network.threads", value)
-        assert broker.context.cluster.wanted_processors == int(value)
+        assert broker.context.broker_words.wanted_processors == int(value)
 
 
 @pytest.mark.parametrize(
@@ -125,4 +125,4 @@ def test_e04_handlers_change_by_half_or_double(broker: SteppedBroker, value: str
         assert refused.value.code == ErrorCode.INVALID_REQUEST
     else:
         alter(broker, "num.io.threads", value)
-        assert broker.context.cluster.wanted_handlers == int(value)
+        assert broker.context.broker_words.wanted_handlers == int(value)

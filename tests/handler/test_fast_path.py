@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.faults.struck_session import StruckSession
+from broker.faults.faulty_session import FaultySession
 from broker.partitions.produce.produce import ProducePath
 from broker.partitions.request_memo import REMEMBERED_NS
 from broker.protocol import kio_adapter
@@ -219,7 +219,7 @@ def test_a_request_that_a_fault_has_struck_is_not_what_the_next_one_is_like(
 ) -> None:
     """The next one would have its session, and be struck too."""
     client, handler = stepped.client(), stepped.handler(0)
-    struck = StruckSession("ANONYMOUS", "", delay_ms=1)
+    struck = FaultySession("ANONYMOUS", "", delay_ms=1)
     dispatch = handler._dispatch
     with monkeypatch.context() as patched:
         patched.setattr(handler, "_dispatch", lambda frame: dispatch(frame._replace(to=(*frame.to[:10], struck))))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.faults.struck_answers import StruckAnswers
-from broker.faults.struck_session import StruckSession
+from broker.faults.faulty_answers import FaultyAnswers
+from broker.faults.faulty_session import FaultySession
 from shm.faults import FaultWords
 from tests.support.processor_bench import Client, ProcessorBench, Taken
 from tests.support.wire_client import request_frame
@@ -20,9 +20,9 @@ def send(client: Client, correlation_id: int) -> None:
 
 def answer_late(bench: ProcessorBench, request: Taken, payload: bytes, delay_ms: int) -> None:
     target = bench.targets[0]
-    target.responses = StruckAnswers(bench.channel, 0, (bench.bell,), bench.directory)
+    target.responses = FaultyAnswers(bench.channel, 0, (bench.bell,), bench.directory)
     now_ns = bench.clock.monotonic_ns()
-    to = (*target._to(request, now_ns)[:10], StruckSession("ANONYMOUS", "", delay_ms=delay_ms))
+    to = (*target._to(request, now_ns)[:10], FaultySession("ANONYMOUS", "", delay_ms=delay_ms))
     target.responses.send(to, now_ns, now_ns, payload)
     target.publish()
     bench.turn(3)

@@ -42,10 +42,10 @@ class Bench:
     def __init__(self) -> None:
         control = ControlSegment(memoryview(bytearray(ControlSegment.bytes_needed(1, MOST, 8))), 1, MOST, 8)
         control.slots.initialise()
-        control.cluster.set_handlers(HANDLERS)
-        self.slots, self.cluster = control.slots, control.cluster
+        control.broker_words.set_handlers(HANDLERS)
+        self.slots, self.broker_words = control.slots, control.broker_words
         self.processor = Followed()
-        context = SimpleNamespace(slots=self.slots, cluster=self.cluster, handlers=HANDLERS, controller=MOST)
+        context = SimpleNamespace(slots=self.slots, broker_words=self.broker_words, handlers=HANDLERS, controller=MOST)
         self.targets = Targets(cast("ProcessContext", context), 0, cast("Processor", self.processor))
 
     def told(self) -> list[tuple[object, ...]]:
@@ -74,24 +74,24 @@ def test_the_controller_is_behind_the_most_handlers() -> None:
 
 def test_e04_while_requests_are_held_back_no_target_matters_and_then_all_do() -> None:
     bench = Bench()
-    bench.cluster.set_hold(1)
+    bench.broker_words.set_hold(1)
     assert bench.told() == [("hold",)]
     assert bench.slots.confirmed(Role.PROCESSOR, 0) == 1
     for place in ((Role.HANDLER, 0), (Role.HANDLER, 1), (Role.HANDLER, 2), (Role.CONTROLLER, 0)):
         bench.slots.mark_ready(*place, 3)
     assert bench.told() == []
-    bench.cluster.set_handlers(3)
-    bench.cluster.set_hold(2)
+    bench.broker_words.set_handlers(3)
+    bench.broker_words.set_hold(2)
     assert bench.told() == [("move", 3, {0: 3, 1: 3, 2: 3, MOST: 3})]
     assert bench.told() == []
 
 
 def test_e04_a_hold_that_ends_as_it_began_sends_nothing_again_but_to_who_was_replaced() -> None:
     bench = Bench()
-    bench.cluster.set_hold(1)
+    bench.broker_words.set_hold(1)
     bench.told()
     bench.slots.mark_ready(Role.HANDLER, 1, 2)
-    bench.cluster.set_hold(2)
+    bench.broker_words.set_hold(2)
     assert bench.told() == [("move", HANDLERS, {}), (1, 2)]
 
 
@@ -132,12 +132,12 @@ def run(monkeypatch: pytest.MonkeyPatch, failing: list[bool], draining: bool = T
     turns = Turns(failing, stop)
     control = ControlSegment(memoryview(bytearray(ControlSegment.bytes_needed(1, HANDLERS, 8))), 1, HANDLERS, 8)
     control.slots.initialise()
-    control.cluster.set_draining(draining)
+    control.broker_words.set_draining(draining)
     monkeypatch.setattr(processor_process, "build", lambda *_: turns)
     snapshots = SnapshotSegment(memoryview(bytearray(SnapshotSegment.bytes_needed(1, HANDLERS))), 1, HANDLERS)
     context = SimpleNamespace(
         slots=control.slots,
-        cluster=control.cluster,
+        broker_words=control.broker_words,
         handlers=HANDLERS,
         controller=HANDLERS,
         processors=1,

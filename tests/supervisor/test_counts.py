@@ -4,17 +4,19 @@ import os
 import signal
 from pathlib import Path
 
-from shm.control import ClusterWords, ControlSegment
+from shm.control import BrokerWords, ControlSegment
 from shm.segment import attach
 from tests.support.deadline import wait_until
 from tests.support.supervised import Supervised, ask
 
 
-def cluster_of(broker: Supervised) -> ClusterWords:
+def words_of(broker: Supervised) -> BrokerWords:
     """Return the words of a running broker; the test writes what its controller would."""
     status = broker.status()
     view = attach(f"/rotunda-{status['instance']}-control", writable=True).view
-    return ControlSegment(view, status["most_processors"], status["most_handlers"], status["max_partitions"]).cluster
+    return ControlSegment(
+        view, status["most_processors"], status["most_handlers"], status["max_partitions"]
+    ).broker_words
 
 
 def processors(broker: Supervised) -> list[tuple[int, str]]:
@@ -22,7 +24,7 @@ def processors(broker: Supervised) -> list[tuple[int, str]]:
 
 
 def want(broker: Supervised, count: int) -> None:
-    cluster_of(broker).set_wanted_processors(count)
+    words_of(broker).set_wanted_processors(count)
     os.kill(broker.process.pid, signal.SIGUSR2)
 
 
@@ -60,7 +62,7 @@ def test_a28_one_that_is_killed_while_it_boots_is_replaced(tmp_path: Path) -> No
         os.kill(first, signal.SIGKILL)
         wait_until(lambda: broker.slot("processor", 1)["generation"] == 2, "it is replaced")
         go.touch()
-        wait_until(lambda: cluster_of(broker).processors == 2, "it joins")
+        wait_until(lambda: words_of(broker).processors == 2, "it joins")
         homes = set()
         for _ in range(4):
             with broker.connect() as client:
@@ -73,7 +75,7 @@ def test_a28_a_stop_in_the_middle_is_clean(tmp_path: Path) -> None:
     with Supervised(tmp_path, num_network_threads=2) as broker:
         broker.complete()
         want(broker, 4)
-        wait_until(lambda: cluster_of(broker).processors >= 3, "one more")
+        wait_until(lambda: words_of(broker).processors >= 3, "one more")
         want(broker, 2)
         assert broker.terminate() == 0
         assert not broker.shared_memory()

@@ -60,7 +60,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
         context.supervisor_bell.ring()
 
     def has_gone(processor: int) -> bool:
-        return processor >= context.cluster.processors_made or context.slots.processor_has_gone(processor)
+        return processor >= context.broker_words.processors_made or context.slots.processor_has_gone(processor)
 
     acceptor = Acceptor(
         context.listeners,

@@ -103,7 +103,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
             if index == 0:
                 expiry.turn(clock.wall_ms() / 1000, processor.tls.ends_s)
     drain_ns = int(context.config.shutdown_timeout_ms * DRAIN_SHARE) * 1_000_000
-    if context.cluster.draining:
+    if context.broker_words.draining:
         _drain(processor, clock.monotonic_ns, drain_ns)
     elif index >= context.processors:
         end_ns = clock.monotonic_ns() + drain_ns

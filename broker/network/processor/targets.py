@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 
 class Targets:
-    """What one processor has seen of the words of targets and of the cluster."""
+    """What one processor has seen of the words of targets and of the broker words."""
 
     def __init__(self, context: ProcessContext, index: int, processor: Processor) -> None:
-        self._context, self._cluster, self._slots = context, context.cluster, context.slots
+        self._context, self._broker_words, self._slots = context, context.broker_words, context.slots
         self._index = index
         self._processor = processor
         self._hold = 0
-        # SYNC: the hold before the number of handlers; pairs with the store in ClusterWords.set_hold.
+        # SYNC: the hold before the number of handlers; pairs with the store in BrokerWords.set_hold.
         self._handlers = context.handlers
         self._seen: dict[int, int] = {}
         self._places = self._places_of(self._handlers)
 
     def follow(self) -> None:
         """Hold requests back or send them, as the supervisor says; follow the targets while they may be sent."""
-        hold = self._cluster.hold
+        hold = self._broker_words.hold
         if hold != self._hold:
             self._take(hold)
         if hold & 1:
@@ -45,7 +45,7 @@ class Targets:
 
     def _take(self, hold: int) -> None:
         self._hold = hold
-        handlers = self._cluster.handlers
+        handlers = self._broker_words.handlers
         if hold & 1:
             self._processor.sender.hold()
         elif handlers == self._handlers:

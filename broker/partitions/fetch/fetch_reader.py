@@ -117,7 +117,7 @@ class FetchReader:
         """Answer for one partition that is not to be read; False if it is."""
         part = fetch.part(index)
         refusal = self._refusal(part, row)
-        if row == FORBIDDEN and fetch.terms.session.is_struck:
+        if row == FORBIDDEN and fetch.terms.session.is_faulty:
             refusal = fetch.terms.session.error_of(part.topic_name or self._name_of(part.topic_id)) or refusal
         if refusal:
             fetch.put(index, _failure(part, refusal), row, None)

@@ -100,7 +100,7 @@ class FetchShape:
 
     def _is_forbidden(self, metadata: MetadataCache, topic: str) -> bool:
         authorizer, session = metadata.authorizer, self.terms.session
-        if session.is_struck and session.error_of(topic):
+        if session.is_faulty and session.error_of(topic):
             return True
         if authorizer is None or not refusal(authorizer, session, int(ApiKey.FETCH), ResourceType.TOPIC, topic):
             return False

@@ -388,7 +388,7 @@ class ProducePath:
         topic = self._refusals.topic(part)
         if topic is None or request.transactional_id is not None or part.records_size < BATCH_HEADER_BYTES:
             return
-        if part.records_offset - frame.start > MOST_REMEMBERED_BYTES or frame.session.is_struck:
+        if part.records_offset - frame.start > MOST_REMEMBERED_BYTES or frame.session.is_faulty:
             return
         if self._refusals.of(part, asker._replace(client_id="")):
             return

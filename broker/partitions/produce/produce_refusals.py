@@ -83,7 +83,7 @@ class PartRefusals:
     def of(self, part: Part, asker: Asker) -> int:
         """Return the error that refuses a part before anything else is looked at, or 0 (``E20``)."""
         acks, client_id, session, error = asker
-        if session.is_struck:
+        if session.is_faulty:
             error = error or self._injected(part, session)
         if error or (self._metadata.authorizer is not None and (error := self._forbidden(part, session))):
             return error

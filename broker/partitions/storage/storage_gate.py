@@ -72,7 +72,7 @@ class StorageGate:
 
     def turn(self) -> None:
         """Follow the published state. HOT: once a turn, one load."""
-        state = self._context.cluster.storage_state
+        state = self._context.broker_words.storage_state
         if state != self._seen_state:
             self._seen_state = state
             self._apply()

@@ -57,7 +57,7 @@ class StorageWatch:
     @property
     def state(self) -> StorageState:
         """What was published last, by this process or the one before it."""
-        return StorageState(self._context.cluster.storage_state)
+        return StorageState(self._context.broker_words.storage_state)
 
     def tick(self) -> None:
         """Look, if it is time to."""
@@ -70,7 +70,7 @@ class StorageWatch:
         """Publish how the disk is, and what has changed with it."""
         before = self.state
         state, free_bytes = self._find(before)
-        self._context.cluster.set_storage(state, free_bytes)
+        self._context.broker_words.set_storage(state, free_bytes)
         if state < StorageState.FULL:
             self._reserve.keep()
         if state == before:
@@ -92,7 +92,7 @@ class StorageWatch:
             found = os.statvfs(self._context.config.data_dir)
         except OSError as error:
             logger.warning("cannot ask the file system of the data directory what is free: %s", error)
-            return before, self._context.cluster.storage_free_bytes
+            return before, self._context.broker_words.storage_free_bytes
         free_bytes, all_bytes = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
         is_out_of_files = found.f_files > 0 and found.f_favail < min(LEAST_FILES, found.f_files)
         if is_out_of_files or self._context.storage().errors:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from broker.faults.error_answers import altered
-from broker.faults.struck_session import StruckSession
+from broker.faults.faulty_session import FaultySession
 from broker.ipc.answer_spool import AnswerSpool
 from broker.ipc.request_channel import CLOSE_CONNECTION, DELAYED
 from broker.ipc.request_facts import Records
@@ -21,13 +21,13 @@ from shm.recorder_layout import INJECTED_SHIFT
 _NS_PER_MS = 1_000_000
 
 
-class StruckAnswers(ResponseWriter):
+class FaultyAnswers(ResponseWriter):
     """The producing ends of one target's response rings."""
 
     def send(self, to: ReplyTo, local_ns: int, complete_ns: int, payload: bytes, facts: AnswerFacts = NO_FACTS) -> None:
         """Answer with ``payload``, or with what faults make of it."""
         struck = to[10]
-        if isinstance(struck, StruckSession):
+        if isinstance(struck, FaultySession):
             if struck.loses_answer:
                 self.close_connection(to, local_ns, facts)
                 return
@@ -42,7 +42,7 @@ class StruckAnswers(ResponseWriter):
         self, to: ReplyTo, local_ns: int, complete_ns: int, spool: AnswerSpool, facts: AnswerFacts = NO_FACTS
     ) -> None:
         """Answer with what a spool holds. Raises OSError."""
-        if to[10].is_struck and spool.payload() is None:
+        if to[10].is_faulty and spool.payload() is None:
             path = spool.finish()
             payload = path.read_bytes()
             path.unlink()
@@ -52,7 +52,7 @@ class StruckAnswers(ResponseWriter):
 
     def try_put(self, to: ReplyTo, now_ns: int, size: int, records: Records, tail: bytes) -> int:
         """Begin an answer as ever; -1 for that of a struck request, which then goes by `send`. HOT."""
-        return -1 if to[10].is_struck else super().try_put(to, now_ns, size, records, tail)
+        return -1 if to[10].is_faulty else super().try_put(to, now_ns, size, records, tail)
 
     def send_ranges(
         self,
@@ -64,7 +64,7 @@ class StruckAnswers(ResponseWriter):
     ) -> None:
         """Answer with ranges of files, or with what faults make of it."""
         struck = to[10]
-        if isinstance(struck, StruckSession):
+        if isinstance(struck, FaultySession):
             if struck.loses_answer:
                 self.close_connection(to, stamps[0], facts)
                 return
@@ -75,7 +75,7 @@ class StruckAnswers(ResponseWriter):
     def no_response(self, to: ReplyTo, local_ns: int, complete_ns: int, facts: AnswerFacts = NO_FACTS) -> None:
         """End a request that has no answer on the wire, or its connection."""
         struck = to[10]
-        if isinstance(struck, StruckSession) and struck.loses_answer:
+        if isinstance(struck, FaultySession) and struck.loses_answer:
             self.close_connection(to, local_ns, facts)
             return
         super().no_response(to, local_ns, complete_ns, _throttled(to, b"", facts)[1])
@@ -85,7 +85,7 @@ class StruckAnswers(ResponseWriter):
     ) -> bytes:
         """Return an envelope that says what was injected, and until when the answer is held back."""
         struck = to[10]
-        if isinstance(struck, StruckSession):
+        if isinstance(struck, FaultySession):
             facts = facts._replace(throttled_by=facts.throttled_by | struck.injected << INJECTED_SHIFT)
             if struck.delay_ms and shape[0] != CLOSE_CONNECTION:
                 shape = (shape[0] + DELAYED, *shape[1:])
@@ -96,7 +96,7 @@ class StruckAnswers(ResponseWriter):
 def _throttled(to: ReplyTo, wire: bytes, facts: AnswerFacts) -> tuple[bytes, AnswerFacts]:
     """Return an answer and its facts with the throttle time that is injected, if there is one."""
     struck = to[10]
-    if not isinstance(struck, StruckSession) or struck.throttle_ms <= facts.throttle_ms:
+    if not isinstance(struck, FaultySession) or struck.throttle_ms <= facts.throttle_ms:
         return wire, facts
     wire = with_throttle_time(to[5], to[6], wire, struck.throttle_ms) if wire else wire
     return wire, facts._replace(throttle_ms=struck.throttle_ms, throttled_by=0)

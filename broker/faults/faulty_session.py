@@ -12,10 +12,10 @@ from broker.security.session import Session
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StruckSession(Session):
+class FaultySession(Session):
     """What becomes of the one request that has this session."""
 
-    is_struck = True
+    is_faulty = True
 
     #: The error of every topic, or of one; 0: none.
     error: int = 0
