@@ -9,9 +9,9 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.coordinator_requests import INIT
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask, receive_answer, send_request
+from tests.support.exposition import Scraper
 from tests.support.groups.requests import Member, await_coordinators
 from tests.support.wire_client import WireClient
-from tests.web.test_status_page import ask as get
 
 BROKER_SETTINGS = {
     "num.network.threads": 1,
@@ -27,9 +27,8 @@ MB = 1024 * 1024
 
 
 def metrics(broker: BrokerProcess, name: str) -> float:
-    """Return the sum of a metric's samples."""
-    lines = get(broker, "/metrics")[2].decode().splitlines()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
+    """Return the sum of a metric's samples as they stand; what the page answers may be of a second ago."""
+    return Scraper(broker).scrape().total(name.removeprefix("rotunda_"))
 
 
 def memory_bytes(broker: BrokerProcess, role: str) -> int:
@@ -97,7 +96,7 @@ def test_names_of_clients_leave_nothing_behind(broker: BrokerProcess) -> None:
     with WireClient(broker.port) as client:
         ask(client, 18, 3, {"client_software_name": "librdkafka", "client_software_version": "2.8"})
         told = 'client_software_name="librdkafka"'
-        wait_until(lambda: told in get(broker, "/metrics")[2].decode(), "the newcomer's name")
+        wait_until(lambda: told in Scraper(broker).scrape().text, "the newcomer's name")
 
 
 def test_connections_have_kafkas_limits(broker_directory: Path) -> None:
