@@ -158,11 +158,11 @@ class RequestHandler:
         # After the last look into a ring: what is in there may have been sent because of what was announced, such as
         # the first request to a topic whose creation has just been answered.
         worked = has_more = self._refresh_metadata()
-        # The controller's own changes are never behind.
-        self._quotas.follow_metadata(self._partitions.metadata)
+        self._quotas.follow_metadata(self._partitions.metadata)  # the controller's own changes are never behind
         self._partitions.storage.turn()
         self._calls.late.until_ns = end_ns = self._now_ns() + LONG_NS
-        while read:
+        # What was sent may rest on all that has been announced.
+        while read and not self._partitions.is_taking:
             processor, frames = read.pop(0)
             if not frames:
                 continue
@@ -173,9 +173,8 @@ class RequestHandler:
                 read.insert(0, (processor, left))
             if self._now_ns() >= end_ns:
                 break
-        messages, self._received = self._received, []
-        if messages:
-            has_more = True
+        if self._received and not self._partitions.is_taking:
+            messages, self._received, has_more = self._received, [], True
             self._received = self._peer_rpc.take(messages, end_ns)
         has_more |= self.slices.turn() or bool(read)
         self._commit()
@@ -271,14 +270,15 @@ class RequestHandler:
         if not self._partitions.is_behind:
             return False
         try:
-            self._partitions.take_metadata()
+            self._partitions.take_metadata(self._now_ns() + LONG_NS // 4)
         finally:
             # Also after a fault: some of it may have been taken over.
             self._follow_partitions()
             for path in self._with_memo:
                 path.forget_metadata()
             self._groups.forget_metadata()
-            self._coordinators.metadata_changed()
+            if not self._partitions.is_taking:
+                self._coordinators.metadata_changed()
             self._purgatory.something_changed()
             self._partitions.changes.begin(self.slices, self._follow_partitions, self._purgatory.something_changed)
             self.turns.spent(self._now_ns(), METADATA)

@@ -62,6 +62,7 @@ class AclChanges:
                 transaction.add_acls(list(new))
             yield
             self._metadata.refresh()
+            yield
             log.info("ACLs were added: %s", list(new.values()))
 
     def delete(self, filters: Sequence[AclFilter], request: str) -> Steps[list[list[Acl]]]:
@@ -97,6 +98,7 @@ class AclChanges:
             transaction.remove_acls(names)
         yield
         self._metadata.refresh()
+        yield
         log.info("ACLs were deleted: %s", list(acls))
 
 

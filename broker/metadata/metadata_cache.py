@@ -2,7 +2,7 @@
 
 Every handler and the controller have one; it is filled from the metadata file and brought up to date by
 ``refresh`` when the broker word ``metadata_version`` has moved past ``version``. A refresh takes over whole
-changes only, and its cost is that of what changed. Never writes; knows nothing of requests.
+changes only, if need be in steps, and its cost is that of what changed. Never writes; knows nothing of requests.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from broker.metadata.features import LEVEL, finalized_levels
 from broker.metadata.reader import MetadataDelta, MetadataReader, TopicRecord
 from broker.metadata.topic_validation import metric_name
 from broker.protocol.routing import owner_of, topic_hash
+from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps, finished
 from broker.security.acl.acls import acls_of
 from broker.security.acl.authorizer import Authorizer, super_users_of
 
@@ -172,12 +173,20 @@ class MetadataCache:
         topics whose rows are still taken. A topic created and deleted in between is reported as deleted only.
         """
         changes = Changes([], [], [])
-        delta = self._reader.read(self.version)
+        finished(self.refresh_in_steps(changes))
+        return changes
+
+    def refresh_in_steps(self, changes: Changes) -> Steps[None]:
+        """Do what `refresh` does in steps: what they have done is added to `changes`, and may be taken from there.
+
+        What has changed since the first step is left for another refresh. `version` moves with the last step; those
+        that are broken off are made good by another refresh. Only one is under way at a time.
+        """
+        delta = yield from self._reader.read_in_steps(self.version)
         if delta is not None:
-            self._take_all(delta, changes)
+            yield from self._take_all(delta, changes)
         if self._at_start is None:
             self._at_start = frozenset(self._by_id)
-        return changes
 
     def has_row(self, topic: TopicInfo, partition: PartitionInfo) -> bool:
         """Return whether the row of a deleted partition is still its own; asks the metadata file."""
@@ -187,22 +196,29 @@ class MetadataCache:
         """Close the connection to the metadata file."""
         self._reader.close()
 
-    def _take_all(self, delta: MetadataDelta, changes: Changes) -> None:
+    def _take_all(self, delta: MetadataDelta, changes: Changes) -> Steps[None]:
         if delta.complete:
-            self._drop_missing(delta.topics, changes)
-        for record in delta.topics:
+            yield from self._drop_missing(delta.topics, changes)
+        for number, record in enumerate(delta.topics):
+            if number % ELEMENTS_AT_ONCE == 0:
+                yield
             self._take(record, changes)
         if self._settings.take(delta.broker_configs):
             self._take_settings(changes)
         for kind, entities in delta.entities.items():
+            yield
             self._take_entities(kind, entities)
         for kind, entities in delta.changed_entities.items():
+            yield
             self._take_changed_entities(kind, entities)
         self.version = delta.version
 
-    def _drop_missing(self, records: list[TopicRecord], changes: Changes) -> None:
+    def _drop_missing(self, records: list[TopicRecord], changes: Changes) -> Steps[None]:
         remaining = {record.topic_id for record in records}
-        for topic in [topic for topic in self._by_id.values() if topic.topic_id not in remaining]:
+        gone = [topic for topic in self._by_id.values() if topic.topic_id not in remaining]
+        for number, topic in enumerate(gone):
+            if number % ELEMENTS_AT_ONCE == 0:
+                yield
             self._forget(topic)
             changes.deleted.extend((topic, partition) for partition in topic.partitions)
 

@@ -13,6 +13,9 @@ from typing import NamedTuple
 
 from broker.metadata.entity_store import RECORDED_CHANGES, Entities, EntityKind, read_changed_entities, read_entities
 from broker.metadata.metadata_file import BUSY_TIMEOUT_S, decode_configs, has_schema, state_of
+from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps, finished
+
+_ROWS_AT_ONCE = ELEMENTS_AT_ONCE
 
 
 class TopicRecord(NamedTuple):
@@ -47,10 +50,16 @@ class MetadataReader:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = None
+        #: Beside the one that may be in the middle of reading, and then sees what was so when that began.
+        self._asking: sqlite3.Connection | None = None
 
     def read(self, since: int, *, with_topics: bool = True) -> MetadataDelta | None:
         """Return what changed after change ``since``, tombstones included, or None if nothing did."""
-        connection = self._connect()
+        return finished(self.read_in_steps(since, with_topics=with_topics))
+
+    def read_in_steps(self, since: int, *, with_topics: bool = True) -> Steps[MetadataDelta | None]:
+        """Return what `read` does in steps, as it was at the first; nothing else is read before the last."""
+        connection = self._connection = self._connection or self._connect()
         if connection is None:
             return None
         connection.execute("BEGIN")
@@ -59,7 +68,7 @@ class MetadataReader:
             if version <= since:
                 return None
             complete = since == 0 or since < state_of(connection, "floor")
-            topics = _read_topics(connection, 0 if complete else since) if with_topics else []
+            topics = (yield from _read_topics(connection, 0 if complete else since)) if with_topics else []
             configs = _read_broker_configs(connection)
             if since == 0 or since < version - RECORDED_CHANGES:
                 return MetadataDelta(version, complete, topics, configs, entities=read_entities(connection, since))
@@ -70,18 +79,18 @@ class MetadataReader:
 
     def is_taken_by(self, row: int, topic_id: bytes) -> bool:
         """Return whether a row of the partition table is, on record, that of a partition of this topic."""
-        connection = self._connect()
+        connection = self._asking = self._asking or self._connect()
         query = "SELECT 1 FROM partitions WHERE table_row = ? AND topic_id = ?"
         return connection is not None and connection.execute(query, (row, topic_id)).fetchone() is not None
 
     def close(self) -> None:
-        """Close the connection if it is open."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        """Close what is open."""
+        for connection in filter(None, (self._connection, self._asking)):
+            connection.close()
+        self._connection = self._asking = None
 
     def _connect(self) -> sqlite3.Connection | None:
-        if self._connection is None and self._path.exists():
+        if self._path.exists():
             connection = sqlite3.connect(
                 f"{self._path.absolute().as_uri()}?mode=ro",
                 uri=True,
@@ -94,11 +103,10 @@ class MetadataReader:
                 if self._path.exists():
                     raise
                 is_made = False
-            if not is_made:
-                connection.close()
-                return None
-            self._connection = connection
-        return self._connection
+            if is_made:
+                return connection
+            connection.close()
+        return None
 
 
 def partition_counts(path: Path, topics: Sequence[str]) -> dict[str, int]:
@@ -110,21 +118,28 @@ def partition_counts(path: Path, topics: Sequence[str]) -> dict[str, int]:
     return {topic.name: len(topic.rows) for topic in found if not topic.deleted and topic.name in topics}
 
 
-def _read_topics(connection: sqlite3.Connection, since: int) -> list[TopicRecord]:
+def _read_topics(connection: sqlite3.Connection, since: int) -> Steps[list[TopicRecord]]:
     rows: dict[bytes, list[tuple[int, int]]] = {}
     query = (
         "SELECT topic_id, partition, table_row FROM topics CROSS JOIN partitions USING (topic_id) "
         "WHERE change > ? ORDER BY topic_id, partition"
     )
-    for topic_id, partition, row in connection.execute(query, (since,)):
-        rows.setdefault(topic_id, []).append((partition, row))
+    read = connection.execute(query, (since,))
+    while some := read.fetchmany(_ROWS_AT_ONCE):
+        for topic_id, partition, row in some:
+            rows.setdefault(topic_id, []).append((partition, row))
+        yield
     found = connection.execute(
         "SELECT topic_id, name, deleted, configs FROM topics WHERE change > ? ORDER BY change, name", (since,)
     )
-    return [
-        TopicRecord(topic_id, name, bool(deleted), decode_configs(configs), tuple(rows.get(topic_id, ())))
-        for topic_id, name, deleted, configs in found
-    ]
+    topics: list[TopicRecord] = []
+    while some := found.fetchmany(_ROWS_AT_ONCE):
+        topics += [
+            TopicRecord(topic_id, name, bool(deleted), decode_configs(configs), tuple(rows.get(topic_id, ())))
+            for topic_id, name, deleted, configs in some
+        ]
+        yield
+    return topics
 
 
 def _read_broker_configs(connection: sqlite3.Connection) -> dict[str, dict[str, str]]:

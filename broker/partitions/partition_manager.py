@@ -18,6 +18,7 @@ from broker.log.disk_room import NO_ROOM
 from broker.log.log_manager import LogManager
 from broker.log.log_reader import LogReader
 from broker.log.partition_log import AppendHold, LogDamaged, PartitionName, PublishedEnd
+from broker.metadata.metadata_cache import Changes
 from broker.partitions.owned_partition import OwnedPartition
 from broker.partitions.partition_changes import OwnedPartitions, PartitionChanges
 from broker.partitions.storage.storage_gate import StorageGate
@@ -28,10 +29,13 @@ if TYPE_CHECKING:
     from broker.clock import Clock
     from broker.ipc.process_context import ProcessContext
     from broker.metadata.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
+    from broker.protocol.steps import Steps
 
 logger = logging.getLogger(__name__)
 
 REMOVE_AGAIN_NS = 1_000_000_000
+
+_NEVER_NS = 1 << 62
 
 
 class PartitionEvent(NamedTuple):
@@ -70,11 +74,19 @@ class PartitionManager:
         self._readers: dict[int, LogReader] = {}
         self._owners: dict[int, int] = {}
         self._taken_over = 0
+        #: What has been taken over from the metadata and not been added to `changes`, and the steps that go on.
+        self._taken = Changes([], [], [])
+        self._taking: Steps[None] | None = None
 
     @property
     def is_behind(self) -> bool:
         """Whether the controller has announced a change that this process has not taken over yet."""
         return self._broker_words.metadata_version > self.metadata.version
+
+    @property
+    def is_taking(self) -> bool:
+        """Whether this process is in the middle of taking over what has been announced."""
+        return self._taking is not None
 
     def publish_taken_over(self) -> None:
         """Publish up to which version of the metadata this handler has taken over changes, unless some are left."""
@@ -88,32 +100,49 @@ class PartitionManager:
         self.take_metadata()
         self.changes.finish()
 
-    def take_metadata(self) -> None:
+    def take_metadata(self, end_ns: int = _NEVER_NS) -> None:
         """Take over what has changed; what that means for this process's logs is added to `changes`.
 
-        A fault of ours with one partition is logged and keeps no other from its turn: nothing is reported twice.
+        What is not taken over by ``end_ns`` is left for the next call (`is_taking`). A fault of ours with one partition
+        is logged and keeps no other from its turn: nothing is reported twice.
         """
-        changes = self.metadata.refresh()
-        own = [(topic.name, partition.index) for topic, partition in changes.deleted if partition.owner == self.index]
+        # What has been begun knows nothing of what has been announced since.
+        begun, self._taking = self._taking, None
+        try:
+            for steps in filter(None, (begun, self.metadata.refresh_in_steps(self._taken))):
+                for _ in steps:
+                    # The controller takes over what it changes itself, all at once.
+                    if self._is_handler and self.clock.monotonic_ns() >= end_ns:
+                        self._taking = steps
+                        return
+        finally:
+            # Also after a fault: it is not reported twice.
+            taken = Changes(self._taken.created.copy(), self._taken.deleted.copy(), self._taken.altered.copy())
+            for each in self._taken:
+                each.clear()
+            self._add_changes(taken)
+        self.log_manager.expire_producers_after(self.metadata.broker_config.producer_id_expiration_ms)
+
+    def _add_changes(self, taken: Changes) -> None:
+        own = [(topic.name, partition.index) for topic, partition in taken.deleted if partition.owner == self.index]
         if own:
             self.log_manager.forget_checkpoints(own)
         # Deletions first: a topic that was deleted and created again keeps its directory's name.
-        self.changes.delete(changes.deleted, self._forget)
-        for topic, partition in changes.deleted:
+        self.changes.delete(taken.deleted, self._forget)
+        for topic, partition in taken.deleted:
             if topic.internal:
                 # Its coordinator does not ask for its row.
                 self._close(topic, partition)
             if self._unopened:
                 self._unopened.pop(partition.row, None)
-        for topic, partition in changes.created:
+        for topic, partition in taken.created:
             self._owners[partition.row] = partition.owner
             if partition.owner == self.index:
                 opening = partial(_do, "open", self._open, topic, partition)
                 self.changes.add((topic.name, partition.index), opening, opens=partition.row)
-        for topic in changes.altered:
+        for topic in taken.altered:
             rows = [partition.row for partition in topic.partitions if partition.owner == self.index]
             self.changes.alter(rows, partial(self._reconfigure, topic))
-        self.log_manager.expire_producers_after(self.metadata.broker_config.producer_id_expiration_ms)
 
     def tick(self) -> None:
         """Do what is due: flush, checkpoint, look at the disk, and open what there was no room for."""

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from broker.metadata import metadata_cache, reader
 from broker.metadata.alter_configs import BROKER, TOPIC, Alteration, ConfigChange, Operation
 from broker.metadata.metadata_cache import Changes, MetadataCache
 from broker.metadata.topic_validation import AddedPartitions, NewTopic
 from broker.protocol.routing import owner_of, topic_hash, topic_id_hash
 from shm.partitions import STATE_CLOSED
 from tests.support.admin_cluster import HANDLERS, AdminCluster
+
+AT_ONCE = 4
 
 
 def names(pairs: list) -> list[tuple[str, int]]:
@@ -146,3 +151,60 @@ def test_a_cache_without_a_file_is_empty(tmp_path: Path, cluster: AdminCluster) 
     cache = MetadataCache(tmp_path / "elsewhere", HANDLERS, cluster.config)
     assert cache.refresh() == Changes([], [], [])
     assert (cache.version, cache.topics()) == (0, [])
+
+
+@pytest.fixture
+def few_in_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four topics, or partitions, in each."""
+    monkeypatch.setattr(reader, "_ROWS_AT_ONCE", AT_ONCE)
+    monkeypatch.setattr(metadata_cache, "ELEMENTS_AT_ONCE", AT_ONCE)
+
+
+@pytest.mark.usefixtures("few_in_each_step")
+@pytest.mark.parametrize("missed_tombstones", [False, True])
+def test_many_changes_are_taken_over_in_steps_each_once(cluster: AdminCluster, *, missed_tombstones: bool) -> None:
+    """Between two steps each topic is as it was or as it is; what has been announced since is another refresh's."""
+    before = {cluster.create(f"before-{number}", 2).name for number in range(2 * AT_ONCE)}
+    cluster.create("stays", 1)
+    cache = cluster.new_cache()
+    cache.refresh()
+    version = cache.version
+    for name in before:
+        cluster.delete(name)
+    if missed_tombstones:
+        cluster.settle()
+    after = {cluster.create(f"after-{number}", 1).name for number in range(2 * AT_ONCE)}
+    changes = Changes([], [], [])
+    steps = cache.refresh_in_steps(changes)
+    next(steps)
+    late = cluster.create("late", 1)
+    taken = 1
+    for _ in steps:
+        taken += 1
+        assert cache.version == version
+        known = {topic.name for topic in cache.topics()}
+        assert known == ({*before, "stays"} - {topic.name for topic, _ in changes.deleted}) | {
+            topic.name for topic, _ in changes.created
+        }
+    assert taken > 8
+    assert cache.version == cluster.controller.version - 1
+    assert names(changes.deleted) == sorted((name, index) for name in before for index in range(2))
+    assert names(changes.created) == sorted((name, 0) for name in after)
+    assert {topic.name for topic in cache.topics()} == {*after, "stays"}
+    assert [topic.topic_id for topic, _ in cache.refresh().created] == [late.topic_id]
+    cache.close()
+
+
+@pytest.mark.usefixtures("few_in_each_step")
+def test_a_refresh_that_is_broken_off_is_made_good_by_the_next(cluster: AdminCluster) -> None:
+    created = [cluster.create(f"made-{number}", 1) for number in range(2 * AT_ONCE)]
+    cache = cluster.new_cache()
+    changes = Changes([], [], [])
+    steps = cache.refresh_in_steps(changes)
+    while not changes.created:
+        next(steps)
+    steps.close()
+    again = cache.refresh()
+    assert names(changes.created + again.created) == sorted((topic.name, 0) for topic in created)
+    assert cache.version == cluster.controller.version
+    cache.close()

@@ -7,12 +7,13 @@ from unittest import mock
 
 import pytest
 
+from broker.metadata import metadata_cache
 from broker.metadata.alter_configs import TOPIC, Alteration, ConfigChange, Operation
 from broker.metadata.topic_validation import NewTopic
 from broker.partitions.partition_changes import OwnedPartitions, PartitionChanges
 from shm.partitions import STATE_CLOSED, STATE_OPEN
 from tests.support.record_batches import record_batch
-from tests.support.stepped_broker import SteppedBroker, produced
+from tests.support.stepped_broker import Sent, SteppedBroker, produced
 from tests.support.wire_messages import PRODUCE, produce_body
 
 PARTITIONS = 40
@@ -226,3 +227,39 @@ def test_what_is_asked_for_while_steps_are_taken_is_done_too() -> None:
     list(work)
     assert (log.taken, altered) == (["open a-0", "open a-1"], [7, 8])
     assert not log.changes
+
+
+def test_what_is_sent_waits_until_all_that_was_announced_is_taken_over(
+    broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changes of many topics are taken over in several turns; requests and messages are taken behind the last."""
+    try:
+        monkeypatch.setattr(metadata_cache, "ELEMENTS_AT_ONCE", 1)
+        handler, partitions = broker.handler(0), broker.parts(0).partitions
+        broker.controller.create_topics([NewTopic(f"many-{number}", 1) for number in range(8)])
+        broker.controller.create_topics([NewTopic("last", 8)])
+        broker.announce_metadata()
+        index = broker.owned_by("last", 0)[0]
+        sent = broker.client().produce([("last", index, record_batch([b"sent"]))])
+        # As if each step took all that a turn has for them.
+        real = partitions.take_metadata
+        monkeypatch.setattr(partitions, "take_metadata", lambda _: real(0))
+        turns = 0
+        while not sent_is_taken(broker, sent):
+            assert broker.turn(0)
+            turns += 1
+            assert turns < 100
+            if partitions.is_taking:
+                assert partitions.is_behind
+                assert handler.has_more
+                assert not sent_is_taken(broker, sent)
+        assert turns > 8
+        broker.settle()
+        assert produced(sent) == [(0, 0)]
+    finally:
+        broker.close()
+
+
+def sent_is_taken(broker: SteppedBroker, sent: Sent) -> bool:
+    broker.drain()
+    return bool(sent.answers)

@@ -165,7 +165,7 @@ def test_e08_a_fault_while_metadata_is_taken_over_loses_nothing_that_was_read(
         raise sqlite3.OperationalError("disk I/O error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(MetadataReader, "read", fault)
+        patch.setattr(MetadataReader, "read_in_steps", fault)
         with pytest.raises(sqlite3.OperationalError):
             stepped.turn(owner)
     stepped.settle()
