@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
 from broker.config.broker_config import load
+from broker.ipc.listener_table import ListenerNames, ListenerTable
 from broker.metadata.metadata_cache import MetadataCache
 from broker.metadata.metadata_file import metadata_path
 from broker.metrics.broker_reading import BrokerReader, Names, Segments, Topic
@@ -37,18 +38,19 @@ def attached(record: RunRecord) -> BrokerReader:
 
     control = ControlSegment(view_of("control"), processors, handlers, record.max_partitions)
     made = partial(getattr, control.broker_words, "processors_made")
+    # A reader publishes there that it looks.
+    snapshots = SnapshotSegment(view_of("snapshots", writable=True), processors, handlers)
     segments = Segments(
         control=control,
         metrics=MetricsSegment(view_of("metrics"), processors, handlers),
         rings=view_of("rings"),
         recorder=RecorderRings(view_of("recorder"), processors, handlers + 1, record.processors, made),
-        # A reader publishes there that it looks.
-        snapshots=SnapshotSegment(view_of("snapshots", writable=True), processors, handlers),
+        snapshots=snapshots,
         quotas=QuotaTables.attached(view_of("quotas")),
     )
     found = _topics(Path(record.data_dir), control.broker_words)
     clocks = (SystemClock.monotonic_ns, SystemClock.wall_ms)
-    return BrokerReader(segments, _installed_version(), _names(), found, clocks)
+    return BrokerReader(segments, _installed_version(), _names(snapshots), found, clocks)
 
 
 def _topics(data_dir: Path, broker_words: BrokerWords) -> Callable[[], list[Topic]]:
@@ -75,6 +77,9 @@ def _installed_version() -> str:
     return ""
 
 
-def _names() -> Names:
-    apis = {int(key): key.text for key in ApiKey}
-    return Names(apis, {int(code): code.name for code in ErrorCode}, ())
+def _names(snapshots: SnapshotSegment) -> Names:
+    return Names(
+        apis={int(key): key.text for key in ApiKey},
+        errors={int(code): code.name for code in ErrorCode},
+        listeners=ListenerNames(ListenerTable(snapshots.of_listeners())),
+    )

@@ -147,7 +147,7 @@ def _add_words(
         for value in metric.values:
             labels = dict(whose)
             if metric.label == "listener":
-                if int(value) >= len(reading.names.listeners or ("0",)):
+                if int(value) >= len(reading.names.listeners):
                     continue
                 labels[metric.label] = _named(metric.label, int(value), reading)
             elif metric.label:

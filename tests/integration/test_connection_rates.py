@@ -19,8 +19,10 @@ from tests.integration.test_limits import metrics
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask, receive_answer, send_request
+from tests.support.exposition import Exposition
 from tests.support.sockets import is_readable
 from tests.support.wire_client import WireClient
+from tests.web.test_status_page import ask as get
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -33,6 +35,7 @@ BROKER_SETTINGS = {
     "listeners": "CLIENTS://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
     "listener.security.protocol.map": "CLIENTS:PLAINTEXT",
 }
+LISTENERS = ["CLIENTS", "PLAINTEXT"]
 API_VERSIONS, ALTER_CLIENT_QUOTAS = 18, 49
 ADMINISTRATOR = "127.0.0.99"
 RATE = "connection_creation_rate"
@@ -217,6 +220,13 @@ def test_a16_a17_a18_a_lower_limit_closes_the_most_silent_clients_and_no_more(
             assert ask(client, API_VERSIONS, 0, {}).error_code == 0
     finally:
         alter(admin, "max.connections", None)
+
+
+def test_the_command_and_the_page_have_each_listener_by_its_name(broker: BrokerProcess) -> None:
+    name = "acceptor_connections_accepted_total"
+    texts = broker.command("metrics").stdout, get(broker, "/metrics")[2].decode()
+    for text in texts:
+        assert [sample.labels["listener"] for sample in Exposition(text).samples[f"rotunda_{name}"]] == LISTENERS
 
 
 def test_a14_a12_limits_of_ipv6_addresses(broker_directory: Path, held: ExitStack) -> None:
