@@ -14,7 +14,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from tests.spark.test_runs import JOB_SECONDS, QUICK_TO_START, RANGE, failed_with, run
+from tests.spark.test_runs import FEW_PARTS, JOB_SECONDS, QUICK_TO_START, RANGE, failed_with, run
 from tests.support.broker_process import REPOSITORY
 from tests.support.deadline import wait_until
 from tests.support.feeds import random_seed
@@ -27,7 +27,7 @@ def test_a_master_with_two_workers_finds_what_spark_submit_finds_on_this_machine
     seed = random_seed()
     print(f"seed {seed}")
     write(tmp_path / "request-log", "requests", random_requests(seed, 500))
-    submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]", "--py-files"]
+    submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]", *FEW_PARTS, "--py-files"]
     submitted = [*submit, str(_package(tmp_path)), str(REPOSITORY / "spark" / "jobs" / "latency.py")]
     found: dict[str, Any] = {}
 

@@ -24,7 +24,11 @@ from tests.support.generated_log import random_requests, write
 
 RANGE = ["--from", "2026-03-01T10:00", "--to", "2026-03-01T12:00"]
 JOB_SECONDS = 250
-QUICK_TO_START = {**os.environ, "JAVA_TOOL_OPTIONS": JAVA_OPTIONS}
+#: Of few rows each of the 200 parts that Spark makes of a table is a task without any.
+FEW_PARTS = ["--conf", "spark.sql.shuffle.partitions=2"]
+QUICK_TO_START = {
+    **os.environ, "JAVA_TOOL_OPTIONS": JAVA_OPTIONS, "PYSPARK_SUBMIT_ARGS": " ".join([*FEW_PARTS, "pyspark-shell"]),
+}  # fmt: skip
 
 
 def command(directory: Path, name: str, *arguments: str) -> list[str]:
