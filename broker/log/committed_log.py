@@ -7,6 +7,7 @@ which a replacement of the owner begins (`recovery`).
 
 import errno
 import logging
+from collections.abc import Iterator
 from enum import IntEnum
 from pathlib import Path
 from typing import Self
@@ -20,9 +21,9 @@ from broker.log.flush_state import NEVER, FlushState
 from broker.log.flusher import FlushJob
 from broker.log.leader_epochs import resume_epochs, write_epochs
 from broker.log.partition_metadata import PartitionName
+from broker.log.producers.producer_entry import ProducerEntry
 from broker.log.producers.producer_recovery import load_producers
 from broker.log.producers.producer_snapshot import encode
-from broker.log.producers.producer_state import ProducerEntry
 from broker.log.producers.snapshot_schedule import SnapshotSchedule
 from broker.log.recovery import Checkpointed, LogDamaged, PublishedEnd, SegmentInfo, load_files, new_segment
 from broker.log.segments.log_segment import LogSegment
@@ -147,7 +148,7 @@ class CommittedLog:
 
     def _stage_roll(self) -> None:
         """Go on in a new segment, in memory; `_write_rolls` makes it so on disk."""
-        self._pending_rolls.append((self._segment, encode(self._producers.entries.values())))
+        self._pending_rolls.append((self._segment, encode(self._producers)))
         self._segment = new_segment(self.directory, self.next_offset, self._rolls.shape, existing=False)
 
     def _write_rolls(self) -> None:
@@ -357,14 +358,14 @@ class CommittedLog:
             self._snapshots.sweep(self._rolled.bases())
         return done
 
-    def active_producers(self) -> list[ProducerEntry]:
-        """Return the state of every producer, for reading."""
-        return list(self._producers.entries.values())
+    def active_producers(self) -> Iterator[ProducerEntry]:
+        """Return the state of every producer, for reading, each as it is when its turn has come."""
+        return iter(self._producers)
 
     @property
     def producer_ids(self) -> int:
         """How many producers are remembered."""
-        return len(self._producers.entries)
+        return len(self._producers)
 
     def expire_producers(self) -> None:
         """Forget producers that wrote nothing for `producer.id.expiration.ms`."""

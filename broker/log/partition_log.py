@@ -222,12 +222,12 @@ class PartitionLog(CommittedLog):
 
     def is_fenced(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether the producer has written here in a later epoch."""
-        entry = self._producers.entries.get(producer_id)
+        entry = self._producers.get(producer_id)
         return entry is not None and producer_epoch < entry.epoch
 
     def knows_producer(self, producer_id: int) -> bool:
         """Whether the state of a producer is known here: it has written something that has not been forgotten."""
-        return producer_id in self._producers.entries
+        return producer_id in self._producers
 
     def _verdict(self, verdict: int, producer_id: int, sequence: int, delta: int) -> StageResult:
         """Return the answer to a batch that its producer's state does not admit."""

@@ -1,13 +1,14 @@
 """A partition log with what a handler does around it, and a list beside it that says what must be in it."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from broker.config.topic_config import LogConfig
 from broker.log.append_limits import TO_BE_JUDGED, written_ahead
 from broker.log.log_reader import LogReader
 from broker.log.partition_log import Checkpointed, PartitionLog, PartitionName, PublishedEnd
+from broker.log.producers.producer_entry import ProducerEntry
 from broker.log.producers.producer_state import ProducerState
 from broker.protocol.record_writer import read_marker
 from broker.protocol.records import BatchHeader, batch_headers, patch_base_offset, read_header
@@ -50,6 +51,11 @@ def stored(data: memoryview, base_offset: int, leader_epoch: int) -> bytes:
     copy = bytearray(data)
     patch_base_offset(copy, base_offset, leader_epoch)
     return bytes(copy)
+
+
+def by_id(producers: Iterable[ProducerEntry]) -> dict[int, ProducerEntry]:
+    """Return producers by their ids."""
+    return {entry.producer_id: entry for entry in producers}
 
 
 def end_of(log: PartitionLog) -> tuple[int, int, int]:
@@ -138,7 +144,7 @@ class ModelLog:
         assert read_everything(self.directory, end_of(log)) == content
         assert log.log_end_offset == log.next_offset == self.next_offset()
         assert log.size_bytes == len(content)
-        assert {entry.producer_id: entry for entry in log.active_producers()} == self.expected_producers().entries
+        assert by_id(log.active_producers()) == by_id(self.expected_producers())
         check_indexes(self.directory, log)
 
     def next_offset(self) -> int:

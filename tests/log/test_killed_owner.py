@@ -16,7 +16,7 @@ from broker.log.partition_log import PartitionLog, PublishedEnd
 from broker.log.producers import snapshot_schedule
 from broker.log.segments import log_segment
 from tests.log.killing import AFTER, BEFORE, PARTLY, killed_at
-from tests.log.log_writer import NAME, ModelLog, batch, end_of, log_bytes, read_everything
+from tests.log.log_writer import NAME, ModelLog, batch, by_id, end_of, log_bytes, read_everything
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS
 
@@ -39,7 +39,7 @@ class Work:
     def next_batches(self) -> list[memoryview]:
         """Return batches that go on from what is acknowledged: what a client sends again after a crash."""
         state = self.model.expected_producers()
-        following = {producer_id: entry.next_sequence for producer_id, entry in state.entries.items()}
+        following = {producer_id: entry.next_sequence for producer_id, entry in by_id(state).items()}
         batches = []
         for _ in range(self.random.randrange(1, 4)):
             producer_id = self.random.randrange(PRODUCERS)
@@ -143,7 +143,7 @@ config = LogConfig(internal_segment_bytes=20_000, index_interval_bytes=200)
 log = PartitionLog.open(Path(sys.argv[1]), NAME, config, SystemClock(), PublishedEnd(*words[slot:slot + 3], 0))
 sys.stdout.write("ready\\n")
 sys.stdout.flush()
-sequence = log.active_producers()[0].next_sequence if log.active_producers() else 0
+sequence = max((entry.next_sequence for entry in log.active_producers()), default=0)
 while True:
     for _ in range(3):
         data = batch(1, size=sequence % 200, producer_id=5, producer_epoch=0, base_sequence=sequence)

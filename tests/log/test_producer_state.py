@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from broker.log.producers import producer_snapshot, producer_state
 from broker.log.producers.producer_snapshot import TAIL_MARK, SnapshotCorruptError, SnapshotFiles, decode, encode
-from broker.log.producers.producer_state import ProducerEntry, ProducerState
+from broker.log.producers.producer_state import ProducerState
 from broker.protocol.record_writer import EndTransactionMarker
 from broker.protocol.records import BatchHeader
+from tests.log.log_writer import by_id
 
 MAX = 2**31 - 1
 
@@ -91,10 +92,10 @@ def test_a_batch_across_the_wrap() -> None:
 def test_transactional_producers_stay_transactional() -> None:
     state = ProducerState()
     state.append(header(0)._replace(attributes=0x10), 10, 0, 5)
-    assert state.entries[7].current_txn_first_offset == 10
+    assert state.open_transactions == {7: 10}
     assert [state.judge(7, 0, 1, 0, 0), state.judge(7, 0, 1, 0, 0x10)] == [48, 0]
     state.replay(header(-1)._replace(attributes=0x30), EndTransactionMarker(commit=True, coordinator_epoch=0))
-    assert state.entries[7].current_txn_first_offset == -1
+    assert state.open_transactions == {}
     assert state.judge(7, 0, 1, 0, 0) == 0
 
 
@@ -103,7 +104,7 @@ def test_an_open_transaction_does_not_expire() -> None:
     state.append(header(0), 0, 0, 5)
     state.append(header(0, producer_id=8)._replace(attributes=0x10), 1, 0, 5)
     state.expire(now_ms=1000, expiration_ms=995)
-    assert list(state.entries) == [8]
+    assert list(by_id(state)) == [8]
 
 
 @given(st.lists(st.tuples(st.integers(1, 2), st.integers(0, 2), st.integers(0, 12), st.integers(1, 3)), max_size=60))
@@ -148,23 +149,23 @@ def test_bytes_of_a_snapshot() -> None:
         "ffffffff"  # coordinator epoch
         "ffffffffffffffff"  # no open transaction
     )
-    assert b"".join(encode(state.entries.values())) == b"\0\1" + struct.pack(">I", crc32c(body)) + body
+    assert b"".join(encode(state)) == b"\0\1" + struct.pack(">I", crc32c(body)) + body
 
 
 def test_a_producer_without_batches() -> None:
-    entry = ProducerEntry(3)
-    entry.epoch = 1
-    assert decode(b"".join(encode([entry]))) == [entry]
+    state = ProducerState()
+    state.end_transaction(3, 1, EndTransactionMarker(True, 0), 9, 80)
+    assert list(decode(b"".join(encode(state)))) == list(state)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=40))
 def test_a_snapshot_gives_back_the_state(batches: list[tuple[int, int]]) -> None:
     producers = Producers()
     for producer_id, count in batches:
-        entry = producers.state.entries.get(producer_id)
+        entry = producers.state.get(producer_id)
         producers.send(entry.next_sequence if entry else 0, count, 0, producer_id)
-    content = b"".join(encode(producers.state.entries.values()))
-    assert ProducerState(decode(content)).entries == producers.state.entries
+    content = b"".join(encode(producers.state))
+    assert by_id(ProducerState(decode(content))) == by_id(producers.state)
     for length in range(len(content)):
         with pytest.raises(SnapshotCorruptError):
             decode(content[:length])
@@ -175,17 +176,17 @@ def test_kafkas_reader_takes_our_tail() -> None:
     producers = Producers()
     for i in range(3):
         producers.send(i)
-    content = b"".join(encode(producers.state.entries.values()))
+    content = b"".join(encode(producers.state))
     version, crc, count = struct.unpack_from(">hIi", content)
     assert (version, crc, count) == (1, crc32c(content[6:]), 1)
-    assert len(content) == 10 + 46 + 4 + 2 * 32
+    assert len(content) == 10 + 46 + 4 + 1 + 2 * 24
 
 
 def test_a_snapshot_of_kafkas_has_only_last_batches() -> None:
     producers = Producers()
     for i in range(3):
         producers.send(i)
-    body = b"".join(encode(producers.state.entries.values()))[6:56]
+    body = b"".join(encode(producers.state))[6:56]
     (entry,) = decode(b"\0\1" + struct.pack(">I", crc32c(body)) + body)
     assert [batch.last_sequence for batch in entry.batches] == [2]
     assert entry.next_sequence == 3
@@ -196,11 +197,11 @@ def test_the_newest_readable_snapshot_up_to_the_end_is_loaded(tmp_path: Path) ->
     producers = Producers()
     for i in range(4):
         producers.send(i)
-        files.write(producers.end, encode(producers.state.entries.values()))
+        files.write(producers.end, encode(producers.state))
     (tmp_path / "00000000000000000003.snapshot").write_bytes(b"torn")
     offset, state = SnapshotFiles(tmp_path).load(3)
     assert offset == 2
-    assert state.entries[7].next_sequence == 2
+    assert by_id(state)[7].next_sequence == 2
     assert SnapshotFiles(tmp_path).offsets == [1, 2]
     assert SnapshotFiles(tmp_path).load(0)[0] is None
 
@@ -208,7 +209,7 @@ def test_the_newest_readable_snapshot_up_to_the_end_is_loaded(tmp_path: Path) ->
 def test_snapshots_that_nobody_needs_go(tmp_path: Path) -> None:
     files = SnapshotFiles(tmp_path)
     for offset in range(1, 8):
-        files.write(offset, encode([]))
+        files.write(offset, encode(ProducerState()))
     files.sweep([2, 4])
     assert SnapshotFiles(tmp_path).offsets == [2, 4, 6, 7]
     files.remove_before(7)
@@ -224,7 +225,7 @@ def test_of_too_many_producers_the_silent_ones_are_forgotten(monkeypatch: pytest
     for number in range(100):
         assert producers.send(0, producer_id=number) == 0
         assert producers.send(number, producer_id=1000) == 0
-    assert len(producers.state.entries) <= 20
+    assert len(producers.state) <= 20
     # One that writes all the time is known, with its duplicates; so is the newest. The first is not.
     assert producers.send(99, producer_id=1000) < 0
     assert producers.send(5, producer_id=99) == 45
@@ -237,8 +238,8 @@ def test_a_producer_with_an_open_transaction_is_not_forgotten(monkeypatch: pytes
     for number in range(50):
         transactional = BatchHeader(0, 0, 0, 2, 0, 0x10 if number < 5 else 0, 0, 5, 5, number, 0, 0, 1)
         state.append(transactional, number, 0, 5)
-    assert set(range(5)) <= set(state.entries)
-    assert len(state.entries) <= 10
+    assert set(range(5)) <= set(by_id(state))
+    assert len(state) <= 10
 
 
 def test_a_snapshot_has_each_batch_where_kafka_and_we_look_for_it() -> None:
@@ -247,28 +248,29 @@ def test_a_snapshot_has_each_batch_where_kafka_and_we_look_for_it() -> None:
     for sequence in (5, 7):
         state.append(header(sequence, 2, 3, 9), sequence, 1, 70)
     state.end_transaction(4, 1, EndTransactionMarker(True, 6), 9, 80)
-    content = b"".join(encode(state.entries.values()))
+    content = b"".join(encode(state))
     assert content[10:56] == struct.pack(">qhiqiqiq", 9, 3, 8, 8, 1, 70, -1, -1)
     assert content[56:102] == struct.pack(">qhiqiqiq", 4, 1, -1, -1, 0, 80, 6, -1)
-    assert content[102:] == TAIL_MARK + struct.pack(">qiqiq", 9, 6, 6, 1, 70)
-    assert {entry.producer_id: entry for entry in decode(bytes(content))} == state.entries
+    assert content[102:] == TAIL_MARK + bytes([1, 0]) + struct.pack(">iqiq", 6, 6, 1, 70)
+    assert by_id(decode(content)) == by_id(state)
 
 
 def test_a_snapshot_of_many_is_written_in_pieces_and_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More entries than one piece has, and more pieces than the kernel takes at once."""
     state = ProducerState()
-    rows, tail = [], []
+    rows, older, tail = [], [], []
     for number in range(1500):
         sent = number % 7 + 1
         for sequence in range(sent):
             state.append(header(sequence, 1, 2, number), 10 * number + sequence, 0, 50 + sequence)
         batches = [(sequence, 10 * number + sequence, 0, 50 + sequence) for sequence in range(sent)]
         rows.append(struct.pack(">qhiqiqiq", number, 2, *batches[-1], -1, -1))
-        tail += [struct.pack(">qiqiq", number, *batch) for batch in batches[-5:-1]]
-    body = b"".join([struct.pack(">i", 1500), *rows, TAIL_MARK, *tail])
+        older.append(min(sent - 1, 4))
+        tail += [struct.pack(">iqiq", *batch) for batch in batches[-5:-1]]
+    body = b"".join([struct.pack(">i", 1500), *rows, TAIL_MARK, bytes(older), *tail])
     for entries_at_once in (1024, 1):
         monkeypatch.setattr(producer_snapshot, "_ENTRIES_AT_ONCE", entries_at_once)
-        SnapshotFiles(tmp_path).write(7, encode(state.entries.values()))
+        SnapshotFiles(tmp_path).write(7, encode(state))
         written = (tmp_path / "00000000000000000007.snapshot").read_bytes()
         assert written == b"\0\1" + struct.pack(">I", crc32c(body)) + body
-    assert ProducerState(decode(written)).entries == state.entries
+    assert by_id(ProducerState(decode(written))) == by_id(state)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from broker.coordinator.locator import CoordinatorOwnership
     from broker.coordinator.transaction.coordinator import TransactionCoordinator
     from broker.coordinator.transaction.shard import Transaction
-    from broker.log.producers.producer_state import ProducerEntry
+    from broker.log.producers.producer_entry import ProducerEntry
     from broker.partitions.partition_manager import PartitionManager
 
 _INT32: Final = struct.Struct(">i")

@@ -1,13 +1,12 @@
 """Producer state on disk: Kafka's `.snapshot` files, named by the offset up to which they hold the state.
 
-    bytes        field                      per entry (46 bytes)
-     0- 1        version (1)                producer id 8, epoch 2, last sequence 4, last offset 8, offset delta 4,
-     2- 5        CRC-32C of byte 6 onward   timestamp 8, coordinator epoch 4, first offset of the open transaction 8
+    bytes        field
+     0- 1        version (1)
+     2- 5        CRC-32C of byte 6 onward
      6- 9        number of entries
-    10-          entries
-     then        our own tail, which Kafka's reader checks (CRC) and skips: `TAIL_MARK` and the older remembered
-                 batches of every producer, 32 bytes each: producer id 8, last sequence 4, last offset 8,
-                 offset delta 4, timestamp 8
+    10-          entries: the rows of `packed_producers`
+     then        our own tail, which Kafka's reader checks (CRC) and skips: `TAIL_MARK`, for every entry how many older
+                 batches are remembered, a byte each, and these batches, each as `PACKED_BATCH`
 
 Kafka forgets all but a producer's last batch across a restart; the tail keeps a retry of an older one from being
 refused as out of order. A snapshot is written in one go under its own name: a torn one fails its CRC and the one
@@ -18,16 +17,17 @@ import errno
 import logging
 import os
 import struct
-from collections.abc import Collection, Iterable, Sequence
-from itertools import islice
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from broker.log.producers.producer_state import NO_SEQUENCE, PACKED_BATCH, ProducerEntry, ProducerState
+from broker.log.producers.packed_producers import ROW_BYTES, PackedProducers
+from broker.log.producers.producer_entry import PACKED_BATCH
+from broker.log.producers.producer_state import ProducerState
 from broker.log.segments.log_segment import IOV_MAX
 from broker.log.segments.open_segments import OPEN_SEGMENTS
 from broker.log.segments.segment_files import SNAPSHOT_SUFFIX, offsets_of, remove_if_there, segment_file
 from broker.protocol.crc import crc32c
-from broker.protocol.primitives import INT64
 
 VERSION = 1
 PREFIX = struct.Struct(
@@ -35,23 +35,11 @@ PREFIX = struct.Struct(
     "I"  # CRC-32C of everything behind it
 )
 COUNT = struct.Struct(">i")
-ENTRY = struct.Struct(
-    ">q"  # producer id
-    "h"  # epoch
-    "16s"  # last sequence, last offset, offset delta: of a `PACKED_BATCH` all but its timestamp
-    "q"  # timestamp
-    "i"  # coordinator epoch
-    "q"  # first offset of the open transaction, or -1
-)
-#: Of a `PACKED_BATCH`, where that begins which stands in an entry.
-_IN_ENTRY = INT64.size
-_pack_last = struct.Struct(
-    ">q"  # producer id
-    "16s"  # last sequence, last offset, offset delta
-    "q"  # timestamp
-).pack
-_NO_BATCH = PACKED_BATCH.pack(0, NO_SEQUENCE, -1, 0, -1)
-TAIL_MARK = b"RTB1"
+TAIL_MARK = b"RTB2"
+
+#: A tail as it was written until there were numbers of batches: each batch, with its producer's id before it.
+_TAIL_WITH_IDS = b"RTB1"
+_BATCH_WITH_ID = struct.Struct(f">q{PACKED_BATCH.size}s")
 
 #: So many entries are packed in one piece: what is touched of them, and what comes of that, stays in the caches.
 _ENTRIES_AT_ONCE = 1024
@@ -63,77 +51,56 @@ class SnapshotCorruptError(ValueError):
     """A snapshot file that does not hold what it should."""
 
 
-def encode(entries: Collection[ProducerEntry]) -> list[bytes]:
-    """Return the content of a snapshot file in pieces. There may be 50,000 entries: with their batches, 8.7 MB."""
-    pack_entry = ENTRY.pack
-    rows, tail = [], []
-    left = iter(entries)
-    while some := list(islice(left, _ENTRIES_AT_ONCE)):
-        packed = [
-            pack_entry(
-                entry.producer_id,
-                entry.epoch,
-                (entry.last or _NO_BATCH)[_IN_ENTRY:],
-                entry.last_timestamp_ms,
-                entry.coordinator_epoch,
-                entry.current_txn_first_offset,
-            )
-            for entry in some
-        ]
-        rows.append(b"".join(packed))
-        tail.append(b"".join([entry.older for entry in some]))
-    pieces = [COUNT.pack(len(entries)), *rows]
-    if any(tail):
-        pieces += [TAIL_MARK, *tail]
+def encode(producers: ProducerState) -> list[bytes]:
+    """Return the content of a snapshot file in pieces. There may be 50,000 producers: with their batches, 7.2 MB."""
+    rows, older, batches = [], [], []
+    for piece in producers.pack(_ENTRIES_AT_ONCE):
+        rows.append(piece[0])
+        older.append(piece[1])
+        batches.append(piece[2])
+    pieces = [COUNT.pack(len(producers)), *rows]
+    if any(batches):
+        pieces += [TAIL_MARK, *older, *batches]
     crc = 0
-    for piece in pieces:
-        crc = crc32c(piece, crc)
+    for each in pieces:
+        crc = crc32c(each, crc)
     return [PREFIX.pack(VERSION, crc), *pieces]
 
 
-def decode(content: bytes) -> list[ProducerEntry]:
-    """Return the entries of a snapshot file. Raises SnapshotCorruptError."""
+def decode(content: bytes) -> PackedProducers:
+    """Return the producers of a snapshot file. Raises SnapshotCorruptError."""
+    view = memoryview(content)
     try:
         version, crc = PREFIX.unpack_from(content)
-        if version != VERSION or crc32c(content[PREFIX.size :]) != crc:
+        if version != VERSION or crc32c(view[PREFIX.size :]) != crc:
             raise SnapshotCorruptError(f"version {version}, or the CRC does not match")
         (count,) = COUNT.unpack_from(content, PREFIX.size)
-        rows_end = PREFIX.size + COUNT.size + count * ENTRY.size
-        rows = list(ENTRY.iter_unpack(content[PREFIX.size + COUNT.size : rows_end]))
     except struct.error as error:
         raise SnapshotCorruptError(str(error)) from error
-    if len(rows) != count:
-        raise SnapshotCorruptError(f"{len(rows)} entries of {count}")
-    return _with_older_batches([_entry(*row) for row in rows], content[rows_end:])
+    rows_at = PREFIX.size + COUNT.size
+    rows = content[rows_at : rows_at + max(count, 0) * ROW_BYTES]
+    if len(rows) != count * ROW_BYTES:
+        raise SnapshotCorruptError(f"{len(rows) // ROW_BYTES} entries of {count}")
+    producers = PackedProducers(rows, *_older_batches(rows, view[rows_at + len(rows) :]))
+    if len(producers.numbers) != count:
+        raise SnapshotCorruptError(f"{count} entries of {len(producers.numbers)} producers")
+    return producers
 
 
-def _entry(
-    producer_id: int,
-    epoch: int,
-    last_batch: bytes,
-    timestamp_ms: int,
-    coordinator_epoch: int,
-    current_txn_first_offset: int,
-) -> ProducerEntry:
-    entry = ProducerEntry(producer_id)
-    entry.epoch = epoch
-    entry.coordinator_epoch = coordinator_epoch
-    entry.last_timestamp_ms = timestamp_ms
-    entry.current_txn_first_offset = current_txn_first_offset
-    entry.restore(_pack_last(producer_id, last_batch, timestamp_ms))
-    if entry.last_offset < 0:
-        entry.restore(b"")
-    return entry
-
-
-def _with_older_batches(entries: list[ProducerEntry], tail: bytes) -> list[ProducerEntry]:
-    if not tail.startswith(TAIL_MARK) or (len(tail) - len(TAIL_MARK)) % PACKED_BATCH.size:
-        return entries
-    by_id = {entry.producer_id: entry for entry in entries}
-    for at in range(len(TAIL_MARK), len(tail), PACKED_BATCH.size):
-        batch = tail[at : at + PACKED_BATCH.size]
-        by_id[INT64.unpack_from(batch)[0]].older += batch
-    return entries
+def _older_batches(rows: bytes, tail: memoryview) -> tuple[bytes, memoryview]:
+    """Return how many older batches each producer has, and these batches; none if the tail is not ours."""
+    count = len(rows) // ROW_BYTES
+    mark, older, batches = tail[: len(TAIL_MARK)], tail[len(TAIL_MARK) :][:count], tail[len(TAIL_MARK) + count :]
+    if mark == TAIL_MARK and len(older) == count and len(batches) == sum(older) * PACKED_BATCH.size:
+        return bytes(older), batches
+    with_ids = tail[len(_TAIL_WITH_IDS) :]
+    if mark == _TAIL_WITH_IDS and not len(with_ids) % _BATCH_WITH_ID.size:
+        # Those of one producer stand behind one another, and producers in the order of their entries.
+        owned = list(_BATCH_WITH_ID.iter_unpack(with_ids))
+        counted = Counter([producer_id for producer_id, _ in owned])
+        ids = PackedProducers(rows, bytes(count), memoryview(b"")).numbers
+        return bytes([counted[producer_id] for producer_id in ids]), memoryview(b"".join([batch for _, batch in owned]))
+    return bytes(count), memoryview(b"")
 
 
 class SnapshotFiles:

@@ -6,129 +6,41 @@ transactional batch opens a transaction, a marker of the coordinator ends it. Th
 batches in the log, oldest first; only the owner of the partition has it.
 """
 
-import struct
-from collections.abc import Iterable
+from collections.abc import Iterator
 from heapq import nsmallest
-from operator import attrgetter
-from typing import NamedTuple
+from itertools import islice
+from operator import itemgetter
 
 from broker.log.indexes.transaction_index import AbortedTransaction
+from broker.log.producers.packed_producers import NO_PRODUCERS, PackedProducers, pack
+from broker.log.producers.producer_entry import (
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TRANSACTION,
+    OLDER_BYTES,
+    PACKED_BATCH,
+    SEQUENCE_MASK,
+    CachedBatch,
+    ProducerEntry,
+)
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.record_writer import EndTransactionMarker
 from broker.protocol.records import BatchHeader, RawHeader
-
-#: How many batches of a producer are remembered; more cannot be in flight (`G24`).
-BATCHES_TO_RETAIN = 5
 
 #: So many producers of one partition are remembered; those that have been silent longest are forgotten as after
 #: `producer.id.expiration.ms`. Clients choose their ids, and Kafka has no limit but that time.
 MOST_PRODUCERS = 50_000
 
-NO_PRODUCER_EPOCH = -1
-NO_SEQUENCE = -1
-NO_TRANSACTION = -1
-
-#: Sequence numbers run from 0 to 2^31 - 1 and then start again at 0.
-SEQUENCE_MASK = 2**31 - 1
-
 _TRANSACTIONAL_BIT = 0x10
 
 _ACCEPTED = 0
 
-_LAST_OFFSET = attrgetter("last_offset")
+_pack_batch = PACKED_BATCH.pack
+
+_FIRST = itemgetter(0)
 
 #: From this transaction version on a marker bears a newer epoch than the records that it ends (KIP-890).
 _EPOCH_BUMP_FROM = 2
-
-
-#: A batch as a snapshot has it: whose it is, and the fields of `CachedBatch`.
-PACKED_BATCH = struct.Struct(
-    ">q"  # producer id
-    "i"  # last sequence
-    "q"  # last offset
-    "i"  # offset delta
-    "q"  # timestamp
-)
-_pack_batch = PACKED_BATCH.pack
-_unpack_last_offset = struct.Struct(">12xq").unpack_from
-
-_OLDER_BYTES = (BATCHES_TO_RETAIN - 1) * PACKED_BATCH.size
-
-
-class CachedBatch(NamedTuple):
-    """A batch that a producer wrote."""
-
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp_ms: int
-
-    @property
-    def first_sequence(self) -> int:
-        """Sequence number of the first record."""
-        return (self.last_sequence - self.offset_delta) & SEQUENCE_MASK
-
-    @property
-    def first_offset(self) -> int:
-        """Offset of the first record."""
-        return self.last_offset - self.offset_delta
-
-
-class ProducerEntry:
-    """One producer id. `last` is its last batch as `PACKED_BATCH`, or empty, `older` those before it, oldest first."""
-
-    __slots__ = (
-        "coordinator_epoch",
-        "current_txn_first_offset",
-        "epoch",
-        "last",
-        "last_timestamp_ms",
-        "next_sequence",
-        "older",
-        "producer_id",
-    )
-
-    def __init__(self, producer_id: int) -> None:
-        self.producer_id = producer_id
-        self.epoch = NO_PRODUCER_EPOCH
-        self.coordinator_epoch = -1
-        self.last_timestamp_ms = -1
-        self.current_txn_first_offset = NO_TRANSACTION
-        self.last = b""
-        self.older = b""
-        self.next_sequence = 0
-
-    @property
-    def batches(self) -> tuple[CachedBatch, ...]:
-        """The last batches that it wrote in this epoch, oldest first."""
-        return tuple([CachedBatch._make(batch) for _, *batch in PACKED_BATCH.iter_unpack(self.older + self.last)])
-
-    @property
-    def last_sequence(self) -> int:
-        """Sequence number of the last record written in this epoch, or -1."""
-        return PACKED_BATCH.unpack(self.last)[1] if self.last else NO_SEQUENCE
-
-    @property
-    def last_offset(self) -> int:
-        """Offset of the last record written in this epoch, or -1."""
-        offset: int = _unpack_last_offset(self.last)[0] if self.last else -1
-        return offset
-
-    def restore(self, last: bytes) -> None:
-        """Take over the last batch, read from a snapshot, or none; those before it are forgotten."""
-        self.last = last
-        self.older = b""
-        self.next_sequence = (self.last_sequence + 1) & SEQUENCE_MASK
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ProducerEntry):
-            return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
-
-    __hash__ = None  # type: ignore[assignment]  # mutable
-
-    def __repr__(self) -> str:
-        return f"ProducerEntry({', '.join(f'{name}={getattr(self, name)}' for name in self.__slots__)})"
 
 
 class ProducerState:
@@ -138,13 +50,39 @@ class ProducerState:
     the stable part of the log ends.
     """
 
-    __slots__ = ("entries", "open_transactions")
+    __slots__ = ("_entries", "_packed", "open_transactions")
 
-    def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
-        self.entries: dict[int, ProducerEntry] = {entry.producer_id: entry for entry in entries}
-        opened = [entry for entry in self.entries.values() if entry.current_txn_first_offset >= 0]
-        opened.sort(key=lambda entry: entry.current_txn_first_offset)
-        self.open_transactions = {entry.producer_id: entry.current_txn_first_offset for entry in opened}
+    def __init__(self, packed: PackedProducers = NO_PRODUCERS) -> None:
+        """``packed`` are those of a snapshot."""
+        self._packed = packed
+        #: By producer id, oldest first, what is remembered of each; its number in `_packed` until somebody asks.
+        self._entries: dict[int, ProducerEntry | int] = {**packed.numbers}
+        opened = [pair for pair in zip(packed.first_offsets(), packed.numbers, strict=True) if pair[0] >= 0]
+        self.open_transactions = {producer_id: first_offset for first_offset, producer_id in sorted(opened)}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._entries
+
+    def __iter__(self) -> Iterator[ProducerEntry]:
+        """Yield every producer for reading, each as it is when its turn has come."""
+        for producer_id in list(self._entries):
+            entry = self._entries.get(producer_id)
+            if entry is not None:
+                yield self._packed.entry(entry) if isinstance(entry, int) else entry
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        """Return a producer, if it is remembered."""
+        entry = self._entries.get(producer_id)
+        return self._unpacked(producer_id, entry) if isinstance(entry, int) else entry
+
+    def pack(self, at_once: int) -> Iterator[tuple[bytes, bytes, bytes]]:
+        """Yield what a snapshot has of so many producers at a time (see `packed_producers.pack`)."""
+        left = iter(self._entries.values())
+        while some := list(islice(left, at_once)):
+            yield pack(some, self._packed)
 
     def stable_end(self, end_offset: int) -> int:
         """Return the first offset of the earliest open transaction, or `end_offset` if none is open."""
@@ -152,14 +90,19 @@ class ProducerState:
 
     def ongoing_transaction(self, producer_id: int, epoch: int) -> bool:
         """Whether the producer has a transaction open here, in this epoch. HOT."""
-        return producer_id in self.open_transactions and self.entries[producer_id].epoch == epoch
+        if producer_id not in self.open_transactions:
+            return False
+        entry = self.get(producer_id)
+        return entry is not None and entry.epoch == epoch
 
     def judge(self, producer_id: int, epoch: int, base_sequence: int, last_offset_delta: int, attributes: int) -> int:
         """Return 0 to accept a client's batch, 46 if it is a duplicate, or the error code to answer. HOT.
 
         A producer that is not known may begin with any sequence number: its records may have been deleted.
         """
-        entry = self.entries.get(producer_id)
+        entry = self._entries.get(producer_id)
+        if isinstance(entry, int):
+            entry = self._unpacked(producer_id, entry)
         if entry is None:
             return _ACCEPTED
         if epoch != entry.epoch:
@@ -181,7 +124,7 @@ class ProducerState:
         With transaction version 2 the coordinator raises the epoch before it writes the marker, so one with the epoch
         of the records is a late one; if nothing is open it is that marker again, and is written again.
         """
-        entry = self.entries.get(producer_id)
+        entry = self.get(producer_id)
         if entry is None:
             return _ACCEPTED
         if epoch < entry.epoch:
@@ -193,7 +136,8 @@ class ProducerState:
     def find_duplicate(self, producer_id: int, base_sequence: int, last_offset_delta: int) -> CachedBatch | None:
         """Return the remembered batch with exactly this sequence range, in the producer's newest epoch."""
         last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MASK
-        for batch in self.entries[producer_id].batches:
+        entry = self.get(producer_id)
+        for batch in entry.batches if entry is not None else ():
             if batch.last_sequence == last_sequence and batch.first_sequence == base_sequence:
                 return batch
         return None
@@ -201,18 +145,20 @@ class ProducerState:
     def append(self, header: RawHeader, base_offset: int, last_offset_delta: int, max_timestamp_ms: int) -> None:
         """Remember a batch that has its place in the log. HOT."""
         _, _, _, _, _, attributes, _, _, _, producer_id, epoch, base_sequence, _ = header
-        entry = self.entries.get(producer_id)
+        entry = self._entries.get(producer_id)
+        if isinstance(entry, int):
+            entry = self._unpacked(producer_id, entry)
         if entry is None:
-            if len(self.entries) >= MOST_PRODUCERS:
+            if len(self._entries) >= MOST_PRODUCERS:
                 self._forget_silent()
-            entry = self.entries[producer_id] = ProducerEntry(producer_id)
+            entry = self._entries[producer_id] = ProducerEntry(producer_id)
         if entry.epoch != epoch:
             entry.epoch = epoch
             entry.last = entry.older = b""
         last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MASK if base_sequence >= 0 else NO_SEQUENCE
-        entry.older = (entry.older + entry.last)[-_OLDER_BYTES:]
+        entry.older = (entry.older + entry.last)[-OLDER_BYTES:]
         last_offset = base_offset + last_offset_delta
-        entry.last = _pack_batch(producer_id, last_sequence, last_offset, last_offset_delta, max_timestamp_ms)
+        entry.last = _pack_batch(last_sequence, last_offset, last_offset_delta, max_timestamp_ms)
         entry.next_sequence = (last_sequence + 1) & SEQUENCE_MASK
         entry.last_timestamp_ms = max_timestamp_ms
         if attributes & _TRANSACTIONAL_BIT and entry.current_txn_first_offset < 0:
@@ -222,12 +168,12 @@ class ProducerState:
         self, producer_id: int, epoch: int, marker: EndTransactionMarker, offset: int, timestamp_ms: int
     ) -> AbortedTransaction | None:
         """Remember a marker that stands at `offset`. Return the transaction that it aborted, if it aborted one."""
-        entry = self.entries.get(producer_id)
+        entry = self.get(producer_id)
         if entry is None:
-            entry = self.entries[producer_id] = ProducerEntry(producer_id)
+            entry = self._entries[producer_id] = ProducerEntry(producer_id)
         if entry.epoch != epoch:
             entry.epoch = epoch
-            entry.restore(b"")
+            entry.forget_batches()
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp_ms = timestamp_ms
         entry.current_txn_first_offset = NO_TRANSACTION
@@ -248,18 +194,30 @@ class ProducerState:
             )
         return None
 
+    def _unpacked(self, producer_id: int, number: int) -> ProducerEntry:
+        """Return a producer that nobody has asked for so far; it keeps its place among the others."""
+        entry = self._entries[producer_id] = self._packed.entry(number)
+        return entry
+
     def _forget_silent(self) -> None:
         """Forget a tenth of the producers, those whose last batch lies farthest back, but none with a transaction."""
-        closed = [entry for entry in self.entries.values() if entry.current_txn_first_offset < 0]
-        for entry in nsmallest(max(1, MOST_PRODUCERS // 10), closed, key=_LAST_OFFSET):
-            del self.entries[entry.producer_id]
+        last_offsets, is_open = self._packed.last_offsets(), self.open_transactions
+        closed = [
+            (last_offsets[entry] if isinstance(entry, int) else entry.last_offset, producer_id)
+            for producer_id, entry in self._entries.items()
+            if producer_id not in is_open
+        ]
+        for _, producer_id in nsmallest(max(1, MOST_PRODUCERS // 10), closed, key=_FIRST):
+            del self._entries[producer_id]
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers without an open transaction that wrote nothing for `expiration_ms`."""
+        timestamps, is_open = self._packed.timestamps(), self.open_transactions
         expired = [
-            entry.producer_id
-            for entry in self.entries.values()
-            if entry.current_txn_first_offset < 0 and now_ms - entry.last_timestamp_ms >= expiration_ms
+            producer_id
+            for producer_id, entry in self._entries.items()
+            if now_ms - (timestamps[entry] if isinstance(entry, int) else entry.last_timestamp_ms) >= expiration_ms
+            and producer_id not in is_open
         ]
         for producer_id in expired:
-            del self.entries[producer_id]
+            del self._entries[producer_id]

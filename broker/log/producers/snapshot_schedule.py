@@ -14,8 +14,8 @@ from broker.log.producers.producer_state import ProducerState
 #: about 15 ms, be they few large batches or many small ones.
 SNAPSHOT_INTERVAL_BYTES = 64 * 1024 * 1024
 
-#: Walking over one batch header costs about as much as reading this many bytes.
-WALK_BYTES_PER_BATCH = 4 * 1024
+#: Walking over one batch, and unpacking its producer, costs about as much as reading this many bytes: so 4,096 at most.
+WALK_BYTES_PER_BATCH = 16 * 1024
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class SnapshotSchedule:
         """Put the state as of `offset` on disk if that is possible, and drop snapshots that nobody needs."""
         self.left_bytes = SNAPSHOT_INTERVAL_BYTES
         try:
-            self.files.write(offset, encode(producers.entries.values()))
+            self.files.write(offset, encode(producers))
             self.files.sweep(segment_bases)
         except OSError as error:
             _log.warning("%s: no producer snapshot at %d: %s", self._directory, offset, error)
