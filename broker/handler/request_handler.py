@@ -280,14 +280,14 @@ class RequestHandler:
             if not self._partitions.is_taking:
                 self._coordinators.metadata_changed()
             self._purgatory.something_changed()
-            self._partitions.changes.begin(self.slices, self._follow_partitions, self._purgatory.something_changed)
             self.turns.spent(self._now_ns(), METADATA)
         return True
 
     def _follow_partitions(self) -> None:
-        """Have the coordinators, and those who wait for rows, take over what has been opened and closed."""
+        """Have coordinators, and who waits for rows, take over what has been opened and closed; the rest in slices."""
         self._coordinators.follow_partitions()
         self._purgatory.rows_moved(self._partitions.take_closed_rows())
+        self._partitions.changes.begin(self.slices, self._follow_partitions, self._purgatory.something_changed)
 
     def _take_frames(self, processor: int, ring: RequestRing, frames: list[RingFrame], end_ns: int) -> list[RingFrame]:
         """Take requests of one ring, one at least, until a time; return what is left for the next turn."""

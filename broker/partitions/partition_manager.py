@@ -138,21 +138,23 @@ class PartitionManager:
         for topic, partition in taken.created:
             self._owners[partition.row] = partition.owner
             if partition.owner == self.index:
-                opening = partial(_do, "open", self._open, topic, partition)
-                self.changes.add((topic.name, partition.index), opening, opens=partition.row)
+                self._add_opening(topic, partition)
         for topic in taken.altered:
             rows = [partition.row for partition in topic.partitions if partition.owner == self.index]
             self.changes.alter(rows, partial(self._reconfigure, topic))
 
+    def _add_opening(self, topic: TopicInfo, partition: PartitionInfo) -> None:
+        opening = partial(_do, "open", self._open, topic, partition)
+        self.changes.add((topic.name, partition.index), opening, opens=partition.row)
+
     def tick(self) -> None:
-        """Do what is due: flush, checkpoint, look at the disk, and open what there was no room for."""
+        """Do what is due: flush, checkpoint, look at the disk; what there was no room to open is added to `changes`."""
         self.log_manager.tick()
         self.storage.tick()
         if self._unopened and self.storage.hold is not AppendHold.EVERYTHING:
             unopened, self._unopened = self._unopened, {}
             for topic, partition in unopened.values():
-                with _contained("open", topic.name, partition.index):
-                    self._open(topic, partition)
+                self._add_opening(topic, partition)
         if self._unremoved:
             self._remove_again()
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
+from broker.log.log_manager import LogManager
 from broker.metadata import metadata_cache
 from broker.metadata.alter_configs import TOPIC, Alteration, ConfigChange, Operation
 from broker.metadata.topic_validation import NewTopic
@@ -106,9 +109,10 @@ def test_a_partition_that_is_asked_for_is_opened_there_and_then(broker: SteppedB
         frames = broker.handler(0)
         frames.slices.turn()
         assert len(partitions.changes) == waiting
-        broker.settle()
+        # What was not asked for waits for its slices, which nothing begins here.
+        with mock.patch.object(partitions.changes, "begin"):
+            broker.settle()
         assert produced(sent) == [(0, 0)]
-        # What was not asked for waits for its slices, which nothing has begun in this test.
         assert len(partitions.changes) == waiting - 1
         partitions.changes.finish()
         assert set(broker.owned_by("wide", 0)) == {
@@ -263,3 +267,40 @@ def test_what_is_sent_waits_until_all_that_was_announced_is_taken_over(
 def sent_is_taken(broker: SteppedBroker, sent: Sent) -> bool:
     broker.drain()
     return bool(sent.answers)
+
+
+def test_what_there_was_no_room_to_open_is_opened_in_slices_when_there_is(broker: SteppedBroker) -> None:
+    """Not all in one turn; and what is asked for is opened there and then, as if it had just been made."""
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    try:
+        broker.create("wide", PARTITIONS)
+        broker.settle()
+        own = broker.owned_by("wide", 0)
+        with mock.patch.object(LogManager, "open", no_room):
+            broker.replace(0)
+            broker.settle()
+        partitions = broker.parts(0).partitions
+        rows = {index: broker.partition("wide", index).row for index in own}
+        assert not partitions.owned
+        refused = broker.client().produce([("wide", own[0], record_batch([b"refused"]))])
+        broker.settle(10)
+        assert produced(refused) != [(0, 0)]
+        broker.clock.advance_ms(1_100)
+        with mock.patch.object(broker.handler(0).slices, "turn", return_value=False):
+            broker.turn(0)
+            broker.clock.advance_ms(200)
+            broker.turn(0)
+        assert not partitions.owned
+        assert len(partitions.changes) == len(own)
+        sent = broker.client().produce([("wide", own[-1], record_batch([b"at once"]))])
+        assert partitions.own("wide", own[-1]) is not None
+        assert list(partitions.owned) == [rows[own[-1]]]
+        broker.settle()
+        assert produced(sent) == [(0, 0)]
+        assert set(partitions.owned) == set(rows.values())
+        assert not partitions.changes
+    finally:
+        broker.close()
