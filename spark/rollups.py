@@ -34,6 +34,7 @@ from spark.request_log import (
     hour_of,
 )
 from spark.schema import PARTITION_COLUMNS, SCHEMAS
+from spark.session import NARROW_GROUPS, configured
 from spark.stored_hours import Change, StoredHour, StoredHours, change_of, directory_of
 from spark.time_range import TimeRange
 
@@ -162,6 +163,8 @@ def _key() -> Column:
     return F.xxhash64(*KEYS)
 
 
+#: By table: the settings of the query that writes it, where those of the session are not the best.
+_WRITTEN_WITH = {_LATENCIES: NARROW_GROUPS}
 #: By table: how it is made from rows of the log, and how rows of it become one.
 _MADE_BY = {_REQUESTS: (requests_by_key, merged_requests), _LATENCIES: (latencies_by_key, merged_latencies)}
 
@@ -351,7 +354,8 @@ class Rollups:
             came = [self._came(name, anew), self._with_late(name, late) if late else None]
             table = reduce(DataFrame.unionByName, [each for each in came if each is not None])
             by_hour = table.withColumn("run", F.lit(run)).repartition(*PARTITION_COLUMNS)
-            by_hour.write.mode("overwrite").partitionBy(*PARTITION_COLUMNS, "run").parquet(f"{self._root}/{name}")
+            with configured(self._spark, _WRITTEN_WITH.get(name, {})):
+                by_hour.write.mode("overwrite").partitionBy(*PARTITION_COLUMNS, "run").parquet(f"{self._root}/{name}")
         counted = self._counted([change.hour for change in (*late, *anew)], run)
         gap_files = [file for change in changes for file in change.gaps]
         gaps = coverage_by_hour("gaps", self._log.read_files("gaps", gap_files, GAP_COLUMNS)) if gap_files else {}
