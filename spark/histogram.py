@@ -16,6 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 _STEP_BITS = 5
 _STEPS = 1 << _STEP_BITS
 MAX_NS = (1 << 37) - 1
+#: How many buckets there are. Six of their numbers go into one long.
+_BUCKETS = (MAX_NS.bit_length() - _STEP_BITS + 1) * _STEPS
 #: By how much a number is shifted to set the bits below its highest: four, 16 and 64 of them.
 _SMEARS = ((0, 1, 2, 3), (0, 4, 8, 12), (0, 16, 32, 48))
 
@@ -39,6 +41,16 @@ def with_buckets(rows: DataFrame, durations: Sequence[str]) -> DataFrame:
 
 def _shifted(name: str, shifts: Sequence[int]) -> list[Column]:
     return [F.shiftright(name, shift) for shift in shifts]
+
+
+def packed(names: Sequence[str]) -> Column:
+    """Return columns of buckets, at most six, as one long."""
+    return reduce(lambda number, name: number * _BUCKETS + F.col(name), names, F.lit(0).cast("long"))
+
+
+def unpacked(name: str, number: int) -> list[Column]:
+    """Return the so many buckets that a long was made of, in their order."""
+    return [F.expr(f"{name} div {_BUCKETS**place}L % {_BUCKETS}L") for place in reversed(range(number))]
 
 
 def middle_us(bucket: Column) -> Column:

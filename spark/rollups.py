@@ -21,7 +21,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from spark.bounded import rows_of
 from spark.deleted_rows import Deleted
 from spark.failures import JobFailed
-from spark.histogram import with_buckets
+from spark.histogram import packed, unpacked, with_buckets
 from spark.lock import exclusive
 from spark.request_log import (
     NOTHING,
@@ -76,6 +76,8 @@ _REQUESTS, _LATENCIES = "requests", "latencies"
 _COUNTS = ("requests", "rows", "slowRequests", *_SUMS)
 #: How many numbers the place of a phase and of a bucket in a histogram may take, each a power of two.
 _PHASE_PLACES, _BUCKET_PLACES = 8, 2048
+#: The bits of a key's number that rows are sorted by: one step of a radix sort.
+_SORTED_BITS = 0xFF
 _HOUR = [StructField("date", StringType()), StructField("hour", IntegerType())]
 
 #: Schema by table, as it is stored and read.
@@ -123,12 +125,16 @@ def latencies_by_key(rows: DataFrame) -> DataFrame:
     """Return the table `latencies`: for each key in an hour and each phase, how many requests fell into a bucket.
 
     Hour, phase and bucket are counted by as one number: Spark hashes and compares two longs for each phase of a row.
+    Rows of the same key are taken one after the other, so that what they are counted in stays in the processor's cache;
+    that sort is cheap because a row has all its buckets in one number, and goes by some bits of the key.
     """
     hour = F.unix_date(F.col("date").cast("date")).cast("long") * 24 + F.col("hour")
     by_row = with_buckets(rows.select(_key().alias("key"), "sampleWeight", hour.alias("hour"), *PHASES), PHASES)
+    by_row = by_row.select("key", "sampleWeight", "hour", packed(PHASES).alias("buckets"))
+    by_row = by_row.sortWithinPartitions(F.col("key").bitwiseAND(F.lit(_SORTED_BITS)))
     placed = (
-        ((F.col("hour") * _PHASE_PLACES + number) * _BUCKET_PLACES + F.col(phase)).alias(phase)
-        for number, phase in enumerate(PHASES)
+        ((F.col("hour") * _PHASE_PLACES + number) * _BUCKET_PLACES + bucket).alias(phase)
+        for number, (phase, bucket) in enumerate(zip(PHASES, unpacked("buckets", len(PHASES)), strict=True))
     )
     # Unpivoting is a loop in the code that Spark generates; an array to explode would be made for every row.
     by_phase = by_row.select("key", "sampleWeight", *placed).unpivot(["key", "sampleWeight"], [*PHASES], "_", "place")

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 OLDEST_JAVA = 17
 
 #: For an aggregation of many groups by longs alone: its map keeps columns of them instead of rows, and has places for
-#: several hours of histograms in one task.
+#: several hours of histograms in one task. A task takes so little of the input that its rows are sorted in memory.
 NARROW_GROUPS = {
+    "spark.sql.files.maxPartitionBytes": "64m",
     "spark.sql.codegen.aggregate.map.vectorized.enable": "true",
     "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",
 }
