@@ -37,7 +37,10 @@ def main() -> int:
     directory.mkdir(parents=True, exist_ok=True)
     print(f"seed {orders.seed}, directory {directory}", flush=True)
     try:
-        result = Campaign(orders, directory, lambda line: print(line, flush=True)).run()
+        campaign = Campaign(
+            orders, directory, lambda line: print(line, flush=True), keeps_data=options.directory is not None
+        )
+        result = campaign.run()
     except BrokerError as failure:
         print(f"ops/campaign: {failure}", file=sys.stderr)
         return 2

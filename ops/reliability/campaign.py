@@ -113,8 +113,11 @@ class Result:
 class Campaign:
     """One run in a directory of its own."""
 
-    def __init__(self, orders: Orders, directory: Path, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, orders: Orders, directory: Path, say: Callable[[str], None], *, keeps_data: bool = False
+    ) -> None:
         self._orders, self._say = orders, say
+        self._keeps_data = keeps_data
         self._remarks: list[str] = []
         self._samples: list[Footprint] = []
         self._told: set[str] = set()
@@ -140,7 +143,7 @@ class Campaign:
             self._bystanders.kill()
             self._fuzzer.stop()
             self.broker.terminate()
-            self._disk.unmount()
+            self._disk.unmount(keeps_data=self._keeps_data)
 
     def _run(self) -> Result:
         for client in self._clients:

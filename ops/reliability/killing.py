@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections import Counter
+from collections import Counter, deque
 
 from ops.reliability.attacks import Battlefield
 from ops.reliability.broker import ROLES, is_alive, send
@@ -15,22 +15,24 @@ LONGEST_SHORT_STOP_SECONDS = 1.5
 #: A stopped process that nobody has replaced by now is woken.
 LONGEST_STOP_SECONDS = 20.0
 LOOK_SECONDS = 0.02
+#: A role rests while so many others have their turn, so that who has been replaced has work to do before it dies again.
+REST_TURNS = 3
 
 
 class Killing:
-    """SIGKILL of each role, `wanted` times each (None: without end), in an order of chance."""
+    """SIGKILL of each role, `wanted` times each (None: without end), in rounds of an order of chance."""
 
     def __init__(self, field: Battlefield, chance: random.Random, wanted: int | None) -> None:
         self._field, self._chance, self._wanted = field, chance, wanted
         self._kills: Counter[str] = Counter()
+        self._resting: deque[str] = deque(maxlen=REST_TURNS)
 
     def __call__(self) -> bool:
         """Kill one process; return whether there is more to do."""
-        roles = [role for role in ROLES if self._wanted is None or self._kills[role] < self._wanted]
-        if not roles:
+        role = self._draw()
+        if role is None:
             return False
         living = self._field.broker.processes()
-        role = self._chance.choice(roles)
         if living[role]:
             pid = self._chance.choice(living[role])
             with self._field.journal.window(KILL, pid=pid, role=role):
@@ -38,6 +40,17 @@ class Killing:
                     raise ProcessLookupError(f"{role} {pid} was gone")
             self._kills[role] += 1
         return True
+
+    def _draw(self) -> str | None:
+        """Return whose turn it is: one of those that have been killed least, but for those that rest."""
+        left = [role for role in ROLES if self._wanted is None or self._kills[role] < self._wanted]
+        ready = [role for role in left if role not in self._resting] or left
+        if not ready:
+            return None
+        least = min(self._kills[role] for role in ready)
+        role = self._chance.choice([role for role in ready if self._kills[role] == least])
+        self._resting.append(role)
+        return role
 
 
 class Stopping:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -35,11 +36,18 @@ class Disk:
         self.is_mounted = done.returncode == 0
         return done.stderr.strip()
 
-    def unmount(self) -> None:
-        """Take it away, with all that is in it."""
-        if self.is_mounted:
-            subprocess.run(["umount", "--lazy", str(self.directory)], check=False)
-            self.is_mounted = False
+    def unmount(self, *, keeps_data: bool) -> None:
+        """Take it away with all that is in it, or leave a copy in its place."""
+        if not self.is_mounted:
+            return
+        copy = self.directory.with_name("copy")
+        if keeps_data:
+            shutil.copytree(self.directory, copy)
+        subprocess.run(["umount", "--lazy", str(self.directory)], check=False)
+        self.is_mounted = False
+        if keeps_data:
+            self.directory.rmdir()
+            copy.rename(self.directory)
 
     def fill(self) -> None:
         """Take all the room there is with a file that nobody else needs."""

@@ -23,9 +23,10 @@ def test_nothing_is_lost_whatever_is_done(tmp_path: Path) -> None:
     seed = source(0, str(tmp_path)).randrange(2**32)
     print(f"seed {seed}")
     orders = Orders(seed=seed, minutes=MINUTES, kills=KILLS, frames=FRAMES, attacks=ATTACKS)
-    result = Campaign(orders, tmp_path, print).run()
+    result = Campaign(orders, tmp_path, print, keeps_data=True).run()
     print(report.text(result))
     assert not result.failures
+    assert list((tmp_path / "disk" / "data" / "request-log").rglob("*.parquet"))
     assert not result.is_bad
     assert all(tally.read for tally in result.tallies.values())
     assert all(not row.closed for row in result.pauses if row.cause == "anything else")
