@@ -60,7 +60,8 @@ class Battlefield:
 class Attack:
     """One thing to do, every `mean_seconds` on average, with its own source of chance.
 
-    `act` returns False when it has done all that it was told to do.
+    `act` returns False when it has done all that it was told to do. One that is even comes after half to one and a half
+    times its mean; the others come as independent events do, in bursts too.
     """
 
     name: str
@@ -68,13 +69,14 @@ class Attack:
     act: Callable[[], bool | None]
     chance: random.Random
     is_alone: bool = False
+    is_even: bool = False
 
     def run(self, field: Battlefield) -> None:
         """Do it until the campaign has ended; what it raises ends the campaign's claim to have been complete."""
         due = time.monotonic()
         while True:
             # Times are kept on average: what took long is made up for.
-            due = max(due + self.chance.expovariate(1 / self.mean_seconds), time.monotonic() - self.mean_seconds)
+            due = max(due + self._draw_seconds(), time.monotonic() - self.mean_seconds)
             if field.ended.wait(max(0.0, due - time.monotonic())):
                 return
             try:
@@ -87,3 +89,8 @@ class Attack:
             except Exception as failure:
                 field.failures.append(f"{self.name}: {type(failure).__name__}: {failure}")
                 return
+
+    def _draw_seconds(self) -> float:
+        if self.is_even:
+            return self.chance.uniform(0.5, 1.5) * self.mean_seconds
+        return self.chance.expovariate(1 / self.mean_seconds)

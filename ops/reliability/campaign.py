@@ -218,7 +218,16 @@ class Campaign:
         if self._disk.is_mounted:
             actions["disk"] = Filling(field_, draw("disk"), self._disk)
         return [
-            Attack(name, means[name], action, draw(f"when {name}"), is_alone=name == "restart")
+            Attack(
+                name,
+                means[name],
+                action,
+                draw(f"when {name}"),
+                is_alone=name == "restart",
+                # As many kills as were ordered are spread over the time; two dozen within two seconds are a load of
+                # their own, of processes that start.
+                is_even=name == "kill" and self._orders.kills is not None,
+            )
             for name, action in actions.items()
             if name in names
         ]

@@ -16,7 +16,7 @@ LONGEST_SHORT_STOP_SECONDS = 1.5
 LONGEST_STOP_SECONDS = 20.0
 LOOK_SECONDS = 0.02
 #: A role rests while so many others have their turn, so that who has been replaced has work to do before it dies again.
-REST_TURNS = 3
+REST_TURNS = 4
 
 
 class Killing:
