@@ -78,7 +78,9 @@ def test_names_of_clients_leave_nothing_behind(broker: BrokerProcess) -> None:
             with WireClient(broker.port) as client:
                 # ApiVersions of version 3, once with a name that is acceptable and once with one that is not.
                 for software in (f"made-up-{number}", f"<{number}>"):
-                    ask(client, 18, 3, {"client_software_name": software, "client_software_version": f"{number}.0"})
+                    named = {"client_software_name": software, "client_software_version": f"{number}.0"}
+                    send_request(client, 18, 3, named)
+                client.receive_frames(2)
 
     def settled() -> tuple[int, int]:
         wait_until(lambda: metrics(broker, "rotunda_processor_connections") <= 2, "the end of the connections")
