@@ -33,7 +33,7 @@ def test_a_package_that_is_loaded_stays() -> None:
 def test_a_start_imports_nothing_that_serving_can_do_without() -> None:
     """A fresh interpreter, since this one has it all: what is loaded before the broker is ready."""
     program = (
-        "import json, sys, broker.cli.start, broker.supervisor.broker_main\n"
+        "import json, sys, broker.cli.instance.start, broker.supervisor.broker_main\n"
         "from broker.runtime.child_process import Role\n"
         "functions = broker.supervisor.broker_main.RoleFunctions()\n"
         "for role in (Role.ACCEPTOR, Role.PROCESSOR, Role.HANDLER, Role.CONTROLLER): functions[role]\n"

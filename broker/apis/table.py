@@ -66,9 +66,9 @@ from broker.apis.users.scram_credentials import (
     handle_describe_user_scram_credentials,
 )
 from broker.ipc.request_log_fields import FIELDS, LogFields
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio_slices import SlicedEncoder
+from broker.protocol.kio import kio_adapter
+from broker.protocol.kio.kio_slices import SlicedEncoder
 from broker.protocol.messages import (
     api_versions,
     consumer_group_heartbeat,

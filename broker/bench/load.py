@@ -18,9 +18,9 @@ from broker.bench.requests import KINDS, Positions, RequestMaker, first_error
 from broker.bench.tally import Tallies
 from broker.clock import Clock
 from broker.errors import InvalidReceive
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio_schema import response_class
+from broker.protocol.kio import kio_adapter
+from broker.protocol.kio.kio_schema import response_class
 from broker.protocol.records import batch_headers
 
 _ANSWER_S: Final = 30.0

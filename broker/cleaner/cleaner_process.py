@@ -15,7 +15,7 @@ from broker.cleaner.owner_client import OwnerClient, Stopped
 from broker.cleaner.throttler import Throttler
 from broker.clock import SystemClock
 from broker.metadata.metadata_cache import MetadataCache
-from broker.metadata.metadata_file import metadata_path
+from broker.metadata.storage.metadata_file import metadata_path
 from broker.runtime.child_process import FaultLimit, Role
 from shm.metrics import MetricsWriter
 from shm.storage import StorageState

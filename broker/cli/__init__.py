@@ -1,1 +1,1 @@
-"""The command `rotunda`: a module for each command, imported when that command is called."""
+"""The command `rotunda`: `main` knows every command and its options; what does the work is imported when called."""

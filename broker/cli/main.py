@@ -16,11 +16,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from broker.cli.acl_options import add_acl
-from broker.cli.bench_options import add_bench
-from broker.cli.mirror_options import add_mirror_config
-from broker.cli.option_values import seconds
-from broker.cli.options import (
+from broker.cli.options.acls import add_acl
+from broker.cli.options.bench import add_bench
+from broker.cli.options.common import (
     add_config,
     add_group,
     add_metrics,
@@ -31,10 +29,12 @@ from broker.cli.options import (
     json_option,
     run_dir_option,
 )
-from broker.cli.quota_options import add_quota
-from broker.cli.record_options import add_consume, add_produce
-from broker.cli.security_options import add_doctor, add_tls
-from broker.cli.user_options import add_user
+from broker.cli.options.mirror import add_mirror_config
+from broker.cli.options.quotas import add_quota
+from broker.cli.options.records import add_consume, add_produce
+from broker.cli.options.security import add_doctor, add_tls
+from broker.cli.options.users import add_user
+from broker.cli.options.values import seconds
 from broker.errors import ApiError, BootFailed, ConfigError, RotundaError, UsageError
 
 _Add = Callable[[argparse.ArgumentParser], None]
@@ -223,56 +223,71 @@ def _add_print_unit(command: argparse.ArgumentParser) -> None:
 
 _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
     "start": (
-        "broker.cli.start",
+        "broker.cli.instance.start",
         "start",
         "start a broker, in the foreground unless told otherwise",
         _add_start,
     ),
-    "stop": ("broker.cli.status", "stop", "stop a running broker and wait until it is gone", _add_stop),
-    "reload": ("broker.cli.status", "reload", "let a running broker read its configuration file again", run_dir_option),
-    "status": ("broker.cli.status", "status", "show a running broker and its processes", _add_status),
-    "top": ("broker.cli.top", "run", "show a running broker live in the terminal", add_top),
+    "stop": ("broker.cli.instance.status", "stop", "stop a running broker and wait until it is gone", _add_stop),
+    "reload": (
+        "broker.cli.instance.status",
+        "reload",
+        "let a running broker read its configuration file again",
+        run_dir_option,
+    ),
+    "status": ("broker.cli.instance.status", "status", "show a running broker and its processes", _add_status),
+    "top": ("broker.cli.instance.top", "run", "show a running broker live in the terminal", add_top),
     "check-config": ("broker.cli.config", "check", "say whether the configuration is valid", _config_options),
     "print-config": (
-        "broker.cli.print_config",
+        "broker.cli.instance.print_config",
         "run",
         "print every property with its value and where that came from",
         _add_print_config,
     ),
     "mirror-config": (
-        "broker.cli.mirror_config",
+        "broker.cli.cluster.mirror_config",
         "run",
         "print the properties with which MirrorMaker 2 carries the broker over to an Apache Kafka",
         add_mirror_config,
     ),
-    "print-unit": ("broker.cli.print_unit", "run", "print a systemd unit that runs the broker", _add_print_unit),
+    "print-unit": (
+        "broker.cli.instance.print_unit",
+        "run",
+        "print a systemd unit that runs the broker",
+        _add_print_unit,
+    ),
     "config": (
-        "broker.cli.settings",
+        "broker.cli.cluster.settings",
         "run",
         "show and change what may change while a broker runs",
         add_config,
     ),
-    "topic": ("broker.cli.topics", "run", "create, list, describe, alter and delete topics", add_topic),
-    "produce": ("broker.cli.produce", "run", "write lines as records of a topic", add_produce),
-    "consume": ("broker.cli.consume", "run", "print the records of topics", add_consume),
-    "acl": ("broker.cli.acls", "run", "list, add and delete access control lists", add_acl),
-    "quota": ("broker.cli.quotas", "run", "set and delete quotas, and show who uses how much", add_quota),
-    "tls": ("broker.cli.tls", "run", "make certificates for development, and say how clients use them", add_tls),
+    "topic": ("broker.cli.cluster.topics", "run", "create, list, describe, alter and delete topics", add_topic),
+    "produce": ("broker.cli.records.produce", "run", "write lines as records of a topic", add_produce),
+    "consume": ("broker.cli.records.consume", "run", "print the records of topics", add_consume),
+    "acl": ("broker.cli.cluster.acls", "run", "list, add and delete access control lists", add_acl),
+    "quota": ("broker.cli.cluster.quotas", "run", "set and delete quotas, and show who uses how much", add_quota),
+    "tls": (
+        "broker.cli.cluster.tls",
+        "run",
+        "make certificates for development, and say how clients use them",
+        add_tls,
+    ),
     "doctor": (
-        "broker.cli.doctor",
+        "broker.cli.cluster.doctor",
         "run",
         "check from outside what a client would meet, and what to change",
         add_doctor,
     ),
-    "user": ("broker.cli.users", "run", "add, list, describe and delete users with passwords", add_user),
-    "requests": ("broker.cli.requests", "run", "what single requests did, from the request log", add_requests),
-    "report": ("broker.cli.report", "run", "answer a question about the request log, with Spark", add_report),
+    "user": ("broker.cli.cluster.users", "run", "add, list, describe and delete users with passwords", add_user),
+    "requests": ("broker.cli.analysis.requests", "run", "what single requests did, from the request log", add_requests),
+    "report": ("broker.cli.analysis.report", "run", "answer a question about the request log, with Spark", add_report),
     "bench": (
-        "broker.cli.bench",
+        "broker.cli.analysis.bench",
         "run",
         "repeat the load of a profile, or produce, against any Kafka broker",
         add_bench,
     ),
-    "metrics": ("broker.cli.metrics", "run", "print every metric, as Prometheus reads them", add_metrics),
-    "group": ("broker.cli.groups", "run", "list, describe, reset and delete consumer groups", add_group),
+    "metrics": ("broker.cli.instance.metrics", "run", "print every metric, as Prometheus reads them", add_metrics),
+    "group": ("broker.cli.cluster.groups", "run", "list, describe, reset and delete consumer groups", add_group),
 }

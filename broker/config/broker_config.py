@@ -3,7 +3,7 @@
 Read once, by the process that starts the broker; the children inherit the object. A flag beats the
 environment, the environment beats the file, the file beats the default, and where each value came from is
 kept. Nothing is read at import: the caller passes the environment in. What the keys are is declared in
-``broker.config.server`` and ``broker.config.log``; `broker.config.kafka` knows Kafka's others.
+``broker.config.settings.server`` and ``broker.config.settings.log``; `broker.config.kafka` knows Kafka's others.
 """
 
 from __future__ import annotations
@@ -16,14 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from broker.config.broker_log import BrokerLogSettings
-from broker.config.cleaner import CleanerSettings
-from broker.config.connections import ConnectionSettings, inter_broker_complaint, per_ip_complaint, protected_listener
-from broker.config.consumer_groups import ConsumerGroupSettings
 from broker.config.control_plane import ControlPlaneSettings, control_plane_complaint
-from broker.config.fetch import FetchSettings
-from broker.config.groups import GroupSettings
-from broker.config.identity import IdentitySettings, node_id_complaint
 from broker.config.kafka import LISTENER_ONLY, REFUSED, kafka_settings, kept_key, without_meaning
 from broker.config.keys import ONE_REPLICA, Key, Value, did_you_mean, keys_of, render
 from broker.config.listener_overrides import own_name, split, unknown_listener
@@ -36,14 +29,30 @@ from broker.config.listeners import (
     parse_protocol_map,
     without_controllers,
 )
-from broker.config.log import LogSettings, compaction_lag_complaint
 from broker.config.machine_defaults import absolute, machine_defaults
-from broker.config.metrics import MetricsSettings
-from broker.config.quotas import QuotaSettings
-from broker.config.request_log import RequestLogSettings
-from broker.config.sasl import has_sasl, sasl_complaint
-from broker.config.security import SecuritySettings
-from broker.config.server import ServerSettings, log_dirs_complaint, pipeline_complaint
+from broker.config.settings.broker_log import BrokerLogSettings
+from broker.config.settings.cleaner import CleanerSettings
+from broker.config.settings.connections import (
+    ConnectionSettings,
+    inter_broker_complaint,
+    per_ip_complaint,
+    protected_listener,
+)
+from broker.config.settings.consumer_groups import ConsumerGroupSettings
+from broker.config.settings.fetch import FetchSettings
+from broker.config.settings.groups import GroupSettings
+from broker.config.settings.identity import IdentitySettings, node_id_complaint
+from broker.config.settings.log import LogSettings, compaction_lag_complaint
+from broker.config.settings.metrics import MetricsSettings
+from broker.config.settings.quotas import QuotaSettings
+from broker.config.settings.request_log import RequestLogSettings
+from broker.config.settings.sasl import has_sasl, sasl_complaint
+from broker.config.settings.security import SecuritySettings
+from broker.config.settings.server import ServerSettings, log_dirs_complaint, pipeline_complaint
+from broker.config.settings.status import StatusSettings, check_status_host
+from broker.config.settings.storage import StorageSettings
+from broker.config.settings.tls import REQUIRED
+from broker.config.settings.transactions import TransactionSettings
 from broker.config.sources import (
     Assignment,
     Layer,
@@ -53,12 +62,9 @@ from broker.config.sources import (
     Sources,
     from_environment,
     from_file,
+    take_other_names,
     with_derived_listeners,
 )
-from broker.config.status import StatusSettings, check_status_host
-from broker.config.storage import StorageSettings
-from broker.config.tls import REQUIRED
-from broker.config.transactions import TransactionSettings
 from broker.errors import ConfigError
 
 _BY_DEFAULT = Origin(Source.DEFAULT, "default")
@@ -316,18 +322,8 @@ def _accept(assignments: Iterable[Assignment], below: Layers = MappingProxyType(
                 layers[name] = (Layer(origin, value), *layers.get(name, ()))
     if complaints:
         raise ConfigError("\n".join(complaints))
-    _take_other_names(layers)
+    take_other_names(layers)
     return layers
-
-
-def _take_other_names(layers: dict[str, tuple[Layer, ...]]) -> None:
-    """Give settings that have two names the value of the name that was used."""
-    for name, other in (("broker.id", "node.id"), ("node.id", "broker.id")):
-        if name in layers:
-            layers.setdefault(other, layers[name])
-    for origin, value in layers.get("log.dir", ())[:1]:
-        if value and "log.dirs" not in layers:
-            layers["log.dirs"] = (Layer(origin, absolute("log.dirs", value)),)
 
 
 def _values(layers: Layers) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from broker.config.broker_config import BROKER_KEYS, is_of_images, key_of
 from broker.config.kafka import kafka_settings
 from broker.config.listener_overrides import split
 from broker.config.listeners import without_controllers
-from broker.config.sasl import sasl_notes
+from broker.config.settings.sasl import sasl_notes
 from broker.config.sources import KAFKA_PREFIX, property_of
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from broker.config.keys import Value
+from broker.config.machine_defaults import absolute
 from broker.config.properties_file import parse_properties
 from broker.errors import ConfigError
 
@@ -114,3 +115,13 @@ def with_derived_listeners(given: Sequence[Assignment]) -> Sequence[Assignment]:
     everywhere = re.sub(r"://[^:]*:", "://0.0.0.0:", advertised[0].text)
     others = [each for each in given if each.name != "listeners"]
     return [*others, Assignment("listeners", everywhere, advertised[0].origin)]
+
+
+def take_other_names(layers: dict[str, tuple[Layer, ...]]) -> None:
+    """Give settings that have two names the value of the name that was used."""
+    for name, other in (("broker.id", "node.id"), ("node.id", "broker.id")):
+        if name in layers:
+            layers.setdefault(other, layers[name])
+    for origin, value in layers.get("log.dir", ())[:1]:
+        if value and "log.dirs" not in layers:
+            layers["log.dirs"] = (Layer(origin, absolute("log.dirs", value)),)

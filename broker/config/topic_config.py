@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from broker.config.keys import MAX_INT, Key, Kind, Value, keys_of, setting
-from broker.config.log import LogSettings
+from broker.config.settings.log import LogSettings
 from broker.errors import ApiError, ConfigError
 
 INVALID_CONFIG = 40

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.headers import framed, response_header
-from broker.protocol.kio_schema import KioErrorCode, SchemaField, fields_of, response_class
-from broker.protocol.kio_writer import write_message
+from broker.protocol.kio import kio_adapter
+from broker.protocol.kio.kio_schema import KioErrorCode, SchemaField, fields_of, response_class
+from broker.protocol.kio.kio_writer import write_message
 
 MESSAGE: Final = "injected by a test"
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio_schema import fields_of, newest_request_class
+from broker.protocol.kio.kio_schema import fields_of, newest_request_class
 
 _GROUPS = frozenset({"group_id", "groups", "groups_names", "group_ids"})
 #: What FindCoordinator asks for: of groups if the type of the key says so.

@@ -23,11 +23,11 @@ from broker.ipc.missing_memory import missing_bytes
 from broker.ipc.poison_requests import PoisonRequests
 from broker.log.log_manager import orphan_directories
 from broker.metadata.active_controller import ActiveController
+from broker.metadata.configs.request_log_settings import store_settings
 from broker.metadata.controller import Controller
 from broker.metadata.metadata_cache import MetadataCache
-from broker.metadata.metadata_file import metadata_path
 from broker.metadata.process_counts import Room
-from broker.metadata.request_log_settings import store_settings
+from broker.metadata.storage.metadata_file import metadata_path
 from broker.partitions.lag_age import LagAges
 from broker.partitions.note_rollback import take_back_uncommitted_notes
 from broker.partitions.partition_manager import PartitionManager

@@ -15,10 +15,10 @@ from broker.apis.table import APIS
 from broker.ipc.poison_requests import DROPPED
 from broker.ipc.request_facts import NO_SUBJECT, subject_of
 from broker.ipc.response_writer import AnswerFacts, ResponseWriter
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ONLY_ANSWERED, ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
+from broker.protocol.kio import kio_adapter
 from broker.protocol.messages.fetch import frame_fetch_response
 from shm.recorder_layout import INJECTED, INJECTED_SHIFT
 

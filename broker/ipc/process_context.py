@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from broker.clock import SystemClock
 from broker.ipc.listener_table import ListenerEntry, ListenerNames, ListenerTable
 from broker.ipc.request_channel import RequestChannel
-from broker.metadata.live_settings import LiveSettings
-from broker.metadata.metadata_file import metadata_path
+from broker.metadata.configs.live_settings import LiveSettings
+from broker.metadata.storage.metadata_file import metadata_path
 from broker.server_log.log_file import FullLogBell
 from shm.client_hosts import ClientHosts, ClientHostWriter
 from shm.control import ControlSegment

@@ -17,8 +17,7 @@ from contextlib import contextmanager
 
 from broker.config.broker_config import BrokerConfig
 from broker.errors import ApiError, BootFailed
-from broker.metadata.acls import AclChanges
-from broker.metadata.alter_configs import (
+from broker.metadata.configs.alter_configs import (
     BROKER,
     CLIENT_METRICS,
     GROUP,
@@ -32,18 +31,19 @@ from broker.metadata.alter_configs import (
     check_broker_id,
     shown,
 )
-from broker.metadata.client_quotas import QuotaEntity, QuotaOp, altered_quotas, stored_name
-from broker.metadata.entity_store import EntityKind
+from broker.metadata.configs.client_quotas import QuotaEntity, QuotaOp, altered_quotas, stored_name
 from broker.metadata.features import LEVEL, FeatureUpdate, check_updates
 from broker.metadata.metadata_cache import INTERNAL_TOPICS, MetadataCache, TopicInfo
-from broker.metadata.metadata_file import CERTIFICATES, EVERY_BROKER, metadata_path
 from broker.metadata.process_counts import Room, check_change
 from broker.metadata.producer_ids import ProducerIds
-from broker.metadata.request_dedup import TopicOutcome
-from broker.metadata.row_allocator import PartitionRows
-from broker.metadata.scram_users import Deletion, Upsertion, changed_users
-from broker.metadata.store import MetadataStore, Transaction, nothing_to_do
-from broker.metadata.topic_validation import (
+from broker.metadata.security.acls import AclChanges
+from broker.metadata.security.scram_users import Deletion, Upsertion, changed_users
+from broker.metadata.storage.entity_store import EntityKind
+from broker.metadata.storage.metadata_file import CERTIFICATES, EVERY_BROKER, metadata_path
+from broker.metadata.storage.request_dedup import TopicOutcome
+from broker.metadata.storage.row_allocator import PartitionRows
+from broker.metadata.storage.store import MetadataStore, Transaction, nothing_to_do
+from broker.metadata.topics.topic_validation import (
     CLUSTER_METADATA_TOPIC,
     AddedPartitions,
     NewTopic,

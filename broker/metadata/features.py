@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from broker.errors import ApiError
-from broker.metadata.entity_store import Entities
+from broker.metadata.storage.entity_store import Entities
 from broker.protocol.error_codes import ErrorCode
 
 #: The key under which a feature's entity keeps its level.

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from broker.config.broker_config import BrokerConfig
 from broker.config.topic_config import LogConfig
-from broker.metadata.broker_settings import BrokerSettings
-from broker.metadata.client_quotas import ClientQuotas, QuotaEntity, quotas_of
-from broker.metadata.entity_store import Entities, EntityKind, replace_changed
+from broker.metadata.configs.broker_settings import BrokerSettings
+from broker.metadata.configs.client_quotas import ClientQuotas, QuotaEntity, quotas_of
 from broker.metadata.features import LEVEL, finalized_levels
-from broker.metadata.reader import MetadataDelta, MetadataReader, TopicRecord
-from broker.metadata.topic_validation import metric_name
+from broker.metadata.storage.entity_store import Entities, EntityKind, replace_changed
+from broker.metadata.storage.reader import MetadataDelta, MetadataReader, TopicRecord
+from broker.metadata.topics.topic_validation import metric_name
 from broker.protocol.routing import owner_of, topic_hash
 from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps, finished
 from broker.security.acl.acls import acls_of

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.errors import ApiError, ConfigError
-from broker.metadata.broker_settings import settings_in_force
-from broker.metadata.listener_changes import check_listeners
-from broker.metadata.metadata_file import metadata_path
-from broker.metadata.reader import MetadataReader
+from broker.metadata.configs.broker_settings import settings_in_force
+from broker.metadata.configs.listener_changes import check_listeners
+from broker.metadata.storage.metadata_file import metadata_path
+from broker.metadata.storage.reader import MetadataReader
 from broker.protocol.error_codes import ErrorCode
 from broker.security.tls.checks import check_tls
 

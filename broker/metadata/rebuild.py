@@ -21,10 +21,10 @@ from broker.errors import ApiError, BootFailed
 from broker.log.checkpoints import set_aside
 from broker.log.partition_metadata import read_topic_id
 from broker.log.segments.segment_files import LOG_SUFFIX, offsets_of
-from broker.metadata.metadata_file import FORMAT, metadata_path, stored_format
-from broker.metadata.reader import MetadataReader
-from broker.metadata.store import MetadataStore, nothing_to_do
-from broker.metadata.topic_validation import check_topic_name, internal_topic_configs
+from broker.metadata.storage.metadata_file import FORMAT, metadata_path, stored_format
+from broker.metadata.storage.reader import MetadataReader
+from broker.metadata.storage.store import MetadataStore, nothing_to_do
+from broker.metadata.topics.topic_validation import check_topic_name, internal_topic_configs
 from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
 from broker.protocol.routing import topic_id_for
 

@@ -15,8 +15,8 @@ from broker.config.broker_config import BROKER_KEYS, key_of
 from broker.config.keys import render
 from broker.config.sources import Source
 from broker.errors import ApiError, ConfigError
-from broker.metadata.metadata_file import CONFIGURATION_FILE
 from broker.metadata.process_counts import check_change
+from broker.metadata.storage.metadata_file import CONFIGURATION_FILE
 from broker.security.tls.listener_tls import all_tls
 
 if TYPE_CHECKING:

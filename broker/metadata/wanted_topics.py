@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from broker.config.topic_config import validate_topic_configs
 from broker.errors import ApiError
 from broker.metadata.metadata_cache import INTERNAL_TOPICS
-from broker.metadata.request_dedup import TopicOutcome
-from broker.metadata.topic_validation import (
+from broker.metadata.storage.request_dedup import TopicOutcome
+from broker.metadata.topics.topic_validation import (
     CLUSTER_METADATA_TOPIC,
     AddedPartitions,
     NewTopic,

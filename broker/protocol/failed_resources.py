@@ -11,11 +11,11 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from broker.errors import InvalidReceive
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey
 from broker.protocol.coordinator_routing import coordinated_id
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
+from broker.protocol.kio import kio_adapter
 from broker.protocol.primitives import read_unsigned_varint
 
 _OF_LEADERS: Final = frozenset(

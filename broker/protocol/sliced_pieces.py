@@ -1,7 +1,7 @@
 """Answers of hand-written codecs a piece at a time: what such a codec yields goes into a sink, or into one answer.
 
 Run by handlers. A codec yields lists of bytes, each about half a millisecond of work, and notes the error codes that it
-meets. What `broker.protocol.kio_slices` is for messages by kio's schema.
+meets. What `broker.protocol.kio.kio_slices` is for messages by kio's schema.
 """
 
 import struct

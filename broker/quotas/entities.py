@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.config.keys import MAX_LONG
-from broker.metadata.client_quotas import CLIENT_ID, USER, ClientQuotas, QuotaEntity
+from broker.metadata.configs.client_quotas import CLIENT_ID, USER, ClientQuotas, QuotaEntity
 from shm.quota_tables import FETCH, PRODUCE, QUOTAS, REQUEST_RATE
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from broker.config.broker_config import BrokerConfig
-    from broker.metadata.client_quotas import ClientQuotas
+    from broker.metadata.configs.client_quotas import ClientQuotas
     from broker.metadata.metadata_cache import MetadataCache
     from shm.quota_tables import QuotaTables, QuotaUse
 

@@ -157,7 +157,7 @@ def build(context: ProcessContext, generation: int, root: Path) -> Recorder:
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     from broker.metadata.metadata_cache import MetadataCache  # noqa: PLC0415
-    from broker.metadata.metadata_file import metadata_path  # noqa: PLC0415
+    from broker.metadata.storage.metadata_file import metadata_path  # noqa: PLC0415
     from broker.request_log.recorder import Recorder  # noqa: PLC0415
 
     metadata = MetadataCache(metadata_path(context.config.data_dir), context.handlers, context.config)

@@ -16,7 +16,7 @@ from broker.security.tls.listener_tls import ListenerTls, page_tls
 if TYPE_CHECKING:
     import ssl
 
-    from broker.metadata.live_settings import LiveSettings
+    from broker.metadata.configs.live_settings import LiveSettings
 
 _log = logging.getLogger(__name__)
 

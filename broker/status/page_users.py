@@ -13,12 +13,12 @@ import os
 from typing import TYPE_CHECKING
 
 from broker.config.jaas import parse
-from broker.config.sasl import JAAS, PLAIN, has_sasl, mechanisms_of
+from broker.config.settings.sasl import JAAS, PLAIN, has_sasl, mechanisms_of
 from broker.security.sasl.scram_credential import HASHES, MOST_ITERATIONS, credential_of, salted
 
 if TYPE_CHECKING:
     from broker.config.listeners import Listener
-    from broker.metadata.live_settings import LiveSettings
+    from broker.metadata.configs.live_settings import LiveSettings
     from broker.security.sasl.scram_credential import ScramCredential
 
 _MOST_REMEMBERED = 64

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker.clock import SystemClock
-from broker.config.status import is_loopback
+from broker.config.settings.status import is_loopback
 from broker.ipc.listener_table import ListenerNames
 from broker.runtime.child_process import Role
 from broker.server_log.log_setup import RepeatedWarnings
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.ipc.process_context import ProcessContext
-    from broker.metadata.live_settings import LiveSettings
+    from broker.metadata.configs.live_settings import LiveSettings
     from broker.metadata.metadata_cache import MetadataCache
     from broker.metrics.broker_reading import Names, Segments, Topic
     from broker.runtime.signals import StopFlag
@@ -77,14 +77,14 @@ def _tls(settings: LiveSettings) -> PageTls:
 
 def _metadata(context: ProcessContext) -> MetadataCache:
     from broker.metadata.metadata_cache import MetadataCache  # noqa: PLC0415
-    from broker.metadata.metadata_file import metadata_path  # noqa: PLC0415
+    from broker.metadata.storage.metadata_file import metadata_path  # noqa: PLC0415
 
     return MetadataCache(metadata_path(context.config.data_dir), context.handlers, context.config)
 
 
 def _admission(context: ProcessContext, settings: LiveSettings, metadata: MetadataCache) -> Admission:
     """Return who is let in: on this machine everybody, unless there is a token; elsewhere users too."""
-    from broker.config.sasl import has_sasl  # noqa: PLC0415
+    from broker.config.settings.sasl import has_sasl  # noqa: PLC0415
     from broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType  # noqa: PLC0415
     from broker.security.session import Session  # noqa: PLC0415
     from web.access import Admission  # noqa: PLC0415
@@ -130,7 +130,7 @@ def sources_of(context: ProcessContext, metadata: MetadataCache) -> Sources:
     """Return what the page reads; all views but that of who looks are read-only."""
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
 
-    from broker.cli.report import REPORTS  # noqa: PLC0415
+    from broker.cli.analysis.report import REPORTS  # noqa: PLC0415
     from broker.metrics.broker_reading import BrokerReader  # noqa: PLC0415
     from broker.protocol.api_keys import DEPRECATED_UP_TO  # noqa: PLC0415
     from broker.status.report_jobs import report_jobs  # noqa: PLC0415

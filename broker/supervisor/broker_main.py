@@ -26,9 +26,9 @@ from broker.log.data_dir import (
     write_clean_shutdown_mark,
 )
 from broker.log.descriptor_limit import want_of_descriptors
-from broker.metadata.preparation import prepare as prepare_metadata
 from broker.metadata.process_counts import configured_at_start
 from broker.metadata.rebuild import check_or_rebuild
+from broker.metadata.storage.preparation import prepare as prepare_metadata
 from broker.network.acceptor.listener import bind
 from broker.partitions.storage.storage_reserve import StorageReserve
 from broker.runtime import run_dir

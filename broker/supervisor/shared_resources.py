@@ -22,10 +22,10 @@ from broker.config.control_plane import processors_of
 from broker.ipc.listener_table import publish_listeners
 from broker.ipc.process_context import BoundListener, ProcessContext, close_all
 from broker.ipc.request_channel import ChannelShape, RequestChannel
-from broker.metadata.metadata_file import metadata_path
+from broker.metadata.configs.request_log_settings import store_settings
 from broker.metadata.process_counts import configured_at_start, most_handlers, most_processors
-from broker.metadata.reader import partition_counts
-from broker.metadata.request_log_settings import store_settings
+from broker.metadata.storage.metadata_file import metadata_path
+from broker.metadata.storage.reader import partition_counts
 from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, CoordinatorPartitions
 from broker.supervisor.process_memory import ProcessMemory
 from shm import client_hosts

@@ -12,7 +12,7 @@ import socket
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from broker.config.status import STATUS_PORT
+from broker.config.settings.status import STATUS_PORT
 from broker.errors import BootFailed
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from shm import process_slots
 if TYPE_CHECKING:
     from broker.clock import Clock
     from broker.ipc.process_context import ProcessContext
-    from broker.metadata.live_settings import LiveSettings
+    from broker.metadata.configs.live_settings import LiveSettings
     from broker.runtime.child_process import RoleFunction
 
 _log = logging.getLogger(__name__)

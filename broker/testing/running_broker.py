@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from broker.cli.start import EPHEMERAL_PREFIX
+from broker.cli.instance.start import EPHEMERAL_PREFIX
 from broker.clock import SystemClock
 from broker.errors import RotundaError, UsageError
 from broker.faults.fault import FaultKind

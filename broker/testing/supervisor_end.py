@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.cli.start import remove_dead_ephemeral
+from broker.cli.instance.start import remove_dead_ephemeral
 from broker.errors import RotundaError
 from broker.runtime import run_dir
 from shm.segment import remove_stale

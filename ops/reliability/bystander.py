@@ -18,8 +18,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.kio import kio_adapter
 from ops.reliability import batches
 from ops.reliability.broker import NICENESS, pids_of
 from ops.reliability.wire import CLIENT_ID, Wire

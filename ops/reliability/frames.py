@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 from broker.errors import InvalidReceive
 from broker.protocol.api_keys import request_header_version
-from broker.protocol.kio_reader import read_message
-from broker.protocol.kio_schema import EPOCH, KioErrorCode, SchemaField, fields_of, request_class
-from broker.protocol.kio_writer import write_message
+from broker.protocol.kio.kio_reader import read_message
+from broker.protocol.kio.kio_schema import EPOCH, KioErrorCode, SchemaField, fields_of, request_class
+from broker.protocol.kio.kio_writer import write_message
 from ops.reliability import batches
 
 #: What the fuzzer calls its topics, groups, members and transactional ids.

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.kio import kio_adapter
 from ops.reliability import batches
 from ops.reliability.attacks import Battlefield
 from ops.reliability.wire import CLIENT_ID, Wire

@@ -9,8 +9,8 @@ import socket
 import struct
 import time
 
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.kio import kio_adapter
 from ops.reliability.attacks import Battlefield
 from ops.reliability.bystander import TOPIC
 from ops.reliability.wire import CLIENT_ID, Wire

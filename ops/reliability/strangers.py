@@ -12,8 +12,8 @@ from collections.abc import Callable, Generator
 from typing import NamedTuple
 
 from broker.client import sasl
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.kio import kio_adapter
 from ops.reliability.frames import Template
 from ops.reliability.fuzzer import Counts
 from ops.reliability.mutations import Mutator

@@ -7,8 +7,8 @@ import struct
 from types import TracebackType
 from typing import Any, Self
 
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.kio import kio_adapter
 
 CLIENT_ID = "campaign"
 SECONDS = 15.0

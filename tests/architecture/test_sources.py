@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -15,6 +16,8 @@ ROOT = Path(__file__).parents[2]
 MOST_MODULE_LINES = 400
 MOST_TEST_LINES = 600
 MOST_FUNCTION_LINES = 60
+#: Beside each other in one package.
+MOST_MODULES = 20
 LOCK_FILES = ("requirements.lock", "requirements-test.lock")
 PIN = re.compile(r"([a-z0-9]+(?:-[a-z0-9]+)*)==[A-Za-z0-9.!+]+")
 
@@ -43,6 +46,11 @@ def test_modules_and_functions_are_short_and_modules_say_what_they_are(folder: s
                 if lines > MOST_FUNCTION_LINES:
                     faults.append(f"{path}:{node.lineno} {node.name} has {lines} lines")
     assert not faults, "\n".join(faults)
+
+
+def test_a_room_has_no_more_modules_than_a_reader_takes_in_at_a_glance() -> None:
+    sizes = Counter(path.parent for path in sources("broker") if path.name != "__init__.py")
+    assert not {str(package): modules for package, modules in sizes.items() if modules > MOST_MODULES}
 
 
 def test_only_the_clock_reads_the_time() -> None:

@@ -16,8 +16,8 @@ from broker.bench.tally import HEADERS, Tallies, quantile_ms
 from broker.client.admin import topics
 from broker.client.admin.connection import Connection
 from broker.clock import SystemClock
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.kio import kio_adapter
 from tests.support.broker_process import BrokerProcess
 
 PRODUCE, FETCH, METADATA, JOIN_GROUP = 0, 1, 3, 11

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from broker.cli.client_snippets import Access, snippets
+from broker.cli.cluster.client_snippets import Access, snippets
 from tests.support.supervised import command
 
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from broker.cli.requests import _NOTHING
-from broker.cli.top import _table
+from broker.cli.analysis.requests import _NOTHING
+from broker.cli.instance.top import _table
 from broker.request_log.columns import DATASETS
 from broker.request_log.tables import schema_of
 from tests.support.broker_process import BrokerProcess

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from broker.cli.consume import _copy
+from broker.cli.records.consume import _copy
 
 
 class Signals:

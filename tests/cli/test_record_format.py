@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from broker.cli.record_format import delimited, formatter, json_line, unescaped
-from broker.cli.record_input import InputError, Shape, records_of_lines
+from broker.cli.records.record_format import delimited, formatter, json_line, unescaped
+from broker.cli.records.record_input import InputError, Shape, records_of_lines
 from broker.client.consumer.fetcher import Fetched
 from broker.client.consumer.start import Start, parse_start
 from broker.client.topic_partition import TopicPartition

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.kio import kio_adapter
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient
 

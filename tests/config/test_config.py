@@ -15,7 +15,7 @@ from broker.config.properties_file import Property, parse_properties
 from broker.config.reference_page import sample_properties, settings_table
 from broker.config.sources import Source
 from broker.errors import ConfigError
-from broker.metadata.describe_configs import (
+from broker.metadata.configs.describe_configs import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
     DYNAMIC_DEFAULT_BROKER_CONFIG,

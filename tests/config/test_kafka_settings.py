@@ -11,8 +11,8 @@ from broker.config.kafka import REFUSED, kafka_settings, kept_key, without_meani
 from broker.config.keys import render
 from broker.config.notes import start_notes
 from broker.errors import ConfigError
-from broker.metadata.alter_configs import shown
-from broker.metadata.describe_configs import (
+from broker.metadata.configs.alter_configs import shown
+from broker.metadata.configs.describe_configs import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
     STATIC_BROKER_CONFIG,

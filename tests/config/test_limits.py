@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.config.limit_rows import Limit
-from broker.config.limits import LIMITS
-from broker.config.limits_page import describe_markdown, value_of
+from broker.config.limits.page import describe_markdown, value_of
+from broker.config.limits.rows import Limit
+from broker.config.limits.table import LIMITS
 from broker.metrics.derived_metrics import DERIVED
 from broker.metrics.prometheus import PREFIX, exposed_name
 from shm.metrics_catalogue import CATALOGUE
@@ -32,7 +32,11 @@ def test_each_row_is_so(limit: Limit):
 
 
 def test_a_row_that_names_nothing_is_found_out():
-    for bound in ("no.such.setting", "broker.config.limits:NO_SUCH_CONSTANT", "broker.config.limits:LIMITS"):
+    for bound in (
+        "no.such.setting",
+        "broker.config.limits.table:NO_SUCH_CONSTANT",
+        "broker.config.limits.table:LIMITS",
+    ):
         with pytest.raises(LookupError):
             value_of(bound)
 

@@ -7,7 +7,7 @@ import pytest
 from broker.config.broker_config import load
 from broker.config.topic_config import TOPIC_CONFIGS, LogConfig, validate_topic_configs
 from broker.errors import ApiError, ConfigError
-from broker.metadata.describe_configs import (
+from broker.metadata.configs.describe_configs import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
     STATIC_BROKER_CONFIG,

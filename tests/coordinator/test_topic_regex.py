@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from broker.metadata.topic_regex import InvalidPatternError, TopicRegex
+from broker.metadata.topics.topic_regex import InvalidPatternError, TopicRegex
 
 SEED = random.randrange(2**32)
 ATOMS = ["a", "b", ".", "[ab]", "[^a]", r"\w", r"\d", "a-", r"\.", "(?:)", r"\b", "^", "$", "[a-c1-3]", r"[\w-]", r"\D"]

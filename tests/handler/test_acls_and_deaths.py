@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.config.authorization import STANDARD_AUTHORIZER
+from broker.config.settings.authorization import STANDARD_AUTHORIZER
 from broker.protocol.steps import finished
 from broker.security.acl.acls import Acl, Operation, PatternType, Permission, ResourceType
 from tests.support.record_batches import record_batch

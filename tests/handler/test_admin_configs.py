@@ -9,8 +9,8 @@ import pytest
 
 from broker.apis.configs.alter_configs import handle_alter_configs, handle_incremental_alter_configs
 from broker.config.topic_config import TOPIC_CONFIGS
-from broker.metadata.alter_configs import BROKER, BROKER_LOGGER, GROUP, TOPIC
-from broker.metadata.describe_configs import (
+from broker.metadata.configs.alter_configs import BROKER, BROKER_LOGGER, GROUP, TOPIC
+from broker.metadata.configs.describe_configs import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
     DYNAMIC_DEFAULT_BROKER_CONFIG,

@@ -9,8 +9,8 @@ import pytest
 
 from broker.apis.configs.alter_configs import handle_alter_configs
 from broker.apis.configs.config_resources import handle_list_config_resources
-from broker.metadata.alter_configs import BROKER, GROUP
-from broker.metadata.describe_configs import DEFAULT_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG, GROUP_CONFIG
+from broker.metadata.configs.alter_configs import BROKER, GROUP
+from broker.metadata.configs.describe_configs import DEFAULT_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG, GROUP_CONFIG
 from broker.protocol.api_keys import ApiKey
 from tests.support.admin_cluster import AdminCluster
 from tests.support.admin_configs import (

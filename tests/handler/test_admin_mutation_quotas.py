@@ -9,10 +9,10 @@ import pytest
 from broker.apis.topics.create_partitions import handle_create_partitions
 from broker.apis.topics.create_topics import handle_create_topics
 from broker.apis.topics.delete_topics import handle_delete_topics
-from broker.metadata.client_quotas import CLIENT_ID
-from broker.protocol import kio_adapter
+from broker.metadata.configs.client_quotas import CLIENT_ID
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio import kio_adapter
 from tests.support.admin_cluster import AdminCluster
 
 EXCEEDED = int(ErrorCode.THROTTLING_QUOTA_EXCEEDED)

@@ -9,7 +9,7 @@ import pytest
 from broker.apis.cluster.controller_access import ALTERED_AT_ONCE
 from broker.apis.configs.client_quotas import handle_alter_client_quotas, handle_describe_client_quotas
 from broker.errors import ApiError
-from broker.metadata.client_quotas import DEFAULT, EXACT, SPECIFIED
+from broker.metadata.configs.client_quotas import DEFAULT, EXACT, SPECIFIED
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from tests.support.admin_cluster import AdminCluster

@@ -10,8 +10,8 @@ from broker.apis.users.scram_credentials import (
     handle_alter_user_scram_credentials,
     handle_describe_user_scram_credentials,
 )
-from broker.config.sasl import SCRAM_SHA_256
-from broker.metadata.live_settings import LiveSettings
+from broker.config.settings.sasl import SCRAM_SHA_256
+from broker.metadata.configs.live_settings import LiveSettings
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.security.sasl.scram_credential import credential_of

@@ -14,9 +14,9 @@ from broker.apis.table import APIS
 from broker.apis.topics import metadata as described_metadata
 from broker.handler import answer_cache, api_calls
 from broker.ipc.response_writer import NO_FACTS
-from broker.metadata.topic_validation import AddedPartitions
-from broker.protocol import kio_adapter
+from broker.metadata.topics.topic_validation import AddedPartitions
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.kio import kio_adapter
 from broker.security.session import ANONYMOUS
 from tests.support.stepped_broker import Client, SteppedBroker
 

@@ -16,7 +16,7 @@ from broker.coordinator.offsets.commit_memo import RememberedCommit
 from broker.handler import group_fast_path
 from broker.handler.group_fast_path import GroupFastPath
 from broker.log.segments.log_segment import LogSegment
-from broker.protocol import kio_adapter
+from broker.protocol.kio import kio_adapter
 from broker.protocol.messages import offset_commit
 from tests.support.groups.requests import (
     DESCRIBE_GROUPS,

@@ -14,7 +14,7 @@ import pytest
 
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionName
-from broker.metadata.topic_validation import NewTopic
+from broker.metadata.topics.topic_validation import NewTopic
 from broker.protocol.routing import owner_of, topic_hash
 from tests.support.groups.requests import OFFSET_FETCH, Member, groups_of
 from tests.support.interruptions import interrupted_at_line

@@ -6,7 +6,7 @@ import pytest
 
 from broker.errors import ApiError
 from broker.log.log_manager import EXPIRE_INTERVAL_NS
-from broker.metadata.alter_configs import BROKER, Alteration, ConfigChange, Operation
+from broker.metadata.configs.alter_configs import BROKER, Alteration, ConfigChange, Operation
 from broker.protocol.error_codes import ErrorCode
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced

@@ -11,7 +11,7 @@ import pytest
 from broker.faults.faulty_session import FaultySession
 from broker.partitions.produce.produce import ProducePath
 from broker.partitions.request_memo import REMEMBERED_NS
-from broker.protocol import kio_adapter
+from broker.protocol.kio import kio_adapter
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import ARENA_BYTES, Client, Sent, SteppedBroker
 from tests.support.wire_messages import PRODUCE, produce_body

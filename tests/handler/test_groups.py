@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.protocol import kio_adapter
 from broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
+from broker.protocol.kio import kio_adapter
 from tests.support.groups.requests import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,

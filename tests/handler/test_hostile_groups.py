@@ -16,7 +16,7 @@ from broker.coordinator.classic import joining
 from broker.coordinator.classic.group import ClassicGroup
 from broker.errors import InvalidReceive
 from broker.log.segments.log_segment import LogSegment
-from broker.protocol import kio_adapter
+from broker.protocol.kio import kio_adapter
 from tests.support.coordinator_requests import (
     ADD_MANY,
     COMMIT,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from broker.handler.api_calls import ApiCalls
-from broker.protocol import kio_adapter
+from broker.protocol.kio import kio_adapter
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, Sent, SteppedBroker
 

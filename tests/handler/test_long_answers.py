@@ -10,9 +10,9 @@ from unittest import mock
 import pytest
 
 from broker.ipc.request_channel import CLOSE_CONNECTION
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.coordinator_routing import GROUP_TOPIC
+from broker.protocol.kio import kio_adapter
 from broker.scheduling import slices
 from broker.scheduling.deferred import Deferred
 from shm.process_slots import HANDLER

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from broker.config.authorization import STANDARD_AUTHORIZER
-from broker.metadata.entity_store import EntityKind
-from broker.metadata.metadata_file import metadata_path
-from broker.metadata.reader import MetadataReader
-from broker.protocol import kio_adapter
+from broker.config.settings.authorization import STANDARD_AUTHORIZER
+from broker.metadata.storage.entity_store import EntityKind
+from broker.metadata.storage.metadata_file import metadata_path
+from broker.metadata.storage.reader import MetadataReader
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.kio import kio_adapter
 from broker.scheduling import slices
 from tests.support import stepped_broker
 from tests.support.call_clock import MOST_CALLS, CallClock, longest_turn, turn

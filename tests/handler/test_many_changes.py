@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from broker.apis.cluster.controller_access import ANNOUNCED_AT_ONCE
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.kio import kio_adapter
 from broker.scheduling import slices
 from tests.support import stepped_broker
 from tests.support.call_clock import CallClock, turn

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.metadata import metadata_cache, reader
-from broker.metadata.alter_configs import BROKER, TOPIC, Alteration, ConfigChange, Operation
+from broker.metadata import metadata_cache
+from broker.metadata.configs.alter_configs import BROKER, TOPIC, Alteration, ConfigChange, Operation
 from broker.metadata.metadata_cache import Changes, MetadataCache
-from broker.metadata.topic_validation import AddedPartitions, NewTopic
+from broker.metadata.storage import reader
+from broker.metadata.topics.topic_validation import AddedPartitions, NewTopic
 from broker.protocol.routing import owner_of, topic_hash, topic_id_hash
 from shm.partitions import STATE_CLOSED
 from tests.support.admin_cluster import HANDLERS, AdminCluster

@@ -11,8 +11,8 @@ import pytest
 
 from broker.log.log_manager import LogManager
 from broker.metadata import metadata_cache
-from broker.metadata.alter_configs import TOPIC, Alteration, ConfigChange, Operation
-from broker.metadata.topic_validation import NewTopic
+from broker.metadata.configs.alter_configs import TOPIC, Alteration, ConfigChange, Operation
+from broker.metadata.topics.topic_validation import NewTopic
 from broker.partitions.partition_changes import OwnedPartitions, PartitionChanges
 from shm.partitions import STATE_CLOSED, STATE_OPEN
 from tests.support.record_batches import record_batch

@@ -10,7 +10,7 @@ import pytest
 
 from broker.log.partition_log import PartitionLog
 from broker.log.segments import log_segment
-from broker.metadata.alter_configs import TOPIC, Alteration, ConfigChange, Operation
+from broker.metadata.configs.alter_configs import TOPIC, Alteration, ConfigChange, Operation
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Killed, Sent, SteppedBroker, produced
 from tests.support.wire_messages import read_produce

@@ -10,8 +10,8 @@ from broker.apis.table import API_TABLE, Api
 from broker.ipc.request_facts import NO_SUBJECT, first_error, subject, subject_of, throttle_of
 from broker.ipc.request_log_fields import FIELDS
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio_schema import fields_of, request_class, response_class
-from broker.protocol.kio_slices import Encoded, Lazily
+from broker.protocol.kio.kio_schema import fields_of, request_class, response_class
+from broker.protocol.kio.kio_slices import Encoded, Lazily
 from broker.protocol.messages.list_offsets import ListOffsetsPart, ListOffsetsRequest
 from broker.protocol.messages.metadata import MetadataPartition, MetadataResponse, MetadataTopic
 from shm.recorder_layout import THROTTLED_BY

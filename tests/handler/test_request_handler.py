@@ -14,8 +14,8 @@ from broker.handler.request_handler import BATCH
 from broker.ipc.request_channel import CLOSE_CONNECTION, NO_OP, SEND
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog, PartitionName
-from broker.metadata.reader import MetadataReader
-from broker.metadata.topic_validation import NewTopic
+from broker.metadata.storage.reader import MetadataReader
+from broker.metadata.topics.topic_validation import NewTopic
 from tests.support.interruptions import interrupted_at_line
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Sent, SteppedBroker, produced

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.config.authorization import STANDARD_AUTHORIZER
+from broker.config.settings.authorization import STANDARD_AUTHORIZER
 from broker.partitions.fetch import fetch as fetch_module
 from broker.partitions.fetch.fetch_reader import FetchReader
 from broker.partitions.fetch.pending_fetch import PendingFetch
-from broker.protocol import kio_adapter
+from broker.protocol.kio import kio_adapter
 from broker.protocol.steps import finished
 from broker.scheduling import slices
 from broker.security.acl.acls import Acl, Operation, PatternType, Permission, ResourceType

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.metadata.client_quotas import CLIENT_ID, USER, QuotaEntity, QuotaOp
+from broker.metadata.configs.client_quotas import CLIENT_ID, USER, QuotaEntity, QuotaOp
 from broker.quotas import quota_manager
 from broker.security.session import ANONYMOUS_USER, pack_session
 from shm.recorder_layout import THROTTLED_BY

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.kio import kio_adapter
 from broker.runtime.run_dir import read as run_dir_record
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until

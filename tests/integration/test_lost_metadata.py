@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.metadata.metadata_file import metadata_path
+from broker.metadata.storage.metadata_file import metadata_path
 from tests.support.broker_process import REPOSITORY, BrokerProcess
 from tests.support.groups.libraries import read_to_end
 

@@ -21,8 +21,8 @@ from broker.metrics import prometheus
 from broker.metrics.derived_metrics import DERIVED
 from broker.metrics.kafka_metrics import KAFKA_METRICS
 from broker.metrics.prometheus import exposed_name
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.kio import kio_adapter
 from shm.metrics_catalogue import CATALOGUE
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until

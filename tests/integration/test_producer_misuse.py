@@ -239,7 +239,7 @@ def test_a_child_that_is_forked_while_the_io_thread_imports_makes_a_producer(bro
         class Slow:
             begun = threading.Event()
             def find_spec(self, name, path, target=None):
-                if name == "broker.protocol.kio_adapter":
+                if name == "broker.protocol.kio.kio_adapter":
                     self.begun.set()
                     threading.Event().wait(0.2)  # for the fork to be tried meanwhile
 

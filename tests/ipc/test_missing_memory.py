@@ -7,8 +7,8 @@ import pytest
 from broker.errors import ApiError
 from broker.ipc import missing_memory
 from broker.ipc.missing_memory import missing_bytes
-from broker.metadata.metadata_file import EVERY_BROKER
 from broker.metadata.process_counts import Room, check_change
+from broker.metadata.storage.metadata_file import EVERY_BROKER
 from broker.supervisor.process_memory import ProcessMemory
 from tests.support.stepped_broker import SteppedBroker
 

@@ -11,16 +11,16 @@ import pytest
 
 from broker.config.broker_config import load
 from broker.errors import ApiError
-from broker.metadata import entity_store
-from broker.metadata import reader as metadata_reader
-from broker.metadata.client_quotas import stored_name
-from broker.metadata.entity_store import EntityKind
+from broker.metadata.configs.client_quotas import stored_name
 from broker.metadata.features import LEVEL, SUPPORTED_FEATURES
 from broker.metadata.metadata_cache import MetadataCache
-from broker.metadata.metadata_file import metadata_path
-from broker.metadata.preparation import prepare
-from broker.metadata.reader import MetadataReader
-from broker.metadata.store import MetadataStore
+from broker.metadata.storage import entity_store
+from broker.metadata.storage import reader as metadata_reader
+from broker.metadata.storage.entity_store import EntityKind
+from broker.metadata.storage.metadata_file import metadata_path
+from broker.metadata.storage.preparation import prepare
+from broker.metadata.storage.reader import MetadataReader
+from broker.metadata.storage.store import MetadataStore
 from broker.protocol.error_codes import ErrorCode
 
 

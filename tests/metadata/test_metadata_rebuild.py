@@ -10,10 +10,10 @@ import pytest
 from broker.config.broker_config import BrokerConfig, load
 from broker.errors import BootFailed
 from broker.log.partition_metadata import write_topic_id
-from broker.metadata.metadata_file import metadata_path
-from broker.metadata.reader import MetadataReader
 from broker.metadata.rebuild import check_or_rebuild
-from broker.metadata.store import MetadataStore
+from broker.metadata.storage.metadata_file import metadata_path
+from broker.metadata.storage.reader import MetadataReader
+from broker.metadata.storage.store import MetadataStore
 
 IDS = {"orders": bytes(range(16)), "users": bytes(range(16, 32))}
 NOW_MS = 1_800_000_000_000

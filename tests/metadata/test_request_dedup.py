@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from broker.errors import BootFailed
-from broker.metadata import request_dedup
-from broker.metadata.metadata_file import metadata_path
-from broker.metadata.preparation import prepare
-from broker.metadata.request_dedup import MOST_REQUESTS, TopicOutcome
-from broker.metadata.store import MetadataStore
+from broker.metadata.storage import request_dedup
+from broker.metadata.storage.metadata_file import metadata_path
+from broker.metadata.storage.preparation import prepare
+from broker.metadata.storage.request_dedup import MOST_REQUESTS, TopicOutcome
+from broker.metadata.storage.store import MetadataStore
 
 OUTCOMES = [
     TopicOutcome("made", 0, None, bytes(range(16)), 3, {"retention.ms": "5"}),

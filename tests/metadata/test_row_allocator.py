@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from broker.errors import ApiError
-from broker.metadata.row_allocator import PartitionRows
+from broker.metadata.storage.row_allocator import PartitionRows
 from broker.protocol.error_codes import ErrorCode
 from shm.partitions import STATE_CLOSED, STATE_OPEN, STATE_UNOPENED, PartitionTable
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.kio import kio_adapter
 from broker.protocol.messages.api_versions import ApiVersionsResponse, encode_api_versions_response
 from tests.support.processor_bench import Client, ProcessorBench
 from tests.support.wire_client import request_frame

@@ -11,8 +11,8 @@ from broker.network.accounting import connection_status_publisher
 from broker.network.accounting.client_registry import MOST_CHARACTERS, MOST_CLIENT_ID_BYTES, ClientRegistry
 from broker.network.accounting.connection_status_publisher import INTERVAL_NS, ConnectionStatusPublisher
 from broker.network.processor.channel import Channel
-from broker.network.processor.mute_state import MuteCause
-from broker.protocol import kio_adapter
+from broker.network.processor.throttling.mute_state import MuteCause
+from broker.protocol.kio import kio_adapter
 from shm.snapshot_buffer import SnapshotReader, SnapshotSegment, SnapshotWriter
 
 LISTENERS = [ListenerEntry(name, "PLAINTEXT", "127.0.0.1", 1) for name in ("PLAINTEXT", "OTHER")]

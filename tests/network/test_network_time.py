@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from broker.config.broker_config import load
-from broker.metadata.client_quotas import CLIENT_ID, USER, ClientQuotas
+from broker.metadata.configs.client_quotas import CLIENT_ID, USER, ClientQuotas
 from broker.network.accounting.network_time import EVERY, NetworkTime
 from broker.quotas.quota_manager import QuotaManager
 from broker.security.session import ANONYMOUS_USER

@@ -4,9 +4,9 @@ import pytest
 
 from broker.network.accounting.client_registry import ClientRegistry
 from broker.network.accounting.completed_requests import CompletedRequests
-from broker.network.processor.mute_state import MuteCause
 from broker.network.processor.processor_metrics import INTERVAL_NS, ProcessorMetrics
-from broker.network.processor.tls_listeners import TlsListeners
+from broker.network.processor.throttling.mute_state import MuteCause
+from broker.network.processor.tls.tls_listeners import TlsListeners
 from shm.metrics import MetricsReader, MetricsSegment, MetricsWriter
 from shm.metrics_catalogue import CLOSE_CAUSES, MUTE_CAUSES
 from shm.process_slots import PROCESSOR

@@ -9,7 +9,7 @@ import pytest
 from broker.errors import InvalidReceive
 from broker.ipc.request_channel import ARENA, INLINE, INLINE_REQUEST_BYTES
 from broker.network.processor.channel import Channel
-from broker.network.processor.mute_state import MuteCause
+from broker.network.processor.throttling.mute_state import MuteCause
 from tests.support.feeds import feeds, random_seed
 from tests.support.processor_bench import ARENA_BYTES, ProcessorBench, Taken
 from tests.support.wire_client import request_frame, sized

@@ -9,8 +9,8 @@ import pytest
 
 from broker.ipc.response_writer import FileRange
 from broker.network.processor.channel import Channel, FileSend
-from broker.network.processor.mute_state import MuteCause
 from broker.network.processor.response_reader import BATCH
+from broker.network.processor.throttling.mute_state import MuteCause
 from broker.security.session import ANONYMOUS
 from shm.recorder_layout import REQUEST_ROW
 from tests.support.feeds import random_seed

@@ -10,11 +10,11 @@ import pytest
 from broker.config.broker_config import load
 from broker.ipc.request_facts import subject
 from broker.ipc.response_writer import AnswerFacts
-from broker.network.processor import retry_storms
-from broker.network.processor.retry_storms import MOST_ERRORS, QUIET_NS, Failures
-from broker.protocol import kio_adapter
+from broker.network.processor.throttling import retry_storms
+from broker.network.processor.throttling.retry_storms import MOST_ERRORS, QUIET_NS, Failures
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio import kio_adapter
 from shm.recorder_layout import HELD_BACK_BY, REQUEST_ROW
 from tests.support.processor_bench import Client, ProcessorBench
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from broker.network.processor.channel import Channel
-from broker.network.processor.mute_state import MuteCause
 from broker.network.processor.selector import GONE, READ, WRITE, Selector
+from broker.network.processor.throttling.mute_state import MuteCause
 from shm.bell import EventBell
 
 Registered = tuple[Selector, Channel, socket.socket]

@@ -16,7 +16,7 @@ from broker.protocol.coordinator_routing import (
     coordinator_partition,
     java_hash,
 )
-from broker.protocol.kio_adapter import encode_request
+from broker.protocol.kio.kio_adapter import encode_request
 from broker.protocol.routing import owner_of, owner_of_coordinator, route, topic_hash
 from tests.support.feeds import mutations, random_seed
 

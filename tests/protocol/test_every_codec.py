@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from broker.apis.table import API_TABLE, Api
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey, is_flexible
 from broker.protocol.headers import response_header
-from broker.protocol.kio_writer import write_message
+from broker.protocol.kio import kio_adapter
+from broker.protocol.kio.kio_writer import write_message
 from tests.protocol.kio_entities import described, entities, kio_bytes, kio_read
 from tests.protocol.messages import (
     test_consumer_group_heartbeat,

@@ -9,10 +9,10 @@ from uuid import UUID
 import pytest
 
 from broker.apis.table import APIS
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.failed_resources import WATCHED, Asked, Resource, failed_resources
+from broker.protocol.kio import kio_adapter
 
 NOT_LEADER, UNKNOWN = int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 NOT_COORDINATOR, NO_MEMBER = int(ErrorCode.NOT_COORDINATOR), int(ErrorCode.UNKNOWN_MEMBER_ID)

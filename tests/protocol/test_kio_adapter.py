@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.errors import InvalidReceive
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey, request_header_version, response_header_version
+from broker.protocol.kio import kio_adapter
 from broker.protocol.steps import finished
 from tests.protocol.kio_entities import entities, few, kio_bytes
 from tests.protocol.messages.hostile import check_hostile

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio_schema import response_class
-from broker.protocol.kio_slices import (
+from broker.protocol.kio import kio_adapter
+from broker.protocol.kio.kio_schema import response_class
+from broker.protocol.kio.kio_slices import (
     Lazily,
     SlicedEncoder,
     encoded_elements,

@@ -7,12 +7,12 @@ from pathlib import Path
 _PROGRAM = """
 import sys
 import broker.protocol.headers, broker.protocol.routing, broker.protocol.records
-import broker.protocol.record_reader, broker.protocol.kio_adapter, broker.protocol.error_codes
+import broker.protocol.record_reader, broker.protocol.kio.kio_adapter, broker.protocol.error_codes
 import broker.protocol.messages.produce, broker.protocol.messages.fetch, broker.protocol.messages.metadata
 import broker.protocol.messages.list_offsets, broker.protocol.messages.api_versions
 import broker.protocol.messages.init_producer_id
 import broker.protocol.record_writer, broker.protocol.compression
-broker.protocol.kio_adapter.encode_response(19, 7, 1, {"topics": [{"name": "orders"}]})
+broker.protocol.kio.kio_adapter.encode_response(19, 7, 1, {"topics": [{"name": "orders"}]})
 print(sorted({name.split(".")[0] for name in sys.modules} & {"hypothesis", "asyncio", "ssl", "numpy", "cramjam"}))
 """
 

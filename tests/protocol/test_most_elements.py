@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from broker.errors import InvalidReceive
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.kio import kio_adapter
 from broker.protocol.messages.consumer_group_heartbeat import (
     parse_consumer_group_heartbeat,
     parse_consumer_group_heartbeat_in_steps,

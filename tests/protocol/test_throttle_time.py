@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from broker.apis.table import API_TABLE
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.kio import kio_adapter
 from broker.protocol.messages.api_versions import unsupported_version_response
 from broker.protocol.throttle_time import throttle_place, with_throttle_time
 

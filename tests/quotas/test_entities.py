@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.metadata.client_quotas import CLIENT_ID, USER, ClientQuotas
+from broker.metadata.configs.client_quotas import CLIENT_ID, USER, ClientQuotas
 from broker.quotas.entities import Limit, limit_of, quotas_in_force
 from broker.security.session import ANONYMOUS_USER
 

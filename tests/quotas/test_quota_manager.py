@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.config.broker_config import load
-from broker.metadata.client_quotas import CLIENT_ID, USER, ClientQuotas
+from broker.metadata.configs.client_quotas import CLIENT_ID, USER, ClientQuotas
 from broker.quotas import quota_manager
 from broker.quotas.quota_manager import MOST_ID_BYTES, QuotaManager
 from broker.security.session import ANONYMOUS_USER

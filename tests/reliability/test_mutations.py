@@ -6,7 +6,7 @@ import pytest
 
 from broker.apis.table import API_TABLE
 from broker.errors import InvalidReceive
-from broker.protocol.kio_reader import read_message
+from broker.protocol.kio.kio_reader import read_message
 from ops.reliability.frames import FrameMaker, Template, oldest_class
 from ops.reliability.mutations import Mutator
 

@@ -18,9 +18,9 @@ from broker.ipc.listener_table import ListenerEntry
 from broker.log.maintenance_tasks import DELETE_RECORDS
 from broker.metadata.controller import Controller
 from broker.metadata.metadata_cache import Changes, MetadataCache, PartitionInfo, TopicInfo
-from broker.metadata.metadata_file import metadata_path
-from broker.metadata.topic_validation import NewTopic
-from broker.protocol import kio_adapter
+from broker.metadata.storage.metadata_file import metadata_path
+from broker.metadata.topics.topic_validation import NewTopic
+from broker.protocol.kio import kio_adapter
 from broker.quotas.quota_manager import QuotaManager
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.peer_tasks import TaskDone

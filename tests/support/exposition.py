@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker.cli.metrics_reader import attached
+from broker.cli.instance.metrics_reader import attached
 from broker.clock import SystemClock
 from broker.metrics.broker_reading import LOOKS_NS
 from broker.metrics.prometheus import render

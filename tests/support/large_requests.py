@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from broker.protocol import kio_adapter
-from broker.protocol.kio_schema import SchemaField, fields_of, request_class
+from broker.protocol.kio import kio_adapter
+from broker.protocol.kio.kio_schema import SchemaField, fields_of, request_class
 
 #: The fields that lead to an array, from the outermost on.
 Path = tuple[str, ...]

@@ -32,7 +32,7 @@ from broker.network.processor.processor_metrics import ProcessorMetrics
 from broker.network.processor.request_reader import RequestReader
 from broker.network.processor.request_sender import MemoryPool, RequestSender, spill_area
 from broker.network.processor.response_reader import ResponseReader
-from broker.network.processor.retry_storms import RetryStorms
+from broker.network.processor.throttling.retry_storms import RetryStorms
 from broker.quotas.quota_manager import QuotaManager
 from broker.security.session import ANONYMOUS
 from shm.bell import EventBell, SemaphoreBell

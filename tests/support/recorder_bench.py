@@ -12,8 +12,8 @@ import posix_ipc
 import pyarrow.parquet as pq
 
 from broker.config.broker_config import load
+from broker.metadata.configs.request_log_settings import store_settings
 from broker.metadata.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
-from broker.metadata.request_log_settings import store_settings
 from broker.network.accounting.client_registry import ClientRegistry
 from broker.network.accounting.request_log_sender import RequestLogSender
 from broker.request_log.part_files import dataset_path, finished

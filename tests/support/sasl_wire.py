@@ -4,8 +4,8 @@ import socket
 import struct
 from typing import Any, Self
 
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.kio import kio_adapter
 from tests.support.scram_client import ScramClient
 
 

@@ -42,8 +42,8 @@ from broker.log.offset_checkpoints import OffsetCheckpoints
 from broker.metadata.active_controller import ActiveController
 from broker.metadata.controller import Controller
 from broker.metadata.metadata_cache import PartitionInfo
-from broker.metadata.preparation import prepare as prepare_metadata
-from broker.metadata.topic_validation import NewTopic
+from broker.metadata.storage.preparation import prepare as prepare_metadata
+from broker.metadata.topics.topic_validation import NewTopic
 from broker.network.processor.request_sender import MemoryPool, RequestSender, spill_area
 from broker.partitions.partition_manager import PartitionManager
 from broker.server_log.log_file import LogOutput

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 from broker.log.indexes.transaction_index import TransactionIndex
-from broker.protocol import kio_adapter
+from broker.protocol.kio import kio_adapter
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import OURS, Client, Killed, Sent, SteppedBroker, may_die_in
 from tests.support.wire_messages import Reader, read_record

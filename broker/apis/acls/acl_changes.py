@@ -8,9 +8,9 @@ from broker.apis.acls.acl_fields import acl_fields, filter_of, no_authorizer
 from broker.apis.cluster.controller_access import announce, controller_of, request_id_of
 from broker.apis.context import RequestContext
 from broker.errors import ApiError, InvalidReceive
-from broker.metadata.acls import MOST_CHANGES
+from broker.metadata.security.acls import MOST_CHANGES
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.kio_slices import Lazily
+from broker.protocol.kio.kio_slices import Lazily
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work
 from broker.security.acl.acls import Acl, AclFilter, check_new

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from broker.apis.context import RequestContext
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio_slices import Lazily
+from broker.protocol.kio.kio_slices import Lazily
 
 Refusal = dict[str, Any]
 #: Takes the request, and error code and message; returns the response.

@@ -19,7 +19,7 @@ from broker.apis.cluster.controller_access import (
 from broker.apis.configs.config_refusals import refusal_of
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
-from broker.metadata.alter_configs import (
+from broker.metadata.configs.alter_configs import (
     BROKER,
     BROKER_LOGGER,
     Alteration,
@@ -28,7 +28,7 @@ from broker.metadata.alter_configs import (
     altered_loggers,
     check_broker_id,
 )
-from broker.metadata.metadata_file import LOG_LEVELS
+from broker.metadata.storage.metadata_file import LOG_LEVELS
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.scheduling.slices import Work
 

@@ -17,9 +17,9 @@ from broker.apis.cluster.controller_access import (
 )
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
-from broker.metadata.client_quotas import ENTITY_TYPES, Match, QuotaEntity, QuotaOp, entity_of, filter_of
+from broker.metadata.configs.client_quotas import ENTITY_TYPES, Match, QuotaEntity, QuotaOp, entity_of, filter_of
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.kio_slices import Lazily
+from broker.protocol.kio.kio_slices import Lazily
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work
 

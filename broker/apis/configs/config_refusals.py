@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.apis.context import RequestContext
-from broker.metadata.alter_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from broker.metadata.configs.alter_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from broker.security.acl.acls import CLUSTER_NAME, ResourceType
 
 _OF_THE_CLUSTER = frozenset({BROKER, BROKER_LOGGER, CLIENT_METRICS})

@@ -10,7 +10,7 @@ from broker.apis.configs.config_entries import described
 from broker.apis.configs.config_refusals import refusal_of
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
-from broker.metadata.alter_configs import (
+from broker.metadata.configs.alter_configs import (
     BROKER,
     BROKER_LOGGER,
     CLIENT_METRICS,
@@ -19,7 +19,7 @@ from broker.metadata.alter_configs import (
     TOPIC,
     check_broker_id,
 )
-from broker.metadata.describe_configs import (
+from broker.metadata.configs.describe_configs import (
     ConfigEntry,
     describe_broker,
     describe_client_metrics,
@@ -28,10 +28,10 @@ from broker.metadata.describe_configs import (
     describe_loggers,
     describe_topic,
 )
-from broker.metadata.metadata_file import EVERY_BROKER
-from broker.metadata.topic_validation import check_topic_name
+from broker.metadata.storage.metadata_file import EVERY_BROKER
+from broker.metadata.topics.topic_validation import check_topic_name
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.kio_slices import Lazily
+from broker.protocol.kio.kio_slices import Lazily
 from broker.protocol.steps import Steps
 from broker.scheduling.long_answers import TOO_LONG, TOO_LONG_MESSAGE, each_of
 from broker.scheduling.slices import Work

@@ -15,11 +15,11 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.apis.context import BrokerContext, RequestContext
-from broker.protocol import kio_adapter
 from broker.protocol.coordinator_routing import GROUP_TOPIC
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
-from broker.protocol.kio_slices import Encoded, Lazily, encoded_elements, request_in_steps
+from broker.protocol.kio import kio_adapter
+from broker.protocol.kio.kio_slices import Encoded, Lazily, encoded_elements, request_in_steps
 from broker.protocol.steps import Steps
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import AT_ONCE, TOO_LONG, each_of

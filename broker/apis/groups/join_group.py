@@ -9,8 +9,8 @@ from broker.apis.groups.consumer_group_heartbeat import client_host
 from broker.coordinator.group import JoinedMember, JoinRequest, JoinResult
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio_adapter import milliseconds
-from broker.protocol.kio_slices import Lazily
+from broker.protocol.kio.kio_adapter import milliseconds
+from broker.protocol.kio.kio_slices import Lazily
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import at_length
 from broker.scheduling.slices import Work

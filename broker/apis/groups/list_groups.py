@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from broker.apis.context import BrokerContext, RequestContext
 from broker.protocol.coordinator_routing import GROUP_TOPIC
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio_slices import Lazily
+from broker.protocol.kio.kio_slices import Lazily
 from broker.protocol.primitives import read_string, string_bytes
 from broker.scheduling.long_answers import AT_ONCE, each_of, in_order
 from broker.security.acl.acls import ResourceType

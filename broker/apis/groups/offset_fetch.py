@@ -11,8 +11,8 @@ from broker.apis.groups.group_calls import MultiGroupApi, call_owners
 from broker.coordinator.offsets.offsets import CommittedOffset
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio_adapter import uuid_bytes
-from broker.protocol.kio_slices import Lazily
+from broker.protocol.kio.kio_adapter import uuid_bytes
+from broker.protocol.kio.kio_slices import Lazily
 from broker.protocol.steps import Steps
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import each_of

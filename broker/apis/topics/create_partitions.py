@@ -16,7 +16,7 @@ from broker.apis.cluster.controller_access import (
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
 from broker.ipc.request_facts import Changed
-from broker.metadata.topic_validation import AddedPartitions
+from broker.metadata.topics.topic_validation import AddedPartitions
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work

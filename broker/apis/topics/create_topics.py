@@ -19,12 +19,12 @@ from broker.apis.configs.config_entries import creation_summary
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
 from broker.ipc.request_facts import Changed
+from broker.metadata.configs.describe_configs import describe_topic
 from broker.metadata.controller import Controller
-from broker.metadata.describe_configs import describe_topic
-from broker.metadata.request_dedup import TopicOutcome
-from broker.metadata.topic_validation import CLUSTER_METADATA_TOPIC, NewTopic
+from broker.metadata.storage.request_dedup import TopicOutcome
+from broker.metadata.topics.topic_validation import CLUSTER_METADATA_TOPIC, NewTopic
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.kio_slices import Lazily
+from broker.protocol.kio.kio_slices import Lazily
 from broker.quotas.controller_mutations import ControllerMutationQuota
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work

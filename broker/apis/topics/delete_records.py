@@ -8,8 +8,8 @@ from typing import Any
 from broker.apis.context import RequestContext
 from broker.log.maintenance_tasks import DELETE_RECORDS, START_OFFSET
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio_adapter import milliseconds
-from broker.protocol.kio_slices import Lazily
+from broker.protocol.kio.kio_adapter import milliseconds
+from broker.protocol.kio.kio_slices import Lazily
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import at_length
 from broker.scheduling.slices import Work

@@ -19,9 +19,9 @@ from broker.apis.context import RequestContext
 from broker.errors import ApiError
 from broker.ipc.request_facts import Changed
 from broker.metadata.metadata_cache import TopicInfo
-from broker.metadata.request_dedup import TopicOutcome
+from broker.metadata.storage.request_dedup import TopicOutcome
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.kio_slices import Lazily
+from broker.protocol.kio.kio_slices import Lazily
 from broker.quotas.controller_mutations import ControllerMutationQuota
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work

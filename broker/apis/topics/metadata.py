@@ -14,9 +14,9 @@ from broker.apis.context import RequestContext
 from broker.apis.topics.published_offsets import UNKNOWN_EPOCH, published_leader_epoch
 from broker.errors import ApiError
 from broker.metadata.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
-from broker.metadata.topic_validation import check_topic_name
+from broker.metadata.topics.topic_validation import check_topic_name
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio_slices import Lazily
+from broker.protocol.kio.kio_slices import Lazily
 from broker.protocol.messages.metadata import (
     MetadataBroker,
     MetadataPartition,

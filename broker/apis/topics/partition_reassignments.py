@@ -11,7 +11,7 @@ from typing import Any
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.kio_slices import Lazily
+from broker.protocol.kio.kio_slices import Lazily
 from broker.scheduling.long_answers import at_length
 from broker.scheduling.slices import Work
 

@@ -7,9 +7,9 @@ from typing import Any
 from broker.apis.context import RequestContext
 from broker.coordinator.transaction.admin import Listed, ListFilter
 from broker.coordinator.transaction.transaction import TransactionState
-from broker.metadata.topic_regex import InvalidPatternError, compiled
+from broker.metadata.topics.topic_regex import InvalidPatternError, compiled
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio_slices import Lazily
+from broker.protocol.kio.kio_slices import Lazily
 from broker.scheduling.long_answers import at_length, each_of
 from broker.scheduling.slices import Work
 from broker.security.acl.acls import ResourceType

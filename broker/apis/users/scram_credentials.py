@@ -12,7 +12,7 @@ from typing import Any
 from broker.apis.cluster.controller_access import ANNOUNCED_AT_ONCE, alter_each, announce, controller_of, portions
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
-from broker.metadata.scram_users import MECHANISMS, Deletion, Upsertion, described, mechanism_of
+from broker.metadata.security.scram_users import MECHANISMS, Deletion, Upsertion, described, mechanism_of
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work

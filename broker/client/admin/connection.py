@@ -107,9 +107,9 @@ class Connection:
     def request(self, api_key: ApiKey, version: int, fields: Mapping[str, Any]) -> Any:
         """Send a request and return its response as a kio entity.
 
-        `fields` are Kafka's snake_case names, as `broker.protocol.kio_adapter` takes them.
+        `fields` are Kafka's snake_case names, as `broker.protocol.kio.kio_adapter` takes them.
         """
-        from broker.protocol import kio_adapter  # noqa: PLC0415 - costs 200 ms to import
+        from broker.protocol.kio import kio_adapter  # noqa: PLC0415 - costs 200 ms to import
 
         self._correlation_id += 1
         wire = kio_adapter.encode_request(api_key, version, self._correlation_id, self._client_id, fields)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from broker.client.admin.connection import check
 from broker.errors import ApiError
-from broker.metadata.scram_users import MECHANISMS
+from broker.metadata.security.scram_users import MECHANISMS
 from broker.protocol.api_keys import ApiKey
 from broker.security.sasl.scram_credential import new_salt, salted
 

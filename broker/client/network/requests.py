@@ -81,11 +81,11 @@ class ClientResponse:
 
 
 def kio_request(api_key: int, fields: Mapping[str, Any]) -> Build:
-    """Return a `build` from Kafka's snake_case names, as `broker.protocol.kio_adapter` takes them."""
+    """Return a `build` from Kafka's snake_case names, as `broker.protocol.kio.kio_adapter` takes them."""
 
     def build(version: int, correlation_id: int, client_id: str) -> Sequence[Buffer]:
         with IMPORTING:
-            from broker.protocol.kio_adapter import encode_request  # noqa: PLC0415 - costs 200 ms to import
+            from broker.protocol.kio.kio_adapter import encode_request  # noqa: PLC0415 - costs 200 ms to import
 
             return (encode_request(api_key, version, correlation_id, client_id, fields),)
 

@@ -56,8 +56,8 @@ def body_of(sent: InFlightRequest, receive: NetworkReceive) -> Any:
 def decode_kio(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Any:
     """Return a body as a kio entity. Raises InvalidReceive."""
     with IMPORTING:
-        from broker.protocol.kio_reader import read_message  # noqa: PLC0415 - costs 200 ms to import
-        from broker.protocol.kio_schema import response_class  # noqa: PLC0415
+        from broker.protocol.kio.kio_reader import read_message  # noqa: PLC0415 - costs 200 ms to import
+        from broker.protocol.kio.kio_schema import response_class  # noqa: PLC0415
 
         return read_message(response_class(api_key, version), buffer, offset, end)
 

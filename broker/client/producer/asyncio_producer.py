@@ -22,7 +22,7 @@ from broker.client.producer.serializers import Headers
 from broker.client.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from broker.client.network.cluster_snapshot import PartitionMetadata
+    from broker.client.network.cluster.snapshot import PartitionMetadata
     from broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
 
 #: So many records wait at a time, for metadata or room; more wait for those.

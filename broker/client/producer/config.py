@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any, Final
 
 from broker.client.access import PLAIN_TEXT, Access, access_of
-from broker.client.producer.producer_batch import Compression
+from broker.client.producer.batches.producer_batch import Compression
 from broker.client.producer.settings import ProducerSettings
 from broker.config.keys import MAX_INT, Key, Kind, did_you_mean, keys_of
 from broker.errors import ConfigError, UsageError

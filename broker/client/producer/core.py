@@ -13,20 +13,20 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from broker.client.network.addresses import parse_bootstrap
+from broker.client.network.cluster.producer_metadata import ProducerMetadata
 from broker.client.network.network_client import NetworkClient
 from broker.client.network.network_config import NetworkConfig
-from broker.client.network.producer_metadata import ProducerMetadata
 from broker.client.network.selector import Selector
-from broker.client.producer.batch_drain import AccumulatorConfig
-from broker.client.producer.buffer_pool import BufferPool
+from broker.client.producer.batches.batch_drain import AccumulatorConfig
+from broker.client.producer.batches.buffer_pool import BufferPool
+from broker.client.producer.batches.record_accumulator import RecordAccumulator
 from broker.client.producer.config import ProducerConfig
 from broker.client.producer.interceptors import ProducerInterceptors
 from broker.client.producer.metrics import ProducerMetrics
 from broker.client.producer.partitioner import Partitioner, RoundRobinPartitioner
-from broker.client.producer.record_accumulator import RecordAccumulator
-from broker.client.producer.sender import Sender, SenderConfig
+from broker.client.producer.sending.sender import Sender, SenderConfig
 from broker.client.producer.serializers import load, serializer_of
-from broker.client.producer.transaction_manager import TransactionManager
+from broker.client.producer.transactions.transaction_manager import TransactionManager
 from broker.clock import Clock, SystemClock
 from broker.errors import ConfigError
 

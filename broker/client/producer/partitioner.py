@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from broker.client.network.cluster_snapshot import ClusterSnapshot
+    from broker.client.network.cluster.snapshot import ClusterSnapshot
 
 #: A function of topic, key, key's bytes, value, value's bytes and the cluster: the partition's number.
 Partitioner: TypeAlias = Callable[[str, Any, bytes | None, Any, bytes | None, "ClusterSnapshot"], int]

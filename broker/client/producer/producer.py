@@ -23,6 +23,9 @@ from broker.client.errors import (
     SerializationFailed,
     error_of,
 )
+from broker.client.producer.batches.producer_batch import NOT_OPEN, TimedValue
+from broker.client.producer.batches.record_fields import check_topic, packed_headers, partition_of, timestamp_of
+from broker.client.producer.batches.record_layout import upper_bound_bytes
 from broker.client.producer.config import read_config
 from broker.client.producer.consumer_offsets import check_offsets
 from broker.client.producer.core import ProducerCore
@@ -30,18 +33,15 @@ from broker.client.producer.forks import watch
 from broker.client.producer.futures import DeliveryCallback, FailedFuture, RecordFuture
 from broker.client.producer.interceptors import ProducerRecord
 from broker.client.producer.murmur2 import partition_for_key
-from broker.client.producer.producer_batch import NOT_OPEN, TimedValue
-from broker.client.producer.record_fields import check_topic, packed_headers, partition_of, timestamp_of
-from broker.client.producer.record_layout import upper_bound_bytes
 from broker.client.producer.serializers import Headers, serialize_bytes, serialized
 from broker.client.topic_partition import TopicPartition
 from broker.protocol.records import BATCH_HEADER_BYTES
 
 if TYPE_CHECKING:
-    from broker.client.network.cluster_snapshot import ClusterSnapshot, PartitionMetadata
+    from broker.client.network.cluster.snapshot import ClusterSnapshot, PartitionMetadata
     from broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
-    from broker.client.producer.transaction_manager import TransactionManager
-    from broker.client.producer.transactional_result import TransactionalRequestResult
+    from broker.client.producer.transactions.transaction_manager import TransactionManager
+    from broker.client.producer.transactions.transactional_result import TransactionalRequestResult
 
 _LOG: Final = logging.getLogger(__name__)
 _NS_OF_MS: Final = 1_000_000

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from broker.client.producer.network_settings import NetworkSettings
 from broker.config.keys import Key, Kind, setting
-from broker.config.log import LZ4_LEVELS, ZSTD_LEVELS, gzip_level_complaint
+from broker.config.settings.log import LZ4_LEVELS, ZSTD_LEVELS, gzip_level_complaint
 from broker.protocol.records import CODECS
 
 

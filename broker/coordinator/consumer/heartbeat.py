@@ -18,7 +18,7 @@ from broker.coordinator.consumer.member import (
     ConsumerGroupMember,
 )
 from broker.errors import ApiError
-from broker.metadata.topic_regex import InvalidPatternError, TopicRegex, compiled
+from broker.metadata.topics.topic_regex import InvalidPatternError, TopicRegex, compiled
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest as Request
 

@@ -52,7 +52,7 @@ from broker.coordinator.consumer.target_assignment import (
     preferred_assignor,
 )
 from broker.errors import ApiError
-from broker.metadata.topic_regex import TopicRegex
+from broker.metadata.topics.topic_regex import TopicRegex
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest as Request
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, overload
 from broker.coordinator.transaction.records import decode_value, encode_value
 from broker.coordinator.transaction.transaction import TransactionMetadata, TransactionState
 from broker.errors import ApiError
-from broker.metadata.topic_regex import compiled
+from broker.metadata.topics.topic_regex import compiled
 from broker.partitions.transaction_messages import TopicPartition
 from broker.protocol.coordinator_routing import TRANSACTION_TOPIC
 from broker.protocol.error_codes import ErrorCode

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.errors import InvalidReceive
 from broker.network.processor.foreign_protocols import describe_foreign
-from broker.network.processor.mute_state import MuteCause
+from broker.network.processor.throttling.mute_state import MuteCause
 from broker.protocol.api_keys import ApiKey
 from broker.security.sasl.authenticator import Authenticator, Failure
 from broker.security.sasl.listener import SaslListener

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from broker.ipc import connection_id
 from broker.ipc.segment_file_cache import OpenFile
-from broker.network.processor.mute_state import MuteCause
+from broker.network.processor.throttling.mute_state import MuteCause
 from broker.protocol.api_keys import ApiKey
 from broker.security.session import ANONYMOUS_USER
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from broker.errors import InvalidReceive
-from broker.network.processor.mute_state import MuteCause
+from broker.network.processor.throttling.mute_state import MuteCause
 
 if TYPE_CHECKING:
     from broker.network.processor.channel import Channel

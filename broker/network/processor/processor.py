@@ -19,13 +19,13 @@ from broker.network.accounting.network_time import NetworkTime
 from broker.network.handoff import HandoffReceiver
 from broker.network.processor.channel import Channel
 from broker.network.processor.lowest_priority import excess_channels
-from broker.network.processor.mute_state import ENDED_BY_HANGING_UP, MuteCause
 from broker.network.processor.request_reader import RequestReader
 from broker.network.processor.resender import Resender
 from broker.network.processor.response_reader import ResponseReader
 from broker.network.processor.selector import GONE, READ, WRITE, Selector
 from broker.network.processor.sessions import NewSessions
-from broker.network.processor.tls_listeners import TlsListeners
+from broker.network.processor.throttling.mute_state import ENDED_BY_HANGING_UP, MuteCause
+from broker.network.processor.tls.tls_listeners import TlsListeners
 from broker.network.processor.unwritten_answers import UnwrittenAnswers
 from broker.server_log.log_setup import RepeatedWarnings
 

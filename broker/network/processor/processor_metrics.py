@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from broker.network.processor.mute_state import MuteCause
+from broker.network.processor.throttling.mute_state import MuteCause
 from broker.server_log.slow_turns import SlowTurns
 from shm.metrics_catalogue import CLOSE_CAUSES, MAX_LISTENERS
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from broker.network.processor.channel import Channel
     from broker.network.processor.request_reader import RequestReader
     from broker.network.processor.response_reader import ResponseReader
-    from broker.network.processor.tls_listeners import TlsListeners
+    from broker.network.processor.tls.tls_listeners import TlsListeners
     from shm.metrics import MetricsWriter
 
 logger = logging.getLogger(__name__)

@@ -21,7 +21,6 @@ from broker.network.accounting.connection_status_publisher import ConnectionStat
 from broker.network.accounting.network_time import NetworkTime
 from broker.network.accounting.request_log_sender import RequestLogSender
 from broker.network.handoff import HandoffReceiver
-from broker.network.processor.certificate_expiry import CertificateExpiry
 from broker.network.processor.kept_requests import KeptRequests
 from broker.network.processor.processor import Processor
 from broker.network.processor.processor_metrics import ProcessorMetrics
@@ -29,8 +28,9 @@ from broker.network.processor.removed_listeners import RemovedListeners
 from broker.network.processor.request_reader import RequestReader
 from broker.network.processor.request_sender import MemoryPool, RequestSender, spill_area
 from broker.network.processor.response_reader import ResponseReader
-from broker.network.processor.retry_storms import RetryStorms
 from broker.network.processor.targets import Targets
+from broker.network.processor.throttling.retry_storms import RetryStorms
+from broker.network.processor.tls.certificate_expiry import CertificateExpiry
 from broker.quotas.quota_manager import QuotaManager
 from broker.runtime.child_process import FaultLimit, Role
 from broker.runtime.garbage import GarbageSearch

@@ -24,8 +24,8 @@ from broker.network.processor.channel import (
 from broker.network.processor.foreign_protocols import describe_foreign
 from broker.network.processor.kept_requests import OWN_BYTES
 from broker.network.processor.memory_queue import MemoryQueue
-from broker.network.processor.mute_state import MuteCause
 from broker.network.processor.request_sender import RequestSender
+from broker.network.processor.throttling.mute_state import MuteCause
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.routing import MAYBE_CONTROLLER_KEYS, route_produce
 

@@ -27,11 +27,11 @@ from broker.ipc.request_channel import (
 )
 from broker.ipc.segment_file_cache import SegmentFiles
 from broker.network.processor.channel import Answered, Channel, Envelope, FileSend, HeldAnswer, Piece
-from broker.network.processor.delayed_answers import DelayedAnswers
 from broker.network.processor.kept_requests import OWN_BYTES, KeptRequests, is_kept
-from broker.network.processor.mute_state import MuteCause
-from broker.network.processor.retry_storms import RetryStorms
-from broker.network.processor.throttled_channels import ThrottledChannels
+from broker.network.processor.throttling.delayed_answers import DelayedAnswers
+from broker.network.processor.throttling.mute_state import MuteCause
+from broker.network.processor.throttling.retry_storms import RetryStorms
+from broker.network.processor.throttling.throttled_channels import ThrottledChannels
 from broker.protocol.api_keys import ApiKey
 from shm.layout import RESPONSE_ENVELOPE
 from shm.recorder_layout import HELD_BACK_BY, THROTTLED_BY_MASK

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 from broker.network.processor.channel import Channel
-from broker.network.processor.mute_state import MuteCause
+from broker.network.processor.throttling.mute_state import MuteCause
 from broker.server_log.slow_turns import LONG_NS
 
 READ = select.EPOLLIN

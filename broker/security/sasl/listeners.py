@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from broker.config.jaas import parse
-from broker.config.sasl import JAAS, JWKS_URL, OAUTHBEARER, PLAIN, has_sasl, lets_in_unsecured, mechanisms_of
+from broker.config.settings.sasl import JAAS, JWKS_URL, OAUTHBEARER, PLAIN, has_sasl, lets_in_unsecured, mechanisms_of
 from broker.security.sasl.jwks import JwksSettings, KeySets
 from broker.security.sasl.listener import SaslListener
 from broker.security.sasl.oauthbearer import OAuthBearerServer, Rules, Validate, signed, unsecured

@@ -12,7 +12,7 @@ import ssl
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from broker.config.tls import NONE, REQUIRED
+from broker.config.settings.tls import NONE, REQUIRED
 from broker.errors import ConfigError
 from broker.security.tls import ciphers
 from broker.security.tls.certificate import names, not_after

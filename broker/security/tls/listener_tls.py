@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.config.listener_overrides import own_name
 from broker.config.listeners import Listener
-from broker.config.tls import NONE
+from broker.config.settings.tls import NONE
 
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.client.topic_partition import TopicPartition
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey, request_header_version
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.kio import kio_adapter
 from broker.protocol.records import read_header
 
 SERVED = {

@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from broker.client.admin.connection import Connection, ConnectionFailed
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.kio import kio_adapter
 
 
 @contextmanager

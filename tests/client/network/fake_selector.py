@@ -10,16 +10,16 @@ from typing import Any
 from uuid import NAMESPACE_DNS, uuid5
 
 from broker.client.network.addresses import Address, HostAndPort
-from broker.client.network.cluster_snapshot import Node
+from broker.client.network.cluster.producer_metadata import ProducerMetadata
+from broker.client.network.cluster.snapshot import Node
 from broker.client.network.network_client import NetworkClient
 from broker.client.network.network_config import NetworkConfig
 from broker.client.network.network_send import NetworkReceive, NetworkSend
-from broker.client.network.producer_metadata import ProducerMetadata
 from broker.client.network.requests import ClientRequest, ClientResponse, kio_request
 from broker.client.network.selectable import ChannelPhase, ChannelState, Endpoint
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.headers import RequestHeader, parse_header
-from broker.protocol.kio_adapter import encode_response
+from broker.protocol.kio.kio_adapter import encode_response
 from tests.support.fakes import FakeClock
 
 SEED = 20_260_923

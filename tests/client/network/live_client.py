@@ -9,10 +9,10 @@ from typing import Any, Self
 
 from broker.client.access import access_of
 from broker.client.network.addresses import parse_bootstrap
-from broker.client.network.cluster_snapshot import Node
+from broker.client.network.cluster.producer_metadata import ProducerMetadata
+from broker.client.network.cluster.snapshot import Node
 from broker.client.network.network_client import NetworkClient
 from broker.client.network.network_config import USE_ALL_DNS_IPS, NetworkConfig
-from broker.client.network.producer_metadata import ProducerMetadata
 from broker.client.network.requests import ClientRequest, ClientResponse, kio_request
 from broker.client.network.selector import Selector
 from broker.clock import Clock, SystemClock

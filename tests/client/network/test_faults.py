@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.client.network.cluster_snapshot import Node
+from broker.client.network.cluster.snapshot import Node
 from broker.client.network.network_config import NetworkConfig
 from tests.client.network.live_client import LiveClient
 from tests.client.network.relay import HOST, Disturb, Relay, relay_to, unchanged

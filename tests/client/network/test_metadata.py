@@ -17,16 +17,16 @@ from broker.client.errors import (
     TopicAuthorizationFailed,
 )
 from broker.client.network.addresses import HostAndPort
-from broker.client.network.cluster_snapshot import Node, PartitionMetadata
-from broker.client.network.metadata import LeaderIdAndEpoch
-from broker.client.network.metadata_response import MetadataResponse, TopicMetadata, metadata_response
+from broker.client.network.cluster.metadata import LeaderIdAndEpoch
+from broker.client.network.cluster.metadata_response import MetadataResponse, TopicMetadata, metadata_response
+from broker.client.network.cluster.producer_metadata import ProducerMetadata
+from broker.client.network.cluster.snapshot import Node, PartitionMetadata
 from broker.client.network.network_config import NetworkConfig
-from broker.client.network.producer_metadata import ProducerMetadata
 from broker.clock import SystemClock
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
-from broker.protocol.kio_adapter import build_response, decode
+from broker.protocol.kio.kio_adapter import build_response, decode
 from tests.client.network.fake_selector import SEED
 from tests.support.fakes import FakeClock
 

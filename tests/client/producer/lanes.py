@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from broker.client.producer.batches.producer_batch import NOT_OPEN, Lane, TimedValue
 from broker.client.producer.futures import DeliveryCallback, RecordFuture
-from broker.client.producer.producer_batch import NOT_OPEN, Lane, TimedValue
 
 
 def by_lane(

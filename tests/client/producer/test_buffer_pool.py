@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from broker.client.errors import BufferExhausted, KafkaError, ProducerClosed, RecordTooLarge
-from broker.client.producer.buffer_pool import BufferPool
+from broker.client.producer.batches.buffer_pool import BufferPool
 from broker.clock import SystemClock
 from tests.support.deadline import wait_until
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from broker.client.producer.batches.producer_batch import Compression
 from broker.client.producer.config import ProducerConfig, read_config
-from broker.client.producer.producer_batch import Compression
 from broker.errors import ConfigError
 
 

@@ -16,9 +16,9 @@ from broker.client.producer.produce_requests import (
     newest_version,
 )
 from broker.errors import InvalidReceive
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.headers import parse_header
+from broker.protocol.kio import kio_adapter
 from broker.protocol.messages.produce import PartResponse, encode_produce_response, parse_produce
 
 VERSIONS = range(OLDEST_VERSION, NEWEST_VERSION + 1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from broker.client.producer.batches.producer_batch import Compression, ProducerBatch
 from broker.client.producer.futures import RecordFuture, RecordMetadata
-from broker.client.producer.producer_batch import Compression, ProducerBatch
 from broker.client.topic_partition import TopicPartition
 
 PARTITION = TopicPartition("t", 3)

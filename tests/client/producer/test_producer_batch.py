@@ -7,9 +7,9 @@ import random
 import pytest
 
 from broker.client.errors import KafkaError, TopicAuthorizationFailed
+from broker.client.producer.batches.producer_batch import Compression, ProducerBatch
+from broker.client.producer.batches.record_layout import headers_bytes
 from broker.client.producer.futures import RecordFuture
-from broker.client.producer.producer_batch import Compression, ProducerBatch
-from broker.client.producer.record_layout import headers_bytes
 from broker.client.topic_partition import TopicPartition
 from broker.protocol.crc import crc32c
 from broker.protocol.record_reader import Record, iterate_records

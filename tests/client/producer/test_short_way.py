@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.client.producer.batch_drain import AccumulatorConfig
-from broker.client.producer.buffer_pool import BufferPool
+from broker.client.producer.batches.batch_drain import AccumulatorConfig
+from broker.client.producer.batches.buffer_pool import BufferPool
+from broker.client.producer.batches.producer_batch import ProducerBatch
+from broker.client.producer.batches.record_accumulator import RecordAccumulator
+from broker.client.producer.batches.record_layout import headers_bytes
 from broker.client.producer.futures import RecordFuture
-from broker.client.producer.producer_batch import ProducerBatch
-from broker.client.producer.record_accumulator import RecordAccumulator
-from broker.client.producer.record_layout import headers_bytes
 from broker.clock import SystemClock
 from broker.protocol.record_reader import iterate_records
 from tests.client.producer.clusters import TOPIC, cluster_of

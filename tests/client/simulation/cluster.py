@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.client.topic_partition import TopicPartition
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import RequestHeader, parse_header
+from broker.protocol.kio import kio_adapter
 from broker.protocol.messages.produce import PartResponse, ProduceRequest, encode_produce_response, parse_produce
 from broker.protocol.records import read_header
 from tests.client.simulation.coordinator import Coordinator

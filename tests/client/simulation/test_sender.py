@@ -17,7 +17,7 @@ from broker.client.errors import (
     RecordTooLarge,
     TopicAuthorizationFailed,
 )
-from broker.client.producer.transaction_state import State
+from broker.client.producer.transactions.transaction_state import State
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.produce import PartResponse
 from tests.client.simulation.cluster import ClusterConfig

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from broker.client.errors import InvalidRecord, KafkaError, UnknownProducerId
-from broker.client.producer.batch_sequences import LAST_EPOCH
+from broker.client.producer.transactions.batch_sequences import LAST_EPOCH
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.produce import PartResponse
 from tests.client.simulation.cluster import ClusterConfig

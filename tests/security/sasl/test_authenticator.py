@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from broker.config.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256
+from broker.config.settings.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256
 from broker.ipc.request_channel import INLINE_REQUEST_BYTES
-from broker.protocol import kio_adapter
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.kio import kio_adapter
 from broker.security.sasl.authenticator import MOST_PASSED_ON_BYTES, Authenticator, Failure, State, Step
 from broker.security.sasl.listener import SaslListener
 from broker.security.sasl.mechanism import MOST_TOKEN_BYTES

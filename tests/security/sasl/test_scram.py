@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 
 from broker.config.broker_config import load
-from broker.config.sasl import SCRAM_SHA_256, SCRAM_SHA_512
-from broker.metadata.live_settings import LiveSettings
+from broker.config.settings.sasl import SCRAM_SHA_256, SCRAM_SHA_512
+from broker.metadata.configs.live_settings import LiveSettings
 from broker.security.sasl.mechanism import MOST_TOKEN_BYTES, SaslFailed
 from broker.security.sasl.scram import ScramServer
 from broker.security.sasl.scram_credential import (

@@ -1,0 +1,51 @@
+"""`rotunda doctor`: what a client would meet at a broker, one line for each step, and what to change."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.cli.cluster.cluster_client import access, address, running
+from broker.client.admin.checkup import Checkup, Wanted
+from broker.client.admin.findings import FAIL, OK, WARN, Finding
+from broker.clock import SystemClock
+from broker.log.descriptor_limit import partitions_in, want_of_descriptors
+from broker.text_table import printable
+
+if TYPE_CHECKING:
+    from broker.runtime.run_dir import RunRecord
+
+_FAILURE_EXIT_CODE = 1
+
+
+def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
+    """Print each finding as it comes; the exit code is 1 if one of them keeps the client from its work."""
+    ours = access(parsed, environment)
+    is_here = not parsed.bootstrap and (parsed.run_dir or not ours.bootstrap)
+    ours = replace(ours, bootstrap=address(parsed, environment, ours))
+    wanted = Wanted(parsed.topic, parsed.group, parsed.timeout, SystemClock().wall_ms())
+    findings = []
+    here = _of_this_machine(running(parsed, environment)) if is_here else ()
+    for each in chain(Checkup(ours, wanted).run(), here):
+        findings.append(each)
+        if not parsed.json:
+            print(f"{each.level.upper():8}{each.what}: {printable(each.text)}", flush=True)
+    if parsed.json:
+        print(json.dumps([each._asdict() for each in findings], indent=1))
+    return _FAILURE_EXIT_CODE if any(each.level == FAIL for each in findings) else 0
+
+
+def _of_this_machine(record: RunRecord) -> Iterator[Finding]:
+    """Check what only the machine of the broker shows; nothing where it may not be looked at."""
+    with suppress(OSError):
+        limit, data_dir = resource.prlimit(record.pid, resource.RLIMIT_NOFILE)[0], Path(record.data_dir)
+        wanting = want_of_descriptors(data_dir, record.handlers, limit)
+        enough = f"{limit:,} in each process are enough for {partitions_in(data_dir):,} partitions"
+        yield Finding(OK if wanting is None else WARN, "open files", wanting or enough)

@@ -1,0 +1,248 @@
+"""`rotunda group list|describe|delete`: consumer groups, as a client of a running broker sees them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from broker.cli.cluster.cluster_client import connected
+from broker.client.admin import groups, lag
+from broker.client.admin.connection import name_of
+from broker.clock import SystemClock
+from broker.errors import ApiError, RotundaError
+from broker.protocol.error_codes import ErrorCode, text_of
+from broker.text_table import aligned, printable, quoted
+
+if TYPE_CHECKING:
+    from broker.client.admin.connection import Connection
+    from broker.client.admin.groups import Coordinator, Group, Member
+    from broker.client.admin.lag import PartitionLag
+    from broker.client.topic_partition import TopicPartition
+
+_NO_GROUP = "there is no group {}; see `rotunda group list`"
+_MEMBER_HEADERS = ("MEMBER", "INSTANCE", "CLIENT", "HOST", "ASSIGNED")
+_PARTITION_HEADERS = (
+    "TOPIC",
+    "PARTITION",
+    "COMMITTED",
+    "EPOCH",
+    "START",
+    "END",
+    "STABLE",
+    "LAG",
+    "SECONDS",
+    "MEMBER",
+    "METADATA",
+    "NOTE",
+)
+
+
+def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
+    """Do one action. Raises RotundaError with Kafka's name for what was refused."""
+    with connected(parsed, environment) as connection:
+        _ACTIONS[parsed.action](parsed, connection)
+    return 0
+
+
+def _list(parsed: argparse.Namespace, connection: Connection) -> None:
+    listed = groups.when_loaded(lambda: groups.list_groups(connection, parsed.states, parsed.types), SystemClock())
+    if parsed.json:
+        print(
+            json.dumps(
+                [
+                    {"group": each.name, "type": each.kind, "state": each.state, "protocol_type": each.protocol_type}
+                    for each in listed
+                ],
+                indent=1,
+            )
+        )
+        return
+    rows = [(quoted(each.name), each.kind, each.state, printable(each.protocol_type) or None) for each in listed]
+    _print(aligned(("GROUP", "TYPE", "STATE", "PROTOCOL"), rows))
+
+
+def _describe(parsed: argparse.Namespace, connection: Connection) -> None:
+    clock = SystemClock()
+    coordinator = groups.when_loaded(lambda: groups.coordinator(connection, parsed.name), clock)
+    group = groups.when_loaded(lambda: described(connection, parsed.name), clock)
+    committed = groups.when_loaded(lambda: groups.committed(connection, group.name), clock)
+    holders = {each: member for member in group.members for each in member.assignment or ()}
+    rows = lag.measure(connection, clock, committed, holders, read_committed=parsed.read_committed)
+    if parsed.json:
+        facts = _group_facts(group, coordinator)
+        facts["isolation_level"] = "read_committed" if parsed.read_committed else "read_uncommitted"
+        facts["partitions"] = [_partition_facts(row, holders.get(row.partition)) for row in rows]
+        print(json.dumps(facts, indent=1))
+        return
+    _print(_group_lines(group, coordinator))
+    if group.members:
+        _print(["", *aligned(_MEMBER_HEADERS, [_member_cells(member) for member in group.members])])
+    if rows:
+        cells = [_partition_cells(row, holders.get(row.partition)) for row in rows]
+        _print(["", *aligned(_PARTITION_HEADERS, cells)])
+
+
+def described(connection: Connection, name: str) -> Group:
+    """Return a group. Raises ApiError; that there is none of this name is said with the name."""
+    try:
+        return groups.describe(connection, name)
+    except ApiError as error:
+        if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
+            raise ApiError(error.code, _NO_GROUP.format(quoted(name))) from error
+        raise
+
+
+def members_of(group: Group) -> str:
+    """Return who is in a group and what to do about that, for a complaint; empty when nobody is known to be."""
+    if not group.members:
+        return ""
+    who = ", ".join(
+        f"{quoted(member.member_id)} (client {quoted(member.client_id)} at {printable(member.host)})"
+        for member in group.members
+    )
+    stays = any(member.instance_id is not None for member in group.members)
+    return f"{who}; stop them first" + (" and wait, as static members stay until their session ends" if stays else "")
+
+
+def _delete(parsed: argparse.Namespace, connection: Connection) -> None:
+    clock = SystemClock()
+    results: list[dict[str, Any]] = []
+    complaints = []
+    for name in dict.fromkeys(parsed.names):
+        error, message = None, None
+        try:
+            groups.when_loaded(partial(groups.delete, connection, name), clock)
+        except ApiError as failure:
+            error, message = name_of(failure.code), _refusal(connection, name, failure)
+            complaints.append(f"{error}: {message}")
+        results.append({"group": name, "deleted": error is None, "error": error, "message": message})
+        if error is None and not parsed.json:
+            print(f"deleted group {quoted(name)}")
+    if parsed.json:
+        print(json.dumps(results, indent=1))
+    if complaints:
+        raise RotundaError("\n".join(complaints))
+
+
+def _refusal(connection: Connection, name: str, failure: ApiError) -> str:
+    """Return why a group was not deleted and what to do about it."""
+    if failure.code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return _NO_GROUP.format(quoted(name))
+    if failure.code != ErrorCode.NON_EMPTY_GROUP:
+        return f"group {quoted(name)} is not deleted: {printable(failure.message or text_of(failure.code))}"
+    try:
+        who = members_of(groups.describe(connection, name))
+    except ApiError:
+        # Who was in it has left since; that it was not deleted stays true.
+        who = ""
+    return f"group {quoted(name)} has members: {who}" if who else f"group {quoted(name)} had members; try again"
+
+
+def _group_facts(group: Group, coordinator: Coordinator) -> dict[str, Any]:
+    return {
+        "group": group.name,
+        "type": group.kind,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "assignor": group.assignor,
+        "epoch": group.epoch,
+        "coordinator": {"id": coordinator.node_id, "host": coordinator.host, "port": coordinator.port},
+        "members": [
+            {
+                "member_id": member.member_id,
+                "instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "host": member.host,
+                "epoch": member.epoch,
+                "assignment": None
+                if member.assignment is None
+                else [{"topic": each.topic, "partition": each.partition} for each in member.assignment],
+            }
+            for member in group.members
+        ],
+    }
+
+
+def _partition_facts(row: PartitionLag, holder: Member | None) -> dict[str, Any]:
+    return {
+        "topic": row.partition.topic,
+        "partition": row.partition.partition,
+        "committed_offset": row.committed.offset if row.committed else None,
+        "committed_leader_epoch": row.committed.leader_epoch if row.committed else None,
+        "committed_metadata": row.committed.metadata if row.committed else None,
+        "log_start_offset": row.bounds.start if row.bounds else None,
+        "log_end_offset": row.bounds.end if row.bounds else None,
+        "last_stable_offset": row.bounds.stable if row.bounds else None,
+        "lag_records": row.lag_records,
+        "lag_seconds": row.lag_seconds,
+        "member_id": holder.member_id if holder else None,
+        "notes": list(row.notes),
+    }
+
+
+def _group_lines(group: Group, coordinator: Coordinator) -> list[str]:
+    facts = {
+        "type": group.kind,
+        "state": printable(group.state),
+        "protocol": quoted(group.protocol_type) if group.protocol_type else "-",
+        "assignor": quoted(group.assignor) if group.assignor else "-",
+        "members": len(group.members),
+        "coordinator": f"{coordinator.node_id}@{printable(coordinator.host)}:{coordinator.port}",
+    }
+    if group.epoch is not None:
+        facts["epoch"] = group.epoch
+    return [f"group {quoted(group.name)} " + " ".join(f"{name}={value}" for name, value in facts.items())]
+
+
+def _member_cells(member: Member) -> tuple[str | None, ...]:
+    return (
+        quoted(member.member_id),
+        quoted(member.instance_id) if member.instance_id is not None else None,
+        quoted(member.client_id),
+        printable(member.host),
+        _assigned(member.assignment),
+    )
+
+
+def _assigned(assignment: Iterable[TopicPartition] | None) -> str | None:
+    """Return partitions as `topic:0,1 other:2`, the way --topic takes them."""
+    if assignment is None:
+        return None
+    found: dict[str, list[str]] = {}
+    for topic, partition in assignment:
+        found.setdefault(topic, []).append(str(partition))
+    return " ".join(f"{quoted(topic)}:{','.join(partitions)}" for topic, partitions in found.items()) or "none"
+
+
+def _partition_cells(row: PartitionLag, holder: Member | None) -> tuple[str | int | float | None, ...]:
+    facts = _partition_facts(row, holder)
+    metadata = facts["committed_metadata"]
+    return (
+        quoted(row.partition.topic),
+        row.partition.partition,
+        facts["committed_offset"],
+        facts["committed_leader_epoch"],
+        facts["log_start_offset"],
+        facts["log_end_offset"],
+        facts["last_stable_offset"],
+        row.lag_records,
+        row.lag_seconds,
+        quoted(holder.member_id) if holder else None,
+        quoted(metadata) if metadata else None,
+        "; ".join(row.notes),
+    )
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)
+
+
+_ACTIONS: dict[str, Callable[[argparse.Namespace, Connection], None]] = {
+    "list": _list,
+    "describe": _describe,
+    "delete": _delete,
+}

@@ -1,0 +1,188 @@
+"""`rotunda group reset-offsets`: shows or sets where a group without members goes on reading."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from broker.cli.cluster.cluster_client import connected
+from broker.cli.cluster.groups import members_of
+from broker.client.admin import groups, resets, topics
+from broker.client.admin.connection import name_of
+from broker.client.admin.resets import Goal
+from broker.client.topic_partition import TopicPartition
+from broker.clock import SystemClock
+from broker.errors import ApiError, RotundaError, UsageError
+from broker.protocol.error_codes import ErrorCode
+from broker.text_table import aligned, printable, quoted
+
+if TYPE_CHECKING:
+    from broker.client.admin.connection import Connection
+    from broker.client.admin.resets import Reset
+    from broker.clock import Clock
+
+_HEADERS: Final = ("TOPIC", "PARTITION", "BEFORE", "AFTER", "NOTE")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_DURATION: Final = re.compile(
+    r"P(?=[\dT])(?:(?P<days>\d+)D)?"
+    r"(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+_HIGHEST_OFFSET: Final = (1 << 63) - 1
+
+
+def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
+    """Show what would be reset, or with --execute reset it.
+
+    Raises UsageError, and RotundaError when the group has members or an offset was refused.
+    """
+    clock = SystemClock()
+    goal, number = _goal(parsed, clock)
+    scope = _scope(parsed.topics)
+    with connected(parsed, environment) as connection:
+        groups.when_loaded(lambda: groups.coordinator(connection, parsed.name), clock)
+        groups.when_loaded(lambda: _check_inactive(connection, parsed.name), clock)
+        found = groups.when_loaded(lambda: groups.committed(connection, parsed.name), clock)
+        committed = {each: value.offset for each, value in found.items()}
+        partitions = _partitions(connection, scope) if scope else list(committed)
+        if not partitions:
+            raise RotundaError(f"group {quoted(parsed.name)} has committed nothing: name topics with --topic")
+        planned = resets.plan(connection, goal, number, partitions, committed)
+        errors = _execute(connection, parsed.name, planned) if parsed.execute else {}
+    _print(parsed, planned, errors)
+    refused = sorted(each for each, code in errors.items() if code)
+    if refused:
+        raise RotundaError("\n".join(f"{_named(each)}: {_refusal(errors[each])}" for each in refused))
+    return 0
+
+
+def _goal(parsed: argparse.Namespace, clock: Clock) -> tuple[Goal, int]:
+    """Return the goal with its number, by the one option of them that is there."""
+    if parsed.to_offset is not None:
+        if not 0 <= parsed.to_offset <= _HIGHEST_OFFSET:
+            raise UsageError(f"--to-offset {parsed.to_offset}: offsets begin at 0")
+        return Goal.OFFSET, parsed.to_offset
+    if parsed.shift_by is not None:
+        return Goal.SHIFT, parsed.shift_by
+    if parsed.to_datetime is not None:
+        return Goal.TIME, time_ms(parsed.to_datetime)
+    if parsed.by_duration is not None:
+        return Goal.TIME, max(clock.wall_ms() - duration_ms(parsed.by_duration), 0)
+    simple = {Goal.EARLIEST: parsed.to_earliest, Goal.LATEST: parsed.to_latest, Goal.CURRENT: parsed.to_current}
+    return next(goal for goal, wanted in simple.items() if wanted), 0
+
+
+def time_ms(text: str) -> int:
+    """Return the milliseconds since the epoch of a time in ISO 8601, UTC unless it says otherwise."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"--to-datetime {text}: expected a time such as 2024-05-31T18:00:00.000") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    if moment < _EPOCH:
+        raise UsageError(f"--to-datetime {text}: no record is older than 1970-01-01")
+    return (moment - _EPOCH) // _MILLISECOND
+
+
+def duration_ms(text: str) -> int:
+    """Return the milliseconds of a duration in ISO 8601, days at most."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise UsageError(f"--by-duration {text}: expected days, hours, minutes and seconds such as P1DT2H3M4S or PT30M")
+    try:
+        length = timedelta(**{unit: float(number) for unit, number in found.groupdict(default="0").items()})
+    except OverflowError:
+        raise UsageError(f"--by-duration {text}: longer than there has been time") from None
+    return length // _MILLISECOND
+
+
+def _scope(texts: Iterable[str]) -> dict[str, set[int] | None]:
+    """Return the partitions that --topic names for each topic, None for all of them."""
+    scope: dict[str, set[int] | None] = {}
+    for text in texts:
+        topic, separator, numbers = text.partition(":")
+        listed = numbers.split(",")
+        if not topic or (separator and not all(each.isascii() and each.isdecimal() for each in listed)):
+            raise UsageError(f"--topic {printable(text)}: expected TOPIC or TOPIC:PARTITION,... such as orders:0,2")
+        partitions = {int(each) for each in listed} if separator else None
+        known = scope.get(topic, set())
+        scope[topic] = None if known is None or partitions is None else known | partitions
+    return scope
+
+
+def _partitions(connection: Connection, scope: Mapping[str, set[int] | None]) -> list[TopicPartition]:
+    """Return what the scope names. Raises RotundaError if it does not exist."""
+    counts = topics.partition_counts(connection, scope)
+    found = []
+    for topic, numbers in scope.items():
+        if topic not in counts:
+            raise RotundaError(f"there is no topic {quoted(topic)}; see `rotunda topic list`")
+        missing = sorted(each for each in numbers or () if each >= counts[topic])
+        if missing:
+            listed = ", ".join(map(str, missing))
+            raise RotundaError(f"topic {topic} has {counts[topic]} partitions from 0 on, and none numbered {listed}")
+        found += [TopicPartition(topic, each) for each in numbers or range(counts[topic])]
+    return found
+
+
+def _check_inactive(connection: Connection, name: str) -> None:
+    """Raise RotundaError when a group has members; one that does not exist yet may be given offsets."""
+    try:
+        group = groups.describe(connection, name)
+    except ApiError as error:
+        if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return
+        raise
+    if group.state not in groups.INACTIVE_STATES:
+        raise RotundaError(
+            f"offsets can only be reset while a group has no members: {quoted(name)} is in state "
+            f"{printable(group.state)}, with members {members_of(group) or 'unknown'}"
+        )
+
+
+def _execute(connection: Connection, name: str, planned: Iterable[Reset]) -> dict[TopicPartition, int]:
+    wanted = {each.partition: each.after for each in planned if each.after is not None}
+    return groups.commit(connection, name, wanted) if wanted else {}
+
+
+def _refusal(code: int) -> str:
+    if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS):
+        return f"{name_of(code)}: not set, as the group has got members meanwhile; stop them and try again"
+    return f"{name_of(code)}: not set"
+
+
+def _named(partition: TopicPartition) -> str:
+    return f"{printable(partition.topic)}-{partition.partition}"
+
+
+def _print(parsed: argparse.Namespace, planned: Iterable[Reset], errors: Mapping[TopicPartition, int]) -> None:
+    if parsed.json:
+        partitions = [
+            {
+                "topic": each.partition.topic,
+                "partition": each.partition.partition,
+                "before": each.before,
+                "after": each.after,
+                "warning": each.warning,
+                "error": name_of(errors[each.partition]) if errors.get(each.partition) else None,
+            }
+            for each in planned
+        ]
+        print(json.dumps({"group": parsed.name, "executed": parsed.execute, "partitions": partitions}, indent=1))
+        return
+    rows = []
+    for each in planned:
+        notes = [each.warning] if each.warning else []
+        if errors.get(each.partition):
+            notes.append(f"refused: {name_of(errors[each.partition])}")
+        rows.append((quoted(each.partition.topic), each.partition.partition, each.before, each.after, "; ".join(notes)))
+    for line in aligned(_HEADERS, rows):
+        print(line)
+    if not parsed.execute:
+        print("nothing is changed: --execute sets these offsets")

@@ -1,0 +1,104 @@
+"""`rotunda topic`: create, list, describe, alter and delete topics, as a client of a running broker."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping
+
+from broker.cli.cluster.cluster_client import connected
+from broker.cli.config import assignment
+from broker.client.admin import topics
+from broker.client.admin.connection import Connection
+from broker.errors import UsageError
+from broker.text_table import printable
+
+
+def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
+    """Do one action; what Kafka answers with an error is raised with Kafka's name for it."""
+    configs = _configs(parsed)
+    with connected(parsed, environment) as connection:
+        _ACTIONS[parsed.action](parsed, configs, connection)
+    return 0
+
+
+_Configs = Mapping[str, str | None]
+
+
+def _configs(parsed: argparse.Namespace) -> _Configs:
+    """Return the settings that --config and --delete-config name; None for one to be deleted. Raises UsageError."""
+    configs: dict[str, str | None] = dict(assignment(text, "--config") for text in getattr(parsed, "configs", ()))
+    for key in getattr(parsed, "deleted_configs", ()):
+        if configs.get(key) is not None:
+            raise UsageError(f"--delete-config {key}: --config sets it; only one of them can be meant")
+        configs[key] = None
+    if parsed.action == "alter" and not configs and parsed.partitions is None:
+        raise UsageError("topic alter: nothing to do; give --partitions, --config or --delete-config")
+    return configs
+
+
+def _create(parsed: argparse.Namespace, configs: _Configs, connection: Connection) -> None:
+    topics.create(connection, parsed.name, parsed.partitions, parsed.replication_factor, configs)
+    print(f"created topic {parsed.name}")
+
+
+def _list(parsed: argparse.Namespace, _: _Configs, connection: Connection) -> None:
+    names = topics.names(connection)
+    if parsed.json:
+        print(json.dumps(names))
+        return
+    for name in names:
+        print(name)
+
+
+def _describe(parsed: argparse.Namespace, _: _Configs, connection: Connection) -> None:
+    topic = topics.describe(connection, parsed.name)
+    if parsed.json:
+        partitions = [partition._asdict() for partition in topic.partitions]
+        print(json.dumps({**topic._asdict(), "partitions": partitions}, indent=1))
+        return
+    print(f"topic {topic.name} id={topic.topic_id} partitions={len(topic.partitions)}")
+    for name, value in topic.configs.items():
+        print(f"  {name}={value}")
+    for partition in topic.partitions:
+        replicas = ",".join(map(str, partition.replicas))
+        in_sync = ",".join(map(str, partition.in_sync))
+        where = f"leader={partition.leader} replicas={replicas} in_sync={in_sync}"
+        print(f"  partition {partition.partition} {where}")
+
+
+def _alter(parsed: argparse.Namespace, configs: _Configs, connection: Connection) -> None:
+    # Asked first whether it may be done, so that a refused part leaves the other part undone as well.
+    topics.alter(connection, parsed.name, parsed.partitions, configs, validate_only=True)
+    before = topics.describe(connection, parsed.name)
+    topics.alter(connection, parsed.name, parsed.partitions, configs)
+    after = topics.describe(connection, parsed.name)
+    counts: list[tuple[str, str | int | None, str | int | None]] = []
+    if parsed.partitions is not None:
+        counts.append(("partitions", len(before.partitions), len(after.partitions)))
+    changes = counts + [(key, before.configs.get(key), after.configs.get(key)) for key in configs]
+    if parsed.json:
+        listed = [{"name": name, "before": old, "after": new} for name, old, new in changes]
+        print(json.dumps({"topic": parsed.name, "changes": listed}, indent=1))
+        return
+    print(f"altered topic {parsed.name}")
+    for name, old, new in changes:
+        print(f"  {printable(name)}: {_value(old)} -> {_value(new)}" + (" (as before)" if old == new else ""))
+
+
+def _value(value: str | int | None) -> str:
+    return "(the broker's)" if value is None else printable(str(value))
+
+
+def _delete(parsed: argparse.Namespace, _: _Configs, connection: Connection) -> None:
+    topics.delete(connection, parsed.name)
+    print(f"deleted topic {parsed.name}")
+
+
+_ACTIONS: dict[str, Callable[[argparse.Namespace, _Configs, Connection], None]] = {
+    "create": _create,
+    "list": _list,
+    "describe": _describe,
+    "alter": _alter,
+    "delete": _delete,
+}

@@ -1,0 +1,46 @@
+"""`rotunda metrics`: what /metrics shows, read from shared memory without asking the broker."""
+
+from __future__ import annotations
+
+import argparse
+import select
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from broker.cli.instance.metrics_reader import attached
+from broker.cli.instance.status import run_path
+from broker.clock import SystemClock
+from broker.errors import BootFailed
+from broker.metrics.prometheus import render
+from broker.runtime import run_dir
+from shm.segment import SegmentError
+
+if TYPE_CHECKING:
+    from broker.metrics.broker_reading import BrokerReading
+
+_NOT_RUNNING_EXIT_CODE = 3
+
+#: How long handlers are given to publish their groups; they look twice a second whether somebody wants to know.
+WAIT_NS = 2_000_000_000
+_LOOK_AGAIN_S = 0.05
+
+
+def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
+    """Print every metric; exit code 3 when no broker runs."""
+    path = run_path(parsed, environment)
+    record = run_dir.read(path)
+    try:
+        if record is None or not record.is_alive:
+            raise BootFailed(f"no broker runs with run directory {path}", _NOT_RUNNING_EXIT_CODE)
+        reader = attached(record)
+    except SegmentError as error:
+        raise BootFailed(f"the broker with run directory {path} is going: {error}", _NOT_RUNNING_EXIT_CODE) from None
+    deadline_ns = SystemClock.monotonic_ns() + WAIT_NS
+    reader.wants.command_looks(deadline_ns)
+    reading: BrokerReading = reader.read()
+    while not reading.groups_known and SystemClock.monotonic_ns() < deadline_ns:
+        select.select((), (), (), _LOOK_AGAIN_S)
+        reading = reader.read()
+    sys.stdout.write(render(reading, per_partition=parsed.per_partition))
+    return 0

@@ -1,0 +1,85 @@
+"""Makes a reader of a running broker for a process that is none of its own, such as the command line's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.clock import SystemClock
+from broker.config.broker_config import load
+from broker.ipc.listener_table import ListenerNames, ListenerTable
+from broker.metadata.metadata_cache import MetadataCache
+from broker.metadata.storage.metadata_file import metadata_path
+from broker.metrics.broker_reading import BrokerReader, Names, Segments, Topic
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.error_codes import ErrorCode
+from shm.control import ControlSegment
+from shm.metrics import MetricsSegment
+from shm.quota_tables import QuotaTables
+from shm.recorder_rings import RecorderRings
+from shm.segment import attach
+from shm.snapshot_buffer import SnapshotSegment
+
+if TYPE_CHECKING:
+    from broker.runtime.run_dir import RunRecord
+    from shm.control import BrokerWords
+
+
+def attached(record: RunRecord) -> BrokerReader:
+    """Return a reader for a process of the same user. Raises SegmentError when the broker has gone."""
+    processors, handlers = record.most_processors, record.most_handlers
+
+    def view_of(purpose: str, *, writable: bool = False) -> memoryview:
+        return attach(f"/rotunda-{record.instance}-{purpose}", writable=writable).view
+
+    control = ControlSegment(view_of("control"), processors, handlers, record.max_partitions)
+    made = partial(getattr, control.broker_words, "processors_made")
+    # A reader publishes there that it looks.
+    snapshots = SnapshotSegment(view_of("snapshots", writable=True), processors, handlers)
+    segments = Segments(
+        control=control,
+        metrics=MetricsSegment(view_of("metrics"), processors, handlers),
+        rings=view_of("rings"),
+        recorder=RecorderRings(view_of("recorder"), processors, handlers + 1, record.processors, made),
+        snapshots=snapshots,
+        quotas=QuotaTables.attached(view_of("quotas")),
+    )
+    found = _topics(Path(record.data_dir), control.broker_words)
+    clocks = (SystemClock.monotonic_ns, SystemClock.wall_ms)
+    return BrokerReader(segments, _installed_version(), _names(snapshots), found, clocks)
+
+
+def _topics(data_dir: Path, broker_words: BrokerWords) -> Callable[[], list[Topic]]:
+    """Return a function that returns the topics as they are when it is called."""
+    metadata = MetadataCache(metadata_path(data_dir), broker_words.handlers, load(None, {}, {}))
+    known: list[Topic] = []
+
+    def topics() -> list[Topic]:
+        if broker_words.metadata_version > metadata.version:
+            metadata.refresh()
+            known[:] = [
+                (topic.name, topic.internal, [(each.index, each.row, each.owner) for each in topic.partitions])
+                for topic in metadata.topics()
+            ]
+        return known
+
+    return topics
+
+
+def _installed_version() -> str:
+    """Return the version of the package, empty if it is not installed."""
+    with suppress(PackageNotFoundError):
+        return version("rotunda")
+    return ""
+
+
+def _names(snapshots: SnapshotSegment) -> Names:
+    return Names(
+        apis={int(key): key.text for key in ApiKey},
+        errors={int(code): code.name for code in ErrorCode},
+        listeners=ListenerNames(ListenerTable(snapshots.of_listeners())),
+    )

@@ -1,0 +1,111 @@
+"""`rotunda start --secure`: TLS, SCRAM and a first user, whose password is printed once.
+
+Certificates are kept in the data directory, below `tls`, and the user with the metadata, so that the next start has the
+same. The user is made in the broker's first process before any other runs; what is printed comes after that, so a kill
+in between leaves a user whose password nobody knows, and `--new-password` gives another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from broker.cli.config import assignment, check_address, configuration
+from broker.clock import SystemClock
+from broker.config.settings.sasl import SCRAM_SHA_256, SCRAM_SHA_512
+from broker.config.sources import Source
+from broker.errors import UsageError
+from broker.metadata.security.offline_users import store_user, stored_users
+from broker.security.sasl.scram_credential import FEWEST_ITERATIONS, new_password
+from broker.security.sasl.user_credentials import SECRET_NAME
+
+if TYPE_CHECKING:
+    from broker.config.broker_config import BrokerConfig
+
+USER = "admin"
+_DIRECTORY = "tls"
+_MECHANISMS = (SCRAM_SHA_512, SCRAM_SHA_256)
+_DEFAULT_ADDRESS = "127.0.0.1:9092"
+_LOCATION = "ssl.keystore.location"
+_EVERYWHERE = {"", "0.0.0.0", "::"}  # noqa: S104 - recognised, not bound
+
+
+class SecureStart:
+    """What a secured broker is started with. Raises UsageError, ConfigError, RotundaError."""
+
+    def __init__(self, parsed: argparse.Namespace, environment: Mapping[str, str]) -> None:
+        if parsed.ephemeral:
+            raise UsageError("--secure keeps certificates and users in the data directory: --ephemeral keeps nothing")
+        if parsed.listen and "://" in parsed.listen:
+            raise UsageError(f"--listen {parsed.listen}: with --secure it is HOST:PORT, the protocol is SASL_SSL")
+        address = parsed.listen or _DEFAULT_ADDRESS
+        check_address(address, "--listen")
+        settings = {
+            "listeners": f"SASL_SSL://{address}",
+            "sasl.enabled.mechanisms": ",".join(_MECHANISMS),
+            "ssl.keystore.type": "PEM",
+            "status.ssl.enable": "true",
+        }
+        # Where the certificates are is known once the data directory is.
+        before = configuration(_with_sets(parsed, settings), environment)
+        _check_alone(parsed, before, (*settings, _LOCATION))
+        self._data_dir = before.data_dir
+        self.directory = self._data_dir / _DIRECTORY
+        self._is_renewed = bool(parsed.new_password)
+        #: Of the user, while it is to be printed.
+        self.password: str | None = None
+        self._make_certificates(before)
+        settings[_LOCATION] = str(self.directory / "server.pem")
+        self.config = configuration(_with_sets(parsed, settings), environment)
+
+    def make_user(self) -> None:
+        """Make the first user, or give it a new password if that was asked for. In the broker's first process."""
+        if not self._is_renewed and stored_users(self._data_dir).keys() - {SECRET_NAME}:
+            return
+        self.password = new_password()
+        store_user(self._data_dir, USER, self.password, _MECHANISMS, FEWEST_ITERATIONS)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What the ready line has besides."""
+        found = {"ca": str(self.directory / "ca.pem")}
+        return found if self.password is None else {**found, "user": USER, "password": self.password}
+
+    def lines(self, bootstrap: str) -> list[str]:
+        """Return what is printed below the ready line."""
+        command = f"rotunda tls clients --dir {self.directory} --bootstrap {bootstrap} --user {USER}"
+        below = [f"settings for clients: {command}"]
+        if self.password is not None:
+            below.insert(0, f"user {USER} has the password {self.password} (it is not shown again)")
+        return below
+
+    def _make_certificates(self, config: BrokerConfig) -> None:
+        from broker.security.development_ca import SERVER, DevelopmentCa, host_names  # noqa: PLC0415 - costs 50 ms
+
+        if (self.directory / SERVER).exists():
+            return
+        named = {each.host for each in (*config.bound_listeners, *config.effective_advertised_listeners)}
+        self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        authority = DevelopmentCa(self.directory, datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC))
+        authority.issue_server(host_names(sorted(named - _EVERYWHERE)))
+
+
+def _with_sets(parsed: argparse.Namespace, settings: Mapping[str, str]) -> argparse.Namespace:
+    """Return the flags with these settings among those of --set."""
+    secured = copy.copy(parsed)
+    secured.listen = None
+    secured.sets = [*parsed.sets, *(f"{name}={value}" for name, value in settings.items())]
+    return secured
+
+
+def _check_alone(parsed: argparse.Namespace, config: BrokerConfig, names: Iterable[str]) -> None:
+    """Raise UsageError if something else says what --secure says."""
+    given = {assignment(text, "--set")[0] for text in parsed.sets}
+    for name in names:
+        others = [str(layer.origin) for layer in config.layers.get(name, ()) if layer.origin.source != Source.FLAG]
+        others += ["--set"] if name in given else []
+        if others:
+            raise UsageError(f"--secure sets {name} itself, and {others[0]} does too: leave one of them out")

@@ -1,0 +1,223 @@
+"""`rotunda start`: in the foreground, or as a daemon that the command waits for."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import gc
+import json
+import os
+import select
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from broker.cli.config import configuration
+from broker.errors import BootFailed, RotundaError, UsageError
+from broker.runtime import run_dir
+from broker.runtime.signals import ignore_tasks
+from shm.segment import new_instance, start_ticks
+
+if TYPE_CHECKING:
+    from broker.cli.instance.secure import SecureStart
+    from broker.config.broker_config import BrokerConfig
+    from broker.runtime.run_dir import RunRecord
+    from broker.server_log.log_file import LogFile
+
+#: How directories begin that go with a process: its instance follows.
+EPHEMERAL_PREFIX = "rotunda-ephemeral-"
+_FAILURE_EXIT_CODE = 1
+_WAIT_S = 60.0
+
+_OnReady = Callable[["RunRecord"], None]
+
+
+def start(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
+    """Start a broker. In the foreground this returns when it has stopped."""
+    # What rotates logs or reloads does not look whether a broker is ready yet.
+    ignore_tasks()
+    secure = _secure(parsed, environment)
+    config = secure.config if secure else configuration(parsed, environment)
+    config = dataclasses.replace(config, injects_faults=parsed.for_tests)
+    if parsed.wait is not None and not parsed.daemon:
+        raise UsageError("--wait goes with --daemon")
+    if parsed.daemon:
+        return _start_daemon(parsed, environment, config, secure)
+
+    def announce(record: RunRecord) -> None:
+        print(ready_line(record, parsed.json, secure), flush=True)
+
+    _run(parsed, environment, config, announce, lambda *_: None, secure)
+    return 0
+
+
+def _secure(parsed: argparse.Namespace, environment: Mapping[str, str]) -> SecureStart | None:
+    """Return what a secured broker is started with; None for any other."""
+    if not parsed.secure:
+        if parsed.new_password:
+            raise UsageError("--new-password goes with --secure")
+        return None
+    from broker.cli.instance.secure import SecureStart  # noqa: PLC0415 - others do without it
+
+    if parsed.daemon and parsed.wait is None:
+        # Nobody else could print the password.
+        parsed.wait = _WAIT_S
+    return SecureStart(parsed, environment)
+
+
+def ready_line(record: RunRecord, as_json: bool, secure: SecureStart | None = None) -> str:
+    """Return the line that says that the broker serves; times are from the start of the process.
+
+    Of a secured one, what is to be known besides stands below it.
+    """
+    facts = {
+        "bootstrap": record.bootstrap,
+        "status_url": record.status_url or None,
+        "pid": record.pid,
+        "data_dir": record.data_dir,
+        "run_dir": record.run_dir,
+        "ready_ms": _age_ms(record.pid),
+    }
+    if as_json:
+        return json.dumps({**facts, **(secure.facts if secure else {})})
+    line = "rotunda ready " + " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
+    return "\n".join([line, *(secure.lines(record.bootstrap) if secure else ())])
+
+
+def _age_ms(pid: int) -> int:
+    """Return how long ago a process started, to 10 ms; the kernel counts, so the interpreter is included."""
+    uptime_s = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
+    return int(uptime_s * 1000 - (start_ticks(pid) or 0) * 1000 / os.sysconf("SC_CLK_TCK"))
+
+
+def _run(
+    parsed: argparse.Namespace,
+    environment: Mapping[str, str],
+    config: BrokerConfig,
+    on_ready: _OnReady,
+    prepare: Callable[[Path, BrokerConfig], LogFile | None],
+    secure: SecureStart | None = None,
+) -> None:
+    """Run the broker in this process until it has stopped.
+
+    `prepare` gets the run directory beforehand, and returns the log file if there is one.
+    """
+    log_format = parsed.log_format or environment.get("ROTUNDA_LOG_FORMAT") or "text"
+    if log_format not in {"text", "json"}:
+        raise UsageError(f"ROTUNDA_LOG_FORMAT={log_format}: expected text or json")
+    named = parsed.run_dir or environment.get("ROTUNDA_RUN_DIR")
+    with ExitStack() as undo:
+        # Nearly all that a start makes stays: to look for garbage in it is a seventh of the work, and finds next to
+        # none. The supervisor and its children collect what they make later.
+        gc.disable()
+        undo.callback(gc.enable)
+        from broker.server_log.log_file import LogOutput  # noqa: PLC0415 - a daemon's parent does without them
+        from broker.supervisor.broker_main import serve  # noqa: PLC0415
+
+        if config.ephemeral:
+            remove_dead_ephemeral()
+            directory = Path(tempfile.mkdtemp(prefix=f"{EPHEMERAL_PREFIX}{new_instance()}-"))
+            undo.callback(shutil.rmtree, directory, ignore_errors=True)
+            config = dataclasses.replace(config, log_dirs=(str(directory / "data"),))
+            named = named or directory / "run"
+        run_path = Path(named).absolute() if named else run_dir.default_path(environment)
+        run_dir.make(run_path)
+        before_start = secure.make_user if secure else lambda: None
+        serve(config, run_path, LogOutput(log_format, prepare(run_path, config)), on_ready, before_start=before_start)
+
+
+def remove_dead_ephemeral() -> None:
+    """Remove the temporary directories of brokers that were killed; the name says whose each was."""
+    for directory in Path(tempfile.gettempdir()).glob(f"{EPHEMERAL_PREFIX}*"):
+        pid, _, ticks = directory.name.removeprefix(EPHEMERAL_PREFIX).partition("-")[0].partition(".")
+        if pid.isdecimal() and ticks.isdecimal() and not run_dir.is_running(int(pid), int(ticks)):
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _start_daemon(
+    parsed: argparse.Namespace, environment: Mapping[str, str], config: BrokerConfig, secure: SecureStart | None
+) -> int:
+    """Fork the daemon; with --wait return its outcome, else only that it was launched."""
+    reader, writer = os.pipe()
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        _become_daemon(parsed, environment, config, writer, secure)
+    os.close(writer)
+    if parsed.wait is None:
+        print(f"rotunda starting pid={pid}")
+        return 0
+    if not select.select((reader,), (), (), parsed.wait)[0]:
+        raise BootFailed(f"pid {pid} is not ready after {parsed.wait:g} s; it goes on, see `rotunda status`")
+    with open(reader, encoding="utf-8") as pipe:
+        said = pipe.readline()
+    if not said:
+        raise BootFailed(f"pid {pid} ended without a word")
+    outcome = json.loads(said)
+    if outcome["exit_code"]:
+        raise BootFailed(outcome["text"], outcome["exit_code"])
+    print(outcome["text"])
+    return 0
+
+
+def _become_daemon(
+    parsed: argparse.Namespace,
+    environment: Mapping[str, str],
+    config: BrokerConfig,
+    writer: int,
+    secure: SecureStart | None,
+) -> NoReturn:
+    """Run the broker detached from the terminal, with a log file; report to the parent how it went."""
+    os.setsid()
+
+    def report(exit_code: int, text: str) -> None:
+        # Once: whoever waits reads one line, and the pipe must not outlive the wait. The parent may be gone.
+        nonlocal writer
+        if writer >= 0:
+            with suppress(BrokenPipeError):
+                os.write(writer, json.dumps({"exit_code": exit_code, "text": text}).encode() + b"\n")
+            os.close(writer)
+            writer = -1
+
+    code = _FAILURE_EXIT_CODE
+    try:
+        announce = partial(ready_line, as_json=parsed.json, secure=secure)
+        _run(parsed, environment, config, lambda record: report(0, announce(record)), _detach, secure)
+        code = 0
+    except BootFailed as failure:
+        code = failure.exit_code
+        report(code, failure.reason)
+    except RotundaError as failure:
+        report(code, str(failure))
+    except Exception as failure:  # the daemon's outermost frame: the log gets the trace, the user the reason
+        traceback.print_exc()
+        report(code, f"{type(failure).__name__}: {failure}")
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _detach(run_path: Path, config: BrokerConfig) -> LogFile:
+    """Let stdin read nothing, and stdout and stderr go to the log in the run directory; return that."""
+    from broker.server_log.log_file import LogFile  # noqa: PLC0415 - a daemon's parent does without it
+
+    log_file = LogFile(
+        run_path / run_dir.LOG_NAME,
+        config.broker_log_max_bytes,
+        config.broker_log_max_age_ms,
+        config.broker_log_kept_files,
+    )
+    log_file.open()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.chdir("/")
+    return log_file

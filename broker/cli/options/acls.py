@@ -1,0 +1,74 @@
+"""The options of `rotunda acl`, by the words of kafka-acls."""
+
+from __future__ import annotations
+
+import argparse
+
+from broker.cli.options.common import Action, add_actions, json_option
+
+_JSON = """\
+--json prints an array of objects: resource_type, name, pattern_type, principal, host, operation, permission
+"""
+
+#: Of the operations, those that somebody may be allowed or denied.
+OPERATIONS = (
+    "all", "read", "write", "create", "delete", "alter", "describe", "cluster-action", "describe-configs",
+    "alter-configs", "idempotent-write",
+)  # fmt: skip
+
+
+def add_acl(command: argparse.ArgumentParser) -> None:
+    """Add the actions of `rotunda acl`."""
+    add_actions(command, _ACTIONS)
+
+
+def _resources(action: argparse.ArgumentParser) -> None:
+    json_option(action)
+    for option, what in (("--topic", "a topic"), ("--group", "a group"), ("--transactional-id", "a transactional id")):
+        action.add_argument(option, action="append", default=[], metavar="NAME", help=f"{what}; '*': all; repeatable")
+    action.add_argument("--cluster", action="store_true", help="the cluster")
+
+
+def _change(action: argparse.ArgumentParser) -> None:
+    _resources(action)
+    for word in ("allow", "deny"):
+        action.add_argument(
+            f"--{word}-principal",
+            action="append",
+            default=[],
+            metavar="PRINCIPAL",
+            help=f"whom to {word}: User:NAME, or 'User:*' for everybody; repeatable",
+        )
+        action.add_argument(
+            f"--{word}-host", action="append", default=[], metavar="ADDRESS", help="only from there; repeatable"
+        )
+    action.add_argument(
+        "--operation", action="append", default=[], choices=OPERATIONS, help="what; repeatable; without it all"
+    )
+    action.add_argument(
+        "--resource-pattern-type",
+        choices=("literal", "prefixed"),
+        default="literal",
+        help="whether names are those of the resources (literal, the default) or what these begin with",
+    )
+    action.add_argument("--producer", action="store_true", help="what a producer of --topic does")
+    action.add_argument("--consumer", action="store_true", help="what a consumer of --topic in --group does")
+    action.add_argument("--idempotent", action="store_true", help="with --producer: for brokers older than Kafka 2.8")
+
+
+def _list(action: argparse.ArgumentParser) -> None:
+    _resources(action)
+    action.add_argument("--principal", metavar="PRINCIPAL", help="whose alone")
+    action.add_argument(
+        "--resource-pattern-type",
+        choices=("any", "match", "literal", "prefixed"),
+        default="match",
+        help="match, the default: all that are about the resources named",
+    )
+
+
+_ACTIONS = {
+    "list": Action("list ACLs, all of them or those about resources", _list, _JSON),
+    "add": Action("add ACLs; they are in force within a second", _change, _JSON),
+    "delete": Action("delete these ACLs; without a principal all of the resources named", _change, _JSON),
+}

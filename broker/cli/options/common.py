@@ -1,0 +1,350 @@
+"""The options of `rotunda topic` and `rotunda group`, and those that several commands have.
+
+Imports nothing that takes time: the command line is parsed before anything else is loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from broker.cli.options.values import count, interval_s
+
+_STATES = (
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Stable",
+    "Dead",
+    "Empty",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+)
+_TYPES = ("classic", "consumer", "share", "streams")
+
+
+_LIST_JSON = """\
+--json prints an array of objects: group, type, state, protocol_type
+"""
+_DESCRIBE_JSON = """\
+lag_records counts the offsets from the committed one up to the log's end, with --read-committed up to the last
+stable offset. lag_seconds is the age of the oldest record not yet consumed, by this machine's clock. Both are 0
+for a group that has read everything, and "-" or null where unknown: nothing committed, or no such partition.
+
+--json prints an object: group, type, state, protocol_type, assignor, epoch (of type consumer),
+  coordinator {id, host, port}, isolation_level,
+  members [{member_id, instance_id, client_id, host, epoch, assignment [{topic, partition}]}],
+  partitions [{topic, partition, committed_offset, committed_leader_epoch, committed_metadata,
+    log_start_offset, log_end_offset, last_stable_offset, lag_records, lag_seconds, member_id, notes []}]
+"""
+_DELETE_JSON = """\
+--json prints an array of objects: group, deleted, error (Kafka's name, or null), message;
+the exit code is 1 if one of them could not be deleted
+"""
+_RESET_JSON = """\
+Nothing is changed without --execute. The group must have no members. An offset outside of what a partition
+holds becomes the nearest one inside; where no record is as young as the wanted time, the latest offset is taken.
+
+--json prints an object: group, executed,
+  partitions [{topic, partition, before, after, warning, error}]
+"""
+_ALTER_JSON = """\
+--json prints an object: topic, changes [{name, before, after}], where name is partitions or a setting, and null
+stands for a setting that the topic has no value of its own for
+"""
+_CONFIG_JSON = """\
+--json prints an array of objects: name, value, origin, dynamic, otherwise [{name, value, origin}]
+"""
+_CHANGED_JSON = """\
+--json prints an array of objects: name, before, after, where null stands for a setting that is not set
+"""
+_TOPIC_JSON = """\
+--json prints an object: name, topic_id, internal, configs {key: value} of the topic's own settings,
+  partitions [{partition, leader, replicas, in_sync}]
+"""
+
+
+class Action(NamedTuple):
+    """One action of a command: its help, what it adds to the parser, and what stands below its help."""
+
+    text: str
+    add: Callable[[argparse.ArgumentParser], None]
+    epilog: str | None = None
+    module: str | None = None
+
+
+def run_dir_option(command: argparse.ArgumentParser) -> None:
+    """Add --run-dir."""
+    command.add_argument(
+        "--run-dir",
+        type=Path,
+        metavar="DIR",
+        help="the directory that names the running broker; one for each broker "
+        "(default: $ROTUNDA_RUN_DIR, or one for this user)",
+    )
+
+
+def json_option(command: argparse.ArgumentParser) -> None:
+    """Add --json."""
+    command.add_argument("--json", action="store_true", help="print JSON")
+
+
+def client_options(command: argparse.ArgumentParser, *letters: str) -> None:
+    """Add how a command reaches a broker; `letters` are further names of --bootstrap."""
+    command.add_argument(
+        *letters,
+        "--bootstrap",
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        help="the broker; by default the one of --run-dir",
+    )
+    command.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="a client's properties, with security.protocol and what it needs (default: $ROTUNDA_COMMAND_CONFIG)",
+    )
+
+
+def add_topic(command: argparse.ArgumentParser) -> None:
+    """Add the actions of `rotunda topic`."""
+    add_actions(command, _TOPIC_ACTIONS)
+
+
+def add_requests(command: argparse.ArgumentParser) -> None:
+    """Add the options of `rotunda requests`."""
+    run_dir_option(command)
+    json_option(command)
+    command.add_argument("--data-dir", metavar="DIR", help="read the log of this data directory; no broker is needed")
+    command.add_argument("--slow", action="store_true", help="only slow requests, the slowest first")
+    command.add_argument("--errors", action="store_true", help="only requests answered with an error")
+    command.add_argument("--follow", action="store_true", help="print what is recorded from now on")
+    command.add_argument(
+        "--since", default="1h", metavar="TIME", help="a length of time like 10m, or an ISO time (default: 1h)"
+    )
+    command.add_argument("--limit", type=count, default=100, metavar="N", help="print at most N (default: 100)")
+    command.add_argument("--api", metavar="NAME", help="only this API, such as FETCH")
+    command.add_argument("--client", metavar="ID", help="only this client id")
+    command.add_argument("--topic", metavar="NAME", help="only requests whose first partition is one of this topic")
+
+
+def add_report(command: argparse.ArgumentParser) -> None:
+    """Add the options of `rotunda report`; what follows the job's name is the job's."""
+    run_dir_option(command)
+    command.add_argument("--data-dir", metavar="DIR", help="read the log of this data directory; no broker is needed")
+    command.add_argument("name", metavar="NAME", help="which question to answer; a wrong name lists them")
+    command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the job's own; try NAME --help")
+
+
+def add_top(command: argparse.ArgumentParser) -> None:
+    """Add the options of `rotunda top`."""
+    run_dir_option(command)
+    command.add_argument("--once", action="store_true", help="print what is so now and end, as into a pipe")
+    command.add_argument(
+        "--interval", type=interval_s, default=1.0, metavar="SECONDS", help="how often it is drawn again (default: 1)"
+    )
+
+
+def add_metrics(command: argparse.ArgumentParser) -> None:
+    """Add the options of `rotunda metrics`."""
+    run_dir_option(command)
+    command.add_argument("--per-partition", action="store_true", help="also the metrics of each partition")
+
+
+def add_group(command: argparse.ArgumentParser) -> None:
+    """Add the actions of `rotunda group`."""
+    add_actions(command, _GROUP_ACTIONS)
+
+
+def add_config(command: argparse.ArgumentParser) -> None:
+    """Add the actions of `rotunda config`."""
+    add_actions(command, _CONFIG_ACTIONS)
+
+
+def add_actions(command: argparse.ArgumentParser, actions: dict[str, Action]) -> None:
+    """Add the actions of a command that is a client of a broker."""
+    parsers = command.add_subparsers(title="actions", required=True, metavar="ACTION", dest="action")
+    for name, (text, add, epilog, module) in actions.items():
+        action = parsers.add_parser(
+            name,
+            help=text,
+            description=text,
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        run_dir_option(action)
+        client_options(action)
+        add(action)
+        if module is not None:
+            action.set_defaults(run=(module, "run"))
+
+
+def _topic_name(action: argparse.ArgumentParser) -> None:
+    action.add_argument("name", help="the topic's name")
+
+
+def _config_option(action: argparse.ArgumentParser) -> None:
+    action.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        dest="configs",
+        metavar="KEY=VALUE",
+        help="a setting of the topic, such as retention.ms=60000; repeatable",
+    )
+
+
+def _create_topic(action: argparse.ArgumentParser) -> None:
+    _topic_name(action)
+    action.add_argument("--partitions", type=int, default=-1, metavar="N", help="default: the broker's num.partitions")
+    action.add_argument(
+        "--replication-factor", type=int, default=-1, metavar="N", help="1, as there is one broker (default)"
+    )
+    _config_option(action)
+
+
+def _describe_topic(action: argparse.ArgumentParser) -> None:
+    _topic_name(action)
+    json_option(action)
+
+
+def _alter_topic(action: argparse.ArgumentParser) -> None:
+    _topic_name(action)
+    json_option(action)
+    action.add_argument("--partitions", type=int, metavar="N", help="how many it is to have; never fewer than now")
+    _config_option(action)
+    action.add_argument(
+        "--delete-config",
+        action="append",
+        default=[],
+        dest="deleted_configs",
+        metavar="KEY",
+        help="a setting that is to have the broker's value again; repeatable",
+    )
+
+
+def _group_name(action: argparse.ArgumentParser) -> None:
+    action.add_argument("name", metavar="GROUP", help="the group's id")
+    json_option(action)
+
+
+def _state(text: str) -> str:
+    """Return a state in Kafka's spelling; argparse names the option that the complaint is about."""
+    for state in _STATES:
+        if state.lower() == text.strip().lower():
+            return state
+    raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(_STATES)}")
+
+
+def _list_groups(action: argparse.ArgumentParser) -> None:
+    json_option(action)
+    action.add_argument(
+        "--state",
+        type=_state,
+        action="append",
+        default=[],
+        dest="states",
+        metavar="STATE",
+        help=f"only groups in this state: {', '.join(_STATES)}; repeatable",
+    )
+    action.add_argument(
+        "--type",
+        choices=_TYPES,
+        action="append",
+        default=[],
+        dest="types",
+        help="only groups of this type; repeatable",
+    )
+
+
+def _describe_group(action: argparse.ArgumentParser) -> None:
+    _group_name(action)
+    action.add_argument(
+        "--read-committed",
+        action="store_true",
+        help="count up to the last stable offset and past aborted records, as a consumer with this isolation level",
+    )
+
+
+def _delete_groups(action: argparse.ArgumentParser) -> None:
+    action.add_argument("names", nargs="+", metavar="GROUP", help="the group's id")
+    json_option(action)
+
+
+def _reset_offsets(action: argparse.ArgumentParser) -> None:
+    _group_name(action)
+    scope = action.add_mutually_exclusive_group(required=True)
+    scope.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        dest="topics",
+        metavar="TOPIC[:P,...]",
+        help="a topic, or some partitions of it; repeatable",
+    )
+    scope.add_argument("--all-topics", action="store_true", help="every partition that the group has committed for")
+    goal = action.add_mutually_exclusive_group(required=True)
+    goal.add_argument("--to-earliest", action="store_true", help="to the oldest record that is still there")
+    goal.add_argument("--to-latest", action="store_true", help="past the newest record")
+    goal.add_argument("--to-offset", type=int, metavar="N", help="to this offset")
+    goal.add_argument("--shift-by", type=int, metavar="N", help="N records on, with a minus back")
+    goal.add_argument(
+        "--to-datetime", metavar="TIME", help="to the first record of a time in ISO 8601, UTC unless it names a zone"
+    )
+    goal.add_argument(
+        "--by-duration", metavar="DURATION", help="to the first record of this time ago: P1DT2H3M4S in ISO 8601"
+    )
+    goal.add_argument("--to-current", action="store_true", help="to what is committed, or the latest where nothing is")
+    run = action.add_mutually_exclusive_group()
+    run.add_argument("--execute", action="store_true", help="set the offsets; otherwise they are only shown")
+    run.add_argument("--dry-run", action="store_true", help="show what would be set (default)")
+
+
+def _whose_config(action: argparse.ArgumentParser) -> None:
+    whose = action.add_mutually_exclusive_group()
+    whose.add_argument("--cluster", action="store_true", help="what holds for all brokers (default: this one)")
+    whose.add_argument("--topic", metavar="NAME", help="the settings of a topic")
+    whose.add_argument("--group", metavar="ID", help="the settings of a group")
+    whose.add_argument("--loggers", action="store_true", help="the levels of loggers, until the broker is started anew")
+    json_option(action)
+
+
+def _list_config(action: argparse.ArgumentParser) -> None:
+    _whose_config(action)
+    action.add_argument("--all", action="store_true", help="every setting in force, not only what was set")
+
+
+def _named_config(action: argparse.ArgumentParser) -> None:
+    _whose_config(action)
+    action.add_argument("names", nargs="+", metavar="KEY", help="the name of a setting or a logger")
+
+
+def _set_config(action: argparse.ArgumentParser) -> None:
+    _whose_config(action)
+    action.add_argument("assignments", nargs="+", metavar="KEY=VALUE", help="a setting and its value")
+
+
+_CONFIG_ACTIONS = {
+    "list": Action("list what was set while the broker runs", _list_config, _CONFIG_JSON),
+    "describe": Action("show settings, where they come from and what they mean", _named_config, _CONFIG_JSON),
+    "set": Action("set settings, all of them or none", _set_config, _CHANGED_JSON),
+    "delete": Action("let settings be again what they are otherwise", _named_config, _CHANGED_JSON),
+}
+
+_TOPIC_ACTIONS = {
+    "create": Action("create a topic", _create_topic),
+    "list": Action("list the names of all topics", json_option, "--json prints an array of names\n"),
+    "describe": Action("show a topic's partitions and configuration", _describe_topic, _TOPIC_JSON),
+    "alter": Action("change a topic's settings, or give it more partitions", _alter_topic, _ALTER_JSON),
+    "delete": Action("delete a topic and its records", _topic_name),
+}
+
+_GROUP_ACTIONS = {
+    "list": Action("list all groups", _list_groups, _LIST_JSON),
+    "describe": Action("show a group's members, offsets and lag", _describe_group, _DESCRIBE_JSON),
+    "delete": Action("delete groups without members, with their offsets", _delete_groups, _DELETE_JSON),
+    "reset-offsets": Action(
+        "set the offsets of a group without members", _reset_offsets, _RESET_JSON, module="broker.cli.cluster.reset"
+    ),
+}

@@ -1,0 +1,335 @@
+"""What a client knows of the cluster, and when it asks again (`G02`, `G08`, `G10`).
+
+The I/O thread updates it; other threads read `fetch()`, whose snapshots do not change, and ask for updates. One lock
+guards the rest. Kafka's Metadata.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from broker.client.errors import (
+    IllegalState,
+    InvalidMetadata,
+    InvalidTopic,
+    KafkaError,
+    TopicAuthorizationFailed,
+    error_of,
+)
+from broker.client.network.addresses import HostAndPort
+from broker.client.network.cluster.metadata_response import MetadataResponse, TopicMetadata, metadata_request
+from broker.client.network.cluster.snapshot import ClusterSnapshot, Node, PartitionMetadata
+from broker.client.network.exponential_backoff import ExponentialBackoff
+from broker.client.network.network_config import NetworkConfig
+from broker.client.network.requests import Build
+from broker.client.network.time_left import time_left_ms
+from broker.protocol.error_codes import ErrorCode
+
+logger = logging.getLogger(__name__)
+
+
+class MetadataRequestAndVersion(NamedTuple):
+    """A request to be sent, and what its response is to be handed to `update` with."""
+
+    build: Build
+    request_version: int
+    is_partial: bool
+
+
+class LeaderIdAndEpoch(NamedTuple):
+    """Who leads a partition, as a response to another request has said; -1 where it has not."""
+
+    leader_id: int
+    epoch: int
+
+
+class Metadata:
+    """The cluster as this client knows it. A subclass says which topics it is about."""
+
+    def __init__(self, config: NetworkConfig, chance: random.Random) -> None:
+        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
+        self._longest_backoff_ms = config.retry_backoff_max_ms
+        self._max_age_ms = config.metadata_max_age_ms
+        self._lock = threading.Condition()
+        self._snapshot = ClusterSnapshot()
+        self._bootstrap: tuple[HostAndPort, ...] = ()
+        #: Goes up with each response; those who wait for one wait for it to go up.
+        self._update_version = 0
+        #: Goes up with each new topic; a response to an older request does not have it.
+        self._request_version = 0
+        self._last_refresh_ms = -math.inf
+        self._last_successful_refresh_ms = -math.inf
+        self._attempts = 0
+        self._equivalent_responses = 0
+        self._need_full_update = False
+        self._need_partial_update = False
+        self._fatal_error: KafkaError | None = None
+        self._invalid_topics: frozenset[str] = frozenset()
+        self._unauthorized_topics: frozenset[str] = frozenset()
+        self._last_seen_epochs: dict[tuple[str, int], int] = {}
+        self._is_closed = False
+
+    def fetch(self) -> ClusterSnapshot:
+        """Return the cluster as it is known now."""
+        return self._snapshot
+
+    @property
+    def update_version(self) -> int:
+        """How many times the snapshot was replaced; `await_update` takes it."""
+        return self._update_version
+
+    @property
+    def last_successful_update_ms(self) -> float:
+        """When everything was asked for and answered last; minus infinity for never."""
+        return self._last_successful_refresh_ms
+
+    @property
+    def update_requested(self) -> bool:
+        """Whether somebody wants an update."""
+        return self._need_full_update or self._need_partial_update
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing will be updated any more."""
+        return self._is_closed
+
+    def bootstrap(self, servers: Iterable[HostAndPort]) -> None:
+        """Begin with these servers, of which nothing is known, and want an update (`G02`)."""
+        with self._lock:
+            self._bootstrap = tuple(servers)
+            self._need_full_update = True
+            self._update_version += 1
+            self._snapshot = ClusterSnapshot.bootstrap(self._bootstrap)
+
+    def rebootstrap(self) -> None:
+        """Begin anew with the servers that were begun with."""
+        logger.info("beginning anew with %s", ", ".join(f"{host}:{port}" for host, port in self._bootstrap))
+        self.bootstrap(self._bootstrap)
+
+    def time_to_allow_update_ms(self, now_ms: float) -> float:
+        """How long the backoff lasts: after failures, and after responses that brought nothing new."""
+        with self._lock:
+            if self._last_successful_refresh_ms + self._max_age_ms <= now_ms:
+                self._equivalent_responses = 0
+            backoff_ms = self._backoff.backoff_ms(max(self._attempts - 1, 0))
+            if self._equivalent_responses:
+                backoff_ms = max(backoff_ms, self._backoff.backoff_ms(self._equivalent_responses - 1))
+            return time_left_ms(self._last_refresh_ms + backoff_ms, now_ms)
+
+    def time_to_next_update_ms(self, now_ms: float) -> float:
+        """How long until an update is due; 0 for now."""
+        expires = 0.0
+        if not self.update_requested:
+            expires = time_left_ms(self._last_successful_refresh_ms + self._max_age_ms, now_ms)
+        if expires >= self._longest_backoff_ms:
+            return expires
+        return max(expires, self.time_to_allow_update_ms(now_ms))
+
+    def request_update(self, reset_backoff: bool = False) -> int:
+        """Want everything anew; `reset_backoff` where something is known to have changed. Return the version now."""
+        with self._lock:
+            self._need_full_update = True
+            if reset_backoff:
+                self._equivalent_responses = 0
+            return self._update_version
+
+    def request_update_for_new_topics(self) -> int:
+        """Want the new topics, at once. Return the version now."""
+        with self._lock:
+            self._last_refresh_ms = -math.inf
+            self._need_partial_update = True
+            self._equivalent_responses = 0
+            self._request_version += 1
+            return self._update_version
+
+    def new_request(self, now_ms: float) -> MetadataRequestAndVersion:
+        """Return what is to be sent now: for the new topics only, if nothing else is wanted."""
+        with self._lock:
+            build = None
+            if not self._need_full_update and self._last_successful_refresh_ms + self._max_age_ms > now_ms:
+                build = self.request_for_new_topics()
+            is_partial = build is not None
+            return MetadataRequestAndVersion(build or self.request_for_all(), self._request_version, is_partial)
+
+    def request_for_all(self) -> Build:
+        """Return a request for all that this client is about."""
+        return metadata_request(())
+
+    def request_for_new_topics(self) -> Build | None:
+        """Return a request for what is new; None where there is no such thing."""
+        return None
+
+    def retain_topic(self, topic: str, is_internal: bool, now_ms: float) -> bool:
+        """Whether this client still is about a topic."""
+        del topic, is_internal, now_ms
+        return True
+
+    def update(self, request_version: int, response: MetadataResponse, is_partial: bool, now_ms: float) -> None:
+        """Take a response, to a request of that version. Raises IllegalState after `close`."""
+        with self._lock:
+            if self._is_closed:
+                raise IllegalState("metadata is updated after it was closed")
+            self._need_partial_update = request_version < self._request_version
+            self._last_refresh_ms = now_ms
+            self._attempts = 0
+            self._update_version += 1
+            if not is_partial:
+                self._need_full_update = False
+                self._last_successful_refresh_ms = now_ms
+            self._equivalent_responses += 1
+            known = self._snapshot.cluster_id
+            self._snapshot = self._merged(response, is_partial, now_ms)
+            self._invalid_topics = self._snapshot.invalid_topics
+            self._unauthorized_topics = self._snapshot.unauthorized_topics
+            for kept in [each for each in self._last_seen_epochs if not self.retain_topic(each[0], False, now_ms)]:
+                del self._last_seen_epochs[kept]
+            if known != response.cluster_id:
+                logger.info("Cluster ID: %s", response.cluster_id)
+            self._updated(response)
+
+    def _updated(self, response: MetadataResponse) -> None:
+        """Do what a subclass does with a response; the lock is held."""
+        del response
+        self._lock.notify_all()
+
+    def failed_update(self, now_ms: float) -> None:
+        """Note that a request was not answered."""
+        with self._lock:
+            self._last_refresh_ms = now_ms
+            self._attempts += 1
+            self._equivalent_responses = 0
+
+    def fatal_error(self, error: KafkaError) -> None:
+        """Keep an error that those who wait for an update are to be told: the broker lets this client not in."""
+        with self._lock:
+            self._fatal_error = error
+            self._lock.notify_all()
+
+    def raise_fatal_error(self) -> None:
+        """Raise the fatal error, once, if there is one."""
+        with self._lock:
+            error, self._fatal_error = self._fatal_error, None
+        if error is not None:
+            raise error
+
+    def raise_error_for_topic(self, topic: str) -> None:
+        """Raise the fatal error, or what the last response said against a topic; it is forgotten then."""
+        with self._lock:
+            error: KafkaError | None = self._fatal_error
+            if error is None and topic in self._unauthorized_topics:
+                error = TopicAuthorizationFailed(f"Not authorized to access topics: [{topic}]")
+            elif error is None and topic in self._invalid_topics:
+                error = InvalidTopic(f"Invalid topics: [{topic}]")
+            self._fatal_error = None
+            self._invalid_topics = self._unauthorized_topics = frozenset()
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """Take no more updates; those who wait are told."""
+        with self._lock:
+            self._is_closed = True
+            self._lock.notify_all()
+
+    def last_seen_leader_epoch(self, topic: str, partition: int) -> int | None:
+        """Return the newest leader epoch that any response had."""
+        return self._last_seen_epochs.get((topic, partition))
+
+    def update_partition_leadership(
+        self, leaders: Mapping[tuple[str, int], LeaderIdAndEpoch], nodes: Iterable[Node]
+    ) -> set[tuple[str, int]]:
+        """Take leaders that the response to another request named, with their brokers (`G10`, KIP-951).
+
+        Return the partitions whose leader is newer than was known, and known where to find.
+        """
+        with self._lock:
+            snapshot = self._snapshot
+            known = {**snapshot.nodes, **{node.id: node for node in nodes}}
+            updated = dict(snapshot.partitions)
+            changed = set()
+            for place, (leader_id, epoch) in leaders.items():
+                current = snapshot.partitions.get(place)
+                seen = self._last_seen_epochs.get(place, -1)
+                if current is None or leader_id not in known or epoch < 0 or epoch <= seen:
+                    continue
+                updated[place] = current._replace(leader_id=leader_id, leader_epoch=epoch)
+                self._last_seen_epochs[place] = epoch
+                changed.add(place)
+            if changed:
+                self._snapshot = replace(snapshot, nodes=known, partitions=updated)
+            return changed
+
+    def _merged(self, response: MetadataResponse, is_partial: bool, now_ms: float) -> ClusterSnapshot:
+        """Return the snapshot of a response, on top of what is known where it is partial."""
+        old = self._snapshot
+        answered = {topic.name for topic in response.topics}
+        partitions: dict[tuple[str, int], PartitionMetadata] = {}
+        topic_ids = {}
+        errors: dict[int, set[str]] = {}
+        internal = set()
+        if is_partial:
+            retained = {
+                topic: topic not in answered and self.retain_topic(topic, topic in old.internal_topics, now_ms)
+                for topic in {*old.topics, *old.topic_ids, *old.invalid_topics, *old.unauthorized_topics}
+            }
+            partitions = {place: each for place, each in old.partitions.items() if retained[each.topic]}
+            topic_ids = {topic: topic_id for topic, topic_id in old.topic_ids.items() if retained[topic]}
+            errors[ErrorCode.INVALID_TOPIC_EXCEPTION] = {each for each in old.invalid_topics if retained[each]}
+            errors[ErrorCode.TOPIC_AUTHORIZATION_FAILED] = {each for each in old.unauthorized_topics if retained[each]}
+            internal = {each for each in old.internal_topics if retained.get(each)}
+        for topic in response.topics:
+            if not self.retain_topic(topic.name, topic.is_internal, now_ms):
+                continue
+            if topic.is_internal:
+                internal.add(topic.name)
+            if topic.error:
+                errors.setdefault(topic.error, set()).add(topic.name)
+                self._want_update_for(topic.error)
+                continue
+            partitions |= self._latest_partitions(topic, response.has_reliable_leader_epochs)
+            if topic.topic_id is not None:
+                topic_ids[topic.name] = topic.topic_id
+        return ClusterSnapshot(
+            nodes=response.nodes,
+            partitions=partitions,
+            topic_ids=topic_ids,
+            cluster_id=response.cluster_id,
+            controller_id=response.controller_id,
+            unauthorized_topics=frozenset(errors.get(ErrorCode.TOPIC_AUTHORIZATION_FAILED, ())),
+            invalid_topics=frozenset(errors.get(ErrorCode.INVALID_TOPIC_EXCEPTION, ())),
+            internal_topics=frozenset(internal),
+        )
+
+    def _latest_partitions(self, topic: TopicMetadata, reliable: bool) -> dict[tuple[str, int], PartitionMetadata]:
+        """Return a topic's partitions: what is known already where the response is older than that."""
+        old_id = self._snapshot.topic_ids.get(topic.name)
+        is_another = topic.topic_id is not None and topic.topic_id != old_id
+        found = {}
+        for each in topic.partitions:
+            place = topic.name, each.partition
+            seen = self._last_seen_epochs.get(place)
+            latest: PartitionMetadata | None = each
+            if not reliable or each.leader_epoch is None:
+                self._last_seen_epochs.pop(place, None)
+                self._equivalent_responses = 0
+                latest = each._replace(leader_epoch=None)
+            elif seen is None or is_another or each.leader_epoch >= seen:
+                if seen is None or is_another or each.leader_epoch > seen:
+                    self._equivalent_responses = 0
+                self._last_seen_epochs[place] = each.leader_epoch
+            else:
+                latest = self._snapshot.partitions.get(place)
+            if latest is not None:
+                found[place] = latest
+            self._want_update_for(each.error)
+        return found
+
+    def _want_update_for(self, code: int) -> None:
+        if code and isinstance(error_of(code), InvalidMetadata):
+            self._need_full_update = True

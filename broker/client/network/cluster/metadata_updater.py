@@ -1,0 +1,151 @@
+"""When and where metadata is asked for, and what happens when no broker answers (`G08`, `G09`; KIP-899, KIP-1102).
+
+Runs on the I/O thread, as a part of the network client. Kafka's DefaultMetadataUpdater.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable
+from typing import Protocol
+
+from broker.client.errors import AuthenticationFailed, KafkaError
+from broker.client.network.cluster.metadata import Metadata
+from broker.client.network.cluster.metadata_response import MetadataResponse
+from broker.client.network.cluster.snapshot import Node
+from broker.client.network.network_config import REBOOTSTRAP, NetworkConfig
+from broker.client.network.requests import Build
+from broker.protocol.error_codes import ErrorCode
+
+logger = logging.getLogger(__name__)
+
+
+class MetadataClient(Protocol):
+    """What this asks of the network client."""
+
+    def least_loaded_node(self, now_ms: float) -> Node | None:
+        """Return the broker with the least to do; None when none can be asked."""
+
+    def is_any_node_ready(self, now_ms: float) -> bool:
+        """Whether a connection to any broker that is known is ready."""
+
+    def can_send_request(self, node_id: int, now_ms: float) -> bool:
+        """Whether a broker takes another request now."""
+
+    def can_connect(self, node_id: int, now_ms: float) -> bool:
+        """Whether a connection may be tried."""
+
+    def is_any_node_connecting(self) -> bool:
+        """Whether a connection is being made."""
+
+    def initiate_connect(self, node: Node, now_ms: float) -> None:
+        """Begin a connection."""
+
+    def send_metadata_request(self, node_id: int, build: Build, now_ms: float) -> None:
+        """Send a request whose response comes to `handle_response`."""
+
+
+class MetadataUpdater:
+    """One request for metadata is in progress at a time."""
+
+    def __init__(self, metadata: Metadata, client: MetadataClient, config: NetworkConfig) -> None:
+        self._metadata = metadata
+        self._client = client
+        self._request_timeout_ms = config.request_timeout_ms
+        self._reconnect_backoff_ms = config.reconnect_backoff_ms
+        self._rebootstraps = config.metadata_recovery_strategy == REBOOTSTRAP
+        self._trigger_ms = config.metadata_recovery_rebootstrap_trigger_ms
+        #: What the response in progress is to be taken with: the request's version, and whether it is partial.
+        self._in_progress: tuple[int, bool] | None = None
+        #: Since when metadata is asked for in vain; None when it is not.
+        self._asking_since_ms: float | None = None
+
+    def nodes(self) -> Iterable[Node]:
+        """Return the brokers that are known."""
+        return self._metadata.fetch().nodes.values()
+
+    def is_update_due(self, now_ms: float) -> bool:
+        """Whether metadata is to be asked for before anything else is sent."""
+        return self._in_progress is None and self._metadata.time_to_next_update_ms(now_ms) <= 0
+
+    def maybe_update(self, now_ms: float) -> float:
+        """Ask, if it is time to; return after how long to look again, in milliseconds."""
+        in_progress = self._request_timeout_ms if self._in_progress is not None else 0.0
+        wait_ms = max(self._metadata.time_to_next_update_ms(now_ms), in_progress)
+        if wait_ms > 0:
+            return wait_ms
+        if self._asking_since_ms is None:
+            self._asking_since_ms = now_ms
+        node = self._client.least_loaded_node(now_ms)
+        if node is None and self._rebootstraps and not self._client.is_any_node_ready(now_ms):
+            self.rebootstrap(now_ms)
+            node = self._client.least_loaded_node(now_ms)
+        if node is None:
+            logger.debug("metadata is not asked for: no broker can be reached now")
+            return self._reconnect_backoff_ms
+        return self._ask(node, now_ms)
+
+    def needs_rebootstrap(self, now_ms: float) -> bool:
+        """Whether metadata was asked for in vain for too long, or a broker said that it is time to begin anew."""
+        since = self._asking_since_ms
+        return self._rebootstraps and since is not None and now_ms - since > self._trigger_ms
+
+    def rebootstrap(self, now_ms: float) -> None:
+        """Begin anew with `bootstrap.servers`."""
+        self._metadata.rebootstrap()
+        self._asking_since_ms = now_ms
+
+    def handle_disconnection(self, node_id: int, now_ms: float, error: AuthenticationFailed | None) -> None:
+        """Want an update, for a connection ended; `error` if this client is not let in."""
+        snapshot = self._metadata.fetch()
+        if snapshot.is_bootstrap and node_id in snapshot.nodes:
+            logger.warning("Bootstrap broker %s disconnected", snapshot.nodes[node_id])
+        if self.is_update_due(now_ms):
+            self.handle_failure(now_ms, None)
+        if error is not None:
+            self._metadata.fatal_error(error)
+        self._metadata.request_update()
+
+    def handle_failure(self, now_ms: float, error: KafkaError | None) -> None:
+        """Note that a request was not answered."""
+        if error is not None:
+            self._metadata.fatal_error(error)
+        self._metadata.failed_update(now_ms)
+        self._in_progress = None
+
+    def handle_response(self, response: MetadataResponse, now_ms: float) -> None:
+        """Take a response; one that names no broker counts as none."""
+        if response.error == ErrorCode.REBOOTSTRAP_REQUIRED and self._rebootstraps:
+            logger.info("the broker asks to begin anew with bootstrap.servers")
+            self._asking_since_ms = -math.inf
+            self._metadata.failed_update(now_ms)
+        elif not response.nodes:
+            self._metadata.failed_update(now_ms)
+        elif self._in_progress is not None:
+            if response.errors():
+                logger.warning("Metadata has errors for topics: %s", _named(response.errors()))
+            request_version, is_partial = self._in_progress
+            self._metadata.update(request_version, response, is_partial, now_ms)
+            self._asking_since_ms = None
+        self._in_progress = None
+
+    def _ask(self, node: Node, now_ms: float) -> float:
+        client = self._client
+        if client.can_send_request(node.id, now_ms):
+            request = self._metadata.new_request(now_ms)
+            self._in_progress = request.request_version, request.is_partial
+            client.send_metadata_request(node.id, request.build, now_ms)
+            return self._request_timeout_ms
+        if client.is_any_node_connecting():
+            # Its state will change, and then it is looked at again.
+            return self._reconnect_backoff_ms
+        if client.can_connect(node.id, now_ms):
+            client.initiate_connect(node, now_ms)
+            return self._reconnect_backoff_ms
+        return math.inf
+
+
+def _named(errors: dict[str, int]) -> str:
+    names = {int(code): code.name for code in ErrorCode}
+    return ", ".join(f"{topic}: {names.get(code, code)}" for topic, code in errors.items())

@@ -1,0 +1,362 @@
+"""The batch of a partition that records are laid out in, and what becomes of it. HOT: the short way.
+
+Records are written into the batch's own bytes when they are appended, under the accumulator's lock; the I/O thread
+closes it (header, codec, checksum), sends its memory, and completes it once for all of its records. Whoever waits
+for a record waits for the batch; only records that came with a callback cost the I/O thread something each.
+
+The short way is a generator that takes values and returns futures, without the lock: one thread at a time can be in
+it, others get a ValueError, and who ends it waits until it is left. What it needs stands in its local names, and what
+records have in common is made once, as long as they have one size and one millisecond. What has come is counted by the
+pieces that are there, so that it may be left by an exception between any two steps.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator
+from itertools import count, repeat
+from typing import Final, NamedTuple, TypeAlias
+
+from broker.client.producer.batches.produce_result import ProduceResult
+from broker.client.producer.batches.record_layout import (
+    MAX_RECORD_OVERHEAD,
+    SMALLEST_RECORD_BYTES,
+    read_records,
+    record_bytes,
+    records_alike,
+)
+from broker.client.producer.futures import DeliveryCallback, RecordFuture
+from broker.client.topic_partition import TopicPartition
+from broker.clock import Clock
+from broker.protocol.compression import compress
+from broker.protocol.record_writer import NO_HEADERS, fill_batch_head
+from broker.protocol.records import BATCH_HEADER_BYTES, TRANSACTIONAL_BIT
+
+NO_SEQUENCE: Final = -1
+NO_TIMESTAMP: Final = -1
+
+#: For so long a thread that is in the way is given its turn.
+_OTHERS_TURN_S: Final = 0.0001
+
+
+class TimedValue(NamedTuple):
+    """A value that comes with its time, or a callback."""
+
+    value: bytes
+    timestamp_ms: int | None
+    callback: DeliveryCallback | None
+
+
+class _Alike(NamedTuple):
+    """Records of one size and time: the index of the first, where it begins, and what they are made of.
+
+    The pieces are what stands between values, and values, in turn.
+    """
+
+    first: int
+    start: int
+    time_ms: int
+    pieces: list[bytes]
+
+
+_NOTHING_YET: Final = _Alike(0, 0, NO_TIMESTAMP, [])
+#: Its `send` takes bytes, or a `TimedValue`, and returns the record's future.
+Lane: TypeAlias = Generator[RecordFuture, object, None]
+#: What that raises where there is no room, for a value of another type, and while another thread is in it.
+NOT_OPEN: Final = (StopIteration, ValueError)
+
+
+class Compression(NamedTuple):
+    """A codec by its number, and its level, None for the codec's own."""
+
+    codec: int = 0
+    level: int | None = None
+
+
+class ProducerBatch(ProduceResult):
+    """Records of one partition. `size_bytes` is the room that the buffer pool has granted."""
+
+    __slots__ = (
+        "_alike", "_base_timestamp_ms", "_compression", "_lane", "_leader_attempts", "_max_timestamp_ms", "_wire",
+        "_wire_producer", "attempts", "backoff_ms", "base_sequence", "buffer", "created_ms", "current_leader_epoch",
+        "drained_ms", "in_retry", "is_closed", "is_transactional", "lane_counted_bytes", "last_attempt_ms",
+        "limit_bytes", "pooled_bytes", "producer_epoch", "producer_id", "record_count",
+    )  # fmt: skip
+
+    def __init__(
+        self, topic_partition: TopicPartition, size_bytes: int, now_ms: float, compression: Compression
+    ) -> None:
+        super().__init__(topic_partition)
+        self.buffer = bytearray(BATCH_HEADER_BYTES)
+        self.record_count = 0
+        #: The length of `buffer` beyond which nothing is appended; 0 once it is closed for appends.
+        self.limit_bytes = size_bytes
+        #: What goes back to the buffer pool.
+        self.pooled_bytes = size_bytes
+        #: The short way, as long as it is open, and from which byte on.
+        self._lane: Lane | None = None
+        self.lane_counted_bytes = 0
+        self._alike = _NOTHING_YET
+        self.created_ms = self.last_attempt_ms = self.drained_ms = now_ms
+        self.attempts = 0
+        self.backoff_ms = 0.0
+        self.in_retry = self.is_closed = self.is_transactional = False
+        self.current_leader_epoch = -1
+        self._leader_attempts = 0
+        self.producer_id = self.producer_epoch = -1
+        self.base_sequence = NO_SEQUENCE
+        self._compression = compression
+        self._base_timestamp_ms = self._max_timestamp_ms = NO_TIMESTAMP
+        self._wire: bytearray | None = None
+        self._wire_producer: tuple[int, int, int] | None = None
+
+    # Appending, under the accumulator's lock.
+
+    def try_append(
+        self,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: bytes,
+        callback: DeliveryCallback | None,
+    ) -> RecordFuture | None:
+        """Append a record, or return None where there is no room for it: only a first record may be larger."""
+        count = self.record_count
+        least = SMALLEST_RECORD_BYTES if value is None else SMALLEST_RECORD_BYTES + len(value)
+        if count and len(self.buffer) + least > self.limit_bytes:
+            return None  # without laying it out
+        record = record_bytes(self._timestamp_delta(timestamp_ms), count, key, value, headers)
+        if count and len(self.buffer) + len(record) > self.limit_bytes:
+            return None
+        self.buffer += record
+        self.record_count = count + 1
+        self._max_timestamp_ms = max(self._max_timestamp_ms, timestamp_ms)
+        place = (self, timestamp_ms, -1 if key is None else len(key), -1 if value is None else len(value))
+        future = RecordFuture((place, count))
+        if callback is not None:
+            self._callbacks.append((count, future, callback))
+        return future
+
+    def _timestamp_delta(self, timestamp_ms: int) -> int:
+        """Return a time as it stands in a record: the first one's is that of the batch."""
+        if not self.record_count:
+            self._base_timestamp_ms = self._max_timestamp_ms = timestamp_ms
+        return timestamp_ms - self._base_timestamp_ms
+
+    def open_lane(self, most_bytes: int, clock: Clock) -> Lane:
+        """Open the short way, for up to `most_bytes` more, which are counted from here on."""
+        self.lane_counted_bytes = len(self.buffer)
+        self._lane = self._short_way(min(self.limit_bytes, len(self.buffer) + most_bytes), clock)
+        next(self._lane)
+        return self._lane
+
+    def close_lane(self) -> int:
+        """End the short way; return how many bytes have come that way. Nobody may find it any more."""
+        while self._lane is not None:
+            try:
+                self._lane.close()
+                self._lane = None
+            except ValueError:
+                # A thread that is in it had to leave the interpreter to this one.
+                threading.Event().wait(_OTHERS_TURN_S)
+        self._settle()
+        return len(self.buffer) - self.lane_counted_bytes
+
+    def _short_way(self, limit_bytes: int, clock: Clock) -> Lane:
+        """Take what is sent in; it is appended when records of another size or time come, or by `close_lane`."""
+        wall_s = clock.wall_s
+        records: Iterator[tuple[bytes, RecordFuture]]
+        size = time_ms = -1
+        value = yield RecordFuture()  # to nobody: for `next`
+        while True:
+            given_ms = callback = None
+            if type(value) is TimedValue:
+                value, given_ms, callback = value
+            if type(value) is not bytes:
+                return
+            now_ms = clock.wall_ms() if given_ms is None else given_ms
+            if len(value) != size or now_ms != time_ms:
+                self._settle()
+                records = self._records_alike(len(value), now_ms, limit_bytes)
+                first = next(records, None)
+                if first is None:
+                    return
+                add, size, time_ms = self._alike.pieces.append, len(value), now_ms
+                since_s, until_s = (now_ms / 1000, (now_ms + 1) / 1000) if given_ms is None else (0.0, 0.0)
+                between, future = first
+                between = between[len(NO_HEADERS) :]
+            add(between)
+            add(value)
+            if callback is not None:
+                self._callbacks.append((future[1], future, callback))
+            value = yield future
+            for between, future in records:
+                if type(value) is not bytes or len(value) != size or not since_s <= wall_s() < until_s:
+                    break
+                add(between)
+                add(value)
+                value = yield future
+            else:
+                size = -1
+
+    def _records_alike(self, size: int, time_ms: int, limit_bytes: int) -> Iterator[tuple[bytes, RecordFuture]]:
+        """Return, for each record for which there is room, what stands before its value, and its future."""
+        first, start = self.record_count, len(self.buffer)
+        room_bytes = limit_bytes - MAX_RECORD_OVERHEAD - start - size
+        between = records_alike(self._timestamp_delta(time_ms), first, size, room_bytes)
+        futures = map(RecordFuture, zip(repeat((self, time_ms, -1, size)), count(first), strict=False))
+        self._alike = _Alike(first, start, time_ms, [])
+        return zip(between, futures, strict=False)
+
+    def _settle(self) -> None:
+        """Append what has come by the short way, in whole records.
+
+        Where an exception ends this, the next time does it again; what was done is done.
+        """
+        first, start, time_ms, pieces = self._alike
+        records = len(pieces) // 2
+        if records:
+            del pieces[2 * records :]
+            pieces.append(NO_HEADERS)
+            self.buffer[start:] = b"".join(pieces)
+            self.record_count = first + records
+            self._max_timestamp_ms = max(self._max_timestamp_ms, time_ms)
+            pieces.clear()
+
+    def close_for_appends(self) -> None:
+        """Let nothing be appended any more."""
+        self.limit_bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more is to be appended."""
+        return len(self.buffer) + MAX_RECORD_OVERHEAD > self.limit_bytes
+
+    @property
+    def estimated_size_bytes(self) -> int:
+        """How much it takes in a request: exact once it is closed."""
+        return len(self._wire) if self._wire is not None else len(self.buffer)
+
+    # On its way.
+
+    @property
+    def has_sequence(self) -> bool:
+        """Whether it has been given its place among the producer's batches."""
+        return self.base_sequence != NO_SEQUENCE
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of its last record; they begin again at 0."""
+        return (self.base_sequence + self.record_count - 1) & 0x7FFF_FFFF
+
+    @property
+    def compression_ratio(self) -> float:
+        """What the codec has made of a byte of the records."""
+        if not self._compression.codec:
+            return 1.0
+        records = len(self.buffer) - BATCH_HEADER_BYTES
+        return (self.estimated_size_bytes - BATCH_HEADER_BYTES) / records if records else 1.0
+
+    def set_producer_state(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
+    ) -> None:
+        """Set who produces the batch, and its place among the producer's batches."""
+        self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
+        self.is_transactional = is_transactional
+
+    def reset_producer_state(self, producer_id_and_epoch: tuple[int, int], base_sequence: int) -> None:
+        """Set it anew on a batch that has been closed: its header is written again before it is sent."""
+        self.set_producer_state(*producer_id_and_epoch, base_sequence, self.is_transactional)
+
+    @property
+    def sequence_has_been_reset(self) -> bool:
+        """Whether it was numbered anew since it was sent, and not sent since."""
+        written = self._wire_producer
+        return written is not None and written != (self.producer_id, self.producer_epoch, self.base_sequence)
+
+    def close(self) -> memoryview:
+        """Return the batch as it is sent. Its memory stays as it is until the producer's state changes."""
+        self.close_for_appends()
+        self.is_closed = True
+        codec, level = self._compression
+        if self._wire is None:
+            self._wire = self.buffer
+            if codec:
+                packed = compress(codec, memoryview(self.buffer)[BATCH_HEADER_BYTES:], level)
+                self._wire = bytearray(BATCH_HEADER_BYTES) + packed
+        producer = (self.producer_id, self.producer_epoch, self.base_sequence)
+        if producer != self._wire_producer:
+            if self._wire_producer is not None:
+                self._wire = bytearray(self._wire)  # an earlier request may still be on its way
+            attributes = codec | (TRANSACTIONAL_BIT if self.is_transactional else 0)
+            times_ms = (self._base_timestamp_ms, self._max_timestamp_ms)
+            fill_batch_head(self._wire, attributes, self.record_count, times_ms, producer)
+            self._wire_producer = producer
+        return memoryview(self._wire)
+
+    def release(self) -> None:
+        """Give the records' memory away: they have been acknowledged, or nobody will send them."""
+        self.buffer = bytearray()
+        self._wire = None
+
+    @property
+    def records(self) -> memoryview:
+        """The batch as it is sent."""
+        return self.close()
+
+    def drained(self, now_ms: float) -> None:
+        """Take note that it goes into a request."""
+        self.drained_ms = max(self.drained_ms, now_ms)
+
+    def reenqueued(self, now_ms: float, backoff_ms: float) -> None:
+        """Take note that it will be sent once more, not before `backoff_ms` are over."""
+        self.attempts += 1
+        self.last_attempt_ms = max(now_ms, self.last_attempt_ms)
+        self.backoff_ms = backoff_ms
+        self.in_retry = True
+
+    def waited_ms(self, now_ms: float) -> float:
+        """Return how long it has waited since it was made or last tried."""
+        return max(0.0, now_ms - self.last_attempt_ms)
+
+    def has_reached_delivery_timeout(self, delivery_timeout_ms: float, now_ms: float) -> bool:
+        """Return whether it is older than a record may become undelivered (G27)."""
+        return delivery_timeout_ms <= now_ms - self.created_ms
+
+    def maybe_update_leader_epoch(self, leader_epoch: int | None) -> None:
+        """Take note of a partition's leader epoch, and at which attempt it was new (G19)."""
+        if leader_epoch is not None and leader_epoch > self.current_leader_epoch:
+            self._leader_attempts = self.attempts
+            self.current_leader_epoch = leader_epoch
+
+    @property
+    def has_new_leader(self) -> bool:
+        """Whether it is being retried, and the first time to this leader: it need not wait then."""
+        return 0 < self.attempts == self._leader_attempts
+
+    # Too large for the broker.
+
+    def split(self, size_bytes: int) -> list[ProducerBatch]:
+        """Return batches of up to `size_bytes` with the same records, which take over who waits for them (G26)."""
+        parts: list[tuple[int, ProducerBatch]] = []
+        first, part = 0, self._part(size_bytes)
+        records = read_records(memoryview(self.buffer)[BATCH_HEADER_BYTES:], self._base_timestamp_ms)
+        for index, (timestamp_ms, key, value, headers) in enumerate(records):
+            if part.try_append(timestamp_ms, key, value, headers, None) is None:
+                parts.append((first, part))
+                first, part = index, self._part(size_bytes)
+                part.try_append(timestamp_ms, key, value, headers, None)
+        parts.append((first, part))
+        sequence = self.base_sequence
+        for _, part in parts:
+            part.close_for_appends()
+            if self.has_sequence:
+                part.set_producer_state(self.producer_id, self.producer_epoch, sequence, self.is_transactional)
+                sequence = (sequence + part.record_count) & 0x7FFF_FFFF
+        self.hand_over(parts)
+        return [part for _, part in parts]
+
+    def _part(self, size_bytes: int) -> ProducerBatch:
+        part = ProducerBatch(self.topic_partition, size_bytes, self.created_ms, self._compression)
+        part.pooled_bytes = 0
+        return part

@@ -1,0 +1,304 @@
+"""Where records wait: a queue of batches a partition, filled by the application's threads, emptied by the I/O thread.
+
+HOT: `append`; a batch's `Lane` is the short way past it. One lock guards all queues, the sticky partitions and the set
+of what is incomplete. Kafka has a lock for each queue; under Python's own lock that would save nothing. It is not held
+while a thread waits for memory, nor while a batch is packed; the short way does without it, and is closed under it.
+Lock order: this lock, then the transaction manager's, then the buffer pool's.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from broker.client.errors import KafkaError, ProducerClosed
+from broker.client.network.cluster.snapshot import ClusterSnapshot, Node
+from broker.client.network.exponential_backoff import ExponentialBackoff
+from broker.client.producer.batches.batch_drain import (
+    FOREVER_MS,
+    AccumulatorConfig,
+    BatchDrain,
+    ReadyCheckResult,
+    Sequences,
+)
+from broker.client.producer.batches.buffer_pool import BufferPool
+from broker.client.producer.batches.compression_ratio import CompressionRatios
+from broker.client.producer.batches.producer_batch import ProducerBatch
+from broker.client.producer.batches.record_layout import upper_bound_bytes
+from broker.client.producer.batches.record_queues import QueuesByTopic, insert_in_sequence_order
+from broker.client.producer.futures import DeliveryCallback, RecordFuture
+from broker.client.topic_partition import TopicPartition
+from broker.clock import Clock
+from broker.protocol.records import BATCH_HEADER_BYTES
+
+_NS_OF_MS: Final = 1_000_000
+_MS_OF_S: Final = 1_000
+
+
+class Appended(NamedTuple):
+    """A record's future, and whether the I/O thread has something new to do."""
+
+    future: RecordFuture
+    batch_is_full: bool
+    new_batch_created: bool
+    partition: TopicPartition
+
+
+class RecordAccumulator:
+    """The queues of all partitions. `now_ms` is monotonic, as the clock has it."""
+
+    def __init__(
+        self,
+        config: AccumulatorConfig,
+        pool: BufferPool,
+        clock: Clock,
+        sequences: Sequences | None = None,
+        chance: random.Random | None = None,
+    ) -> None:
+        self.pool = pool
+        self.delivery_timeout_ms = config.delivery_timeout_ms
+        self.is_closed = False
+        self._config = config
+        self._sequences = sequences
+        self._ratios = CompressionRatios()
+        self._clock = clock
+        chance = chance or random.Random()  # noqa: S311 - no secret
+        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
+        #: With batch.size=0 each record has a batch of its own.
+        self._batch_size = max(1, config.batch_size)
+        self._queues = QueuesByTopic(self._batch_size, chance.randrange, clock)
+        self._drain = BatchDrain(config, self._queues, pool, sequences)
+        self.lock = self._queues.lock
+        #: By topic, the short way to its open batch.
+        self.lanes = self._queues.lanes
+        self._incomplete: set[ProducerBatch] = set()
+        self._flushes = 0
+        self._next_expiry_ms = FOREVER_MS
+
+    # The application's threads.
+
+    def append(  # noqa: PLR0913 - a record has these fields
+        self,
+        topic: str,
+        partition: int | None,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: bytes,
+        callback: DeliveryCallback | None,
+        max_time_to_block_ms: float,
+        now_ms: float,
+        cluster: ClusterSnapshot,
+    ) -> Appended:
+        """Append a record, to the sticky partition if `partition` is None (G16).
+
+        Raises BufferExhausted, ProducerClosed, and RecordTooLarge for more than all of the buffer.
+        """
+        size = max(self._batch_size, BATCH_HEADER_BYTES + upper_bound_bytes(key, value, headers))
+        granted_bytes = 0
+        try:
+            while True:
+                with self.lock:
+                    if self.is_closed:
+                        raise ProducerClosed("the producer was closed while a record was appended")
+                    queues = self._queues.of(topic)
+                    queues.settle(cluster)
+                    chosen = queues.choose(cluster) if partition is None else partition
+                    queue = queues.queue(chosen)
+                    size_before, is_new, future = 0, False, None
+                    if queue:
+                        size_before = len(queue[-1].buffer)
+                        future = queue[-1].try_append(timestamp_ms, key, value, headers, callback)
+                        if future is None:
+                            queue[-1].close_for_appends()
+                            if partition is None and queues.choose(cluster) != chosen:
+                                continue
+                    if future is None and (granted_bytes or self.pool.try_allocate(size)):
+                        granted_bytes = size
+                        batch = self._new_batch(TopicPartition(topic, chosen), size, now_ms)
+                        queue.append(batch)
+                        future = batch.try_append(timestamp_ms, key, value, headers, callback)
+                        size_before, is_new, granted_bytes = 0, True, 0
+                    if future is not None:
+                        if partition is None:
+                            queues.count(chosen, len(queue[-1].buffer) - size_before, cluster)
+                        queues.reopen()
+                        return Appended(future, len(queue) > 1 or queue[-1].is_full, is_new, queue[-1].topic_partition)
+                self.pool.allocate(size, max_time_to_block_ms)
+                granted_bytes, now_ms = size, self.now_ms()
+        finally:
+            if granted_bytes:
+                self.pool.deallocate(granted_bytes)
+
+    def now_ms(self) -> float:
+        """Return the clock's monotonic milliseconds."""
+        return self._clock.monotonic_ns() / _NS_OF_MS
+
+    def _new_batch(self, partition: TopicPartition, granted_bytes: int, now_ms: float) -> ProducerBatch:
+        batch = ProducerBatch(partition, granted_bytes, now_ms, self._config.compression)
+        if self._config.compression.codec:
+            # Filled by what it is expected to take packed; until then its records take more, which is accounted for.
+            packed = BATCH_HEADER_BYTES + self._ratios.room_bytes(partition.topic, granted_bytes - BATCH_HEADER_BYTES)
+            more_bytes = packed - granted_bytes
+            if more_bytes > 0 and self.pool.try_allocate(more_bytes):
+                batch.pooled_bytes += more_bytes
+            batch.limit_bytes = min(packed, batch.pooled_bytes)
+        self._incomplete.add(batch)
+        return batch
+
+    # Flushing and closing.
+
+    def begin_flush(self) -> None:
+        """Have everything sent at once, until `await_flush_completion` returns (G35)."""
+        with self.lock:
+            self._flushes += 1
+
+    def await_flush_completion(self, timeout_s: float | None = None) -> None:
+        """Wait for the batches that are incomplete now; those of later records are not waited for.
+
+        Raises TimeoutError when one is still incomplete after `timeout_s`.
+        """
+        until_ms = None if timeout_s is None else self.now_ms() + timeout_s * _MS_OF_S
+        try:
+            with self.lock:
+                waiting = list(self._incomplete)
+            while waiting:
+                waiting.pop().wait(None if until_ms is None else max(0.0, until_ms - self.now_ms()) / _MS_OF_S)
+        finally:
+            with self.lock:
+                self._flushes -= 1
+
+    @property
+    def flush_in_progress(self) -> bool:
+        """Whether somebody flushes."""
+        return self._flushes > 0
+
+    def has_incomplete(self) -> bool:
+        """Whether a batch waits or is on its way."""
+        return bool(self._incomplete)
+
+    def has_undrained(self) -> bool:
+        """Whether a batch waits."""
+        with self.lock:
+            return any(queue for queues in self._queues.by_topic.values() for queue in queues.batches.values())
+
+    def abort_incomplete_batches(self) -> None:
+        """Fail all batches, also those on their way: the producer is closed by force. Nothing is appended after."""
+        self.abort_batches(ProducerClosed("the producer was closed by force"))
+        with self.lock:
+            self._queues.by_topic.clear()
+
+    def abort_batches(self, error: KafkaError) -> None:
+        """Fail all batches, also those on their way."""
+        self._abort(error, lambda _: True)
+
+    def abort_undrained_batches(self, error: KafkaError) -> None:
+        """Fail the batches that have not been on their way yet."""
+        has_sequences = self._sequences is not None
+        self._abort(error, lambda batch: not (batch.has_sequence if has_sequences else batch.is_closed))
+
+    def _abort(self, error: KafkaError, is_meant: Callable[[ProducerBatch], bool]) -> None:
+        with self.lock:
+            meant = [batch for batch in self._incomplete if is_meant(batch)]
+            for batch in meant:
+                self._queues.remove(batch)
+        for batch in meant:
+            batch.abort(error)
+            self.deallocate(batch)
+
+    def close(self) -> None:
+        """Let nothing be appended any more, and nobody wait for room."""
+        with self.lock:
+            self.is_closed = True
+            self._queues.close_lanes()
+        self.pool.close()
+
+    # The I/O thread.
+
+    def ready(self, cluster: ClusterSnapshot, now_ms: float) -> ReadyCheckResult:
+        """Return the brokers that lead partitions with batches to be sent (G18)."""
+        return self._drain.ready(cluster, now_ms, self.is_closed or self._flushes > 0)
+
+    def drain(
+        self, cluster: ClusterSnapshot, nodes: Iterable[Node], max_size: int, now_ms: float
+    ) -> Mapping[int, list[ProducerBatch]]:
+        """Take batches for brokers: of each partition one at most, up to `max_size` bytes a broker (G20)."""
+        drained = self._drain.drain(cluster, nodes, max_size, now_ms)
+        if self._config.compression.codec:
+            for batches in drained.values():
+                for batch in batches:
+                    self._ratios.update(batch.topic_partition.topic, batch.compression_ratio)
+        return drained
+
+    def update_node_latency_stats(self, node_id: int, now_ms: float, can_drain: bool) -> None:
+        """Take note whether a broker with batches ready can be sent them now (G13)."""
+        self._drain.update_node_latency_stats(node_id, now_ms, can_drain)
+
+    def reenqueue(self, batch: ProducerBatch, now_ms: float) -> None:
+        """Put a batch that is to be sent again into its queue: in front, or in the order of sequences."""
+        batch.reenqueued(now_ms, self._backoff.backoff_ms(batch.attempts))
+        with self.lock:
+            self._put_back(batch)
+
+    def split_and_reenqueue(self, batch: ProducerBatch) -> int:
+        """Put the parts of a batch that was too large into its queue; return how many there are (G26)."""
+        self._ratios.set(batch.topic_partition.topic, max(1.0, batch.compression_ratio))
+        size = len(batch.buffer)
+        # The broker takes less than batch.size: then halves.
+        parts = batch.split(self._batch_size if size > self._batch_size else size // 2)
+        with self.lock:
+            for part in reversed(parts):
+                self._incomplete.add(part)
+                if self._sequences is not None:
+                    self._sequences.add_in_flight_batch(part)
+                self._put_back(part)
+        return len(parts)
+
+    def _put_back(self, batch: ProducerBatch) -> None:
+        queue = self._queues.queue(batch.topic_partition)
+        if self._sequences is None:
+            queue.appendleft(batch)
+        else:
+            insert_in_sequence_order(queue, batch)
+
+    def expired_batches(self, now_ms: float) -> list[ProducerBatch]:
+        """Take the batches that wait for longer than `delivery.timeout.ms` (G27)."""
+        expired = []
+        with self.lock:
+            for queues in self._queues.by_topic.values():
+                for queue in queues.batches.values():
+                    while queue and queue[0].has_reached_delivery_timeout(self._config.delivery_timeout_ms, now_ms):
+                        queues.close(queue[0])
+                        expired.append(queue.popleft())
+                    if queue:
+                        self.maybe_update_next_batch_expiry_time(queue[0])
+        return expired
+
+    def maybe_update_next_batch_expiry_time(self, batch: ProducerBatch) -> None:
+        """Take note when a batch expires."""
+        self._next_expiry_ms = min(self._next_expiry_ms, batch.created_ms + self._config.delivery_timeout_ms)
+
+    def reset_next_batch_expiry_time(self) -> None:
+        """Forget when the next batch expires: before it is found anew."""
+        self._next_expiry_ms = FOREVER_MS
+
+    def next_expiry_time_ms(self) -> float:
+        """Return when the next batch expires, as far as it is known."""
+        return self._next_expiry_ms
+
+    def deallocate(self, batch: ProducerBatch) -> None:
+        """Give a batch's room back: its outcome is known."""
+        with self.lock:
+            self._incomplete.discard(batch)
+            size, batch.pooled_bytes = batch.pooled_bytes, 0
+        if size:
+            self.pool.deallocate(size)
+
+    def mute_partition(self, partition: TopicPartition) -> None:
+        """Drain nothing of a partition: a batch of it is on its way (G24)."""
+        self._drain.muted.add(partition)
+
+    def unmute_partition(self, partition: TopicPartition) -> None:
+        """Drain a partition again."""
+        self._drain.muted.discard(partition)

@@ -1,0 +1,263 @@
+"""What becomes of each batch that was sent: acknowledged, sent again, split, failed, too old. For the I/O thread.
+
+The second half of Kafka's Sender. It knows which batches are in flight and since when; the network client, the queues
+and the sequences are told. A response that comes for a batch that has been given up changes its sequences at most.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from uuid import UUID
+
+from broker.client.errors import (
+    ClusterAuthorizationFailed,
+    DeliveryTimeout,
+    InvalidMetadata,
+    InvalidRecord,
+    KafkaError,
+    TopicAuthorizationFailed,
+    error_of,
+)
+from broker.client.network.cluster.metadata import LeaderIdAndEpoch
+from broker.client.network.cluster.producer_metadata import ProducerMetadata
+from broker.client.network.cluster.snapshot import Node
+from broker.client.network.requests import ClientResponse
+from broker.client.producer.batches.producer_batch import ProducerBatch
+from broker.client.producer.batches.record_accumulator import RecordAccumulator
+from broker.client.producer.produce_requests import PartitionResponse, ProduceResponse
+from broker.client.producer.sending.sender_metrics import SenderMetrics
+from broker.client.producer.transactions.transaction_manager import TransactionManager
+from broker.client.topic_partition import TopicPartition
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.primitives import ZERO_TOPIC_ID
+
+_LOG = logging.getLogger(__name__)
+
+
+class ProduceResponses:
+    """The batches in flight, and what is done with the answers to them."""
+
+    def __init__(
+        self,
+        accumulator: RecordAccumulator,
+        metadata: ProducerMetadata,
+        transaction_manager: TransactionManager | None,
+        metrics: SenderMetrics,
+        *,
+        retries: int,
+        guarantee_message_order: bool,
+    ) -> None:
+        self._accumulator = accumulator
+        self._metadata = metadata
+        self._transactions = transaction_manager
+        self._metrics = metrics
+        self._retries = retries
+        self._guarantee_message_order = guarantee_message_order
+        self._in_flight: dict[TopicPartition, list[ProducerBatch]] = {}
+        self._next_expiry_ms = -math.inf
+
+    def sent(self, batches: Iterable[ProducerBatch]) -> None:
+        """Take note of batches that are about to be sent."""
+        for batch in batches:
+            self._in_flight.setdefault(batch.topic_partition, []).append(batch)
+
+    def forget(self) -> None:
+        """Take note that all batches have been aborted."""
+        self._in_flight.clear()
+
+    def expire(self, now_ms: float) -> float:
+        """Fail what is older than `delivery.timeout.ms`, whether it waits or is in flight (`G27`).
+
+        Return the milliseconds until it is to be asked again. Batches are looked at when the first of them may expire.
+        """
+        if now_ms >= self._next_expiry_ms:
+            accumulator = self._accumulator
+            accumulator.reset_next_batch_expiry_time()
+            in_flight = self._expired_in_flight(now_ms)
+            for batch in accumulator.expired_batches(now_ms):
+                self._expire(batch, now_ms, batch.in_retry)
+            for batch in in_flight:
+                self._expire(batch, now_ms, was_sent=True)
+            # A batch that is made from now on expires later than that.
+            self._next_expiry_ms = min(accumulator.next_expiry_time_ms(), now_ms + accumulator.delivery_timeout_ms)
+        return self._next_expiry_ms - now_ms
+
+    def _expired_in_flight(self, now_ms: float) -> list[ProducerBatch]:
+        expired = []
+        for batches in self._in_flight.values():
+            for batch in batches:
+                if batch.has_reached_delivery_timeout(self._accumulator.delivery_timeout_ms, now_ms):
+                    expired.append(batch)
+                else:
+                    self._accumulator.maybe_update_next_batch_expiry_time(batch)
+        return expired
+
+    def _expire(self, batch: ProducerBatch, now_ms: float, was_sent: bool) -> None:
+        what = "was sent, and not acknowledged" if was_sent else "was not sent"
+        text = f"{batch.record_count} records of {batch.topic_partition} have expired after"
+        self._fail(batch, DeliveryTimeout(f"{text} {now_ms - batch.created_ms:.0f} ms: their batch {what}"), {}, False)
+        if self._transactions is not None and was_sent:
+            # Nobody knows whether the broker has it: no new batch may go there before what is in flight has told.
+            self._transactions.mark_sequence_unresolved(batch)
+
+    def handle(
+        self,
+        response: ClientResponse,
+        batches: Mapping[TopicPartition, ProducerBatch],
+        topic_names: Mapping[UUID, str],
+        now_ms: float,
+    ) -> None:
+        """Take what came of a request. `topic_names` are those of its time: a topic may have been made anew since."""
+        if response.timed_out or response.disconnected:
+            code = ErrorCode.REQUEST_TIMED_OUT if response.timed_out else ErrorCode.NETWORK_EXCEPTION
+            how = "it did not answer in request.timeout.ms" if response.timed_out else "the connection has ended"
+            lost = PartitionResponse(error_code=code, error_message=f"no answer of node {response.node_id}: {how}")
+            self._handle_all(lost, batches, now_ms)
+        elif response.version_mismatch is not None:
+            text = str(response.version_mismatch)
+            self._handle_all(
+                PartitionResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=text), batches, now_ms
+            )
+        elif response.body is None:
+            self._handle_all(PartitionResponse(), batches, now_ms)  # acks=0: it has been written
+        else:
+            self._handle_answer(response.body, batches, topic_names, now_ms)
+            self._metrics.record_latency(response.node_id, response.latency_ms)
+            self._metrics.record_throttle(response.body.throttle_time_ms)
+
+    def _handle_all(
+        self, outcome: PartitionResponse, batches: Mapping[TopicPartition, ProducerBatch], now_ms: float
+    ) -> None:
+        for batch in batches.values():
+            self._complete(batch, outcome, now_ms)
+
+    def _handle_answer(
+        self,
+        answer: ProduceResponse,
+        batches: Mapping[TopicPartition, ProducerBatch],
+        topic_names: Mapping[UUID, str],
+        now_ms: float,
+    ) -> None:
+        leaders: dict[tuple[str, int], LeaderIdAndEpoch] = {}
+        left = dict(batches)
+        topic, of_id = "", ZERO_TOPIC_ID
+        for outcome in answer.partitions:
+            if outcome.topic_id == ZERO_TOPIC_ID:
+                topic = outcome.topic
+            elif outcome.topic_id != of_id:
+                of_id = outcome.topic_id
+                topic = topic_names.get(UUID(bytes=of_id), "")
+            batch = left.pop(TopicPartition(topic, outcome.partition), None)
+            if batch is None:
+                _LOG.error("A broker has answered for partition %s of '%s', which it was not sent", outcome[2], topic)
+                continue
+            self._complete(batch, outcome, now_ms)
+            leader = outcome.current_leader
+            if leader.node_id >= 0 and leader.epoch >= 0:
+                leaders[batch.topic_partition] = LeaderIdAndEpoch(*leader)
+        if left:
+            text = "the broker has answered for other partitions of the request, and not for this one"
+            self._handle_all(
+                PartitionResponse(error_code=ErrorCode.NETWORK_EXCEPTION, error_message=text), left, now_ms
+            )
+        if leaders:
+            self._metadata.update_partition_leadership(leaders, [Node(*each) for each in answer.endpoints])
+
+    def _complete(self, batch: ProducerBatch, outcome: PartitionResponse, now_ms: float) -> None:
+        """Take a batch's outcome (`G26`)."""
+        code = outcome.error_code
+        if code == ErrorCode.NONE:
+            self._succeed(batch, outcome)
+        elif code == ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1 and not batch.is_done:
+            self._split(batch)
+        else:
+            error = error_of(code, outcome.error_message)
+            if self._can_retry(batch, outcome, error, now_ms):
+                _LOG.warning("A batch of %s is sent again: %s", batch.topic_partition, error)
+                self._reenqueue(batch, now_ms)
+            elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                # The broker has had the batch for so long that it no longer knows where it stands.
+                self._succeed(batch, outcome._replace(base_offset=-1, log_append_time_ms=-1))
+            else:
+                # With retries left the broker has refused the batch itself, and its sequences are free.
+                self._fail_all(batch, outcome, error, adjust_sequences=batch.attempts < self._retries)
+            if isinstance(error, InvalidMetadata):
+                self._metadata.request_update()
+        if self._guarantee_message_order:
+            self._accumulator.unmute_partition(batch.topic_partition)
+
+    def _can_retry(self, batch: ProducerBatch, outcome: PartitionResponse, error: KafkaError, now_ms: float) -> bool:
+        """Return whether a batch is sent again; then its sequences may have been changed for it."""
+        if batch.is_done or batch.attempts >= self._retries:
+            return False
+        if batch.has_reached_delivery_timeout(self._accumulator.delivery_timeout_ms, now_ms):
+            return False
+        return error.retriable if self._transactions is None else self._transactions.can_retry(outcome, batch)
+
+    def _succeed(self, batch: ProducerBatch, outcome: PartitionResponse) -> None:
+        if self._transactions is not None:
+            self._transactions.handle_completed_batch(batch, outcome)
+        if batch.done(outcome.base_offset, outcome.log_append_time_ms):
+            self._remove(batch)
+
+    def _split(self, batch: ProducerBatch) -> None:
+        """Send a batch that the broker found too large in parts. That is no retry."""
+        _LOG.warning("A batch of %s is too large for the broker and is split", batch.topic_partition)
+        if self._transactions is not None:
+            self._transactions.remove_in_flight_batch(batch)
+        self._accumulator.split_and_reenqueue(batch)
+        self._remove(batch)
+        self._metrics.record_split()
+
+    def _reenqueue(self, batch: ProducerBatch, now_ms: float) -> None:
+        self._accumulator.reenqueue(batch, now_ms)
+        self._remove_from_in_flight(batch)
+        self._metrics.record_retries(batch.topic_partition.topic, batch.record_count)
+
+    def _fail_all(
+        self, batch: ProducerBatch, outcome: PartitionResponse, error: KafkaError, adjust_sequences: bool
+    ) -> None:
+        """Fail a batch; records that the broker names have errors of their own (KIP-467)."""
+        if outcome.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            error = TopicAuthorizationFailed(f"the user may not write to the topic '{batch.topic_partition.topic}'")
+        elif outcome.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            error = ClusterAuthorizationFailed("the user may not write idempotently: set enable.idempotence=false")
+        named: dict[int, KafkaError] = {}
+        for index, text in outcome.record_errors:
+            message = text or outcome.error_message
+            # One error for several records says less than their texts do.
+            several = len(outcome.record_errors) > 1
+            named[index] = InvalidRecord(message) if several else error_of(outcome.error_code, message)
+        if named:
+            others = KafkaError("the record was not appended, for other records of its batch are invalid")
+            named = {index: named.get(index, others) for index in range(batch.record_count)}
+        self._fail(batch, error, named, adjust_sequences)
+
+    def _fail(
+        self, batch: ProducerBatch, error: KafkaError, record_errors: dict[int, KafkaError], adjust_sequences: bool
+    ) -> None:
+        if batch.is_done:
+            return
+        self._metrics.record_errors(batch.topic_partition.topic, batch.record_count)
+        try:
+            if self._transactions is not None:
+                self._transactions.handle_failed_batch(batch, error, adjust_sequences)
+        except KafkaError:
+            _LOG.exception("The failure of a batch does not fit to the producer's state")
+        finally:
+            if batch.complete_exceptionally(error, record_errors):
+                self._remove(batch)
+
+    def _remove(self, batch: ProducerBatch) -> None:
+        self._remove_from_in_flight(batch)
+        self._accumulator.deallocate(batch)
+
+    def _remove_from_in_flight(self, batch: ProducerBatch) -> None:
+        batches = self._in_flight.get(batch.topic_partition, [])
+        kept = [each for each in batches if each is not batch]
+        if kept:
+            self._in_flight[batch.topic_partition] = kept
+        else:
+            self._in_flight.pop(batch.topic_partition, None)

@@ -1,0 +1,367 @@
+"""The I/O thread of a producer: batches from the queues into requests, one a node and turn. Kafka's Sender (`G21`).
+
+One thread runs it, or a simulation turn by turn. Every turn: what the transaction manager has to ask goes first; then
+batches that are ready are drained for nodes that are ready, old ones expire, requests go out, and the network polled.
+Nothing here costs something a record. What becomes of what was sent stands in `produce_responses`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from broker.client.errors import (
+    AuthenticationFailed,
+    ClusterAuthorizationFailed,
+    KafkaError,
+    TransactionAborted,
+    TransactionalIdAuthorizationFailed,
+)
+from broker.client.network.cluster.producer_metadata import ProducerMetadata
+from broker.client.network.cluster.snapshot import ClusterSnapshot, Node
+from broker.client.network.network_client import NetworkClient
+from broker.client.network.requests import ClientRequest, ClientResponse
+from broker.client.producer.batches.producer_batch import ProducerBatch
+from broker.client.producer.batches.record_accumulator import RecordAccumulator
+from broker.client.producer.produce_requests import (
+    OLDEST_VERSION,
+    Part,
+    decode_produce,
+    encode_produce,
+    newest_version,
+)
+from broker.client.producer.sending.produce_responses import ProduceResponses
+from broker.client.producer.sending.sender_metrics import SenderMetrics
+from broker.client.producer.transactions.transaction_manager import TransactionManager
+from broker.client.producer.transactions.transactional_request import CoordinatorType, TransactionalRequest
+from broker.client.topic_partition import TopicPartition
+from broker.clock import Clock
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.primitives import ZERO_TOPIC_ID
+
+_LOG = logging.getLogger(__name__)
+_NS_OF_MS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderConfig:
+    """The settings by Kafka's names; times in milliseconds."""
+
+    acks: int = -1
+    retries: int = 0x7FFF_FFFF
+    max_request_size: int = 1_048_576
+    request_timeout_ms: int = 30_000
+    retry_backoff_ms: float = 100
+    #: One batch of a partition in flight at a time: for producers without sequences and one request in flight (`G24`).
+    guarantee_message_order: bool = False
+
+
+class Sender:
+    """The loop. Its parts are given to it; it closes the client when it ends."""
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        metadata: ProducerMetadata,
+        accumulator: RecordAccumulator,
+        transaction_manager: TransactionManager | None,
+        config: SenderConfig,
+        metrics: SenderMetrics,
+        clock: Clock,
+    ) -> None:
+        self._client = client
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._transactions = transaction_manager
+        self._config = config
+        self._metrics = metrics
+        self._clock = clock
+        self._running = True
+        self._force_close = False
+        self._responses = ProduceResponses(
+            accumulator,
+            metadata,
+            transaction_manager,
+            metrics,
+            retries=config.retries,
+            guarantee_message_order=config.guarantee_message_order,
+        )
+
+    # Called by any thread.
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not been told to end."""
+        return self._running
+
+    def wakeup(self) -> None:
+        """End the wait: there is something to do."""
+        self._client.wakeup()
+
+    def initiate_close(self) -> None:
+        """Begin to end: nothing more is appended, and what is queued is sent (`G36`)."""
+        # The queues first: what is appended after the loop has looked would never be sent.
+        self._accumulator.close()
+        self._running = False
+        self.wakeup()
+
+    def force_close(self) -> None:
+        """End now: what is queued or in flight fails."""
+        self._force_close = True
+        self.initiate_close()
+
+    # The I/O thread.
+
+    def run(self) -> None:
+        """Run until it is told to end, and then until nothing is left to be done, or it is told to end now."""
+        if self._transactions is not None:
+            self._transactions.io_thread = threading.get_ident()
+        try:
+            self._run_while(lambda: self._running)
+            self._run_while(self._has_work_left)
+            self._run_while(self._has_transaction_to_abort)
+        except BaseException:
+            # Nobody would ever look after what waits.
+            self.force_close()
+            raise
+        finally:
+            if self._force_close:
+                if self._transactions is not None:
+                    self._transactions.close()
+                self._accumulator.abort_incomplete_batches()
+            self._client.close()
+
+    def _run_while(self, condition: Callable[[], bool]) -> None:
+        while condition():
+            try:
+                self.run_once()
+            except Exception:
+                _LOG.exception("An unexpected error on the producer's I/O thread; it goes on")
+
+    def _has_work_left(self) -> bool:
+        if self._force_close:
+            return False
+        if self._accumulator.has_undrained() or self._client.in_flight_count > 0:
+            return True
+        transactions = self._transactions
+        return transactions is not None and transactions.has_pending_requests and transactions.has_ongoing_transaction
+
+    def _has_transaction_to_abort(self) -> bool:
+        transactions = self._transactions
+        if self._force_close or transactions is None or not transactions.has_ongoing_transaction:
+            return False
+        if not transactions.is_completing:
+            _LOG.info("The producer is closed in a transaction, which is aborted")
+            try:
+                transactions.begin_abort()
+            except KafkaError:
+                _LOG.exception("The transaction that the producer is closed in cannot be aborted")
+                self._force_close = True
+                return False
+        return True
+
+    def run_once(self) -> None:
+        """Do one turn."""
+        if self._transactions is not None and self._run_transactions(self._transactions):
+            return
+        now_ms = self._now_ms()
+        self._poll(self._send_producer_data(now_ms), now_ms)
+
+    def _poll(self, timeout_ms: float, now_ms: float) -> None:
+        """Let the network have its turn, and expire what has become too old: whatever else is waited for (`G27`)."""
+        self._client.poll(min(timeout_ms, self._responses.expire(now_ms)), now_ms)
+
+    def _run_transactions(self, transactions: TransactionManager) -> bool:
+        """Do what the transaction manager needs; return whether that was the turn."""
+        transactions.maybe_resolve_sequences()
+        error = transactions.last_error
+        if transactions.has_fatal_error:
+            if error is not None:
+                self._abort_batches(error)
+            self._poll(self._config.retry_backoff_ms, self._now_ms())
+            return True
+        if transactions.has_abortable_error and isinstance(
+            error, (TransactionalIdAuthorizationFailed, ClusterAuthorizationFailed)
+        ):
+            # The user may be given the right: the producer need not be made again.
+            transactions.fail_pending_requests(AuthenticationFailed(str(error)))
+            self._abort_batches(error)
+            transactions.transition_to_uninitialized(error)
+            return True
+        transactions.bump_idempotent_epoch_and_reset_id_if_needed()
+        return self._maybe_send_and_poll_transactional_request(transactions)
+
+    def _maybe_send_and_poll_transactional_request(self, transactions: TransactionManager) -> bool:
+        if transactions.has_in_flight_request:
+            self._poll(self._config.retry_backoff_ms, self._now_ms())
+            return True
+        if transactions.has_abortable_error and transactions.last_error is not None:
+            self._accumulator.abort_undrained_batches(transactions.last_error)
+        elif transactions.is_aborting:
+            self._accumulator.abort_undrained_batches(
+                TransactionAborted("the record was not sent, for its transaction is aborted")
+            )
+        request = transactions.next_request(self._accumulator.has_incomplete())
+        if request is None:
+            return False
+        try:
+            self._send_transactional_request(transactions, request)
+        except AuthenticationFailed as error:
+            request.fatal(error)
+        return True
+
+    def _send_transactional_request(self, transactions: TransactionManager, request: TransactionalRequest) -> None:
+        """Send a request to its coordinator, or see to it that the coordinator is found first."""
+        kind = request.coordinator_type
+        now_ms = self._now_ms()
+        node = self._client.least_loaded_node(now_ms) if kind is None else transactions.coordinators.get(kind)
+        if node is None and kind is None:
+            request.reenqueue()
+            self._poll(self._config.retry_backoff_ms, self._now_ms())
+            return
+        if node is None or not self._await_node_ready(transactions, node, kind):
+            if kind is not None:
+                request.find_coordinator_again()
+            else:
+                self._poll_for(self._config.retry_backoff_ms)
+                self._metadata.request_update()
+            request.reenqueue()
+            return
+        if request.is_retry:
+            self._poll_for(request.retry_backoff_ms)
+            if not self._client.is_ready(node, self._now_ms()):
+                request.reenqueue()
+                return
+        now_ms = self._now_ms()
+        sent = ClientRequest(
+            node_id=node.id,
+            api_key=request.api_key,
+            build=request.build,
+            correlation_id=self._client.next_correlation_id(),
+            created_ms=now_ms,
+            timeout_ms=self._config.request_timeout_ms,
+            callback=request.on_complete,
+            versions=(0, request.newest_version),
+        )
+        transactions.set_in_flight(request, sent.correlation_id)
+        self._client.send(sent, now_ms)
+        self._poll(self._config.retry_backoff_ms, self._now_ms())
+
+    def _poll_for(self, wait_ms: float) -> None:
+        """Let time pass before something is tried again, with an eye on the network."""
+        now_ms = self._now_ms()
+        until_ms = now_ms + wait_ms
+        while now_ms < until_ms and not self._force_close:
+            self._poll(until_ms - now_ms, now_ms)
+            now_ms = self._now_ms()
+
+    def _await_node_ready(self, transactions: TransactionManager, node: Node, kind: CoordinatorType | None) -> bool:
+        """Wait for a connection up to `request.timeout.ms`; return whether it stands. Raises AuthenticationFailed."""
+        client = self._client
+        now_ms = self._now_ms()
+        until_ms = now_ms + self._config.request_timeout_ms
+        self._poll(0, now_ms)
+        is_ready = client.ready(node, now_ms)
+        while not is_ready and now_ms < until_ms and not self._force_close:
+            if client.connection_failed(node):
+                return False
+            self._poll(until_ms - now_ms, now_ms)
+            client.raise_authentication_error(node)
+            now_ms = self._now_ms()
+            is_ready = client.is_ready(node, now_ms)
+        if is_ready and kind is CoordinatorType.TRANSACTION:
+            transactions.handle_coordinator_ready()
+        return is_ready
+
+    def _abort_batches(self, error: KafkaError) -> None:
+        if self._accumulator.has_incomplete():
+            self._accumulator.abort_batches(error)
+            self._responses.forget()
+
+    # Produce.
+
+    def _send_producer_data(self, now_ms: float) -> float:
+        """Send what is ready; return for how many milliseconds there is nothing to do."""
+        snapshot = self._metadata.fetch()
+        accumulator = self._accumulator
+        result = accumulator.ready(snapshot, now_ms)
+        if result.unknown_leader_topics:
+            # Some wait for an election, others have expired from the metadata: they are asked for again.
+            for topic in result.unknown_leader_topics:
+                self._metadata.add(topic, now_ms)
+            self._metadata.request_update()
+        self._responses.expire(now_ms)
+        ready, not_ready_ms = self._ready_nodes(result.ready_nodes, now_ms)
+        batches = accumulator.drain(snapshot, ready, self._config.max_request_size, now_ms) if ready else {}
+        for drained in batches.values():
+            self._responses.sent(drained)
+            if self._config.guarantee_message_order:
+                for batch in drained:
+                    accumulator.mute_partition(batch.topic_partition)
+        for node_id, drained in batches.items():
+            if drained:
+                self._send_produce_request(snapshot, node_id, drained, now_ms)
+        if any(batches.values()):
+            return 0.0  # there may be more for them
+        if ready:
+            # What is ready waits for answers to what went before it, or for another batch's turn to be sent again.
+            not_ready_ms = min(not_ready_ms, self._config.retry_backoff_ms)
+        return max(0.0, min(result.next_ready_check_delay_ms, not_ready_ms))
+
+    def _ready_nodes(self, wanted: Sequence[Node], now_ms: float) -> tuple[list[Node], float]:
+        """Return the nodes that can be sent to, and how long to wait for the others; begins connections."""
+        ready, wait_ms = [], math.inf
+        for node in wanted:
+            is_ready = self._client.ready(node, now_ms)
+            self._accumulator.update_node_latency_stats(node.id, now_ms, is_ready)
+            if is_ready:
+                ready.append(node)
+            else:
+                wait_ms = min(wait_ms, self._client.poll_delay_ms(node, now_ms))
+        return ready, wait_ms
+
+    def _send_produce_request(
+        self, snapshot: ClusterSnapshot, node_id: int, batches: Sequence[ProducerBatch], now_ms: float
+    ) -> None:
+        topic_ids = snapshot.topic_ids
+        parts = []
+        for batch in batches:
+            topic, partition = batch.topic_partition
+            topic_id = topic_ids.get(topic)
+            parts.append(Part(topic, ZERO_TOPIC_ID if topic_id is None else topic_id.bytes, partition, batch.close()))
+        transactions = self._transactions
+        transactional_id = None if transactions is None else transactions.transactional_id
+        is_v1 = transactions is not None and transactions.is_transactional and not transactions.transaction_v2
+        request = ClientRequest(
+            node_id=node_id,
+            api_key=ApiKey.PRODUCE,
+            build=partial(
+                encode_produce,
+                transactional_id=transactional_id,
+                acks=self._config.acks,
+                timeout_ms=self._config.request_timeout_ms,
+                parts=parts,
+            ),
+            correlation_id=self._client.next_correlation_id(),
+            created_ms=now_ms,
+            expects_response=self._config.acks != 0,
+            timeout_ms=self._config.request_timeout_ms,
+            callback=partial(self._on_response, {batch.topic_partition: batch for batch in batches}, snapshot),
+            decode=decode_produce,
+            versions=(OLDEST_VERSION, newest_version(parts, is_v1)),
+        )
+        self._metrics.record_sent(batches)
+        self._client.send(request, now_ms)
+
+    def _on_response(
+        self, batches: Mapping[TopicPartition, ProducerBatch], snapshot: ClusterSnapshot, response: ClientResponse
+    ) -> None:
+        self._responses.handle(response, batches, snapshot.topic_names, self._now_ms())
+
+    def _now_ms(self) -> float:
+        return self._clock.monotonic_ns() / _NS_OF_MS

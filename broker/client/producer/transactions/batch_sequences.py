@@ -1,0 +1,287 @@
+"""Which sequence each batch has, and what an answer to it means: the idempotent half of the transaction manager.
+
+The I/O thread alone uses it. Kafka's rules: up to five batches of a partition in flight, numbered in the order in which
+they were drained, sent again in that order. A batch that expired after it was sent leaves its partition unresolved: no
+new batch goes there until the rest have been answered. Where a sequence is lost for good, an idempotent producer takes
+the next epoch and numbers what is in flight from 0 (KIP-360); a transactional one aborts.
+"""
+
+from __future__ import annotations
+
+from broker.client.errors import (
+    ClusterAuthorizationFailed,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
+    KafkaError,
+    OutOfOrderSequence,
+    ProducerFenced,
+    TransactionAbortable,
+    TransactionalIdAuthorizationFailed,
+    UnknownProducerId,
+    UnsupportedVersion,
+    error_of,
+)
+from broker.client.producer.batches.producer_batch import ProducerBatch
+from broker.client.producer.produce_requests import PartitionResponse
+from broker.client.producer.transactions.transaction_partitions import (
+    NO_OFFSET,
+    NO_SEQUENCE,
+    TransactionPartitions,
+    is_behind,
+    sequence_after,
+)
+from broker.client.producer.transactions.transaction_state import (
+    NO_PRODUCER_ID,
+    ProducerIdAndEpoch,
+    ProducerState,
+    State,
+)
+from broker.client.topic_partition import TopicPartition
+from broker.protocol.error_codes import ErrorCode
+
+LAST_EPOCH = 0x7FFF
+_FATAL = (
+    ClusterAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+    ProducerFenced,
+    UnsupportedVersion,
+    InvalidProducerIdMapping,
+)
+
+
+class BatchSequences(ProducerState):
+    """A producer's state and the sequences of its batches."""
+
+    def __init__(self, transactional_id: str | None) -> None:
+        super().__init__(transactional_id)
+        self.epoch_bump_required = False
+        """Whether this client has to ask for, or take, the next epoch."""
+        self.transaction_v2 = False
+        """Whether the cluster speaks the transaction protocol 2 (KIP-890): each EndTxn brings the next epoch."""
+        self.coordinator_bumps_epochs = False
+        """Whether InitProducerId may ask for the next epoch (KIP-360: version 3)."""
+        self._partitions = TransactionPartitions()
+        self._unresolved: dict[TopicPartition, int] = {}
+        """The sequence behind the last batch that expired after it was sent."""
+        self._to_renumber: set[TopicPartition] = set()
+
+    def sequence_number(self, partition: TopicPartition) -> int:
+        """Return the sequence of the partition's next record."""
+        return self._partitions.get_or_create(partition).next_sequence
+
+    def increment_sequence_number(self, partition: TopicPartition, records: int) -> None:
+        """Move on by the records of a batch that was numbered."""
+        entry = self._partitions.known(partition)
+        entry.next_sequence = sequence_after(entry.next_sequence, records)
+
+    def add_in_flight_batch(self, batch: ProducerBatch) -> None:
+        """Take a numbered batch that is about to be sent. IllegalState without a number."""
+        self._partitions.known(batch.topic_partition).add_in_flight(batch)
+
+    def remove_in_flight_batch(self, batch: ProducerBatch) -> None:
+        """Forget a batch that is not to be sent again."""
+        entry = self._partitions.get(batch.topic_partition)
+        if entry is not None:
+            entry.remove_in_flight(batch)
+
+    def has_in_flight_batches(self, partition: TopicPartition) -> bool:
+        """Return whether a numbered batch of the partition has no final answer yet."""
+        entry = self._partitions.get(partition)
+        return entry is not None and bool(entry.in_flight)
+
+    def first_in_flight_sequence(self, partition: TopicPartition) -> int:
+        """Return the sequence of the earliest batch without a final answer; -1 if there is none."""
+        entry = self._partitions.get(partition)
+        return entry.in_flight[0].base_sequence if entry is not None and entry.in_flight else NO_SEQUENCE
+
+    def has_stale_producer_id_and_epoch(self, partition: TopicPartition) -> bool:
+        """Return whether the partition's sequences belong to an earlier producer id or epoch."""
+        return self._partitions.get_or_create(partition).producer_id_and_epoch != self.producer_id_and_epoch
+
+    def has_acknowledged_batches(self, partition: TopicPartition) -> bool:
+        """Return whether the broker has taken a batch of the partition with the present producer id and epoch."""
+        return self._partitions.get_or_create(partition).last_acked_sequence != NO_SEQUENCE
+
+    def is_sending_again(self, partition: TopicPartition) -> bool:
+        """Return whether a batch of the partition that has failed before has no final answer yet."""
+        entry = self._partitions.get(partition)
+        return entry is not None and any(batch.attempts for batch in entry.in_flight)
+
+    def maybe_update_producer_id_and_epoch(self, partition: TopicPartition) -> None:
+        """Begin at 0 with the present epoch once nothing of an earlier one is in flight."""
+        if self.has_fatal_error:
+            return
+        entry = self._partitions.get_or_create(partition)
+        if not entry.in_flight and entry.producer_id_and_epoch != self.producer_id_and_epoch:
+            entry.start_at_beginning(self.producer_id_and_epoch)
+
+    def has_unresolved_sequence(self, partition: TopicPartition) -> bool:
+        """Return whether a batch of the partition expired and nobody knows whether the broker has it (`G27`)."""
+        return partition in self._unresolved
+
+    def mark_sequence_unresolved(self, batch: ProducerBatch) -> None:
+        """Take note that a batch that was sent has expired."""
+        following = sequence_after(batch.base_sequence, batch.record_count)
+        earlier = self._unresolved.get(batch.topic_partition)
+        if earlier is None or is_behind(following, earlier):
+            self._unresolved[batch.topic_partition] = following
+
+    def maybe_resolve_sequences(self) -> None:
+        """Settle the partitions whose batches have all been answered since one expired."""
+        for partition in [each for each in self._unresolved if not self.has_in_flight_batches(each)]:
+            del self._unresolved[partition]
+            entry = self._partitions.get_or_create(partition)
+            if entry.is_next(entry.next_sequence):
+                continue  # a later batch was accepted, so the broker had the expired one
+            if not self.is_transactional:
+                self.request_epoch_bump(partition)
+                continue
+            text = "records were sent and not acknowledged, and can no longer be sent again"
+            self._abortable_if_possible(
+                KafkaError(f"{text}: abort the transaction and go on"), KafkaError(f"{text}: close the producer")
+            )
+
+    def handle_completed_batch(self, batch: ProducerBatch, response: PartitionResponse) -> None:
+        """Take note of a batch that the broker has."""
+        partition = batch.topic_partition
+        entry = self._partitions.get(partition)
+        if entry is None and response.base_offset != NO_OFFSET and not self.is_transactional:
+            entry = self._partitions.get_or_create(partition)
+        if entry is None:
+            return
+        entry.acknowledge(sequence_after(batch.base_sequence, batch.record_count - 1))
+        if response.base_offset != NO_OFFSET:
+            entry.last_acked_offset = max(entry.last_acked_offset, response.base_offset + batch.record_count - 1)
+        entry.remove_in_flight(batch)
+
+    def handle_failed_batch(self, batch: ProducerBatch, error: KafkaError, adjust_sequences: bool) -> None:
+        """Take note of a batch that is given up.
+
+        `adjust_sequences` where the broker has surely not appended it, so that its sequences are free.
+        """
+        with self.lock:
+            try:
+                self.maybe_transition_to_error_state(error)
+            finally:
+                self.remove_in_flight_batch(batch)
+        if self.has_fatal_error:
+            return
+        partition = batch.topic_partition
+        if isinstance(error, UnknownProducerId):
+            # The broker takes sequence 0 from whom it does not know. All that is in flight fails like this.
+            self._partitions.remove(partition)
+            self._unresolved.pop(partition, None)
+        elif not self.is_transactional:
+            if adjust_sequences or isinstance(error, OutOfOrderSequence):
+                self.request_epoch_bump(partition)
+        elif adjust_sequences:
+            entry = self._partitions.get(partition)
+            if entry is not None:
+                entry.close_gap(batch)
+
+    def maybe_transition_to_error_state(self, error: KafkaError) -> None:
+        """Take note of an error of a batch, or of a call: fatal, or one that the transaction does not survive."""
+        with self.lock:
+            if isinstance(error, _FATAL):
+                self.transition_to_fatal_error(error)
+            elif self.is_transactional:
+                if error.retriable or isinstance(error, InvalidTxnState):
+                    # The retries are over. What the caller is told must not look as if it may try again (KIP-1050).
+                    aborted = TransactionAbortable(f"a request of the transaction failed: {error}")
+                    aborted.__cause__ = error
+                    error = aborted
+                if self.bumps_epoch_itself and not self.is_completing:
+                    self.epoch_bump_required = True
+                self.transition_to_abortable_error(error)
+
+    def transition_to_abortable_error(self, error: KafkaError) -> None:
+        """Let the transaction only be aborted. Nothing changes where that is under way."""
+        if not self.is_aborting:
+            self.transition_to(State.ABORTABLE_ERROR, error)
+
+    def transition_to_fatal_error(self, error: KafkaError) -> None:
+        """Let the producer only be closed."""
+        self.transition_to(State.FATAL_ERROR, error)
+
+    @property
+    def bumps_epoch_itself(self) -> bool:
+        """Whether this client must ask for a new epoch after an error, and may (KIP-360)."""
+        return self.coordinator_bumps_epochs and not self.transaction_v2
+
+    @property
+    def can_handle_abortable_error(self) -> bool:
+        """Whether there is a way to a new epoch, without which an error of a transaction is fatal."""
+        return self.coordinator_bumps_epochs or self.transaction_v2
+
+    def _abortable_if_possible(self, abortable: KafkaError, fatal: KafkaError) -> None:
+        with self.lock:
+            if self.can_handle_abortable_error:
+                if self.bumps_epoch_itself:
+                    self.epoch_bump_required = True
+                self.transition_to_abortable_error(abortable)
+            else:
+                self.transition_to_fatal_error(fatal)
+
+    def can_retry(self, response: PartitionResponse, batch: ProducerBatch) -> bool:
+        """Return whether a failed batch may be accepted when it is sent again. It may ask for the next epoch."""
+        if response.error_code == ErrorCode.UNKNOWN_PRODUCER_ID:
+            return self._can_retry_unknown_producer(response, batch)
+        if response.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            return self._can_retry_out_of_order(batch)
+        return error_of(response.error_code).retriable
+
+    def _can_retry_unknown_producer(self, response: PartitionResponse, batch: ProducerBatch) -> bool:
+        if response.log_start_offset == NO_OFFSET or batch.sequence_has_been_reset:
+            return True  # the partition has moved, or what is in flight has been numbered anew already
+        partition = batch.topic_partition
+        if not self.is_transactional:
+            self.request_epoch_bump(partition)
+            return True
+        entry = self._partitions.get(partition)
+        last_acked_offset = entry.last_acked_offset if entry is not None else NO_OFFSET
+        if last_acked_offset >= response.log_start_offset:
+            return False
+        # Retention has taken all that this producer wrote, and its state with it: nothing is lost.
+        self._partitions.known(partition).start_at_beginning(self.producer_id_and_epoch)
+        return True
+
+    def _can_retry_out_of_order(self, batch: ProducerBatch) -> bool:
+        partition = batch.topic_partition
+        entry = self._partitions.get_or_create(partition)
+        unresolved = self._unresolved.get(partition)
+        if unresolved is None and (batch.sequence_has_been_reset or not entry.is_next(batch.base_sequence)):
+            return True  # an earlier batch is still to be sent again: this one comes after it
+        if self.is_transactional:
+            return False
+        if unresolved is None or unresolved == batch.base_sequence:
+            self.request_epoch_bump(partition)  # nothing in flight can close the gap
+        return True
+
+    def request_epoch_bump(self, partition: TopicPartition) -> None:
+        """Ask for the next epoch of an idempotent producer, with the partition's batches numbered anew."""
+        self.epoch_bump_required = True
+        self._to_renumber.add(partition)
+
+    def bump_idempotent_epoch(self) -> None:
+        """Take the next epoch, without asking anybody: the broker accepts it with sequence 0."""
+        producer_id, epoch = self.producer_id_and_epoch
+        self.epoch_bump_required = False
+        if epoch == LAST_EPOCH:
+            # What is to be numbered anew waits for the new id: nothing is drained without one.
+            self.producer_id_and_epoch = NO_PRODUCER_ID
+            self.transition_to(State.UNINITIALIZED)
+        else:
+            self.producer_id_and_epoch = ProducerIdAndEpoch(producer_id, epoch + 1)
+            self.renumber()
+
+    def renumber(self) -> None:
+        """Give what is in flight to partitions that asked for it new sequences, from 0 with the present epoch."""
+        for partition in self._to_renumber:
+            self._partitions.get_or_create(partition).start_at_beginning(self.producer_id_and_epoch)
+            self._unresolved.pop(partition, None)
+        self._to_renumber.clear()
+
+    def reset_sequence_numbers(self) -> None:
+        """Forget all sequences: a new epoch of a transactional producer begins."""
+        self._partitions.reset()
+        self._unresolved.clear()

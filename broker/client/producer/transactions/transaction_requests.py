@@ -1,0 +1,311 @@
+"""What joins a transaction and what ends it: AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn.
+
+The first two belong to the transaction protocol 1; with protocol 2 (KIP-890) Produce and TxnOffsetCommit add their own
+partitions, and EndTxn brings the next epoch. A version below 2 says so to the broker by older request versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from broker.client.errors import CommitFailed, KafkaError, ProducerFenced, TopicAuthorizationFailed, error_of
+from broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
+from broker.client.producer.transactions.coordinator_requests import InitProducerId
+from broker.client.producer.transactions.transaction_state import State
+from broker.client.producer.transactions.transactional_request import (
+    FENCED,
+    CoordinatorType,
+    Priority,
+    TransactionalRequest,
+    TransactionContext,
+)
+from broker.client.producer.transactions.transactional_result import TransactionalRequestResult
+from broker.client.topic_partition import TopicPartition
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.error_codes import ErrorCode
+
+#: Of the first partitions of a transaction, while the one before is still being ended.
+_CONCURRENT_BACKOFF_MS: Final = 20.0
+_NEWEST_ADD_PARTITIONS: Final = 3
+_NEWEST_ADD_OFFSETS: Final = 4
+_NEWEST_END_TXN: Final = 5
+_NEWEST_END_TXN_V1: Final = 4
+_NEWEST_OFFSET_COMMIT: Final = 5
+_NEWEST_OFFSET_COMMIT_V1: Final = 4
+_LOOK_UP_AGAIN: Final = frozenset(
+    {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT}
+)
+_GROUP_CHANGED: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
+_COMMIT_ABORTABLE: Final = frozenset(
+    {ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.TRANSACTION_ABORTABLE}
+)
+_COMMIT_FATAL: Final = frozenset(
+    {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT}
+)
+
+
+class AddPartitions(TransactionalRequest):
+    """Partitions join the transaction."""
+
+    api_key = ApiKey.ADD_PARTITIONS_TO_TXN
+    begins_transaction = True
+    priority = Priority.ADD_PARTITIONS_OR_OFFSETS
+
+    def __init__(self, manager: TransactionContext) -> None:
+        super().__init__(manager, TransactionalRequestResult("AddPartitionsToTxn"))
+        self._sender = manager.producer_id_and_epoch
+        self._partitions = sorted(manager.pending_partitions)
+        self._backoff_ms = manager.retry_backoff_ms
+
+    @property
+    def newest_version(self) -> int:
+        """The newest that is for clients."""
+        return _NEWEST_ADD_PARTITIONS
+
+    @property
+    def retry_backoff_ms(self) -> float:
+        """Short while the last transaction is being ended."""
+        return self._backoff_ms
+
+    def fields(self) -> Mapping[str, Any]:
+        """Return the partitions."""
+        topics: dict[str, list[int]] = {}
+        for topic, partition in self._partitions:
+            topics.setdefault(topic, []).append(partition)
+        return {
+            "v3_and_below_transactional_id": self._manager.transactional_id,
+            "v3_and_below_producer_id": self._sender.producer_id,
+            "v3_and_below_producer_epoch": self._sender.epoch,
+            "v3_and_below_topics": [{"name": name, "partitions": own} for name, own in topics.items()],
+        }
+
+    def handle(self, answer: Any) -> None:
+        """Let batches go to the partitions, or fail the transaction."""
+        manager = self._manager
+        self._backoff_ms = manager.retry_backoff_ms
+        errors = {
+            TopicPartition(topic.name, each.partition_index): int(each.partition_error_code)
+            for topic in answer.results_by_topic_v3_and_below
+            for each in topic.results_by_partition
+        }
+        unauthorised = set()
+        refused = False
+        for partition, code in errors.items():
+            if code == ErrorCode.NONE:
+                continue
+            if code == ErrorCode.CONCURRENT_TRANSACTIONS and not manager.partitions_in_transaction:
+                self._backoff_ms = min(_CONCURRENT_BACKOFF_MS, manager.retry_backoff_ms)
+            if self.is_sent_again(code):
+                return
+            if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                unauthorised.add(partition.topic)
+            elif self._ends_all(code):
+                self.fail_for(code)
+                return
+            else:
+                refused = True
+        manager.pending_partitions.difference_update(errors)
+        if unauthorised:
+            self.abortable(TopicAuthorizationFailed(f"the user may not write to {', '.join(sorted(unauthorised))}"))
+        elif refused:
+            named = ", ".join(f"{topic}-{index}: {error_of(code)}" for (topic, index), code in errors.items())
+            self.abortable(KafkaError(f"partitions could not join the transaction: {named}"))
+        else:
+            manager.partitions_in_transaction.update(errors)
+            manager.transaction_started = True
+            self.result.done()
+
+    @staticmethod
+    def _ends_all(code: int) -> bool:
+        return code in FENCED or code in (
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            ErrorCode.INVALID_TXN_STATE,
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            ErrorCode.UNKNOWN_PRODUCER_ID,
+            ErrorCode.TRANSACTION_ABORTABLE,
+        )
+
+
+class AddOffsets(TransactionalRequest):
+    """A group's offsets join the transaction; their commit follows."""
+
+    api_key = ApiKey.ADD_OFFSETS_TO_TXN
+    begins_transaction = True
+    priority = Priority.ADD_PARTITIONS_OR_OFFSETS
+
+    def __init__(
+        self,
+        manager: TransactionContext,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: ConsumerGroupMetadata,
+    ) -> None:
+        super().__init__(manager, TransactionalRequestResult("AddOffsetsToTxn"))
+        self._sender = manager.producer_id_and_epoch
+        self._offsets = offsets
+        self._group = group
+
+    @property
+    def newest_version(self) -> int:
+        """Kafka 4.3's."""
+        return _NEWEST_ADD_OFFSETS
+
+    def fields(self) -> Mapping[str, Any]:
+        """Return the group."""
+        return {
+            "transactional_id": self._manager.transactional_id,
+            "producer_id": self._sender.producer_id,
+            "producer_epoch": self._sender.epoch,
+            "group_id": self._group.group_id,
+        }
+
+    def handle(self, answer: Any) -> None:
+        """Go on with the commit, which settles the result."""
+        code = int(answer.error_code)
+        if code == ErrorCode.NONE:
+            self._manager.enqueue(TxnOffsetCommit(self._manager, self._offsets, self._group, self.result))
+            self._manager.transaction_started = True
+        elif not self.is_sent_again(code):
+            self.fail_for(code)
+
+
+class TxnOffsetCommit(TransactionalRequest):
+    """A group's offsets, committed if the transaction is."""
+
+    api_key = ApiKey.TXN_OFFSET_COMMIT
+    priority = Priority.ADD_PARTITIONS_OR_OFFSETS
+    coordinator_type = CoordinatorType.GROUP
+
+    def __init__(
+        self,
+        manager: TransactionContext,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: ConsumerGroupMetadata,
+        result: TransactionalRequestResult,
+    ) -> None:
+        super().__init__(manager, result)
+        self._sender = manager.producer_id_and_epoch
+        self._left = dict(offsets)
+        self._group = group
+        self._newest = _NEWEST_OFFSET_COMMIT if manager.transaction_v2 else _NEWEST_OFFSET_COMMIT_V1
+
+    @property
+    def newest_version(self) -> int:
+        """The version says which protocol the transaction has."""
+        return self._newest
+
+    @property
+    def coordinator_key(self) -> str:
+        """The group's name."""
+        return self._group.group_id
+
+    def fields(self) -> Mapping[str, Any]:
+        """Return the offsets that are not committed yet."""
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for (topic, partition), place in self._left.items():
+            topics.setdefault(topic, []).append(
+                {
+                    "partition_index": partition,
+                    "committed_offset": place.offset,
+                    "committed_leader_epoch": place.leader_epoch,
+                    "committed_metadata": place.metadata,
+                }
+            )
+        return {
+            "transactional_id": self._manager.transactional_id,
+            "group_id": self._group.group_id,
+            "producer_id": self._sender.producer_id,
+            "producer_epoch": self._sender.epoch,
+            "generation_id": self._group.generation_id,
+            "member_id": self._group.member_id,
+            "group_instance_id": self._group.group_instance_id,
+            "topics": [{"name": name, "partitions": own} for name, own in topics.items()],
+        }
+
+    def handle(self, answer: Any) -> None:
+        """Settle the result, or send what was not committed again."""
+        looked_up = False
+        for topic in answer.topics:
+            for each in topic.partitions:
+                code = int(each.error_code)
+                if code == ErrorCode.NONE:
+                    self._left.pop(TopicPartition(topic.name, each.partition_index), None)
+                elif code in _LOOK_UP_AGAIN:
+                    if not looked_up:
+                        self.find_coordinator_again()
+                    looked_up = True
+                elif not error_of(code).retriable:
+                    self.fail_for(code)
+                    return
+        if self._left:
+            self.reenqueue()
+        else:
+            self.result.done()
+
+    def fail_for(self, code: int, message: str | None = None) -> None:
+        """Fail it for an error that does not pass."""
+        if code in _GROUP_CHANGED:
+            text = "the consumer is no longer the member of the group that its metadata names"
+            self.abortable(CommitFailed(f"offsets were not committed, {text}: {error_of(code, message)}"))
+        elif code in _COMMIT_ABORTABLE:
+            self.abortable(error_of(code, message))
+        elif code in FENCED:
+            self.fatal(ProducerFenced())
+        elif code in _COMMIT_FATAL:
+            self.fatal(error_of(code, message))
+        else:
+            self.fatal(KafkaError(f"offsets were refused with an unexpected error: {error_of(code, message)}"))
+
+
+class EndTxn(TransactionalRequest):
+    """Commit or abort. With protocol 2 its answer brings the next epoch."""
+
+    api_key = ApiKey.END_TXN
+    priority = Priority.END_TXN
+
+    def __init__(self, manager: TransactionContext, committed: bool) -> None:
+        super().__init__(manager, TransactionalRequestResult(f"EndTxn({committed})"))
+        self._committed = committed
+        self._sender = manager.producer_id_and_epoch
+        self._newest = _NEWEST_END_TXN if manager.transaction_v2 else _NEWEST_END_TXN_V1
+
+    @property
+    def newest_version(self) -> int:
+        """The version says which protocol the transaction has."""
+        return self._newest
+
+    def fields(self) -> Mapping[str, Any]:
+        """Return how it ends."""
+        return {
+            "transactional_id": self._manager.transactional_id,
+            "producer_id": self._sender.producer_id,
+            "producer_epoch": self._sender.epoch,
+            "committed": self._committed,
+        }
+
+    def ended(self) -> None:
+        """Be ready for the next transaction; where a new epoch is needed, the call ends when that is there."""
+        manager = self._manager
+        manager.transaction_ended()
+        if manager.state is State.READY:
+            self.result.done()
+        else:
+            manager.enqueue(InitProducerId(manager, manager.producer_id_and_epoch, self.result))
+
+    def handle(self, answer: Any) -> None:
+        """Be ready for the next transaction."""
+        code = int(answer.error_code)
+        if code == ErrorCode.NONE:
+            producer_id = int(getattr(answer, "producer_id", -1))
+            if producer_id != -1:
+                self._manager.set_producer_id_and_epoch(producer_id, int(answer.producer_epoch))
+                self._manager.reset_sequence_numbers()
+            self.ended()
+        elif self.is_sent_again(code):
+            return
+        elif code == ErrorCode.TRANSACTION_ABORTABLE and not self._committed:
+            # An abort that asks for an abort would go round in a circle.
+            failure = KafkaError(f"the transaction could not be aborted: {error_of(code)}")
+            self.fatal(failure)
+        else:
+            self.fail_for(code)

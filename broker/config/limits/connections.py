@@ -1,0 +1,67 @@
+"""The limits of connections: how many, how fast, and what the acceptor keeps of those that it refuses."""
+
+from __future__ import annotations
+
+from broker.config.limits.rows import Area, Limit
+
+CONNECTIONS = Area(
+    title="Connections",
+    limits=(
+        Limit(
+            what="Connections, of the broker and of each listener",
+            bounds=("max.connections",),
+            metrics=("rotunda_processor_connections", "rotunda_acceptor_blocked_seconds_total"),
+            beyond="others wait to be accepted; where there are more already, the most silent are closed",
+            end="their client goes, or nothing comes for connections.max.idle.ms",
+        ),
+        Limit(
+            what="Connections of an address",
+            bounds=("max.connections.per.ip", "max.connections.per.ip.overrides"),
+            metrics=("rotunda_acceptor_connections_refused_total",),
+            beyond="the connection is closed at once",
+            end="as any connection",
+        ),
+        Limit(
+            what="New connections a second, of the broker and of each listener",
+            bounds=("max.connection.creation.rate",),
+            metrics=("rotunda_acceptor_accept_throttled_total", "rotunda_acceptor_accept_throttle_seconds_total"),
+            beyond="the listener accepts nothing for a second at most",
+            end="quota.window.num windows",
+        ),
+        Limit(
+            what="New connections a second of all addresses that are let in; of one, by its connection_creation_rate",
+            bounds=("connection.refusal.rate",),
+            metrics=("rotunda_acceptor_ip_accept_throttled_total", "rotunda_acceptor_ip_accept_throttle_seconds_total"),
+            beyond="the connection is closed, unread, a second later at most",
+            end="quota.window.num windows",
+        ),
+        Limit(
+            what="TLS handshakes under way, of each processor",
+            bounds=("max.connection.handshakes", "connection.handshake.timeout.ms"),
+            metrics=("rotunda_processor_handshakes_under_way", "rotunda_processor_connections_closed_total"),
+            beyond="the one that began first is closed",
+            end="they are done, or connection.handshake.timeout.ms",
+        ),
+        Limit(
+            what="A message of a client that has not authenticated by SASL, and the time that it has for that",
+            bounds=("sasl.server.max.receive.size", "authentication.timeout.ms"),
+            metrics=("rotunda_processor_authentications_failed_total", "rotunda_processor_connections_closed_total"),
+            beyond="the connection is closed",
+            end="it authenticates",
+        ),
+        Limit(
+            what="Connections that wait to be closed; half of the open files where that is less",
+            bounds=("broker.network.acceptor.parked_sockets:MOST_PARKED",),
+            metrics=("rotunda_acceptor_connections_parked",),
+            beyond="the one that would end first is closed at once",
+            end="a second at most",
+        ),
+        Limit(
+            what="Addresses with a rate that are remembered",
+            bounds=("broker.network.acceptor.admission:MOST_ADDRESSES",),
+            metrics=("rotunda_acceptor_ip_accept_throttled_total",),
+            beyond="the one that has been silent longest is forgotten, and may begin with a burst",
+            end="an hour without a connection",
+        ),
+    ),
+)

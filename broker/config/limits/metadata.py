@@ -1,0 +1,61 @@
+"""The part of the table of limits that is about topics, settings and quotas. No running process reads it."""
+
+from __future__ import annotations
+
+from broker.config.limits.rows import Area, Limit
+
+METADATA = Area(
+    title="Topics and settings",
+    limits=(
+        Limit(
+            what="Partitions of all topics",
+            bounds=("max.partitions",),
+            metrics=("rotunda_topic_partitions",),
+            beyond="INVALID_PARTITIONS",
+            end="their topic is deleted",
+        ),
+        Limit(
+            what="Settings of groups, client metrics subscriptions, quotas, users and ACLs",
+            bounds=("broker.metadata.storage.entity_store:MOST_BYTES",),
+            metrics=("rotunda_handler_settings_bytes",),
+            beyond="POLICY_VIOLATION",
+            end="they are deleted",
+        ),
+        Limit(
+            what="Users and client ids, by quota, of which a process keeps what they have used; client ids whose "
+            "quotas it has looked up, and bytes of one",
+            bounds=(
+                "shm.quota_tables:SLOTS",
+                "broker.quotas.quota_manager:MOST_KNOWN",
+                "broker.quotas.quota_manager:MOST_ID_BYTES",
+            ),
+            metrics=("rotunda_client_quota_rate", "rotunda_request_throttle_seconds"),
+            beyond="the one idle longest begins anew; all are looked up anew; ids that begin alike are one",
+            end="another takes its place",
+        ),
+        Limit(
+            what="Users and client ids, by quota, that the status page and /metrics list one by one",
+            bounds=("broker.metrics.quota_use:MOST_LISTED",),
+            metrics=("rotunda_client_quotas_left_out",),
+            beyond="counted, and left out; those that are throttled, or nearest to their limit, are listed",
+            end="an hour without use, or the quota is deleted",
+        ),
+        Limit(
+            what="Characters of a setting; settings of one resource, or quotas of an entity, that one request changes",
+            bounds=(
+                "broker.metadata.configs.alter_configs:MOST_CHARACTERS",
+                "broker.apis.cluster.controller_access:MOST_CHANGES",
+            ),
+            metrics=("rotunda_request_errors_total",),
+            beyond="INVALID_CONFIG; INVALID_REQUEST",
+            end="it is deleted, or its topic is",
+        ),
+        Limit(
+            what="Answers of the controller that a request which comes again gets once more",
+            bounds=("broker.metadata.storage.request_dedup:MOST_REQUESTS",),
+            metrics=("rotunda_handler_requests_handled_total",),
+            beyond="the oldest go",
+            end="the broker starts",
+        ),
+    ),
+)

@@ -1,0 +1,369 @@
+"""The limits: what a client can make many of, how many, which metric shows it, what happens beyond and when it ends.
+
+One table. docs/limits.md is printed from it (`page`), and a test walks it: each limit is a setting or a constant
+that is there, each metric is one of /metrics. Whatever is added that a client can make many of gets a row here. Read
+when the page is made or checked; nothing in it runs.
+"""
+
+from __future__ import annotations
+
+from broker.config.limits.connections import CONNECTIONS
+from broker.config.limits.metadata import METADATA
+from broker.config.limits.rows import Area, Limit
+
+_REQUESTS = Area(
+    title="Requests",
+    limits=(
+        Limit(
+            what="Connections whose address is known to those who describe groups, of each processor",
+            bounds=("shm.client_hosts:ROWS",),
+            metrics=("rotunda_processor_connections",),
+            beyond="members are described without an address",
+            end="with the connection",
+        ),
+        Limit(
+            what="Requests of a connection that are not answered",
+            bounds=("pipeline.max",),
+            metrics=("rotunda_processor_mutes_total",),
+            beyond="nothing more is read from it until some are",
+            end="with their answers",
+        ),
+        Limit(
+            what="Bytes of the requests of a connection that are not answered, Produce apart",
+            bounds=("pipeline.max.bytes",),
+            metrics=("rotunda_processor_mutes_total",),
+            beyond="nothing more is read from it until some are",
+            end="with their answers",
+        ),
+        Limit(
+            what="Bytes of unanswered requests that are kept for a handler's successor; besides, of each connection",
+            bounds=("pipeline.max.total.bytes", "broker.network.processor.kept_requests:OWN_BYTES"),
+            metrics=("rotunda_processor_requests_kept_bytes", "rotunda_processor_requests_not_kept_total"),
+            beyond="a connection has one more, which is not kept, and is read no further until its own are answered",
+            end="with their answers",
+        ),
+        Limit(
+            what="Bytes of a request",
+            bounds=("socket.request.max.bytes",),
+            metrics=("rotunda_processor_connections_closed_total",),
+            beyond="the connection is closed",
+            end="with the answer",
+        ),
+        Limit(
+            what="Elements of the arrays of a request together; parts of a Produce; of a Fetch, twice max.partitions",
+            bounds=("broker.protocol.primitives:MOST_ELEMENTS", "broker.protocol.messages.produce:MOST_PARTS"),
+            metrics=("rotunda_processor_connections_closed_total",),
+            beyond="the connection is closed",
+            end="with the answer",
+        ),
+        Limit(
+            what="Bytes of the records of a compressed batch, uncompressed, where they are looked into; its pieces",
+            bounds=("message.max.uncompressed.bytes", "broker.protocol.compression:MOST_PIECES"),
+            metrics=("rotunda_request_errors_total",),
+            beyond="MESSAGE_TOO_LARGE, CORRUPT_MESSAGE; compaction leaves the batch as it is",
+            end="with the answer",
+        ),
+        Limit(
+            what="Time for which parts of one Produce are begun whose records must be looked into, in ns; how many are "
+            "under way; how many long batches a handler judges at a time",
+            bounds=(
+                "broker.partitions.produce.produce:LONGEST_NS",
+                "broker.partitions.produce.produce:MOST_UNDER_WAY",
+                "broker.partitions.produce.sliced_validation:MOST_JUDGED",
+            ),
+            metrics=("rotunda_request_errors_total", "rotunda_handler_slow_turns_total"),
+            beyond="REQUEST_TIMED_OUT for the parts that are left: clients send them again",
+            end="with the answer",
+        ),
+        Limit(
+            what="Records, and bytes of them, that are looked into to say which are to blame for a refused Produce",
+            bounds=(
+                "broker.partitions.produce.record_errors:MOST_RECORDS",
+                "broker.partitions.produce.record_errors:MOST_BYTES",
+            ),
+            metrics=("rotunda_request_errors_total",),
+            beyond="none of those behind them is named",
+            end="with the answer",
+        ),
+        Limit(
+            what="Records, and bytes of them, that are looked into to find one by its time",
+            bounds=("broker.log.timestamp_search:MOST_RECORDS", "broker.log.timestamp_search:MOST_BYTES"),
+            metrics=("rotunda_requests_total",),
+            beyond="the answer is the first that was not looked at",
+            end="with the answer",
+        ),
+        Limit(
+            what="Bytes of requests that are being received or served",
+            bounds=("queued.max.request.bytes",),
+            metrics=("rotunda_processor_arena_used_bytes", "rotunda_processor_arena_depleted_seconds_total"),
+            beyond="large requests are not read until there is room",
+            end="their target is done with them; meanwhile who would take more than a minute to send one is closed",
+        ),
+        Limit(
+            what="Bytes of answers that a client does not read, or that wait for earlier ones",
+            bounds=("output.max.bytes",),
+            metrics=("rotunda_processor_answers_unwritten_bytes", "rotunda_processor_mutes_total"),
+            beyond="nothing more is read from it until they have left",
+            end="it reads, or its connection ends",
+        ),
+        Limit(
+            what="Answers that are held back because of what has failed again and again, of each processor; how long "
+            "such an answer may be",
+            bounds=(
+                "broker.network.processor.throttling.delayed_answers:MOST",
+                "broker.network.processor.throttling.retry_storms:MOST_BYTES",
+            ),
+            metrics=("rotunda_processor_answers_held_back", "rotunda_processor_answers_delayed_total"),
+            beyond="further ones leave at once",
+            end="automq.retry.storm.backoff.max.delay.ms, or their connection ends",
+        ),
+        Limit(
+            what="What has failed lately, of each processor",
+            bounds=("broker.network.processor.throttling.retry_storms:MOST_REMEMBERED",),
+            metrics=("rotunda_processor_answers_delayed_total",),
+            beyond="what has not failed for longest is forgotten",
+            end="a second without a failure",
+        ),
+        Limit(
+            what="Bytes of an answer",
+            bounds=("response.max.bytes",),
+            metrics=("rotunda_request_errors_total",),
+            beyond="POLICY_VIOLATION, or a part of it where the API has parts",
+            end="with the answer",
+        ),
+        Limit(
+            what="Requests that are served in slices or wait for that, of each target; bytes of the large ones",
+            bounds=("broker.scheduling.slices:MOST_WAITING", "broker.scheduling.slices:MOST_WAITING_BYTES"),
+            metrics=("rotunda_handler_works_waiting",),
+            beyond="the connection is closed",
+            end="as they are served",
+        ),
+        Limit(
+            what="Fetches that wait for records, and partitions that they watch, of each handler",
+            bounds=(
+                "broker.scheduling.purgatory:MOST_OPERATIONS",
+                "broker.scheduling.purgatory:MOST_WATCHED_ROWS",
+            ),
+            metrics=(
+                "rotunda_handler_operations_waiting",
+                "rotunda_handler_rows_watched",
+                "rotunda_handler_fetches_not_parked_total",
+            ),
+            beyond="answered without records at once",
+            end="fetch.max.wait.ms, which counts up to five minutes",
+        ),
+        Limit(
+            what="Fetch sessions, all handlers together, and partitions in those of each handler",
+            bounds=(
+                "max.incremental.fetch.session.cache.slots",
+                "broker.partitions.fetch.fetch_sessions:MOST_PARTITIONS",
+            ),
+            metrics=(
+                "rotunda_handler_fetch_sessions",
+                "rotunda_handler_fetch_session_partitions",
+                "rotunda_handler_fetch_sessions_evicted_total",
+            ),
+            beyond="no session begins: the client names all its partitions in every fetch",
+            end="two minutes after its last use it makes room for another",
+        ),
+        Limit(
+            what="Bytes of a client id, and characters of a name, that are kept of a connection",
+            bounds=(
+                "broker.network.accounting.client_registry:MOST_CLIENT_ID_BYTES",
+                "broker.network.accounting.client_registry:MOST_CHARACTERS",
+            ),
+            metrics=("rotunda_client_connections",),
+            beyond="the rest is cut; a name of software that ApiVersions refuses is not kept",
+            end="with the connection",
+        ),
+        Limit(
+            what="Connections that have ended with requests under way, of each processor",
+            bounds=("broker.network.accounting.client_registry:MOST_DEPARTED",),
+            metrics=("rotunda_processor_connections_closed_total",),
+            beyond="the oldest are forgotten: the request log then has the connection without its names",
+            end="with the answers",
+        ),
+    ),
+)
+
+_GROUPS = Area(
+    title="Groups, transactions and producers",
+    limits=(
+        Limit(
+            what="Memory of groups: members, what they subscribe to, committed offsets",
+            bounds=("group.state.max.bytes",),
+            metrics=("rotunda_handler_group_state_bytes", "rotunda_handler_group_state_refusals_total"),
+            beyond="GROUP_MAX_SIZE_REACHED for a member, INVALID_COMMIT_OFFSET_SIZE for an offset",
+            end="a member's session.timeout.ms; offsets.retention.minutes; a group's last member and offset",
+        ),
+        Limit(
+            what="Members of a group",
+            bounds=("group.max.size", "group.consumer.max.size"),
+            metrics=("rotunda_group_members",),
+            beyond="GROUP_MAX_SIZE_REACHED",
+            end="session.timeout.ms",
+        ),
+        Limit(
+            what="Protocols of a member of a classic group; topics that a consumer names, and half of what it has",
+            bounds=("broker.apis.groups.join_group:MOST_PROTOCOLS", "max.partitions"),
+            metrics=("rotunda_request_errors_total",),
+            beyond="INVALID_REQUEST",
+            end="with the answer",
+        ),
+        Limit(
+            what="Member ids of a group that nobody has joined with yet",
+            bounds=("broker.coordinator.classic.joining:MOST_PENDING_MEMBERS",),
+            metrics=("rotunda_handler_group_state_bytes",),
+            beyond="the oldest is forgotten: who comes back with it gets another",
+            end="session.timeout.ms",
+        ),
+        Limit(
+            what="Text of a committed offset",
+            bounds=("offset.metadata.max.bytes",),
+            metrics=("rotunda_request_errors_total",),
+            beyond="OFFSET_METADATA_TOO_LARGE",
+            end="with the offset",
+        ),
+        Limit(
+            what="Transactional ids",
+            bounds=("transaction.state.max.bytes",),
+            metrics=("rotunda_handler_transaction_state_bytes", "rotunda_handler_transaction_state_refusals_total"),
+            beyond="POLICY_VIOLATION for a new one",
+            end="transactional.id.expiration.ms",
+        ),
+        Limit(
+            what="Time that a transaction is open; there is one of an id",
+            bounds=("transaction.max.timeout.ms",),
+            metrics=("rotunda_transactions", "rotunda_transaction_oldest_age_seconds"),
+            beyond="INVALID_TRANSACTION_TIMEOUT for who asks for more",
+            end="it is aborted at its timeout",
+        ),
+        Limit(
+            what="Producer ids of a partition",
+            bounds=("broker.log.producers.producer_state:MOST_PRODUCERS", "producer.id.expiration.ms"),
+            metrics=("rotunda_handler_producer_ids",),
+            beyond="those that have been silent longest are forgotten, and may begin with any sequence number",
+            end="producer.id.expiration.ms",
+        ),
+        Limit(
+            what="Partitions of transactions that a handler has asked their coordinator about",
+            bounds=("broker.partitions.produce.verification:MOST_GUARDS",),
+            metrics=("rotunda_transactions",),
+            beyond="the oldest is asked about again",
+            end="with the transaction",
+        ),
+        Limit(
+            what="Produce requests that others are compared with, of each handler; bytes of each",
+            bounds=(
+                "broker.partitions.produce.produce_memo:MAX_REMEMBERED",
+                "broker.partitions.produce.produce_memo:MOST_REMEMBERED_BYTES",
+            ),
+            metrics=("rotunda_handler_requests_handled_total",),
+            beyond="the one used longest ago is forgotten, and a longer one never kept: the next one is parsed",
+            end="half a minute without another, or the metadata changes",
+        ),
+        Limit(
+            what="Fetch and ListOffsets requests that others are compared with, of each handler and API; bytes of each",
+            bounds=(
+                "broker.partitions.fetch.fetch_shape:MOST_REMEMBERED",
+                "broker.partitions.fetch.fetch_shape:MOST_REMEMBERED_BYTES",
+                "broker.apis.topics.list_offsets_memo:MOST_REMEMBERED",
+                "broker.apis.topics.list_offsets_memo:MOST_REMEMBERED_BYTES",
+            ),
+            metrics=("rotunda_handler_requests_handled_total",),
+            beyond="the one used longest ago is forgotten, and a longer one never kept: the next one is parsed",
+            end="half a minute without another, or the metadata changes",
+        ),
+        Limit(
+            what="Answers given again while the metadata stay, of each handler; bytes of a request, of an answer",
+            bounds=(
+                "broker.handler.answer_cache:MOST_ANSWERS",
+                "broker.handler.answer_cache:MOST_REQUEST_BYTES",
+                "broker.handler.answer_cache:MOST_ANSWER_BYTES",
+            ),
+            metrics=("rotunda_handler_requests_handled_total",),
+            beyond="the one used longest ago is forgotten, and a longer one never kept: the next request is decoded",
+            end="half a minute without another, or the metadata changes",
+        ),
+    ),
+)
+
+_RECORDS = Area(
+    title="The request log and metrics",
+    limits=(
+        Limit(
+            what="Names of clients that rows speak of which are not written",
+            bounds=("broker.request_log.names:MOST_NAMES_BYTES",),
+            metrics=("rotunda_request_log_rows_total",),
+            beyond="what waits is written, and they are forgotten",
+            end="their rows are written",
+        ),
+        Limit(
+            what="Partitions of deleted topics that rows speak of",
+            bounds=("broker.request_log.names:MOST_GONE_SUBJECTS",),
+            metrics=("rotunda_request_log_rows_total",),
+            beyond="as for names of clients",
+            end="their rows are written",
+        ),
+        Limit(
+            what="Connections whose requests are listed, and how many APIs and versions of each",
+            bounds=("broker.request_log.recent:MOST_CONNECTIONS", "broker.request_log.recent:MOST_CALLS"),
+            metrics=("rotunda_processor_connections",),
+            beyond="the one that was active longest ago, or the rarest version, is forgotten",
+            end="with the connection",
+        ),
+        Limit(
+            what="Rows of requests",
+            bounds=("request.log.rows.per.second", "request.log.retention.bytes", "request.log.retention.ms"),
+            metrics=("rotunda_request_log_rows_total", "rotunda_request_log_dropped_total"),
+            beyond="one row stands for several requests, failed and slow ones excepted; a full ring drops and counts",
+            end="the oldest files are removed",
+        ),
+        Limit(
+            what="Names of client software that a processor's metrics distinguish",
+            bounds=("shm.metric_tables:TEXT_SLOTS",),
+            metrics=("rotunda_client_connections", "rotunda_deprecated_requests_total"),
+            beyond='counted under "other"',
+            end="the last connection of that name ends",
+        ),
+        Limit(
+            what="Groups that the status page and /metrics list one by one, of each handler",
+            bounds=(
+                "broker.coordinator.group_status_publisher:MOST_MEMBERS",
+                "broker.coordinator.group_status_publisher:MOST_OFFSETS",
+            ),
+            metrics=("rotunda_groups_left_out",),
+            beyond="counted, and left out",
+            end="with the group",
+        ),
+    ),
+)
+
+_PAGE = Area(
+    title="The status page",
+    limits=(
+        Limit(
+            what="Connections",
+            bounds=("status.max.connections",),
+            metrics=("rotunda_web_connections", "rotunda_web_connections_dropped_total"),
+            beyond="the one that has waited longest without a request is dropped; probes and /metrics are answered",
+            end="status.request.timeout.ms for a request, three times that without one",
+        ),
+        Limit(
+            what="Streams of events",
+            bounds=("status.max.streams",),
+            metrics=("rotunda_web_streams", "rotunda_web_streams_refused_total"),
+            beyond="503 with Retry-After; the screen polls instead",
+            end="the browser goes, or does not read for status.request.timeout.ms",
+        ),
+        Limit(
+            what="Bytes of answers that clients do not read",
+            bounds=("web.room:MOST_UNREAD_BYTES",),
+            metrics=("rotunda_web_connections_dropped_total",),
+            beyond="the slowest are dropped",
+            end="status.request.timeout.ms without 64 KiB being read",
+        ),
+    ),
+)
+
+LIMITS: tuple[Area, ...] = (CONNECTIONS, _REQUESTS, _GROUPS, METADATA, _RECORDS, _PAGE)

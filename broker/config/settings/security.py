@@ -1,0 +1,14 @@
+"""The settings of security: of TLS, of SASL, and of who may do what. Only ever part of a BrokerConfig."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.config.settings.authorization import AuthorizationSettings
+from broker.config.settings.sasl import SaslSettings
+from broker.config.settings.tls import TlsSettings
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class SecuritySettings(AuthorizationSettings, SaslSettings, TlsSettings):
+    """All of them."""

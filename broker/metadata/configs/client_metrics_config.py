@@ -1,0 +1,133 @@
+"""The settings of a subscription to clients' metrics (KIP-714): what there are and which values are accepted.
+
+Subscriptions are made, described and deleted with the config APIs on CLIENT_METRICS resources. Nobody receives what
+clients would push, so, as in a Kafka without a plugin that does, clients never get a subscription: it is kept.
+Pure; runs in handlers and the controller.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from broker.config.keys import Key, Kind, Value, did_you_mean
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode
+
+_INTERVAL: Final = "interval.ms"
+_MATCH: Final = "match"
+_LEAST_MS, _GREATEST_MS = 100, 3_600_000
+
+CLIENT_METRICS_CONFIGS: Mapping[str, Key] = MappingProxyType(
+    {
+        key.name: key
+        for key in (
+            Key(
+                name="metrics",
+                kind=Kind.LIST,
+                default=(),
+                doc="Prefixes of the names of the metrics that clients push; * stands for all metrics.",
+            ),
+            Key(
+                name=_INTERVAL,
+                kind=Kind.INT,
+                default=300_000,
+                unit="ms",
+                doc="How often clients push.",
+            ),
+            Key(
+                name=_MATCH,
+                kind=Kind.LIST,
+                default=(),
+                doc="Which clients push: pairs of selector=pattern, all of which must match; all clients if there is "
+                "none.",
+            ),
+        )
+    }
+)
+
+#: What a pair of `match` may speak of.
+_SELECTORS: Final = frozenset(
+    {
+        "client_instance_id",
+        "client_id",
+        "client_software_name",
+        "client_software_version",
+        "client_source_address",
+        "client_source_port",
+    }
+)
+
+
+def client_metrics_value(key: Key, configs: Mapping[str, str]) -> Value:
+    """Return the value in force for a subscription whose settings are ``configs``."""
+    own = configs.get(key.name)
+    return key.default if own is None else key.parse(own)
+
+
+def validate_client_metrics(name: str, configs: Mapping[str, str]) -> None:
+    """Raise ApiError, which names what may be set, if a subscription may not have this name or these settings.
+
+    As in Kafka, INVALID_CONFIG when a value is none of its type or a pair of `match` is malformed, else
+    INVALID_REQUEST.
+    """
+    if not name:
+        raise _bad_request("Subscription name can't be empty")
+    for key in configs:
+        if key not in CLIENT_METRICS_CONFIGS:
+            hint = did_you_mean(key, CLIENT_METRICS_CONFIGS)
+            raise _bad_request(f"Unknown client metrics configuration: {key}{hint}")
+    for key_name, text in configs.items():
+        _check_type(CLIENT_METRICS_CONFIGS[key_name], text)
+    interval_ms = client_metrics_value(CLIENT_METRICS_CONFIGS[_INTERVAL], configs)
+    if not isinstance(interval_ms, int) or not _LEAST_MS <= interval_ms <= _GREATEST_MS:
+        raise _bad_request(
+            f"Invalid value {interval_ms} for {_INTERVAL}, interval must be between {_LEAST_MS} and {_GREATEST_MS} "
+            "(1 hour)"
+        )
+    pairs = client_metrics_value(CLIENT_METRICS_CONFIGS[_MATCH], configs)
+    for pair in pairs if isinstance(pairs, tuple) else ():
+        if not _is_pair(pair):
+            raise _bad_value(
+                f"Illegal client matching pattern: {pair}; it is selector=pattern, and the selectors are "
+                f"{', '.join(sorted(_SELECTORS))}"
+            )
+
+
+def _check_type(key: Key, text: str) -> None:
+    try:
+        value = key.parse(text)
+    except ValueError as error:
+        raise _bad_value(f"Invalid value {text} for configuration {key.name}: {error}") from None
+    if isinstance(value, tuple) and "" in value:
+        raise _bad_value(f"Configuration '{key.name}' values must not be empty.")
+
+
+def _is_pair(pair: str) -> bool:
+    """Return whether a pair is a selector, one equals sign and a pattern."""
+    selector, *patterns = pair.rstrip("=").split("=")
+    return selector.strip() in _SELECTORS and len(patterns) == 1 and _is_pattern(patterns[0].strip())
+
+
+def _is_pattern(pattern: str) -> bool:
+    """Return whether Python or RE2 takes a pattern: what Kafka takes, Java's syntax, is nearly all in one of them."""
+    from broker.metadata.topics.topic_regex import InvalidPatternError, compiled  # noqa: PLC0415 - few admins need RE2
+
+    try:
+        compiled(pattern)
+    except InvalidPatternError:
+        try:
+            re.compile(pattern)
+        except re.error:
+            return False
+    return True
+
+
+def _bad_request(message: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _bad_value(message: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_CONFIG, message)

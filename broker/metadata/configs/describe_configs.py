@@ -1,0 +1,227 @@
+"""The description of settings for DescribeConfigs: values, sources, synonyms and texts.
+
+Follows Kafka's rules: a setting's source is that of its strongest synonym, and synonyms are listed by
+strength, first by where they were set and then by the order in which one setting falls back on another. Pure;
+runs in handlers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import NamedTuple
+
+from broker.config.broker_config import BROKER_KEYS, BrokerConfig, key_of, load
+from broker.config.group_config import GROUP_CONFIGS, group_value
+from broker.config.kafka import kafka_settings
+from broker.config.keys import Key, Value, render
+from broker.config.listener_overrides import split
+from broker.config.sources import Layer, Origin, Source
+from broker.config.topic_config import TOPIC_CONFIGS, LogConfig
+from broker.metadata.configs.client_metrics_config import CLIENT_METRICS_CONFIGS, client_metrics_value
+from broker.server_log.log_levels import level_of, logger_names
+
+#: DescribeConfigs' numbers for where a value came from (KIP-226).
+TOPIC_CONFIG = 1
+DYNAMIC_BROKER_CONFIG = 2
+DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+STATIC_BROKER_CONFIG = 4
+DEFAULT_CONFIG = 5
+DYNAMIC_BROKER_LOGGER_CONFIG = 6
+CLIENT_METRICS_CONFIG = 7
+GROUP_CONFIG = 8
+
+_SOURCES = {
+    Source.DYNAMIC: DYNAMIC_BROKER_CONFIG,
+    Source.DYNAMIC_DEFAULT: DYNAMIC_DEFAULT_BROKER_CONFIG,
+    Source.FLAG: STATIC_BROKER_CONFIG,
+    Source.ENVIRONMENT: STATIC_BROKER_CONFIG,
+    Source.FILE: STATIC_BROKER_CONFIG,
+    Source.DEFAULT: DEFAULT_CONFIG,
+}
+
+#: Broker settings that fall back on others, by the first of them.
+_FALLBACKS = {key.synonyms[0]: key.synonyms for key in TOPIC_CONFIGS.values() if len(key.synonyms) > 1}
+
+
+class Synonym(NamedTuple):
+    """One place that gives, or would give, a setting its value."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+class ConfigEntry(NamedTuple):
+    """One setting as DescribeConfigs answers it. ``value`` is None where there is none or it is secret."""
+
+    name: str
+    value: str | None
+    source: int
+    config_type: int
+    read_only: bool
+    sensitive: bool
+    synonyms: tuple[Synonym, ...]
+    documentation: str
+
+
+def describe_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[ConfigEntry]:
+    """Return every setting of a topic whose own values, by property name, are ``overrides``."""
+    config = LogConfig.resolve(overrides, broker)
+    entries = []
+    for name, key in sorted(TOPIC_CONFIGS.items()):
+        if key.internal:
+            continue
+        value = getattr(config, key.attribute)
+        synonyms = _broker_synonyms(key.synonyms, broker) if key.synonyms else []
+        if name in overrides:
+            synonyms.insert(0, Synonym(name, render(value), TOPIC_CONFIG))
+        entries.append(_entry(key, value, synonyms, read_only=False))
+    return entries
+
+
+def describe_broker(broker: BrokerConfig) -> list[ConfigEntry]:
+    """Return every setting of the broker, and after them those that have a meaning in Kafka alone."""
+    keys = {**BROKER_KEYS, **{name: key_of(name) for name in broker.of_listeners}}
+    served = [
+        _entry(key, broker.value(name), _synonyms_of(name, broker), read_only=not key.dynamic)
+        for name, key in sorted(keys.items())
+    ]
+    kept = {name: _kept_entry(name, broker) for name in broker.layers if name not in keys}
+    defaults = _kept_at_default()
+    return served + [kept.get(name) or defaults[name] for name in sorted({*kept, *defaults})]
+
+
+@cache
+def _kept_at_default() -> Mapping[str, ConfigEntry]:
+    nothing_set = load(None, {}, {})
+    return {name: _kept_entry(name, nothing_set) for name in kafka_settings() if name not in BROKER_KEYS}
+
+
+def _kept_entry(name: str, broker: BrokerConfig) -> ConfigEntry:
+    key = key_of(name)
+    return _entry(key, broker.value(name), list(_told((name,), broker)), read_only=not key.dynamic)
+
+
+def describe_cluster_default(broker: BrokerConfig) -> list[ConfigEntry]:
+    """Return what was set cluster-wide while the broker runs, whether it is in force or not."""
+    entries = []
+    for name in sorted({*BROKER_KEYS, *broker.layers}):
+        key = key_of(name)
+        for layer in _layers(name, broker):
+            if layer.origin.source == Source.DYNAMIC_DEFAULT:
+                synonym = Synonym(name, _shown(key, layer.value), DYNAMIC_DEFAULT_BROKER_CONFIG)
+                entries.append(_entry(key, layer.value, [synonym], read_only=not key.dynamic))
+    return entries
+
+
+def _layers(name: str, broker: BrokerConfig) -> tuple[Layer, ...]:
+    """Return who has given a setting a value, strongest first.
+
+    Where replicas are eligible to lead by what they have written (ELR), as in a new cluster of Kafka 4.3, the cluster
+    itself has a value of min.insync.replicas from the beginning: that of its first broker.
+    """
+    layers = broker.layers.get(name, ())
+    if name != "min.insync.replicas" or any(layer.origin.source == Source.DYNAMIC_DEFAULT for layer in layers):
+        return layers
+    own = tuple(layer for layer in layers if layer.origin.source > Source.DYNAMIC_DEFAULT)
+    loaded = layers[len(own) :]
+    value = loaded[0].value if loaded else BROKER_KEYS[name].default
+    return (*own, Layer(Origin(Source.DYNAMIC_DEFAULT, "the cluster's own"), value), *loaded)
+
+
+def describe_group(overrides: Mapping[str, str], broker: BrokerConfig) -> list[ConfigEntry]:
+    """Return every setting of a group whose own values are ``overrides``.
+
+    A group without a value of its own has that of the broker's setting.
+    """
+    entries = []
+    for name, key in sorted(GROUP_CONFIGS.items()):
+        value = render(group_value(key, overrides, broker))
+        synonyms = _synonyms_of(key.broker_name, broker)
+        if name in overrides:
+            synonyms.insert(0, Synonym(name, value, GROUP_CONFIG))
+        entries.append(
+            ConfigEntry(
+                name=name,
+                value=value,
+                source=synonyms[0].source,
+                config_type=int(key.kind),
+                read_only=False,
+                sensitive=False,
+                synonyms=tuple(synonyms),
+                documentation=key.doc,
+            )
+        )
+    return entries
+
+
+def describe_client_metrics(overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """Return every setting of a subscription to clients' metrics whose own values are ``overrides``.
+
+    As in Kafka a default is no synonym here.
+    """
+    entries = []
+    for name, key in sorted(CLIENT_METRICS_CONFIGS.items()):
+        value = client_metrics_value(key, overrides)
+        synonyms = [Synonym(name, render(value), CLIENT_METRICS_CONFIG)] if name in overrides else []
+        entries.append(_entry(key, value, synonyms, read_only=False))
+    return entries
+
+
+def describe_loggers(levels: Mapping[str, str]) -> list[ConfigEntry]:
+    """Return every logger with the level in force, where ``levels`` were set. As in Kafka they have no type."""
+    return [
+        ConfigEntry(name, level_of(name, levels), DYNAMIC_BROKER_LOGGER_CONFIG, 0, False, False, (), "")
+        for name in logger_names()
+    ]
+
+
+def _entry(key: Key, value: Value, synonyms: list[Synonym], *, read_only: bool) -> ConfigEntry:
+    if key.sensitive:
+        synonyms = [each._replace(value=None) for each in synonyms]
+    return ConfigEntry(
+        name=key.name,
+        value=_shown(key, value),
+        source=synonyms[0].source if synonyms else DEFAULT_CONFIG,
+        config_type=int(key.kind),
+        read_only=read_only,
+        sensitive=key.sensitive,
+        synonyms=tuple(synonyms),
+        documentation=key.doc,
+    )
+
+
+def _shown(key: Key, value: Value) -> str | None:
+    return None if key.sensitive else render(value)
+
+
+def _synonyms_of(name: str, broker: BrokerConfig) -> list[Synonym]:
+    own = split(name)
+    return _broker_synonyms(_FALLBACKS.get(name, (name,) if own is None else (name, own[1])), broker)
+
+
+def _broker_synonyms(names: tuple[str, ...], broker: BrokerConfig) -> list[Synonym]:
+    """Return where these settings have values: dynamic before static before default.
+
+    As in Kafka nothing that stands before the first setting's own value is listed.
+    """
+    found = sorted(_told(names, broker), key=lambda synonym: synonym.source)
+    while found and found[0].name != names[0]:
+        del found[0]
+    return found
+
+
+def _told(names: Iterable[str], broker: BrokerConfig) -> Iterator[Synonym]:
+    for name in names:
+        key, listed = key_of(name), set()
+        for layer in _layers(name, broker):
+            source = _SOURCES[layer.origin.source]
+            if source not in listed:
+                listed.add(source)
+                yield Synonym(name, _shown(key, layer.value), source)
+        if split(name) is not None:
+            continue
+        default = key.default if name in broker.layers else broker.value(name)
+        if default is not None:
+            yield Synonym(name, _shown(key, default), DEFAULT_CONFIG)

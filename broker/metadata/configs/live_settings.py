@@ -1,0 +1,106 @@
+"""Settings of the broker, clients' quotas and users' credentials as they are in force, for who knows no topics.
+
+Acceptor and processors have one each (`ProcessContext.live_settings`). Every change of the metadata moves one word in
+shared memory, those of topics too: while it stands, ``refresh`` costs a comparison; when it has moved, the file is
+read, at most ten times a second. A read takes whole changes only, waits for no writer, and leaves nothing behind when
+its process is killed. A file that cannot be read leaves in force what was, and is tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from broker.config.broker_config import BrokerConfig
+from broker.metadata.configs.broker_settings import BrokerSettings
+from broker.metadata.configs.client_quotas import ClientQuotas, QuotaEntity, quotas_of
+from broker.metadata.storage.entity_store import EntityKind, replace_changed
+from broker.metadata.storage.reader import MetadataReader
+from broker.security.sasl.user_credentials import UserCredentials
+
+INTERVAL_NS = 100_000_000
+RETRY_NS = 1_000_000_000
+
+log = logging.getLogger(__name__)
+
+
+class LiveSettings:
+    """What is in force as of change ``version``."""
+
+    def __init__(
+        self, path: Path, config: BrokerConfig, announced: Callable[[], int], now_ns: Callable[[], int]
+    ) -> None:
+        """``announced`` returns the number of the last change that is durable."""
+        self._reader = MetadataReader(path)
+        self._announced = announced
+        self._now_ns = now_ns
+        self._settings = BrokerSettings(config)
+        self._quotas: dict[QuotaEntity, Mapping[str, float]] = {}
+        self._users = UserCredentials()
+        self._next_read_ns = 0
+        self._is_unseen = False
+        self.version = 0
+        self._read()
+
+    @property
+    def broker_config(self) -> BrokerConfig:
+        """The broker's settings with those that were set while it runs."""
+        return self._settings.in_force
+
+    @property
+    def certificate_readings(self) -> int:
+        """How often it was asked for, since the broker started, that the files with certificates are read again."""
+        return self._settings.certificate_readings
+
+    @property
+    def client_quotas(self) -> ClientQuotas:
+        """The quotas by whom they are for. A refresh may change them."""
+        return self._quotas
+
+    @property
+    def user_credentials(self) -> UserCredentials:
+        """The users with SCRAM credentials. A refresh changes them in place."""
+        return self._users
+
+    def refresh(self, *, at_once: bool = False) -> bool:
+        """Take over what has been announced, soon or at once; return whether a setting or a quota has changed. HOT."""
+        changed = False
+        if self._announced() > self.version:
+            changed = (at_once or self._now_ns() >= self._next_read_ns) and self._read()
+        if at_once:
+            # The loop, which asks without it, has not seen that yet.
+            self._is_unseen |= changed
+        elif self._is_unseen:
+            self._is_unseen, changed = False, True
+        return changed
+
+    def close(self) -> None:
+        """Close the file until the next change: who forks holds it open only while it reads."""
+        self._reader.close()
+
+    def _read(self) -> bool:
+        now_ns = self._now_ns()
+        self._next_read_ns = now_ns + INTERVAL_NS
+        try:
+            delta = self._reader.read(self.version, with_topics=False)
+        except sqlite3.Error as error:
+            self._next_read_ns = now_ns + RETRY_NS
+            self._reader.close()
+            log.warning("the settings stay as they were for now: the metadata file cannot be read: %s", error)
+            return False
+        if delta is None:
+            return False
+        self.version = delta.version
+        changed = self._settings.take(delta.broker_configs)
+        users = delta.entities.get(EntityKind.USER_CREDENTIAL)
+        if users is not None:
+            self._users.replace(users)
+        self._users.take(delta.changed_entities.get(EntityKind.USER_CREDENTIAL, {}))
+        everything = delta.entities.get(EntityKind.CLIENT_QUOTA)
+        if everything is not None:
+            self._quotas = dict(quotas_of(everything))
+        some = quotas_of(delta.changed_entities.get(EntityKind.CLIENT_QUOTA, {}))
+        replace_changed(self._quotas, some)
+        return changed or everything is not None or bool(some)

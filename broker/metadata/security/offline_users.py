@@ -1,0 +1,43 @@
+"""Users of a broker that does not run: the first one of a broker that lets nobody in without a password.
+
+Run by commands, and by the supervisor before it forks. The caller has the data directory's lock, so that no controller
+writes the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+
+from broker.metadata.security.scram_users import MECHANISMS, Upsertion, changed_users
+from broker.metadata.storage.entity_store import EntityKind
+from broker.metadata.storage.metadata_file import metadata_path
+from broker.metadata.storage.reader import MetadataReader
+from broker.metadata.storage.store import MetadataStore
+from broker.security.sasl.scram_credential import new_salt, salted
+
+
+def stored_users(data_dir: Path) -> dict[str, dict[str, str]]:
+    """Return by user, by mechanism, the credentials as stored; under a name that no user has stands their secret."""
+    with closing(MetadataReader(metadata_path(data_dir))) as reader:
+        delta = reader.read(0, with_topics=False)
+    stored = {} if delta is None else delta.entities.get(EntityKind.USER_CREDENTIAL, {})
+    return {name: {key: str(value) for key, value in values.items()} for name, values in stored.items()}
+
+
+def store_user(data_dir: Path, user: str, password: str, mechanisms: Iterable[str], iterations: int) -> None:
+    """Give a user a password. Raises ApiError if it may not have it, BootFailed if the file cannot be used."""
+    changes = []
+    for mechanism in mechanisms:
+        salt = new_salt()
+        proof = salted(mechanism, password, salt, iterations)
+        changes.append(Upsertion(user, MECHANISMS[mechanism], iterations, salt, proof))
+    store = MetadataStore.open(metadata_path(data_dir))
+    try:
+        changed = changed_users(stored_users(data_dir), user, changes)
+        with store.transaction() as transaction:
+            for name, values in changed.items():
+                transaction.set_entity(EntityKind.USER_CREDENTIAL, name, values)
+    finally:
+        store.close()

@@ -1,0 +1,111 @@
+"""The metadata file: its name, its tables, and how a word of its state and settings are stored in it.
+
+Used by the writer (`store`), by readers (`reader`) and by the check of the file before the broker
+starts. One SQLite file in WAL mode.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from broker.metadata.storage.entity_store import has_table, has_tables
+
+FORMAT = 1
+FILE_NAME = "rotunda-metadata.sqlite3"
+
+#: Settings that hold for all brokers are stored under this name instead of a broker's id.
+EVERY_BROKER = ""
+
+#: What the configuration file had when it was last read again is stored under this name instead of a broker's id, and
+#: there once more, so that an empty file is distinguished from one that was not read again.
+CONFIGURATION_FILE = "configuration file"
+#: The levels of loggers are stored in the same way, by the loggers' names.
+LOG_LEVELS = "log levels"
+#: How often the files with certificates have been read again is stored under this name.
+CERTIFICATES = "certificates"
+#: What is stored under these names holds until the next start.
+UNTIL_RESTART = (CONFIGURATION_FILE, LOG_LEVELS, CERTIFICATES)
+
+#: How long a statement waits for another connection's recovery of the WAL; nothing else locks a reader out.
+BUSY_TIMEOUT_S = 2.0
+
+_MODE = 0o600
+
+_SCHEMA = """
+CREATE TABLE state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE topics (
+    topic_id BLOB PRIMARY KEY, name TEXT NOT NULL, deleted INTEGER NOT NULL, change INTEGER NOT NULL,
+    configs TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX topics_by_change ON topics (change);
+CREATE UNIQUE INDEX live_topics_by_name ON topics (name) WHERE NOT deleted;
+CREATE TABLE partitions (table_row INTEGER PRIMARY KEY, topic_id BLOB NOT NULL, partition INTEGER NOT NULL);
+CREATE UNIQUE INDEX partitions_by_topic ON partitions (topic_id, partition);
+CREATE TABLE broker_configs (
+    broker TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (broker, name)
+) WITHOUT ROWID;
+"""
+
+_INITIAL_STATE = (("format", FORMAT), ("change", 0), ("floor", 0), ("next_producer_id", 0))
+
+
+def metadata_path(data_dir: Path) -> Path:
+    """Return where the metadata of a data directory is kept."""
+    return data_dir / FILE_NAME
+
+
+def make_private(path: Path) -> None:
+    """Let nobody but this user read the file, which holds credentials; it is made if it is not there. Raises OSError.
+
+    SQLite gives the files that it makes beside it the same mode.
+    """
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE))
+    for each in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        with suppress(FileNotFoundError):
+            if stat.S_IMODE(each.stat().st_mode) != _MODE:
+                each.chmod(_MODE)
+
+
+def ensure_topic_tables(connection: sqlite3.Connection) -> None:
+    """Make the tables of topics and brokers and the state, where they are missing. Raises sqlite3.Error."""
+    if has_table(connection, "state"):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in _SCHEMA.split(";"):
+        connection.execute(statement)
+    connection.executemany("INSERT INTO state VALUES (?, ?)", _INITIAL_STATE)
+    connection.execute("COMMIT")
+
+
+def stored_format(connection: sqlite3.Connection) -> int:
+    """Return the format of an open file; 0 if nothing is in it. Raises sqlite3.Error."""
+    return state_of(connection, "format") if has_table(connection, "state") else 0
+
+
+def has_schema(connection: sqlite3.Connection) -> bool:
+    """Return whether all tables that readers need are there."""
+    return has_table(connection, "state") and has_tables(connection)
+
+
+def state_of(connection: sqlite3.Connection, name: str) -> int:
+    """Return a number of the state: `format`, `change`, `floor` or `next_producer_id`."""
+    return int(connection.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()[0])
+
+
+def encode_configs(configs: Mapping[str, str]) -> str:
+    """Return settings as they are stored."""
+    return json.dumps(dict(configs), separators=(",", ":"))
+
+
+def decode_configs(configs: str) -> dict[str, str]:
+    """Return stored settings."""
+    if configs == "{}":  # as it is for most topics
+        return {}
+    decoded: dict[str, str] = json.loads(configs)
+    return decoded

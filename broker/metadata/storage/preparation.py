@@ -1,0 +1,38 @@
+"""The preparation of the metadata file for the processes that read it. Runs in the supervisor, before it forks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from broker.errors import ApiError, BootFailed
+from broker.metadata.storage.metadata_file import UNTIL_RESTART, metadata_path
+from broker.metadata.storage.store import MetadataStore, nothing_to_do
+
+
+def prepare(
+    data_dir: Path,
+    max_partitions: int,
+    *,
+    ephemeral: bool = False,
+    before_change: Callable[[], None] = nothing_to_do,
+) -> None:
+    """Make the file ready before the processes that read it start, and check that its partitions have room.
+
+    Raises BootFailed when the file cannot be used or holds more partitions than ``max.partitions``.
+    """
+    before_change()
+    store = MetadataStore.open(metadata_path(data_dir), ephemeral=ephemeral, before_change=before_change)
+    try:
+        taken = store.taken_rows()
+        if len(taken) > max_partitions:
+            raise BootFailed(f"the data directory holds {len(taken)} partitions: set max.partitions to that or more")
+        if taken and taken[-1][0] >= max_partitions:
+            store.renumber_rows()
+        store.forget_outcomes()
+        for name in UNTIL_RESTART:
+            store.forget_broker_configs(name)
+    except ApiError as error:
+        raise BootFailed(f"cannot prepare the metadata file: {error.message}") from error
+    finally:
+        store.close()

@@ -1,0 +1,155 @@
+"""The reader of the cluster's metadata: what has changed in the file since a process last looked.
+
+Runs in every process but the controller's writer (`store`), which it never holds up: in WAL mode a reader sees
+whole changes only. Knows nothing of Kafka's rules.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from broker.metadata.storage.entity_store import (
+    RECORDED_CHANGES,
+    Entities,
+    EntityKind,
+    read_changed_entities,
+    read_entities,
+)
+from broker.metadata.storage.metadata_file import BUSY_TIMEOUT_S, decode_configs, has_schema, state_of
+from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps, finished
+
+_ROWS_AT_ONCE = ELEMENTS_AT_ONCE
+
+
+class TopicRecord(NamedTuple):
+    """A topic as stored. ``rows`` holds (partition, row in the partition table), in order of partitions."""
+
+    topic_id: bytes
+    name: str
+    deleted: bool
+    configs: dict[str, str]
+    rows: tuple[tuple[int, int], ...]
+
+
+class MetadataDelta(NamedTuple):
+    """What a reader returns. ``complete``: these are all topics there are, not only the changed ones.
+
+    ``broker_configs`` maps a broker id as text ("" for the default of all brokers) to that broker's settings.
+    ``entities`` has all entities of a kind, ``changed_entities`` those that have changed: without values if they have
+    gone.
+    """
+
+    version: int
+    complete: bool
+    topics: list[TopicRecord]
+    broker_configs: dict[str, dict[str, str]]
+    entities: Mapping[EntityKind, Entities] = {}
+    changed_entities: Mapping[EntityKind, Entities] = {}
+
+
+class MetadataReader:
+    """A reading connection, opened at the first use. Its file may not be there yet."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+        #: Beside the one that may be in the middle of reading, and then sees what was so when that began.
+        self._asking: sqlite3.Connection | None = None
+
+    def read(self, since: int, *, with_topics: bool = True) -> MetadataDelta | None:
+        """Return what changed after change ``since``, tombstones included, or None if nothing did."""
+        return finished(self.read_in_steps(since, with_topics=with_topics))
+
+    def read_in_steps(self, since: int, *, with_topics: bool = True) -> Steps[MetadataDelta | None]:
+        """Return what `read` does in steps, as it was at the first; nothing else is read before the last."""
+        connection = self._connection = self._connection or self._connect()
+        if connection is None:
+            return None
+        connection.execute("BEGIN")
+        try:
+            version = state_of(connection, "change")
+            if version <= since:
+                return None
+            complete = since == 0 or since < state_of(connection, "floor")
+            topics = (yield from _read_topics(connection, 0 if complete else since)) if with_topics else []
+            configs = _read_broker_configs(connection)
+            if since == 0 or since < version - RECORDED_CHANGES:
+                return MetadataDelta(version, complete, topics, configs, entities=read_entities(connection, since))
+            changed = read_changed_entities(connection, since)
+            return MetadataDelta(version, complete, topics, configs, changed_entities=changed)
+        finally:
+            connection.execute("COMMIT")
+
+    def is_taken_by(self, row: int, topic_id: bytes) -> bool:
+        """Return whether a row of the partition table is, on record, that of a partition of this topic."""
+        connection = self._asking = self._asking or self._connect()
+        query = "SELECT 1 FROM partitions WHERE table_row = ? AND topic_id = ?"
+        return connection is not None and connection.execute(query, (row, topic_id)).fetchone() is not None
+
+    def close(self) -> None:
+        """Close what is open."""
+        for connection in filter(None, (self._connection, self._asking)):
+            connection.close()
+        self._connection = self._asking = None
+
+    def _connect(self) -> sqlite3.Connection | None:
+        if self._path.exists():
+            connection = sqlite3.connect(
+                f"{self._path.absolute().as_uri()}?mode=ro",
+                uri=True,
+                timeout=BUSY_TIMEOUT_S,
+                isolation_level=None,
+            )
+            try:
+                is_made = has_schema(connection)
+            except sqlite3.OperationalError:
+                if self._path.exists():
+                    raise
+                is_made = False
+            if is_made:
+                return connection
+            connection.close()
+        return None
+
+
+def partition_counts(path: Path, topics: Sequence[str]) -> dict[str, int]:
+    """Return how many partitions each of these topics has, for those that exist."""
+    reader = MetadataReader(path)
+    delta = reader.read(0)
+    reader.close()
+    found = delta.topics if delta is not None else []
+    return {topic.name: len(topic.rows) for topic in found if not topic.deleted and topic.name in topics}
+
+
+def _read_topics(connection: sqlite3.Connection, since: int) -> Steps[list[TopicRecord]]:
+    rows: dict[bytes, list[tuple[int, int]]] = {}
+    query = (
+        "SELECT topic_id, partition, table_row FROM topics CROSS JOIN partitions USING (topic_id) "
+        "WHERE change > ? ORDER BY topic_id, partition"
+    )
+    read = connection.execute(query, (since,))
+    while some := read.fetchmany(_ROWS_AT_ONCE):
+        for topic_id, partition, row in some:
+            rows.setdefault(topic_id, []).append((partition, row))
+        yield
+    found = connection.execute(
+        "SELECT topic_id, name, deleted, configs FROM topics WHERE change > ? ORDER BY change, name", (since,)
+    )
+    topics: list[TopicRecord] = []
+    while some := found.fetchmany(_ROWS_AT_ONCE):
+        topics += [
+            TopicRecord(topic_id, name, bool(deleted), decode_configs(configs), tuple(rows.get(topic_id, ())))
+            for topic_id, name, deleted, configs in some
+        ]
+        yield
+    return topics
+
+
+def _read_broker_configs(connection: sqlite3.Connection) -> dict[str, dict[str, str]]:
+    configs: dict[str, dict[str, str]] = {}
+    for broker, name, value in connection.execute("SELECT broker, name, value FROM broker_configs ORDER BY name"):
+        configs.setdefault(broker, {})[name] = value
+    return configs

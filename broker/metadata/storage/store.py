@@ -1,0 +1,275 @@
+"""The writer of the cluster's metadata: topics, partitions and their rows, settings, quotas, in one SQLite file.
+
+The controller process is the only writer; every other process reads what changed since it last looked
+(`reader`). Each change carries the next number of one counter, which is what the processes
+compare to know whether they are up to date. Knows nothing of Kafka's rules: the caller has checked them.
+
+A deleted topic stays as a *tombstone* until the owners of its partitions have released their rows in the
+shared partition table; the rows of a tombstone are taken, so that nobody else is given them. When tombstones
+are dropped, ``floor`` moves up to the last one: a reader that had not seen it must read everything afresh.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from broker.errors import ApiError, BootFailed
+from broker.metadata.storage import request_dedup
+from broker.metadata.storage.entity_store import (
+    EntityKind,
+    StoredValue,
+    add_names,
+    ensure_schema,
+    remove_names,
+    replace_entity,
+    used_bytes,
+)
+from broker.metadata.storage.metadata_file import (
+    BUSY_TIMEOUT_S,
+    FORMAT,
+    encode_configs,
+    ensure_topic_tables,
+    make_private,
+    state_of,
+)
+from broker.metadata.storage.request_dedup import TopicOutcome
+from broker.protocol.error_codes import ErrorCode
+
+EXIT_DATA_FROM_NEWER_VERSION = 5
+
+
+_LAST_SPENT_TOMBSTONE = (
+    "SELECT MAX(change) FROM topics WHERE deleted AND topic_id NOT IN (SELECT topic_id FROM partitions)"
+)
+_DROP_SPENT_TOMBSTONES = "DELETE FROM topics WHERE deleted AND topic_id NOT IN (SELECT topic_id FROM partitions)"
+
+
+class Transaction:
+    """The statements of one change. Everything done through it becomes visible at once, or not at all."""
+
+    def __init__(self, connection: sqlite3.Connection, change: int) -> None:
+        self._connection = connection
+        self.change = change
+
+    def insert_topic(self, topic_id: bytes, name: str, rows: Sequence[int], configs: Mapping[str, str]) -> None:
+        """Add a topic whose partition i takes ``rows[i]``."""
+        self._connection.execute(
+            "INSERT INTO topics VALUES (?, ?, 0, ?, ?)", (topic_id, name, self.change, encode_configs(configs))
+        )
+        self._insert_partitions(topic_id, 0, rows)
+
+    def add_partitions(self, topic_id: bytes, first_partition: int, rows: Sequence[int]) -> None:
+        """Add partitions from ``first_partition`` on, each with its row."""
+        self._insert_partitions(topic_id, first_partition, rows)
+        self._connection.execute("UPDATE topics SET change = ? WHERE topic_id = ?", (self.change, topic_id))
+
+    def set_topic_configs(self, topic_id: bytes, configs: Mapping[str, str]) -> None:
+        """Replace all settings of a topic."""
+        self._connection.execute(
+            "UPDATE topics SET change = ?, configs = ? WHERE topic_id = ?",
+            (self.change, encode_configs(configs), topic_id),
+        )
+
+    def delete_topic(self, topic_id: bytes) -> None:
+        """Turn a topic into a tombstone; its rows stay taken."""
+        self._connection.execute(
+            "UPDATE topics SET change = ?, deleted = 1 WHERE topic_id = ?", (self.change, topic_id)
+        )
+
+    def set_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
+        """Replace all settings of a broker (its id as text, or "" for the default of all brokers)."""
+        self._connection.execute("DELETE FROM broker_configs WHERE broker = ?", (broker,))
+        rows = [(broker, name, value) for name, value in configs.items()]
+        self._connection.executemany("INSERT INTO broker_configs VALUES (?, ?, ?)", rows)
+
+    def set_entity(self, kind: EntityKind, name: str, values: Mapping[str, StoredValue]) -> None:
+        """Replace all values of a group, of a client's quota or of a feature; without any it is gone."""
+        replace_entity(self._connection, self.change, kind, name, values)
+
+    def add_acls(self, names: Sequence[str]) -> None:
+        """Add ACLs that are not there."""
+        add_names(self._connection, self.change, EntityKind.ACL, names)
+
+    def remove_acls(self, names: Sequence[str]) -> None:
+        """Remove ACLs that are there."""
+        remove_names(self._connection, self.change, EntityKind.ACL, names)
+
+    def release_rows(self, rows: Sequence[int]) -> None:
+        """Forget rows of tombstones, and every tombstone that holds none any more."""
+        if not rows:
+            return
+        self._connection.executemany("DELETE FROM partitions WHERE table_row = ?", [(row,) for row in rows])
+        dropped = self._connection.execute(_LAST_SPENT_TOMBSTONE).fetchone()[0]
+        if dropped is not None:
+            self._connection.execute(_DROP_SPENT_TOMBSTONES)
+            self._connection.execute("UPDATE state SET value = MAX(value, ?) WHERE name = 'floor'", (dropped,))
+
+    def keep_outcomes(self, request: str, outcomes: Sequence[TopicOutcome]) -> None:
+        """Put on record what this change answers to a request."""
+        request_dedup.keep(self._connection, self.change, request, outcomes)
+
+    def _insert_partitions(self, topic_id: bytes, first_partition: int, rows: Sequence[int]) -> None:
+        partitions = [(row, topic_id, first_partition + index) for index, row in enumerate(rows)]
+        self._connection.executemany("INSERT INTO partitions VALUES (?, ?, ?)", partitions)
+
+
+def nothing_to_do() -> None:
+    """Precede a change of which nothing is in the way."""
+
+
+class MetadataStore:
+    """The writing connection. One process has it at a time: the controller."""
+
+    def __init__(self, connection: sqlite3.Connection, before_change: Callable[[], None]) -> None:
+        self._connection = connection
+        self._before_change = before_change
+        #: While several transactions are made with one change: what ends it, and the change once it has begun.
+        self._together: ExitStack | None = None
+        self._shared: Transaction | None = None
+
+    @classmethod
+    def open(
+        cls, path: Path, *, ephemeral: bool = False, before_change: Callable[[], None] = nothing_to_do
+    ) -> MetadataStore:
+        """Open the file, making it if it is not there. ``ephemeral`` data is not forced to disk.
+
+        ``before_change`` is called before each change: it makes room on a full disk, or raises an ApiError.
+
+        Raises BootFailed when the file is from a newer version, damaged or cannot be written.
+        """
+        try:
+            make_private(path)
+            connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA synchronous = {'OFF' if ephemeral else 'FULL'}")
+            ensure_topic_tables(connection)
+            ensure_schema(connection)
+            request_dedup.ensure_table(connection)
+            stored = state_of(connection, "format")
+        except (sqlite3.Error, OSError) as error:
+            raise BootFailed(f"cannot open the metadata file {path}: {error}") from error
+        if stored > FORMAT:
+            connection.close()
+            raise BootFailed(
+                f"{path} was written by a newer version (format {stored}, this version reads up to {FORMAT})",
+                EXIT_DATA_FROM_NEWER_VERSION,
+            )
+        return cls(connection, before_change)
+
+    @property
+    def entity_bytes(self) -> int:
+        """What all entities take."""
+        return used_bytes(self._connection)
+
+    @property
+    def change(self) -> int:
+        """Number of the last committed change; 0 in a new file."""
+        return state_of(self._connection, "change")
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Yield the transaction of the next change and commit it at the end; any exception undoes all of it.
+
+        Raises ApiError(KAFKA_STORAGE_ERROR) when the file cannot be written.
+        """
+        if self._together is None:
+            with self._change() as transaction:
+                yield transaction
+            return
+        if self._shared is None:
+            self._shared = self._together.enter_context(self._change())
+        with self._undone_alone():
+            yield self._shared
+
+    @contextmanager
+    def _change(self) -> Iterator[Transaction]:
+        with self._committing():
+            change = state_of(self._connection, "change") + 1
+            yield Transaction(self._connection, change)
+            self._connection.execute("UPDATE state SET value = ? WHERE name = 'change'", (change,))
+
+    @property
+    def is_together(self) -> bool:
+        """Whether transactions are made with one change at present."""
+        return self._together is not None
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Make the transactions that follow, if any, with one change. An ApiError in one of them undoes that one alone.
+
+        Raises ApiError(KAFKA_STORAGE_ERROR) when the file cannot be written: none of them is made then.
+        """
+        with ExitStack() as together:
+            self._together, self._shared = together, None
+            try:
+                yield
+            finally:
+                self._together = self._shared = None
+
+    @contextmanager
+    def _undone_alone(self) -> Iterator[None]:
+        self._connection.execute("SAVEPOINT one")
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK TO one")
+            raise
+        finally:
+            self._connection.execute("RELEASE one")
+
+    def reserve_producer_ids(self, count: int) -> int:
+        """Return the first of ``count`` producer ids that were never handed out and are now reserved."""
+        with self._committing():
+            first = state_of(self._connection, "next_producer_id")
+            self._connection.execute("UPDATE state SET value = ? WHERE name = 'next_producer_id'", (first + count,))
+        return first
+
+    def outcomes_of(self, request: str) -> list[TopicOutcome] | None:
+        """Return the outcomes of a request whose change is committed, or None."""
+        return request_dedup.read(self._connection, request)
+
+    def forget_outcomes(self) -> None:
+        """Forget the outcomes of all requests. Only when the broker starts: no request is older than that."""
+        with self._committing():
+            request_dedup.forget_all(self._connection)
+
+    def forget_broker_configs(self, broker: str) -> None:
+        """Forget the settings stored under a name. Only when the broker starts."""
+        with self._committing():
+            self._connection.execute("DELETE FROM broker_configs WHERE broker = ?", (broker,))
+
+    def taken_rows(self) -> list[tuple[int, bool]]:
+        """Return every row that is taken, with whether its topic is a tombstone, in order of rows."""
+        query = "SELECT table_row, deleted FROM partitions JOIN topics USING (topic_id) ORDER BY table_row"
+        return [(row, bool(deleted)) for row, deleted in self._connection.execute(query)]
+
+    def renumber_rows(self) -> None:
+        """Give the partitions the rows 0, 1, ... Only while no other process runs: they know the old rows."""
+        with self._committing():
+            rows = [row for (row,) in self._connection.execute("SELECT table_row FROM partitions ORDER BY table_row")]
+            moves = [(new, old) for new, old in enumerate(rows) if new != old]
+            self._connection.executemany("UPDATE partitions SET table_row = ? WHERE table_row = ?", moves)
+
+    def close(self) -> None:
+        """Close the connection; the last one to close folds the WAL into the file."""
+        self._connection.close()
+
+    @contextmanager
+    def _committing(self) -> Iterator[None]:
+        self._before_change()
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException as error:
+            if self._connection.in_transaction:
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.OperationalError):
+                raise ApiError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"The metadata file cannot be written: {error}"
+                ) from error
+            raise

@@ -1,0 +1,1 @@
+"""Names and shapes of topics: which are valid. Judges; changes nothing."""

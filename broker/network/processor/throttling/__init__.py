@@ -1,0 +1,1 @@
+"""Clients that are held back: why a channel is not read, until when, and answers that go out later."""

@@ -1,0 +1,1 @@
+"""TLS of a processor: handshakes, records encrypted and decrypted, certificates that are replaced while it runs."""

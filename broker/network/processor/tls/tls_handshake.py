@@ -1,0 +1,153 @@
+"""The handshake of one connection, and what is told of one that fails: cause and remedy, in one line (`B06`, `B22`).
+
+Runs in processor processes. It stands where the channel's ``recv`` is called, takes a step with each event, and gives
+way to the connection when it is done. A client's certificate makes it a user (`H06`). Where nothing else is advertised
+a client is given the host name that it has asked for, or the address that it has reached, if the broker's certificate
+is for that (`C18`): the client looks for the same there. One that asks for another name misleads nobody but itself.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker.errors import AuthenticationFailed
+from broker.network.processor.channel import ReadBlockedByWriteError
+from broker.network.processor.foreign_protocols import describe_not_tls
+from broker.network.processor.tls import tls_kernel_transport
+from broker.network.processor.tls.tls_kernel_transport import KernelTlsTransport
+from broker.network.processor.tls.tls_transport import TlsTransport
+from broker.security.session import pack_session
+from broker.security.tls.certificate import covers, subject
+from shm.client_hosts import host_text, packed_host
+
+if TYPE_CHECKING:
+    from broker.network.processor.channel import Channel
+    from broker.security.tls.contexts import ServerTls
+
+#: What is looked at of the first bytes: as much as tells a TLS client from others.
+_START_BYTES = 16
+_TLS_HANDSHAKE = b"\x16"
+
+Connection = TlsTransport | KernelTlsTransport
+
+_NO_TRUST = (
+    "the client does not accept the broker's certificate ({}): give the client the certificate of its issuer "
+    "(ssl.truststore.*, ssl.ca.location), or a certificate to the broker that has the name which the client connects to"
+)
+#: By OpenSSL's reason: what it means, and what to do.
+_REASONS = {
+    "UNSUPPORTED_PROTOCOL": "the client speaks none of the versions that ssl.enabled.protocols has ({versions})",
+    "VERSION_TOO_LOW": "the client speaks none of the versions that ssl.enabled.protocols has ({versions})",
+    "NO_SHARED_CIPHER": "the client has none of the ciphers that ssl.cipher.suites and the key of the broker's "
+    "certificate allow",
+    "NO_SUITABLE_SIGNATURE_ALGORITHM": "the client knows no signature of the kind that the broker's certificate has",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client shows no certificate, and ssl.client.auth is required: give it "
+    "one (ssl.keystore.*)",
+    "CALLBACK_FAILED": "the host name that the client asks for is none",
+    "TLSV1_ALERT_UNKNOWN_CA": _NO_TRUST.format("unknown issuer"),
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _NO_TRUST.format("unknown"),
+    "SSLV3_ALERT_BAD_CERTIFICATE": _NO_TRUST.format("bad"),
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client does not accept the broker's certificate (expired): replace the "
+    "file and call `rotunda reload`, or set the client's clock",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "the client refuses the version of TLS: ssl.enabled.protocols has {versions}",
+}
+
+
+class TlsHandshake:
+    """A connection that is not ready."""
+
+    __slots__ = ("_channel", "_ready", "_server", "_tells_names", "_transport", "has_pending")
+
+    def __init__(
+        self, channel: Channel, server: ServerTls | None, ready: Callable[[Channel], None], *, tells_names: bool = False
+    ) -> None:
+        """``server`` is None where the listener has no certificate; ``ready`` is called when the handshake is done.
+
+        ``tells_names``: the client is given the name by which it has come.
+        """
+        self._channel = channel
+        self._server = server
+        self._ready = ready
+        self._tells_names = tells_names
+        self._transport: Connection | None = None
+        #: Whether a step is due of which no event will tell: one that had waited for room to write.
+        self.has_pending = False
+
+    def recv(self, most: int) -> bytes:
+        """Take a step; when it was the last one, return what the connection has for its reader.
+
+        Raises BlockingIOError while there is nothing to read, AuthenticationFailed, and OSError when the client left.
+        """
+        self.has_pending = False
+        transport = self._transport or self._begin()
+        try:
+            transport.shake_hands()
+        except ReadBlockedByWriteError:
+            self.has_pending = True
+            raise
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            raise ConnectionResetError from None
+        except ssl.SSLError as error:
+            raise AuthenticationFailed(self._describe(error)) from None
+        if self._tells_names:
+            self._note_way(transport)
+        self._name_user(transport)
+        channel = self._channel
+        channel.tls = transport
+        channel.recv, channel.send, channel.sendfile = transport.recv, transport.send, transport.sendfile
+        self._ready(channel)
+        return transport.recv(most)
+
+    def _begin(self) -> Connection:
+        """Look who is there, and take up the handshake with who speaks TLS."""
+        plain = self._channel.sock
+        assert isinstance(plain, socket.socket)  # noqa: S101 - it becomes another kind below
+        start = plain.recv(_START_BYTES, socket.MSG_PEEK)
+        if not start:
+            raise ConnectionResetError
+        if self._server is None:
+            raise AuthenticationFailed("its listener has no certificate that can be used; an ERROR has said why")
+        if start[:1] != _TLS_HANDSHAKE:
+            raise AuthenticationFailed(describe_not_tls(start))
+        kind = KernelTlsTransport if tls_kernel_transport.is_offered() else TlsTransport
+        self._transport = self._channel.sock = transport = kind(plain, self._server.context)
+        return transport
+
+    def _note_way(self, transport: Connection) -> None:
+        """Have the session say by which name, or address, the client has come, if the certificate is for that."""
+        channel = self._channel
+        assert self._server is not None  # noqa: S101 - the handshake is done
+        asked = transport.asked_name or host_text(packed_host(transport.own_address))
+        if covers(self._server.names, asked):
+            channel.reached = asked
+            channel.session = pack_session(channel.user, channel.peer if channel.session else "", asked)
+
+    def _name_user(self, transport: Connection) -> None:
+        """Make the client the user that its certificate says, if it has shown one."""
+        der = transport.peer_certificate()
+        if der is None or self._server is None:
+            return
+        name = subject(der)
+        user = self._server.mapping.user_of(name)
+        if user is None:
+            raise AuthenticationFailed(f"no rule of ssl.principal.mapping.rules fits the certificate of {name!r}")
+        try:
+            self._channel.session = pack_session(user, self._channel.peer, self._channel.reached)
+        except ValueError as error:
+            raise AuthenticationFailed(str(error)) from None
+        self._channel.user = user
+
+    def _describe(self, error: ssl.SSLError) -> str:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return (
+                f"the client's certificate is not accepted: {error.verify_message}; renew it, or add its issuer to "
+                "ssl.truststore.*"
+            )
+        reason = error.reason or str(error)
+        versions = ", ".join(self._server.settings.versions) if self._server else ""
+        known = _REASONS.get(reason)
+        text = f"{reason.lower().replace('_', ' ')}" if known is None else known.format(versions=versions)
+        return f"TLS handshake failed: {text}"

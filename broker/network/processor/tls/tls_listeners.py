@@ -1,0 +1,150 @@
+"""The listeners of TLS, and the handshakes that their new connections have under way (`B06`, `H07`, `H12`).
+
+Runs in processor processes. A handshake is the preparation of a channel: it takes the place of the channel's reading,
+goes on with each event, and blocks nothing. Nothing is made for a connection before its first byte has come. Handshakes
+are limited in time and in number, so that those that are never ended keep nobody out.
+
+Without a listener of TLS nothing of it is imported.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import TYPE_CHECKING, Protocol
+
+from broker.errors import AuthenticationFailed, ConfigError
+from broker.security.tls.listener_tls import PROTOCOLS, ListenerTls, tls_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from broker.config.broker_config import BrokerConfig
+    from broker.ipc.listener_table import ListenerEntry
+    from broker.network.accounting.client_registry import ClientRegistry
+    from broker.network.processor.channel import Channel
+    from broker.security.tls.contexts import ServerTls
+
+logger = logging.getLogger(__name__)
+
+_NS_PER_MS = 1_000_000
+
+
+class Settings(Protocol):
+    """The settings in force (`LiveSettings`)."""
+
+    @property
+    def broker_config(self) -> BrokerConfig:
+        """Those of the broker."""
+
+    @property
+    def certificate_readings(self) -> int:
+        """How often it was asked for that the files with certificates are read again."""
+
+    def refresh(self, *, at_once: bool) -> bool:
+        """Take over what has changed; return whether anything has."""
+
+
+class TlsListeners:
+    """What the TLS listeners of one processor serve with, by number, and the channels that are not ready yet."""
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self._now_ns = now_ns
+        #: By index, as the supervisor publishes them.
+        self.listeners: Sequence[ListenerEntry] = ()
+        self._live: Settings | None = None
+        #: By listener, its settings and how often its files have been read.
+        self._followed: dict[str, tuple[ListenerTls, int]] = {}
+        self._servers: dict[str, ServerTls] = {}
+        self._under_way: dict[Channel, int] = {}
+        #: Takes the place of those that end.
+        self._closed = socket.socket()
+        self._closed.close()
+        self._timeout_ns = self._most = 0
+        self.clients: ClientRegistry | None = None
+        #: Handshakes that were done.
+        self.done_count = 0
+
+    @property
+    def under_way(self) -> int:
+        """How many handshakes are under way."""
+        return len(self._under_way)
+
+    @property
+    def ends_s(self) -> dict[str, int]:
+        """When the certificate of each listener ends, in seconds since 1970, by the listener's name."""
+        return {name: server.not_after_s for name, server in self._servers.items()}
+
+    @property
+    def not_after_s(self) -> dict[int, int]:
+        """When the certificate of each listener ends, in seconds since 1970, by the listener's index."""
+        entries = enumerate(self.listeners) if self._servers else ()
+        return {index: self._servers[entry.name].not_after_s for index, entry in entries if entry.name in self._servers}
+
+    def follow(self, live: Settings) -> None:
+        """Serve new connections by these settings; where they cannot be served, go on by those of before."""
+        self._live = live
+        config = live.broker_config
+        self._timeout_ns = config.connection_handshake_timeout_ms * _NS_PER_MS
+        self._most = config.max_connection_handshakes
+        for listener in config.bound_listeners:
+            settings = tls_of(config, listener)
+            if settings is not None and self._followed.get(listener.name) != (settings, live.certificate_readings):
+                self._followed[listener.name] = settings, live.certificate_readings
+                self._renew(settings)
+
+    def begin(self, channel: Channel) -> None:
+        """Have a new channel shake hands before it is read, if its listener speaks TLS."""
+        if not self.listeners or self.listeners[channel.listener].protocol not in PROTOCOLS:
+            return
+        from broker.network.processor.tls.tls_handshake import TlsHandshake  # noqa: PLC0415 - there is a listener of TLS
+
+        listener = self.listeners[channel.listener]
+        name = listener.name
+        if name not in self._servers and self._live is not None and self._live.refresh(at_once=True):
+            # The listener is new, and its first connection came sooner than its settings.
+            self.follow(self._live)
+        channel.tls = handshake = TlsHandshake(
+            channel, self._servers.get(name), self._ready, tells_names=listener.reached_port > 0
+        )
+        channel.recv = handshake.recv
+        self._under_way[channel] = self._now_ns()
+
+    def late(self, now_ns: int) -> Iterator[tuple[Channel, AuthenticationFailed]]:
+        """Yield the channels whose handshakes are not waited for any more, and why."""
+        while self._under_way:
+            channel, began_ns = next(iter(self._under_way.items()))
+            if now_ns - began_ns >= self._timeout_ns:
+                reason = "its TLS handshake is not done within connection.handshake.timeout.ms"
+            elif len(self._under_way) > self._most:
+                reason = "more TLS handshakes are under way than max.connection.handshakes, and it began first"
+            else:
+                return
+            del self._under_way[channel]
+            yield channel, AuthenticationFailed(reason)
+
+    def forget(self, channel: Channel) -> None:
+        """Let go of a channel that has ended.
+
+        It is known until it has been counted. What OpenSSL keeps of a connection is too much to be kept as long.
+        """
+        self._under_way.pop(channel, None)
+        channel.tls = None
+        channel.sock = self._closed
+        channel.recv, channel.send, channel.sendfile = self._closed.recv, self._closed.send, None
+
+    def _ready(self, channel: Channel) -> None:
+        self._under_way.pop(channel, None)
+        self.done_count += 1
+        if channel.session and self.clients is not None:
+            self.clients.authenticated(channel)
+
+    def _renew(self, settings: ListenerTls) -> None:
+        from broker.security.tls.contexts import make  # noqa: PLC0415 - there is a listener of TLS
+
+        try:
+            self._servers[settings.listener] = make(settings)
+        except ConfigError as error:
+            is_kept = settings.listener in self._servers
+            kept = "it goes on with the certificate of before" if is_kept else "it serves nobody"
+            logger.error("%s; %s", error, kept)
