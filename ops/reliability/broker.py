@@ -22,6 +22,8 @@ ROLES = ("acceptor", "processor", "handler", "controller", "cleaner", "recorder"
 #: The broker and its bystanders are what is measured, and not how long they wait for those who attack: they come first
 #: where there are too few cores for everybody, if this may be arranged.
 NICENESS = -10
+#: Where the kernel groups processes by session, a niceness holds within that session alone, and this is the group's.
+SESSION = Path("/proc/self/autogroup")
 #: What differs from the defaults: groups form at once, and compaction and expiry have something to do within minutes.
 SETTINGS = {
     "num.network.threads": "2",
@@ -76,6 +78,7 @@ class Broker:
             )
         if os.geteuid() == 0:
             os.setpriority(os.PRIO_PROCESS, self._process.pid, NICENESS)
+            raise_session()
         self._wait(lambda: b"\n" in ready.read_bytes() or not self.is_alive, "its ready line")
         if not self.is_alive:
             raise BrokerError(f"the broker did not start: {self.log_tail()}")
@@ -138,6 +141,12 @@ class Broker:
             if time.monotonic() > deadline:
                 raise BrokerError(f"{START_SECONDS:.0f} s passed without {what}: {self.log_tail()}")
             time.sleep(0.01)
+
+
+def raise_session() -> None:
+    """Let the processes of this session come before those of others, as the broker does within it. Only root may."""
+    if SESSION.exists():
+        SESSION.write_text(str(NICENESS), encoding="ascii")
 
 
 def children_of(pid: int) -> list[int]:
