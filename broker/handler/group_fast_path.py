@@ -21,6 +21,7 @@ from broker.coordinator.offsets.offsets import CommitTarget
 from broker.errors import ApiError
 from broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, subject, tail
 from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
+from broker.partitions.request_memo import PREFIX_START, RequestMemo
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.messages import heartbeat, offset_commit
 from broker.security.acl.acls import ResourceType
@@ -40,8 +41,8 @@ _OFFSET_COMMIT: Final = int(ApiKey.OFFSET_COMMIT)
 _NEWEST_HEARTBEAT: Final = 4
 _OLDEST_COMMIT, _NEWEST_COMMIT = 2, 10
 
-#: Where a request has the length of its client's name, and where the name begins.
-_CLIENT_ID_LENGTH, _CLIENT_ID = 8, 10
+#: Where a request's client has its name, behind the length of it.
+_CLIENT_ID: Final = PREFIX_START + 2
 
 #: Whatever is shorter is no request.
 _SHORTEST: Final = 16
@@ -53,7 +54,7 @@ _LONGEST_ANSWER: Final = 4096
 #: Longer commits take the general path, on which those of very many partitions are taken in slices.
 _LONGEST_COMMIT: Final = 16_384
 
-#: How many heartbeats are remembered by their bytes: those of a member are all the same.
+#: Of how many connections, and of how many members, the last heartbeat and the last commit are remembered.
 _MOST_REMEMBERED: Final = 8192
 
 #: Commits of more partitions are parsed each time; and of how many partitions commits are remembered, for all members.
@@ -67,10 +68,17 @@ Short = Callable[[ReplyTo, int, memoryview, int, int], bool]
 
 
 class RememberedHeartbeat(NamedTuple):
-    """What a member says, and the shard that keeps its group."""
+    """What a member says, and the shard that keeps its group. Nothing varies while a generation lasts."""
 
+    version: int
+    session: Session
+    prefix: bytes
     shard: GroupShard
     request: heartbeat.HeartbeatRequest
+
+    def varying(self, view: memoryview, start: int, end: int) -> tuple[()] | None:
+        """Return nothing for the same request, None for any other. HOT."""
+        return () if view[start + PREFIX_START : end] == self.prefix else None
 
 
 class GroupFastPath:
@@ -87,14 +95,12 @@ class GroupFastPath:
         self._groups = broker.coordinators.groups
         self._linger = broker.coordinators.linger
         self._protocols = self._groups.protocols
-        self._heartbeats: dict[tuple[int, Session, bytes], RememberedHeartbeat] = {}
+        self._heartbeats: RequestMemo[RememberedHeartbeat] = RequestMemo(_MOST_REMEMBERED)
         self._heartbeat_tails = [
             tail(_HEARTBEAT, version, broker.partitions.index, NO_SUBJECT) for version in range(_NEWEST_HEARTBEAT + 1)
         ]
-        #: By version, then by what a request says in front of its topics.
-        self._commits: list[dict[bytes, RememberedCommit]] = [{} for _ in range(_NEWEST_COMMIT + 1)]
-        #: Where requests have their topics, by their length.
-        self._topics_at: dict[int, int] = {}
+        self._commits: RequestMemo[RememberedCommit] = RequestMemo(_MOST_REMEMBERED)
+        #: At least as many as the commits that are remembered have partitions.
         self._targets = 0
         self._commit_facts = lru_cache(_MOST_REMEMBERED)(self._facts_of_a_commit)
         #: By api key.
@@ -106,27 +112,24 @@ class GroupFastPath:
         """Take a heartbeat; False if it is to take the general path."""
         if not 0 <= version <= _NEWEST_HEARTBEAT or not _SHORTEST <= end - start <= _LONGEST_HEARTBEAT:
             return False
-        # From the client's name on, a member's heartbeats are the same bytes for a whole generation.
-        key = version, to[10], bytes(view[start + _CLIENT_ID_LENGTH : end])
-        remembered = self._heartbeats.get(key)
-        if remembered is not None and not remembered.shard.is_open:
+        found = self._heartbeats.find(to, version, view, start, end)
+        if found is not None and not found[0].shard.is_open:
             # Nothing is to keep what was known of a partition that has gone.
             self._heartbeats.clear()
-            remembered = None
-        is_known = remembered is not None
+            found = None
+        remembered = found[0] if found is not None else self._read_heartbeat(to[10], version, view, start, end)
         if remembered is None:
-            remembered = self._read_heartbeat(to[10], version, view, start, end)
-            if remembered is None:
-                return False
-        shard, (group_id, generation, member_id, instance_id) = remembered
+            return False
+        shard, (group_id, generation, member_id, instance_id) = remembered.shard, remembered.request
         group = shard.groups.get(group_id)
         if group is None or shard.has_failed:
             return False
         error = self._protocols[group.kind].heartbeat(shard, group, member_id, instance_id, generation)
         responses, now_ns = self._responses, self._now_ns()
         if not error:
-            if not is_known:
-                self._remember_heartbeat(key, remembered)
+            if found is None:
+                # Its sender is a member: others may say whatever they like.
+                self._heartbeats.keep(to[1], remembered)
             at = responses.try_begin(
                 to, now_ns, heartbeat.ANSWER_BYTES[version], NO_RECORDS, self._heartbeat_tails[version]
             )
@@ -149,22 +152,17 @@ class GroupFastPath:
         if refusal(authorizer, session, _HEARTBEAT, ResourceType.GROUP, request.group_id):
             return None
         try:
-            return RememberedHeartbeat(self._groups.shard_of(request.group_id), request)
+            shard = self._groups.shard_of(request.group_id)
         except ApiError:
             return None
-
-    def _remember_heartbeat(self, key: tuple[int, Session, bytes], remembered: RememberedHeartbeat) -> None:
-        """Know a heartbeat by its bytes from now on. Its sender is a member: others may say whatever they like."""
-        if len(self._heartbeats) >= _MOST_REMEMBERED:
-            self._heartbeats.clear()
-        self._heartbeats[key] = remembered
+        return RememberedHeartbeat(version, session, bytes(view[start + PREFIX_START : end]), shard, request)
 
     def commit(self, to: ReplyTo, version: int, view: memoryview, start: int, end: int) -> bool:
         """Take a commit of offsets; False if it is to take the general path."""
         if not self._is_short_and_next(to, version, end - start):
             return False
-        key, rest_at, remembered = self._recall(version, view, start, end)
-        if remembered is not None and self._commit_again(to, remembered, remembered.offsets(view, rest_at, end)):
+        found = self._commits.find(to, version, view, start, end)
+        if found is not None and self._commit_again(to, *found):
             return True
         body = _body_of(view, start, is_flexible=version >= offset_commit.FIRST_FLEXIBLE)
         if body < 0:
@@ -180,8 +178,9 @@ class GroupFastPath:
             return True
         payload = offset_commit.encode_offset_commit_response(version, to[7], judged.response)
         is_short = not judged.error and len(payload) <= _LONGEST_ANSWER
-        if key is not None and is_short:
-            self._remember((version, key, to[10]), request, judged, CommitFrame(view, rest_at, end, places))
+        if is_short and (at := topics_at(version, view, start, end)) >= 0:
+            frame = CommitFrame(view, start + PREFIX_START, at, end, places)
+            self._remember(to, version, request, judged, frame)
 
         def done(error: int) -> None:
             if error:
@@ -207,36 +206,16 @@ class GroupFastPath:
         """Parse the next commit of every member anew: topics, settings or ACLs have changed."""
         if self._broker.metadata.authorizer is not None:
             self._heartbeats.clear()
-        for commits in self._commits:
-            commits.clear()
+        self._commits.clear()
         self._targets = 0
 
-    def _recall(
-        self, version: int, view: memoryview, start: int, end: int
-    ) -> tuple[bytes | None, int, RememberedCommit | None]:
-        """Return what a request says in front of its topics, where they begin, and the commit before it. HOT.
+    def forget_unused(self, now_ns: int) -> None:
+        """Forget members that have not been heard of for a while. Called now and then."""
+        self._heartbeats.forget_unused(now_ns)
+        self._commits.forget_unused(now_ns)
 
-        None where what it says takes a closer look, and where there was none like it.
-        """
-        commits = self._commits[version]
-        # They begin where they did in the last request of that length, nearly always, and bytes that have been looked
-        # through once say the same wherever they are met.
-        rest_at = start + self._topics_at.get(end - start, 0)
-        key = bytes(view[start + _CLIENT_ID_LENGTH : rest_at])
-        remembered = commits.get(key)
-        if remembered is not None:
-            return key, rest_at, remembered
-        rest_at = topics_at(version, view, start, end)
-        if rest_at < 0:
-            return None, rest_at, None
-        self._topics_at[end - start] = rest_at - start
-        key = bytes(view[start + _CLIENT_ID_LENGTH : rest_at])
-        return key, rest_at, commits.get(key)
-
-    def _commit_again(self, to: ReplyTo, remembered: RememberedCommit, offsets: Sequence[int] | None) -> bool:
-        """Take a commit that differs from one before in its offsets alone (None: it does not); False if not taken."""
-        if offsets is None or remembered.session is not to[10]:
-            return False
+    def _commit_again(self, to: ReplyTo, remembered: RememberedCommit, offsets: Sequence[int]) -> bool:
+        """Take a commit that differs from one before in its offsets alone; False if not taken. HOT."""
         shard, committer = remembered.shard, remembered.committer
         group = shard.groups.get(committer.group_id)
         if not shard.is_open:
@@ -253,14 +232,14 @@ class GroupFastPath:
 
     def _remember(
         self,
-        key: tuple[int, bytes, Session],
+        to: ReplyTo,
+        version: int,
         request: offset_commit.OffsetCommitRequest,
         judged: ValidatedCommit,
         at: CommitFrame,
     ) -> None:
         """Let the member's next commits be compared with this one, of which everything was taken."""
-        metadata, (version, committed_by, session) = self._broker.metadata, key
-        targets = []
+        metadata, targets = self._broker.metadata, []
         for name, topic_id, parts in request.topics:
             topic = metadata.topic_by_id(topic_id) if version >= offset_commit.TOPIC_ID_FROM else metadata.topic(name)
             if topic is None:
@@ -271,20 +250,16 @@ class GroupFastPath:
             ]
         if judged.shard is None or len(targets) > _MOST_PARTITIONS:
             return
-        replaced = self._commits[version].pop(committed_by, None)
-        if replaced is not None:
-            self._targets -= len(replaced.commit.targets.parts)
         if self._targets + len(targets) > _MOST_TARGETS:
             self.forget_metadata()
-        self._targets += len(targets)
         facts = self._commit_facts(version, judged.row, judged.partitions)
         group_id, generation, member_id, instance_id, _, _ = request
         committer = Committer(group_id, member_id, instance_id, generation, version)
         said = request, judged.response
         commit = RepeatedCommit(group_id, targets)
-        self._commits[version][committed_by] = RememberedCommit(
-            (session, committer), judged.shard, commit, said, at, facts
-        )
+        whose = to[10], committer
+        before = self._commits.keep(to[1], RememberedCommit(whose, judged.shard, commit, said, at, facts))
+        self._targets += len(targets) - (len(before.commit.targets.parts) if before is not None else 0)
 
     def _facts_of_a_commit(self, version: int, row: int, partitions: int) -> tuple[bytes, bytes]:
         about = subject(row, partitions) if partitions else NO_SUBJECT
@@ -293,7 +268,7 @@ class GroupFastPath:
 
 def _body_of(view: memoryview, start: int, *, is_flexible: bool) -> int:
     """Return where the body of a request begins, or -1 where that takes a closer look."""
-    length: int = _unpack_int16(view, start + _CLIENT_ID_LENGTH)[0]
+    length: int = _unpack_int16(view, start + PREFIX_START)[0]
     body = start + _CLIENT_ID + max(0, length)
     if not is_flexible:
         return body

@@ -109,7 +109,7 @@ class RequestHandler:
         self._groups = GroupFastPath(self.broker, responses, self.slices, commit_answers)
         #: By API, what takes a request that is like an earlier one; False when it is not.
         offsets = ListOffsetsMemo(partitions, responses, self.slices.has)
-        self._with_memo = self._produce, self._fetch, offsets
+        self._with_memo = self._produce, self._fetch, offsets, self._groups
         self._fast_paths = {**self._groups.ways, _FETCH: self._fetch.try_fast, _LIST_OFFSETS: offsets.answer}
         self._peer_rpc = PeerRpc(self._peer_calls, self.broker.tasks, self._produce, areas, poison, self.slices, now_ns)
         #: Whether the last turn may have left something that no bell has rung for since it began.
@@ -276,7 +276,6 @@ class RequestHandler:
             self._follow_partitions()
             for path in self._with_memo:
                 path.forget_metadata()
-            self._groups.forget_metadata()
             if not self._partitions.is_taking:
                 self._coordinators.metadata_changed()
             self._purgatory.something_changed()

@@ -92,10 +92,13 @@ class RequestMemo(Generic[R]):
         self.last.put(connection, other)
         return other, varying
 
-    def keep(self, connection: int, remembered: R) -> None:
-        """Remember the last request of a connection."""
+    def keep(self, connection: int, remembered: R) -> R | None:
+        """Remember the last request of a connection; return what its place was taken from, if there was one like it."""
+        key = remembered.version, remembered.session, remembered.prefix
+        before = self._alike.recent.get(key)
         self.last.put(connection, remembered)
-        self._alike.put((remembered.version, remembered.session, remembered.prefix), remembered)
+        self._alike.put(key, remembered)
+        return before
 
     def forget(self, connection: int) -> None:
         """Forget the last request of a connection: its next one is parsed."""

@@ -355,7 +355,7 @@ def test_a_handler_dies_at_any_line_of_a_repeated_commit(broker: SteppedBroker) 
 
 
 def remembered_by(path: GroupFastPath) -> list[RememberedCommit]:
-    return [remembered for commits in path._commits for remembered in commits.values()]
+    return list({id(each): each for each in path._commits.last.recent.values()}.values())
 
 
 def test_a_repeated_commit_that_cannot_be_written_is_refused_and_forgotten(

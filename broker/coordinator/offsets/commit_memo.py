@@ -12,6 +12,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.coordinator.offsets.commits import Committer, RepeatedCommit
+from broker.partitions.request_memo import PREFIX_START
 from broker.protocol import intern_pool
 from broker.protocol.messages.offset_commit import (
     FIRST_FLEXIBLE,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 _SHORTEST_BYTES: Final = 16
 _LONGEST_BYTES: Final = 8192
 
-_CLIENT_ID_LENGTH: Final = 8
 _GENERATION_BYTES: Final = 4
 _OFFSET_BYTES: Final = 8
 
@@ -45,9 +45,10 @@ _unpack_int16 = Struct(">h").unpack_from
 
 
 class CommitFrame(NamedTuple):
-    """Where in ``view`` a request has its topics, its end, and the offset of each partition."""
+    """A request in ``view``: its client's name, its topics, its end, and the offset of each partition."""
 
     view: memoryview
+    client_id_at: int
     topics_at: int
     end: int
     places: Sequence[int]
@@ -61,14 +62,15 @@ class RememberedCommit:
         "_fixed",
         "_layout",
         "_response",
-        "_size_bytes",
         "answer_bytes",
         "commit",
         "committer",
         "facts",
+        "prefix",
         "session",
         "shard",
         "topics",
+        "version",
     )
 
     def __init__(
@@ -82,6 +84,7 @@ class RememberedCommit:
     ) -> None:
         self.session, committer = whose
         self.committer = committer
+        self.version = committer.api_version
         self.shard = shard
         self.commit = commit
         self.topics = judged[0].topics
@@ -92,17 +95,20 @@ class RememberedCommit:
         self._answer = intern_pool.layout(f">ii{len(response)}s")
         #: Of an answer, size and header included.
         self.answer_bytes = self._answer.size
-        view, start, end, places = frame
+        view, client_id_at, start, end, places = frame
+        #: What the member says in front of its topics.
+        self.prefix = bytes(view[client_id_at:start])
         edges = [start, *(edge for place in places for edge in (place, place + _OFFSET_BYTES)), end]
         gaps = [f"{after - before}s" for before, after in zip(edges[::2], edges[1::2], strict=True)]
         layout = intern_pool.layout(">" + "q".join(gaps))
-        self._size_bytes = end - start
         self._layout = layout
         self._fixed = tuple(intern_pool.text(text) for text in layout.unpack_from(view, start)[::2])
 
-    def offsets(self, view: memoryview, topics_at: int, end: int) -> tuple[int, ...] | None:
+    def varying(self, view: memoryview, start: int, end: int) -> tuple[int, ...] | None:
         """Return the offsets of a request that is like this one in all else, or None. HOT."""
-        if end - topics_at != self._size_bytes:
+        client_id_at = start + PREFIX_START
+        topics_at = client_id_at + len(self.prefix)
+        if end - topics_at != self._layout.size or view[client_id_at:topics_at] != self.prefix:
             return None
         fields = self._layout.unpack_from(view, topics_at)
         return fields[1::2] if fields[::2] == self._fixed else None
@@ -117,13 +123,13 @@ class RememberedCommit:
 
 
 def topics_at(version: int, view: memoryview, start: int, end: int) -> int:
-    """Return where the topics of a request begin, or -1 where that takes a closer look. HOT."""
+    """Return where the topics of a request begin, or -1 where that takes a closer look."""
     if version < RETENTION_BEFORE or not _SHORTEST_BYTES <= end - start <= _LONGEST_BYTES:
         return -1
     is_flexible = version >= FIRST_FLEXIBLE
     step = _compact_string if is_flexible else _string
     try:
-        at = _string(view, start + _CLIENT_ID_LENGTH)
+        at = _string(view, start + PREFIX_START)
         if is_flexible:
             if view[at]:
                 return -1
