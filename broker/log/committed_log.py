@@ -97,6 +97,7 @@ class CommittedLog:
         log = cls(directory, name, config, clock)
         log.producer_id_expiration_ms = producer_id_expiration_ms
         log._load(resume)
+        log._snapshots.opened(log.log_end_offset, log._producers, log._rolled.bases())
         return log
 
     def _load(self, resume: PublishedEnd | Checkpointed) -> None:
@@ -108,7 +109,7 @@ class CommittedLog:
         bases = [*(info.base_offset for info in files.rolled), files.active.base_offset]
         self.log_start_offset = max(resume.log_start_offset, bases[0])
         self._snapshots = SnapshotSchedule(self.directory)
-        self._producers = load_producers(self.directory, files, self._snapshots.files)
+        self._producers = load_producers(self.directory, files, self._snapshots)
         self.last_stable_offset = self._stable_end(files.end_offset)
         # A replacement must know every producer that its predecessor knew, however old the records' own time is.
         if isinstance(resume, Checkpointed):

@@ -3,11 +3,14 @@
 import random
 from bisect import bisect_right
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from broker.config.topic_config import LogConfig
 from broker.log.partition_log import Checkpointed, LogDamaged, PartitionLog, PublishedEnd
+from broker.log.producers import snapshot_schedule
+from broker.log.producers.producer_state import ProducerState
 from broker.protocol.records import batch_headers
 from tests.log.log_writer import NAME, ModelLog, batch, check_indexes, log_bytes
 from tests.support.record_batches import TIMESTAMP_MS
@@ -181,3 +184,21 @@ def test_files_that_lack_what_was_acknowledged_are_not_touched(tmp_path: Path, p
     model = filled(tmp_path / "t", LogConfig(), 5)
     with pytest.raises(LogDamaged):
         PartitionLog.open(model.directory, NAME, LogConfig(), model.clock, published)
+
+
+def test_owners_that_die_before_a_snapshot_is_due_do_not_walk_ever_further(tmp_path: Path) -> None:
+    """What the one before has walked over is in a snapshot, unless it is short."""
+    model = ModelLog(tmp_path / "topic-0", LogConfig())
+    longest = snapshot_schedule.LONG_WALK_BYTES // snapshot_schedule.WALK_BYTES_PER_BATCH
+    sequence, most = 0, 0
+    for _ in range(20):
+        with mock.patch.object(ProducerState, "replay", autospec=True, side_effect=ProducerState.replay) as replay:
+            model.open()
+        most = max(most, replay.call_count)
+        for _ in range(5):
+            fields = {"producer_id": 7, "producer_epoch": 0}
+            model.append([batch(base_sequence=sequence + number, **fields) for number in range(20)])
+            sequence += 20
+    assert longest <= most < longest + 100
+    [entry] = model.expected_producers()
+    assert entry.next_sequence == sequence

@@ -17,6 +17,12 @@ SNAPSHOT_INTERVAL_BYTES = 64 * 1024 * 1024
 #: Walking over one batch, and unpacking its producer, costs about as much as reading this many bytes: so 4,096 at most.
 WALK_BYTES_PER_BATCH = 16 * 1024
 
+#: Packing one producer into a snapshot costs about as much as reading this many bytes.
+PACK_BYTES_PER_PRODUCER = 2 * 1024
+
+#: A walk of this length or more, of 256 batches, is not to be made again by whoever takes the log over next.
+LONG_WALK_BYTES = SNAPSHOT_INTERVAL_BYTES // 16
+
 _log = logging.getLogger(__name__)
 
 
@@ -30,6 +36,16 @@ class SnapshotSchedule:
         self.files = SnapshotFiles(directory)
         #: How much walking is left until a snapshot is due, at 0. Counted down by the log with every commit: HOT.
         self.left_bytes = SNAPSHOT_INTERVAL_BYTES
+
+    def count(self, size_bytes: int, batches: int) -> None:
+        """Count batches that whoever opens the log has to walk over from now on, unless there is a snapshot."""
+        self.left_bytes -= size_bytes + batches * WALK_BYTES_PER_BATCH
+
+    def opened(self, offset: int, producers: ProducerState, segment_bases: list[int]) -> None:
+        """Put the state on disk if opening the log took a long walk, and a snapshot takes less."""
+        walked_bytes = SNAPSHOT_INTERVAL_BYTES - self.left_bytes
+        if walked_bytes >= max(LONG_WALK_BYTES, len(producers) * PACK_BYTES_PER_PRODUCER):
+            self.take(offset, producers, segment_bases)
 
     def take(self, offset: int, producers: ProducerState, segment_bases: list[int]) -> None:
         """Put the state as of `offset` on disk if that is possible, and drop snapshots that nobody needs."""
