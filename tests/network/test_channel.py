@@ -2,6 +2,7 @@
 
 import random
 import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from broker.network.processor.channel import Channel, FileSend, LargeReceive, Pi
 from tests.support.feeds import random_seed
 
 SMALL_BUFFER_BYTES = 4096
+
+#: Where TCP_INFO has the number of segments with data that were sent.
+DATA_SEGMENTS_OUT = struct.Struct("@156xI")
 
 
 @pytest.fixture
@@ -60,6 +64,23 @@ def test_a_small_answer_is_written_at_once(pair: tuple[Channel, socket.socket]) 
     assert not channel.unsent
     assert not channel.out
     assert channel.out_bytes == 0
+
+
+def test_records_leave_in_one_segment_with_what_stands_around_them(segment: tuple[Path, bytes]) -> None:
+    path, content = segment
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        socket.create_connection(listening.getsockname()) as client,
+    ):
+        ours, _ = listening.accept()
+        ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        channel = Channel(ours, 1, 1, 0, "peer")
+        channel.out += [memoryview(b"head"), FileSend(OpenFile(str(path)), 10, 1000), memoryview(b"tags")]
+        assert channel.send_out()
+        assert client.recv(1008, socket.MSG_WAITALL) == b"head" + content[10:1010] + b"tags"
+        info = ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, DATA_SEGMENTS_OUT.size)
+        assert DATA_SEGMENTS_OUT.unpack(info) == (2,), "the records behind their head, then the tags"
+        ours.close()
 
 
 def test_several_answers_leave_in_their_order(pair: tuple[Channel, socket.socket]) -> None:

@@ -163,7 +163,7 @@ class Channel:
         self.sendfile: Callable[[int, int, int], int] | None = None
         # Bound once: both are called for every request.
         self.recv: Callable[[int], bytes] = sock.recv
-        self.send: Callable[[bytes | memoryview], int] = sock.send
+        self.send: Callable[..., int] = sock.send
         self.fd = sock.fileno()
         self.connection_id = connection_id
         self.serial = serial
@@ -201,7 +201,7 @@ class Channel:
         #: (sequence from which on it no longer spoke for the connection, client).
         self.former_clients: list[tuple[int, Client]] = []
         self.opened_ns = 0
-        self.unsent: deque[bytes | FileSend] = deque()
+        self.unsent: deque[Piece] = deque()
         self.out_bytes = 0
         self.muted = MuteCause.NONE
         self.interest = 0
@@ -248,8 +248,8 @@ class Channel:
         ``out`` may hold views of a ring: they are either written or copied here, so that the ring's memory may be
         released as soon as this returns. Raises OSError when the connection is gone.
         """
-        items = self.out
-        if len(items) == 1 and not self.unsent:
+        items, unsent = self.out, self.unsent
+        if len(items) == 1 and not unsent:
             # The usual answer: one piece, taken whole by the socket buffer.
             piece = items[0]
             if isinstance(piece, memoryview):
@@ -260,14 +260,26 @@ class Channel:
                     sent = 0
                 if sent == len(piece):
                     return True
-                self._keep(piece[sent:])
+                unsent.append(bytes(piece[sent:]))
+                self.out_bytes += len(piece) - sent
                 return False
         self.out = []
-        if not self.unsent:
-            items = self._send_plain(items)
+        run: list[bytes | memoryview] = []
         for item in items:
-            self._keep(item)
-        return self.flush() if self.unsent else True
+            if isinstance(item, FileSend):
+                self._append(run)
+                unsent.append(item)
+                self.out_bytes += item.length
+                run = []
+            else:
+                run.append(item)
+        self._append(run)
+        if self.flush():
+            return True
+        for index, left in enumerate(unsent):
+            if isinstance(left, memoryview):
+                unsent[index] = bytes(left)
+        return False
 
     @property
     def has_ended(self) -> bool:
@@ -292,17 +304,17 @@ class Channel:
             item = unsent[0]
             try:
                 if isinstance(item, FileSend):
-                    length = item.length
+                    file, position, length = item
                     if self.sendfile is None:
-                        sent = os.sendfile(self.fd, item.file.fd, item.position, length)
+                        sent = os.sendfile(self.fd, file.fd, position, length)
                     else:
-                        sent = self.sendfile(item.file.fd, item.position, length)
+                        sent = self.sendfile(file.fd, position, length)
                     if sent == 0:
                         raise ConnectionAbortedError(f"segment file ended {length} bytes before its range did")
                 else:
                     length = len(item)
-                    more = socket.MSG_MORE if len(unsent) > 1 else 0
-                    sent = self.sock.send(item, more)
+                    # What stands around records travels with them, in as few segments.
+                    sent = self.send(item, socket.MSG_MORE if len(unsent) > 1 else 0)
             except BlockingIOError:
                 return False
             self.out_bytes -= sent
@@ -336,30 +348,15 @@ class Channel:
         self.held.clear()
         self.held_bytes = 0
 
-    def _send_plain(self, items: list[Piece]) -> list[Piece]:
-        """Write a run of plain pieces with one system call; return what it did not take."""
-        run: list[bytes | memoryview] = []
-        for item in items:
-            if isinstance(item, FileSend):
-                return items
-            run.append(item)
-        data = b"".join(run)
-        try:
-            sent = self.send(data)
-        except BlockingIOError:
-            sent = 0
-        return [data[sent:]] if sent < len(data) else []
-
-    def _keep(self, item: bytes | memoryview | FileSend) -> None:
-        if isinstance(item, FileSend):
-            self.out_bytes += item.length
-            self.unsent.append(item)
-        else:
-            self.out_bytes += len(item)
-            self.unsent.append(bytes(item))
+    def _append(self, run: list[bytes | memoryview]) -> None:
+        """Let pieces wait that are sent with one system call."""
+        if run:
+            data = run[0] if len(run) == 1 else b"".join(run)
+            self.unsent.append(data)
+            self.out_bytes += len(data)
 
     @staticmethod
-    def _rest_of(item: bytes | FileSend, sent: int) -> bytes | FileSend:
+    def _rest_of(item: Piece, sent: int) -> Piece:
         if isinstance(item, FileSend):
             return FileSend(item.file, item.position + sent, item.length - sent)
         return item[sent:]
