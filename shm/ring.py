@@ -50,15 +50,21 @@ def _open(view: memoryview, base: int) -> tuple[memoryview, int]:
 class RingProducer:
     """The writing end, one at a time. It goes on at the shared tail, so it may replace a dead one."""
 
-    __slots__ = ("_data", "_free_end", "_index", "_words", "capacity", "max_payload", "position")
+    __slots__ = ("_index", "_lap", "_payload", "_until", "_words", "capacity", "max_payload")
 
     def __init__(self, view: memoryview, base: int) -> None:
         self._words, self.capacity = _open(view, base)
         self.max_payload = self.capacity // 2 - _HEADER_BYTES  # so that an empty ring always has room
-        self.position: int = self._words[_TAIL]  # private tail; ahead of the shared one until publish
-        self._index = self.position % self.capacity
-        self._free_end: int = self._words[_HEAD] + self.capacity  # as of the last look at the head
-        self._data = base + _DATA
+        tail: int = self._words[_TAIL]
+        self._index = tail % self.capacity
+        self._lap = tail - self._index  # position of the first byte of the data, this time round
+        self._payload = base + _DATA + _HEADER_BYTES
+        self._look()
+
+    @property
+    def position(self) -> int:
+        """The private tail: ahead of the shared one until `publish`."""
+        return self._lap + self._index
 
     def claim(self, n_bytes: int) -> int:
         """Start a frame of `n_bytes`; return where in the view its payload goes, or -1 when full.
@@ -66,39 +72,45 @@ class RingProducer:
         The frame is not seen by the consumer before `publish`. ValueError beyond `max_payload`.
         """
         index = self._index
-        taken = (n_bytes + 15) & -8
-        end = self.position + taken
-        if end <= self._free_end and index + taken < self.capacity and 0 <= n_bytes <= self.max_payload:
+        end = index + ((n_bytes + 15) & -8)
+        if end <= self._until and 0 <= n_bytes <= self.max_payload:
             self._words[_DATA_WORD + (index >> 3)] = n_bytes + 8
-            self._index = index + taken
-            self.position = end
-            return self._data + index + 8
-        return self._claim_slowly(n_bytes, taken)
+            self._index = end
+            return self._payload + index
+        return self._claim_slowly(n_bytes)
 
-    def _claim_slowly(self, n_bytes: int, taken: int) -> int:
+    def _claim_slowly(self, n_bytes: int) -> int:
         """Look at the head again, and go round the end of the data if the frame does not fit before it."""
         if not 0 <= n_bytes <= self.max_payload:
             raise ValueError(f"a frame of {n_bytes} bytes; this ring takes 0 to {self.max_payload}")
-        index = self._index
+        index, taken = self._index, (n_bytes + _HEADER_BYTES + 7) & -8
         padding = self.capacity - index if index + taken > self.capacity else 0
-        end = self.position + padding + taken
-        if end > self._free_end:
-            # SYNC: pairs with the store in RingConsumer.release_to: below the head nothing is read any more.
-            self._free_end = self._words[_HEAD] + self.capacity
-            if end > self._free_end:
-                return -1
+        if self.position + padding + taken > self._look():
+            return -1
         if padding:
             self._words[_DATA_WORD + (index >> 3)] = -padding
+            self._lap += self.capacity
             index = 0
         self._words[_DATA_WORD + (index >> 3)] = n_bytes + _HEADER_BYTES
-        self._index = (index + taken) % self.capacity
-        self.position = end
-        return self._data + index + _HEADER_BYTES
+        self._index = index + taken
+        if self._index == self.capacity:
+            self._lap += self.capacity
+            self._index = 0
+        self._look()
+        return self._payload + index
+
+    def _look(self) -> int:
+        """Look at the head. Return the position up to which there is room."""
+        # SYNC: pairs with the store in RingConsumer.release_to: below the head nothing is read any more.
+        free_end: int = self._words[_HEAD] + self.capacity
+        #: Frames that end at or before this index need neither another look nor the way round the end.
+        self._until = min(free_end - self._lap, self.capacity - 8)
+        return free_end
 
     def publish(self) -> None:
         """Let the consumer see every claimed frame. Once per batch; the caller then rings the bell."""
         # SYNC: the frames before the tail; pairs with the load of the tail in RingConsumer.read.
-        self._words[_TAIL] = self.position
+        self._words[_TAIL] = self._lap + self._index
 
     def consumed(self) -> int:
         """Return the shared head: what hangs on frames that end at or before it is free again."""
@@ -164,7 +176,7 @@ class RingConsumer:
 
     def release_to(self, position: int) -> None:
         """Give the memory of every frame that ends at or before `position` back to the producer."""
-        # SYNC: after the last read of those frames; pairs with the load in RingProducer._claim_slowly.
+        # SYNC: after the last read of those frames; pairs with the load in RingProducer._look.
         self._words[_HEAD] = position
 
     def release(self) -> None:
