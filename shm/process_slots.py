@@ -6,6 +6,7 @@ process's slot keeps its last words. Knows nothing of how processes are started.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shm.layout import PROCESS_SLOT
@@ -19,6 +20,8 @@ STATES = ("empty", "starting", "running", "dead", "stopped")
 
 #: Every process publishes at least this often that its loop turns.
 BEAT_S = 1.0
+#: One whose loop turns all the time publishes it no more often than this.
+BUSY_BEAT_NS = 100_000_000
 #: One that has not for so long hangs.
 SILENT_NS = 2_000_000_000
 
@@ -160,6 +163,15 @@ class ProcessSlots:
     def ready_generation(self, role: int, index: int) -> int:
         """Return the generation that last became ready; 0 when none did."""
         return self._load(role, index, _READY_GENERATION)
+
+    def ready_words(self, places: Sequence[tuple[int, int]]) -> list[int]:
+        """Return where `ready_generations` finds those of the processes with these (role, index)."""
+        return [self._slot(*place) * (PROCESS_SLOT.size // 8) + _READY_GENERATION for place in places]
+
+    def ready_generations(self, at: list[int]) -> list[int]:
+        """Return the generations that last became ready. HOT: processors ask once a turn."""
+        words = self._words
+        return [words[each] for each in at]
 
     def state(self, role: int, index: int) -> int:
         """Return EMPTY, STARTING, RUNNING, DEAD or STOPPED."""

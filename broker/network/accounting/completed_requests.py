@@ -7,7 +7,6 @@ from which come the histograms of the metrics page, the totals of each connectio
 
 from __future__ import annotations
 
-from array import array
 from typing import TYPE_CHECKING, Any
 
 from broker.network.accounting.request_counts import record_connections, record_requests
@@ -58,8 +57,8 @@ class CompletedRequests:
         self._clients = clients
         self._sender = sender
         self._answered: list[Answered] = []
-        # (place of the client, rows, time of the last byte), for each run of rows of one client.
-        self._runs = array("q")
+        # Place of the client, rows, time of the last byte, for each run of rows of one client, one after the other.
+        self._runs: list[int] = []
         self._orphans: list[tuple[int, Answered]] = []
         self._closed: list[tuple[Channel, int, int]] = []
         self._events: list[bytes] = []
@@ -78,7 +77,7 @@ class CompletedRequests:
         if channel.former_clients:
             self._add_renamed(channel, end_ns)
         elif channel.client is not None:
-            self._runs.extend((channel.client.place, len(answered), end_ns))
+            self._runs += (channel.client.place, len(answered), end_ns)
             self._answered += answered
         self.count += len(answered)
         answered.clear()
@@ -90,7 +89,7 @@ class CompletedRequests:
             channel.answered.append(answered)
             self.add(channel, end_ns)
             return
-        self._runs.extend((client.place, 1, end_ns))
+        self._runs += (client.place, 1, end_ns)
         self._answered.append(answered)
         self.count += 1
 
@@ -144,7 +143,7 @@ class CompletedRequests:
                 self._clients.outgrown(channel.former_clients.pop(0)[1])
             client = channel.former_clients[0][1] if channel.former_clients else channel.client
             assert client is not None  # noqa: S101 - it was renamed
-            self._runs.extend((client.place, 1, end_ns))
+            self._runs += (client.place, 1, end_ns)
             self._answered.append(each)
             sequence += 1
 
@@ -158,7 +157,7 @@ class CompletedRequests:
         wide = np.zeros(len(answered), dtype=_PARTS)
         wide["facts"] = np.frombuffer(b"".join(facts), dtype=f"V{_FACTS_BYTES}")
         wide["taken_ns"] = taken_ns
-        runs = np.frombuffer(self._runs, dtype=np.int64).reshape(-1, 3)
+        runs = np.array(self._runs, dtype=np.int64).reshape(-1, 3)
         places = np.repeat(runs[:, 0], runs[:, 1])
         wide["end_ns"][:known] = np.repeat(runs[:, 2], runs[:, 1])
         wide["end_ns"][known:] = wide["taken_ns"][known:]
@@ -168,8 +167,7 @@ class CompletedRequests:
             finished["client"][:known] = self._add_up(places, finished[:known])
         self._answered = []
         self._orphans = []
-        del runs
-        self._runs = array("q")
+        self._runs = []
         return finished
 
     def _add_up(self, places: NDArray[numpy.int64], rows: Rows) -> NDArray[numpy.int64]:

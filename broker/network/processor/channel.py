@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -201,7 +200,7 @@ class Channel:
         #: (sequence from which on it no longer spoke for the connection, client).
         self.former_clients: list[tuple[int, Client]] = []
         self.opened_ns = 0
-        self.unsent: deque[Piece] = deque()
+        self.unsent: list[Piece] = []
         self.out_bytes = 0
         self.muted = MuteCause.NONE
         self.interest = 0
@@ -248,37 +247,18 @@ class Channel:
         ``out`` may hold views of a ring: they are either written or copied here, so that the ring's memory may be
         released as soon as this returns. Raises OSError when the connection is gone.
         """
-        items, unsent = self.out, self.unsent
-        if len(items) == 1 and not unsent:
-            # The usual answer: one piece, taken whole by the socket buffer.
-            piece = items[0]
-            if isinstance(piece, memoryview):
-                items.clear()
-                try:
-                    sent = self.send(piece)
-                except BlockingIOError:
-                    sent = 0
-                if sent == len(piece):
-                    return True
-                unsent.append(bytes(piece[sent:]))
-                self.out_bytes += len(piece) - sent
-                return False
-        self.out = []
-        run: list[bytes | memoryview] = []
-        for item in items:
-            if isinstance(item, FileSend):
-                self._append(run)
-                unsent.append(item)
-                self.out_bytes += item.length
-                run = []
-            else:
-                run.append(item)
-        self._append(run)
+        unsent = self.unsent
+        if unsent:
+            unsent += self.out
+            self.out.clear()
+        else:
+            self.unsent, self.out = self.out, unsent
         if self.flush():
             return True
-        for index, left in enumerate(unsent):
-            if isinstance(left, memoryview):
-                unsent[index] = bytes(left)
+        unsent = self.unsent
+        for number, piece in enumerate(unsent):
+            if isinstance(piece, memoryview):
+                unsent[number] = bytes(piece)
         return False
 
     @property
@@ -300,28 +280,36 @@ class Channel:
     def flush(self) -> bool:
         """Go on with what earlier writes left over (``B09``). True when nothing is left; raises OSError."""
         unsent = self.unsent
-        while unsent:
-            item = unsent[0]
-            try:
-                if isinstance(item, FileSend):
-                    file, position, length = item
-                    if self.sendfile is None:
-                        sent = os.sendfile(self.fd, file.fd, position, length)
-                    else:
-                        sent = self.sendfile(file.fd, position, length)
-                    if sent == 0:
-                        raise ConnectionAbortedError(f"segment file ended {length} bytes before its range did")
+        number, count = 0, len(unsent)
+        try:
+            while number < count:
+                piece = unsent[number]
+                if isinstance(piece, FileSend):
+                    sent = self._send_file(piece)
+                    if sent < piece.length:
+                        unsent[number] = FileSend(piece.file, piece.position + sent, piece.length - sent)
+                        continue
                 else:
-                    length = len(item)
-                    # What stands around records travels with them, in as few segments.
-                    sent = self.send(item, socket.MSG_MORE if len(unsent) > 1 else 0)
-            except BlockingIOError:
+                    if number + 1 == count:
+                        sent = self.send(piece)
+                    else:
+                        if isinstance(piece, memoryview) and isinstance(unsent[number + 1], memoryview):
+                            piece = self._join(number)
+                            count = len(unsent)
+                        # What stands around records travels with them, in as few segments.
+                        sent = self.send(piece, socket.MSG_MORE if number + 1 < count else 0)
+                    if sent < len(piece):
+                        unsent[number] = piece[sent:]
+                        continue
+                number += 1
+        except OSError as error:
+            del unsent[:number]
+            self.out_bytes = sum(each.length if isinstance(each, FileSend) else len(each) for each in unsent)
+            if isinstance(error, BlockingIOError):
                 return False
-            self.out_bytes -= sent
-            if sent < length:
-                unsent[0] = self._rest_of(item, sent)
-                continue
-            unsent.popleft()
+            raise
+        unsent.clear()
+        self.out_bytes = 0
         return True
 
     def read_when_writable(self) -> None:
@@ -348,15 +336,24 @@ class Channel:
         self.held.clear()
         self.held_bytes = 0
 
-    def _append(self, run: list[bytes | memoryview]) -> None:
-        """Let pieces wait that are sent with one system call."""
-        if run:
-            data = run[0] if len(run) == 1 else b"".join(run)
-            self.unsent.append(data)
-            self.out_bytes += len(data)
+    def _send_file(self, piece: FileSend) -> int:
+        """Send a part of a file, or what the socket takes of it; return how much that was. Raises OSError."""
+        file, position, length = piece
+        if self.sendfile is None:
+            sent = os.sendfile(self.fd, file.fd, position, length)
+        else:
+            sent = self.sendfile(file.fd, position, length)
+        if not sent:
+            raise ConnectionAbortedError(f"segment file ended {length} bytes before its range did")
+        return sent
 
-    @staticmethod
-    def _rest_of(item: Piece, sent: int) -> Piece:
-        if isinstance(item, FileSend):
-            return FileSend(item.file, item.position + sent, item.length - sent)
-        return item[sent:]
+    def _join(self, number: int) -> bytes:
+        """Make one piece of the views of a ring that follow each other from that one on, and return it."""
+        run: list[memoryview] = []
+        for piece in self.unsent[number:]:
+            if not isinstance(piece, memoryview):
+                break
+            run.append(piece)
+        joined = b"".join(run)
+        self.unsent[number : number + len(run)] = [joined]
+        return joined

@@ -43,7 +43,10 @@ class MemoryQueue:
 
     @property
     def is_short(self) -> bool:
-        """Whether some channel waits for a block that it would take now."""
+        """Whether some channel waits for a block that it would take now. HOT: once a turn."""
+        arena, beside = self._waiting
+        if not arena and not beside:
+            return False
         return any(channel.muted == MuteCause.ARENA for waiting in self._waiting for channel in waiting)
 
     def allocate(self, channel: Channel, size: int, now_ns: int) -> Block | None:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from broker.errors import InvalidReceive
-from broker.network.accounting.completed_requests import BATCH_ROWS, CompletedRequests
 from broker.network.accounting.network_time import NetworkTime
 from broker.network.handoff import HandoffReceiver
 from broker.network.processor.channel import Channel
@@ -27,10 +26,12 @@ from broker.network.processor.sessions import NewSessions
 from broker.network.processor.throttling.mute_state import ENDED_BY_HANGING_UP, MuteCause
 from broker.network.processor.tls.tls_listeners import TlsListeners
 from broker.network.processor.unwritten_answers import UnwrittenAnswers
+from broker.network.processor.upkeep import Upkeep
 from broker.server_log.log_setup import RepeatedWarnings
 
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
+    from broker.network.accounting.completed_requests import CompletedRequests
     from broker.network.processor.processor_metrics import ProcessorMetrics
     from shm.bell import EventBell
 
@@ -40,8 +41,6 @@ logger = logging.getLogger(__name__)
 POLL_TIMEOUT_MS, DRAINING_POLL_MS = 300, 20
 #: While a channel waits for room that is given back without a bell, the loop looks again after this time.
 RETRY_MS = 1
-#: How often memory and files that nobody uses any more are given back, however little there is to do.
-UPKEEP_NS = 1_000_000_000
 #: Channels read between two publications. All of them at once would be fewer wake-ups, but then handlers sleep while
 #: requests are read, and read requests wait while handlers work: both processors of a small machine idle in turns.
 PUBLISH_EVERY = 16
@@ -71,9 +70,8 @@ class Processor:
         self._warnings = RepeatedWarnings(logger, now_ns)
         unsendable = self._responses.unsendable
         self._repeats = Resender(self._reader, self._by_id, unsendable, self._warnings, self._disconnected)
-        self._unwritten = UnwrittenAnswers(now_ns)
-        self.tls = TlsListeners(now_ns)
-        self._next_upkeep_ns = 0
+        self._unwritten, self.tls = UnwrittenAnswers(now_ns), TlsListeners(now_ns)
+        self._upkeep = Upkeep((self._metrics, self.finished), (self._reader, self._responses, self.tls), self._by_id)
         self._new_waiting = self._draining = False
         self._output_max_bytes, self._idle_ns = config.output_max_bytes, config.connections_max_idle_ms * 1_000_000
         self.sessions = NewSessions(names_hosts=bool(config.authorizer_class_name))
@@ -124,46 +122,41 @@ class Processor:
 
     def process_new_responses(self) -> None:
         """Write the answers that targets have published, all of those that are there (``D08``)."""
-        ready = self._responses.read(self._by_id, self._fault)
-        if ready or self._responses.lone:
-            self.finished.note_taken(self._responses.responses_taken)
-            self._responses.send_lone(ready, self._network_time.of_lone(self.finished.add_lone), self._fault)
-            finish, now_ns = self.finished.add, self._now_ns
-            for channel in self._network_time.of_each(ready.values()):
-                try:
-                    done = self._write_out(channel)
-                    if done and not channel.muted and not channel.closing and not channel.held:
-                        finish(channel, now_ns())
-                    else:
-                        self._after_write(channel, done)
-                except Exception:
-                    self._fault(channel)
-        if self._responses.orphans:
-            self.finished.note_taken(self._responses.responses_taken)
-            self.finished.add_orphans(self._responses.orphans)
-        self._responses.release()
-        if self._repeats:
+        responses = self._responses
+        ready = responses.read(self._by_id, self._fault)
+        if ready or responses.lone:
+            self.finished.note_taken(responses.responses_taken)
+        if responses.lone:
+            responses.send_lone(ready, self._network_time.of_lone(self.finished.add_lone), self._fault)
+        if ready:
+            self._write(ready.values())
+        if responses.orphans:
+            self.finished.note_taken(responses.responses_taken)
+            self.finished.add_orphans(responses.orphans)
+        responses.release()
+        if responses.unsendable:
             self._repeats.send()
         if self._reader.waiting:
-            self.sender.reclaim()
-            waiting, self._reader.waiting = list(self._reader.waiting.values()), {}
-            self._go_on(waiting)
-        if self._responses.throttled:
-            self._go_on(self._responses.throttled.ended(self._now_ns(), self._by_id))
+            self._go_on(self._reader.take_waiting())
+        if responses.throttled.ends:
+            self._go_on(responses.throttled.ended(self._now_ns(), self._by_id))
         self.sender.publish()
 
     def poll(self) -> None:
         """Sleep until a socket, a bell or the hand-off needs attention (``B04``); sort what was reported (``B06``)."""
-        most_ms = self.authentication.wait_ms(DRAINING_POLL_MS if self._draining else POLL_TIMEOUT_MS)
-        timeout_ms = self._responses.wait_ms(self._now_ns, most_ms)
-        timeout_ms = RETRY_MS if self._reader.waiting or self._repeats else timeout_ms
-        if self._responses.pending() or self._new_waiting or self._disconnected or self._selector.readable:
+        selector, responses, reader = self._selector, self._responses, self._reader
+        if responses.is_behind or self._new_waiting or self._disconnected or selector.readable:
             timeout_ms = 0
+        elif reader.waiting or responses.unsendable:
+            timeout_ms = RETRY_MS
+        else:
+            most_ms = self.authentication.wait_ms(DRAINING_POLL_MS if self._draining else POLL_TIMEOUT_MS)
+            timeout_ms = responses.wait_ms(self._now_ns, most_ms)
         before_ns = self._now_ns()
-        events = self._selector.poll(timeout_ms)
+        events = selector.poll(timeout_ms)
         now_ns = self._now_ns()
-        self._metrics.polled(before_ns, now_ns, arena_short=self._reader.memory.is_short, ready=len(events))
-        channels = self._selector.channels
+        self._metrics.polled(before_ns, now_ns, arena_short=reader.memory.is_short, ready=len(events))
+        channels = selector.channels
         for fd, event in events:
             if (channel := channels.get(fd)) is None:
                 self._watched_event(fd)
@@ -173,7 +166,7 @@ class Processor:
             if event & WRITE:
                 self._writable.append(channel)
             if event & READ:
-                self._selector.readable[channel] = None
+                selector.readable[channel] = None
             elif event & GONE:
                 self._hung_up(channel)
 
@@ -201,6 +194,8 @@ class Processor:
 
     def process_completed_sends(self) -> None:
         """Go on with answers that did not fit into the socket's buffer."""
+        if not self._writable:
+            return
         for channel in self._network_time.of_each(self._writable):
             if channel.fd not in self._selector.channels:
                 continue
@@ -229,12 +224,8 @@ class Processor:
             self._handoff.flush()
         for channel, failure in self.tls.late(now_ns):
             self._refuse(channel, failure)
-        if now_ns >= self._next_upkeep_ns:
-            self._next_upkeep_ns = now_ns + UPKEEP_NS
-            self.sender.reclaim()
-            self._responses.forget_unused(now_ns)
-        if len(self.finished) >= BATCH_ROWS or self._metrics.due(now_ns):
-            self._publish(now_ns)
+        if now_ns >= self._upkeep.next_ns:
+            self._upkeep.look(now_ns)
 
     def move(self, handlers: int, generations: Mapping[int, int]) -> None:
         """Send to so many handlers from now on; to other generations also what has no answer, by owner (`E04`)."""
@@ -278,11 +269,7 @@ class Processor:
         for channel in list(self._by_id.values()):
             self._close(channel, "shutdown")
         self.finished.is_prepared = True
-        self._publish(self._now_ns())
-
-    def _publish(self, now_ns: int) -> None:
-        self._metrics.publish(now_ns, self.finished, (self._reader, self._responses, self.tls), len(self._by_id))
-        self._metrics.show(now_ns, self._by_id.values())
+        self._upkeep.publish(self._now_ns())
 
     def _watched_event(self, fd: int) -> None:
         if fd == self._bell.fileno():
@@ -299,6 +286,19 @@ class Processor:
             self._selector.set_aside(channel)
         else:
             self._disconnected.append((channel, "client"))
+
+    def _write(self, channels: Iterable[Channel]) -> None:
+        """Write what was attached to channels. HOT."""
+        finish, now_ns = self.finished.add, self._now_ns
+        for channel in self._network_time.of_each(channels):
+            try:
+                done = self._write_out(channel)
+                if done and not channel.muted and not channel.closing and not channel.held:
+                    finish(channel, now_ns())
+                else:
+                    self._after_write(channel, done)
+            except Exception:
+                self._fault(channel)
 
     def _write_out(self, channel: Channel) -> bool:
         """Write what was attached to a channel; return whether nothing is left to write."""

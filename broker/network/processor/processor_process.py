@@ -35,6 +35,7 @@ from broker.quotas.quota_manager import QuotaManager
 from broker.runtime.child_process import FaultLimit, Role
 from broker.runtime.garbage import GarbageSearch
 from broker.server_log.log_setup import REPORT_INTERVAL_NS, report_held_back
+from shm.process_slots import BUSY_BEAT_NS
 from shm.recorder_rings import RecorderFeed
 from shm.snapshot_buffer import SnapshotWriter
 
@@ -79,7 +80,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     # Faults of one connection are contained where they arise; these have no connection to blame.
     faults = FaultLimit(logger, "the processor loop")
     garbage = GarbageSearch(clock.monotonic_ns)
-    report_ns, expiry = 0, CertificateExpiry()
+    beat_ns, report_ns, expiry = 0, 0, CertificateExpiry()
     settings = context.live_settings()
     quotas.follow(settings.client_quotas, settings.broker_config)
     processor.tls.follow(settings)
@@ -96,6 +97,9 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
             processor.step()
         garbage.turn()
         now_ns = clock.monotonic_ns()
+        if now_ns < beat_ns:
+            continue
+        beat_ns = now_ns + BUSY_BEAT_NS
         slots.beat(Role.PROCESSOR, index, now_ns)
         if now_ns >= report_ns:
             report_ns = now_ns + REPORT_INTERVAL_NS

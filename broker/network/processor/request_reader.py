@@ -47,6 +47,7 @@ _CLIENT_ID_AT = 8
 _PRODUCE = int(ApiKey.PRODUCE)
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 
+_FRAME_START_BYTES = _FRAME_START.size
 _unpack_start = _FRAME_START.unpack_from
 
 
@@ -57,6 +58,7 @@ class RequestReader:
         self, config: BrokerConfig, sender: RequestSender, kept: KeptRequests, now_ns: Callable[[], int]
     ) -> None:
         self.sender = sender
+        self._send = sender.try_send
         self.kept = kept
         self.waiting: dict[int, Channel] = {}
         self.memory = MemoryQueue(sender)
@@ -91,11 +93,11 @@ class RequestReader:
             return False
         count = len(data)
         self.bytes_received += count
-        if not channel.inbox and _FRAME_START.size <= count <= self._max_inline_bytes and not channel.muted:
+        if _FRAME_START_BYTES <= count <= self._max_inline_bytes and not (channel.inbox or channel.muted):
             head = _unpack_start(data)
-            if head[0] + _SIZE.size == count:
+            if head[0] + 4 == count:
                 # The usual case: one small request, whole.
-                if not self._try_send(channel, data[_SIZE.size :], head, self._now_ns()):
+                if not self._try_send(channel, data[4:], head, self._now_ns()):
                     channel.inbox = data
                 return True
         self._take(channel, channel.inbox + data if channel.inbox else data)
@@ -123,6 +125,12 @@ class RequestReader:
             return
         if channel.inbox and channel.large is None:
             self._take(channel, channel.inbox)
+
+    def take_waiting(self) -> list[Channel]:
+        """Return the channels that wait for room, to be resumed, with the room that there is by now."""
+        self.sender.reclaim()
+        waiting, self.waiting = list(self.waiting.values()), {}
+        return waiting
 
     def try_repeat(self, channel: Channel, sequence: int) -> bool:
         """Send an unanswered request again, after its target has been replaced. False when there is no room for it.
@@ -190,7 +198,7 @@ class RequestReader:
             self._identify(channel, frame)
         sequence = channel.next_sequence
         envelope = (channel.connection_id, sequence, now_ns, api_key, api_version, correlation_id, size)
-        if not self.sender.try_send(target, envelope, channel.listener, frame, channel.session):
+        if not self._send(target, envelope, channel.listener, frame, channel.session):
             self._wait(channel, MuteCause.RING_FULL)
             return False
         if api_key != _PRODUCE:

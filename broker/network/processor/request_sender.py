@@ -23,6 +23,7 @@ from shm.bell import SemaphoreBell
 from shm.ring import RingProducer
 
 _ENVELOPE_BYTES = REQUEST.size
+_pack_into = REQUEST.pack_into
 
 
 class Block(NamedTuple):
@@ -150,17 +151,22 @@ class RequestSender:
 
         ``envelope`` is (connection id, sequence, received_ns, api key, version, correlation id, size in bytes).
         """
-        session_bytes = len(session)
-        if session_bytes:
+        connection, sequence, received_ns, api_key, api_version, correlation_id, size = envelope
+        session_bytes = 0
+        if session:
             # One copy into the ring is quicker than two.
+            session_bytes = len(session)
             frame += session
-        size = envelope[6] + session_bytes
-        at = self._claims[target](_ENVELOPE_BYTES + size)
+        end = _ENVELOPE_BYTES + size + session_bytes
+        at = self._claims[target](end)
         if at < 0:
             return False
-        REQUEST.pack_into(self._view, at, *envelope, session_bytes, -1, listener, INLINE, self.generations[target], 0)
-        at += _ENVELOPE_BYTES
-        self._view[at : at + size] = frame
+        view = self._view
+        _pack_into(
+            view, at, connection, sequence, received_ns, api_key, api_version, correlation_id, size, session_bytes,
+            -1, listener, INLINE, self.generations[target], 0,
+        )  # fmt: skip
+        view[at + _ENVELOPE_BYTES : at + end] = frame
         self._touched.add(target)
         return True
 
@@ -188,6 +194,8 @@ class RequestSender:
 
     def publish(self) -> None:
         """Make everything sent since the last call visible, then wake those it is for: one bell a batch."""
+        if not self._touched:
+            return
         for target in self._touched:
             self._producers[target].publish()
             self._bells[target].ring()

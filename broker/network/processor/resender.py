@@ -44,9 +44,6 @@ class Resender:
         self._warnings = warnings
         self._ended = ended
 
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
-
     def add(self, channels: Iterable[Channel], target: int, generation: int) -> None:
         """Send to this generation of a target from now on, and again what these channels have in flight to another.
 

@@ -39,7 +39,8 @@ from shm.ring import RingConsumer
 
 logger = logging.getLogger(__name__)
 
-_ENVELOPE_BYTES = RESPONSE_TO_FACTS.size
+_ENVELOPE_BYTES, _RANGE_BYTES = RESPONSE_TO_FACTS.size, RANGE.size
+_unpack_envelope, _iterate_ranges = RESPONSE_TO_FACTS.unpack_from, RANGE.iter_unpack
 
 #: Where the facts of an answer have the throttle time.
 _THROTTLE_MS_AT = RESPONSE_ENVELOPE.offset("throttle_ms") - RESPONSE_ENVELOPE.offset("received_ns")
@@ -52,8 +53,8 @@ _unpack_int64 = _INT64.unpack_from
 _THROTTLED_BY_AT = RESPONSE_ENVELOPE.offset("throttled_by") - RESPONSE_ENVELOPE.offset("received_ns")
 _INT16: Final = Struct("@h")
 
-#: RANGE, field by field, with the path in the place of its length.
-Range = tuple[int, int, int, int, str]
+#: RANGE, field by field.
+Range = tuple[int, int, int, int, int]
 
 #: How a request begins that may be put to its target again although that has answered it: it changes nothing.
 _FETCH = int(ApiKey.FETCH).to_bytes(2, "big")
@@ -90,6 +91,8 @@ class ResponseReader:
         self._output_max_bytes = output_max_bytes
         self._channel, self._processor = channel, processor
         self._by_target: dict[int, RingConsumer] = {}
+        #: Those that have been read since the last `release`.
+        self._unreleased: list[RingConsumer] = []
         self.grow()
         self._files = SegmentFiles()
         self.throttled = ThrottledChannels()
@@ -105,6 +108,8 @@ class ResponseReader:
         self.orphans: list[tuple[int, Answered]] = []
         #: (channel, sequence) of requests whose answer could not be sent; they are to be put to their target again.
         self.unsendable: deque[tuple[Channel, int]] = deque()
+        #: Whether the last `read` has left answers, for which no bell will ring any more.
+        self.is_behind = False
         self.bytes_taken = 0
 
     def grow(self) -> None:
@@ -126,41 +131,70 @@ class ResponseReader:
         was dropped or held has taken room too, and a target may be waiting for it.
         """
         ready: dict[int, Channel] = {}
-        lone = self.lone
-        view = self._view
-        now_ns = self._now_ns()
-        if self.delayed:
-            self._send_delayed(by_id, now_ns, ready, fault)
-        unpack = RESPONSE_TO_FACTS.unpack_from
-        find = by_id.get
+        if self.delayed.waiting:
+            self._send_delayed(by_id, self._now_ns(), ready, fault)
+        self.is_behind = False
         for ring in self._rings:
             frames = ring.read(BATCH)
-            self.responses_taken += len(frames)
-            for at, _, _ in frames:
-                envelope = unpack(view, at)
-                connection, sequence, size, ranges, kind, facts = envelope
-                channel = find(connection)
-                if channel is None or sequence != channel.next_answer or kind or ranges or channel.held:
-                    try:
-                        self._attach(channel, at, envelope, now_ns, ready)
-                    except Exception:
-                        fault(channel)
-                    continue
-                channel.next_answer = sequence + 1
-                if channel.repeatable:
-                    if channel.kept_bytes > OWN_BYTES:
-                        self._kept.drop(channel, sequence)
-                    elif (request := channel.repeatable.pop(sequence, None)) is not None:
-                        channel.kept_bytes -= len(request[2])
-                start = at + _ENVELOPE_BYTES
-                self.bytes_taken += size
-                if not channel.answered and sequence + 1 == channel.next_sequence and not channel.muted:
-                    lone.append((channel, view[start : start + size], (facts, now_ns)))
-                    continue
-                channel.out.append(view[start : start + size])
-                channel.answered.append((facts, now_ns))
-                ready[channel.fd] = channel
+            if frames:
+                self._unreleased.append(ring)
+                self.responses_taken += len(frames)
+                self.is_behind |= len(frames) == BATCH
+                self._take(frames, by_id, ready, fault)
         return ready
+
+    def _take(
+        self, frames: list[tuple[int, int, int]], by_id: dict[int, Channel], ready: dict[int, Channel], fault: Fault
+    ) -> None:
+        """Attach the answers of one ring to their channels, or put them into `lone`. HOT."""
+        view, find, lone, now_ns = self._view, by_id.get, self.lone, self._now_ns()
+        bytes_taken = 0
+        for at, _, _ in frames:
+            envelope = _unpack_envelope(view, at)
+            connection, sequence, size, ranges, kind, facts = envelope
+            channel = find(connection)
+            if channel is None or sequence != channel.next_answer or kind or channel.held:
+                self._try_attach(channel, at, envelope, now_ns, (ready, fault))
+                continue
+            start = at + _ENVELOPE_BYTES
+            if ranges:
+                try:
+                    channel.out += self._parts(start, size, ranges)
+                except OSError:
+                    self._try_attach(channel, at, envelope, now_ns, (ready, fault))
+                    continue
+                channel.asked_again = 0
+            channel.next_answer = next_answer = sequence + 1
+            if channel.repeatable:
+                if channel.kept_bytes > OWN_BYTES:
+                    self._kept.drop(channel, sequence)
+                elif (request := channel.repeatable.pop(sequence, None)) is not None:
+                    channel.kept_bytes -= len(request[2])
+            bytes_taken += size
+            if not ranges:
+                piece = view[start : start + size]
+                if next_answer == channel.next_sequence and not (channel.answered or channel.muted):
+                    lone.append((channel, piece, (facts, now_ns)))
+                    continue
+                channel.out.append(piece)
+            channel.answered.append((facts, now_ns))
+            ready[channel.fd] = channel
+        self.bytes_taken += bytes_taken
+
+    def _try_attach(
+        self,
+        channel: Channel | None,
+        at: int,
+        envelope: Envelope,
+        now_ns: int,
+        to: tuple[dict[int, Channel], Fault],
+    ) -> None:
+        """Attach an answer that is not the usual one. A fault costs no other channel its answer."""
+        ready, fault = to
+        try:
+            self._attach(channel, at, envelope, now_ns, ready)
+        except Exception:
+            fault(channel)
 
     def send_lone(self, ready: dict[int, Channel], finish: Finish, fault: Fault) -> None:
         """Write the lone answers. What a socket does not take goes the way of all others, with its channel. HOT."""
@@ -185,15 +219,19 @@ class ResponseReader:
 
     def release(self) -> None:
         """Give the rings' memory back to the targets."""
-        for ring in self._rings:
-            ring.release()
+        if self._unreleased:
+            for ring in self._unreleased:
+                ring.release()
+            self._unreleased.clear()
 
     def pending(self) -> bool:
-        """Return whether answers wait that the last ``read`` did not take."""
+        """Return whether answers wait that have not been read."""
         return any(ring.pending() for ring in self._rings)
 
     def wait_ms(self, now_ns: Callable[[], int], most_ms: int) -> int:
         """Return for how long the loop may sleep: until an answer or a channel has waited its time. HOT."""
+        if not self.delayed.waiting and not self.throttled.ends:
+            return most_ms
         return self.throttled.wait_ms(now_ns, self.delayed.wait_ms(now_ns, most_ms))
 
     def forget_unused(self, now_ns: int) -> None:
@@ -249,8 +287,10 @@ class ResponseReader:
             self.orphans.append((connection, (facts, now_ns)))
         else:
             self.responses_taken -= 1
-        for _, inode, _, _, path in self._ranges(at + _ENVELOPE_BYTES, ranges)[0]:
-            self._files.discard(path, inode)
+        rows, path_at, _ = self._ranges(at + _ENVELOPE_BYTES, ranges)
+        for _, inode, _, _, path_bytes in rows:
+            self._files.discard(self._path(path_at, path_bytes), inode)
+            path_at += path_bytes
 
     def _judge(self, channel: Channel, at: int, envelope: Envelope, now_ns: int) -> tuple[int, bytes]:
         """Return kind and facts of an answer with an error, which may be held back for it (`D22`)."""
@@ -311,34 +351,35 @@ class ResponseReader:
         return True
 
     def _parts(self, at: int, size: int, ranges: int) -> list[Piece]:
-        """Return an answer in writing order: bytes in the ring, and ranges of files. OSError if one has gone."""
+        """Return an answer in writing order: bytes in the ring, and ranges of files. OSError if one has gone. HOT."""
         view = self._view
-        if ranges == 0:
+        if not ranges:
             return [view[at : at + size]] if size else []
-        rows, inline_at = self._ranges(at, ranges)
+        rows, path_at, inline_at = self._ranges(at, ranges)
         end = inline_at + size
+        files, length_of_all = self._files, 0
         pieces: list[Piece] = []
-        for inline_before, inode, position, length, path in rows:
+        for inline_before, inode, position, length, path_bytes in rows:
             if inline_before:
                 pieces.append(view[inline_at : inline_at + inline_before])
                 inline_at += inline_before
-            self.bytes_taken += length
-            pieces.append(FileSend(self._files.open(path, inode), position, length))
+            file = files.known(inode) or files.open(self._path(path_at, path_bytes), inode)
+            path_at += path_bytes
+            length_of_all += length
+            pieces.append(FileSend(file, position, length))
         if inline_at < end:
             pieces.append(view[inline_at:end])
+        self.bytes_taken += length_of_all
         return pieces
 
-    def _ranges(self, at: int, ranges: int) -> tuple[list[Range], int]:
-        """Return the ranges of an answer and where its inline bytes start."""
-        view = self._view
-        path_at = at + ranges * RANGE.size
-        rows: list[Range] = []
-        for index in range(ranges):
-            inline_before, inode, position, length, path_bytes = RANGE.unpack_from(view, at + index * RANGE.size)
-            path = str(view[path_at : path_at + path_bytes], "utf-8")
-            path_at += path_bytes
-            rows.append((inline_before, inode, position, length, path))
-        return rows, path_at
+    def _ranges(self, at: int, ranges: int) -> tuple[list[Range], int, int]:
+        """Return the ranges of an answer, where the first path starts, and where the inline bytes do."""
+        path_at = at + ranges * _RANGE_BYTES
+        rows = list(_iterate_ranges(self._view[at:path_at]))
+        return rows, path_at, path_at + sum([row[4] for row in rows])
+
+    def _path(self, at: int, size: int) -> str:
+        return str(self._view[at : at + size], "utf-8")
 
 
 def _complete(facts: bytes, complete_ns: int) -> bytes:

@@ -32,7 +32,7 @@ class Selector:
         self._epoll = select.epoll(flags=select.EPOLL_CLOEXEC)
         self.channels: OrderedDict[int, Channel] = OrderedDict()
         #: Those that are to be read, first the ones that the last turn has left.
-        self.readable: OrderedDict[Channel, None] = OrderedDict()
+        self.readable: dict[Channel, None] = {}
 
     def watch(self, fd: int) -> None:
         """Report a descriptor that is not a channel (a bell, the hand-off socket) when it is readable."""
@@ -90,12 +90,22 @@ class Selector:
 
     def take_readable(self, now_ns: Callable[[], int]) -> Iterator[Channel]:
         """Yield the channels that are to be read until they have taken long: each may have sent very many requests."""
+        if not self.readable:
+            return
         end_ns = now_ns() + LONG_NS
-        while self.readable and now_ns() < end_ns:
-            channel, _ = self.readable.popitem(last=False)
-            # One that has been muted since is reported again once it is not.
-            if not channel.muted:
-                yield channel
+        channels, self.readable, left = iter(self.readable), {}, []
+        try:
+            for channel in channels:
+                if now_ns() >= end_ns:
+                    left.append(channel)
+                    break
+                # One that has been muted since is reported again once it is not.
+                if not channel.muted:
+                    yield channel
+        finally:
+            left += channels
+            if left:
+                self.readable = dict.fromkeys(left) | self.readable
 
     def idle_since(self, before_ns: int) -> Channel | None:
         """Return the least recently active channel if it was last active before ``before_ns`` (``B17``)."""

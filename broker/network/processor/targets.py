@@ -27,21 +27,25 @@ class Targets:
         self._hold = 0
         # SYNC: the hold before the number of handlers; pairs with the store in BrokerWords.set_hold.
         self._handlers = context.handlers
-        self._seen: dict[int, int] = {}
-        self._places = self._places_of(self._handlers)
+        self._targets: list[int] = []
+        #: Of each of them, where the generation stands that is ready, and the one that has been followed.
+        self._at: list[int] = []
+        self._seen: list[int] = []
+        self._look_at(self._handlers)
 
     def follow(self) -> None:
-        """Hold requests back or send them, as the supervisor says; follow the targets while they may be sent."""
+        """Hold requests back or send them, as the supervisor says; follow the targets while they may be sent. HOT."""
         hold = self._broker_words.hold
         if hold != self._hold:
             self._take(hold)
         if hold & 1:
             return
-        for target, place in self._places.items():
-            generation = self._slots.ready_generation(*place)
-            if generation != self._seen.get(target, 0):
-                self._seen[target] = generation
-                self._processor.target_ready(target, generation)
+        ready, seen = self._slots.ready_generations(self._at), self._seen
+        if ready != seen:
+            for number, generation in enumerate(ready):
+                if generation != seen[number]:
+                    seen[number] = generation
+                    self._processor.target_ready(self._targets[number], generation)
 
     def _take(self, hold: int) -> None:
         self._hold = hold
@@ -52,14 +56,14 @@ class Targets:
             self._processor.move(handlers, {})
         else:
             self._handlers = handlers
-            self._places = self._places_of(handlers)
-            self._seen = {target: self._slots.ready_generation(*place) for target, place in self._places.items()}
-            self._processor.move(handlers, self._seen)
+            self._look_at(handlers)
+            self._seen = self._slots.ready_generations(self._at)
+            self._processor.move(handlers, dict(zip(self._targets, self._seen, strict=True)))
         self._slots.confirm(Role.PROCESSOR, self._index, hold)
 
-    def _places_of(self, handlers: int) -> dict[int, tuple[int, int]]:
-        """Return by target the role and index of its slot."""
-        return {
-            **{index: (int(Role.HANDLER), index) for index in range(handlers)},
-            self._context.controller: (int(Role.CONTROLLER), 0),
-        }
+    def _look_at(self, handlers: int) -> None:
+        """Follow so many handlers, and the controller; none of them has been followed."""
+        self._targets = [*range(handlers), self._context.controller]
+        places = [*((int(Role.HANDLER), index) for index in range(handlers)), (int(Role.CONTROLLER), 0)]
+        self._at = self._slots.ready_words(places)
+        self._seen = [0] * len(self._targets)

@@ -26,21 +26,22 @@ LOOK_AGAIN_MS: Final = 20
 class DelayedAnswers:
     """The held back answers of one processor, by when they are due."""
 
-    __slots__ = ("_due", "_words", "is_ending")
+    __slots__ = ("_words", "is_ending", "waiting")
 
     def __init__(self) -> None:
-        self._due: list[tuple[int, int, int, int]] = []
+        #: (when it is due, since when it waits, connection id, sequence), by when they are due. HOT: empty, usually.
+        self.waiting: list[tuple[int, int, int, int]] = []
         self._words: FaultWords | None = None
         #: Whether the processor ends, and holds nothing back any more.
         self.is_ending = False
 
     def __len__(self) -> int:
-        return len(self._due)
+        return len(self.waiting)
 
     @property
     def has_room(self) -> bool:
         """Whether one more may be held back."""
-        return len(self._due) < MOST and not self.is_ending
+        return len(self.waiting) < MOST and not self.is_ending
 
     def follow(self, words: FaultWords | None) -> None:
         """Look there for the end of delays."""
@@ -48,23 +49,23 @@ class DelayedAnswers:
 
     def add(self, connection: int, sequence: int, now_ns: int, due_ns: int) -> None:
         """Hold an answer back, which has come now, until it is due."""
-        heappush(self._due, (due_ns, now_ns, connection, sequence))
+        heappush(self.waiting, (due_ns, now_ns, connection, sequence))
 
     def wait_ms(self, now_ns: Callable[[], int], most_ms: int) -> int:
         """Return for how long the loop may sleep: until the next answer is due, and at most so long. HOT."""
-        if not self._due:
+        if not self.waiting:
             return most_ms
         if self._words is not None:
             most_ms = min(most_ms, LOOK_AGAIN_MS)
-        return max(0, min(most_ms, -((now_ns() - self._due[0][0]) // _NS_PER_MS)))
+        return max(0, min(most_ms, -((now_ns() - self.waiting[0][0]) // _NS_PER_MS)))
 
     def due(self, now_ns: int) -> Iterator[tuple[int, int]]:
         """Yield (connection id, sequence) of the answers that are held back no longer."""
         if self.is_ending or self._words is not None:
             over_ns = now_ns + 1 if self.is_ending or self._words is None else self._words.delays_over_ns
-            if any(since_ns < over_ns for _, since_ns, _, _ in self._due):
-                ended = sorted(each for each in self._due if each[1] < over_ns)
-                self._due = sorted(each for each in self._due if each[1] >= over_ns)
+            if any(since_ns < over_ns for _, since_ns, _, _ in self.waiting):
+                ended = sorted(each for each in self.waiting if each[1] < over_ns)
+                self.waiting = sorted(each for each in self.waiting if each[1] >= over_ns)
                 yield from (each[2:] for each in ended)
-        while self._due and self._due[0][0] <= now_ns:
-            yield heappop(self._due)[2:]
+        while self.waiting and self.waiting[0][0] <= now_ns:
+            yield heappop(self.waiting)[2:]

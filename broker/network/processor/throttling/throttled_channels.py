@@ -22,10 +22,11 @@ _NS_PER_MS: Final = 1_000_000
 class ThrottledChannels:
     """The throttled channels of one processor, by when they may be read again (`E17`)."""
 
-    __slots__ = ("_ends", "_until_ns", "count")
+    __slots__ = ("_until_ns", "count", "ends")
 
     def __init__(self) -> None:
-        self._ends: list[tuple[int, int]] = []
+        #: (when it ends, connection id) of each time, over or not. HOT: empty, usually.
+        self.ends: list[tuple[int, int]] = []
         self._until_ns: dict[int, int] = {}
         #: Throttle times that have been begun.
         self.count = 0
@@ -40,17 +41,17 @@ class ThrottledChannels:
         self.count += 1
         if until_ns > self._until_ns.get(channel.connection_id, 0):
             self._until_ns[channel.connection_id] = until_ns
-            heappush(self._ends, (until_ns, channel.connection_id))
+            heappush(self.ends, (until_ns, channel.connection_id))
 
     def wait_ms(self, now_ns: Callable[[], int], most_ms: int) -> int:
         """Return for how long the loop may sleep: until the next channel may be read, and at most so long. HOT."""
-        if not self._ends:
+        if not self.ends:
             return most_ms
-        return max(0, min(most_ms, -((now_ns() - self._ends[0][0]) // _NS_PER_MS)))
+        return max(0, min(most_ms, -((now_ns() - self.ends[0][0]) // _NS_PER_MS)))
 
     def ended(self, now_ns: int, by_id: Mapping[int, Channel]) -> Iterator[Channel]:
         """Yield the channels whose time is over, which are muted for it no more; ``by_id``: those that are there."""
-        ends = self._ends
+        ends = self.ends
         while ends and ends[0][0] <= now_ns:
             until_ns, connection_id = heappop(ends)
             if self._until_ns.get(connection_id) != until_ns:
