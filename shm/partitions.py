@@ -37,6 +37,7 @@ _SLOT_B = PARTITION_ROW.word("b_end_offset")
 _SEGMENT_BASE = PARTITION_ROW.word("a_segment_base") - _SLOT_A
 _POSITION = PARTITION_ROW.word("a_position") - _SLOT_A
 _SEQUENCE = PARTITION_ROW.word("a_sequence") - _SLOT_A
+_SEQUENCE_A, _SEQUENCE_B = _SLOT_A + _SEQUENCE, _SLOT_B + _SEQUENCE
 _READ_ATTEMPTS = 100_000  # each failure means that the owner published meanwhile; so many mean a broken row
 
 
@@ -142,23 +143,33 @@ class PartitionTable:
         """
         words = self._words
         row *= _ROW
-        a, b = row + _SLOT_A, row + _SLOT_B
         attempts = 0
         while attempts < _READ_ATTEMPTS:
             attempts += 1
             # SYNC: the end, then sequence, contents, sequence; pairs with the stores in RowWriter.publish.
-            end = words[row + _END]
-            slot, sequence, other = a, words[a + _SEQUENCE], words[b + _SEQUENCE]
+            end, sequence, other = words[row + _END], words[row + _SEQUENCE_A], words[row + _SEQUENCE_B]
+            slot = row + _SLOT_A
             if other > sequence:
-                slot, sequence, other = b, other, sequence
+                slot, sequence, other = row + _SLOT_B, other, sequence
             if words[slot] != end or sequence & 1:
-                slot, sequence = a + b - slot, other
+                slot, sequence = 2 * row + _SLOT_A + _SLOT_B - slot, other
                 if words[slot] != end or sequence & 1:
                     continue
             segment_base, position = words[slot + _SEGMENT_BASE], words[slot + _POSITION]
             if words[slot + _SEQUENCE] == sequence:
                 return end, segment_base, position
         raise RowCorrupt(f"row {row // _ROW}: no slot for end {words[row + _END]}")
+
+    def read_log(self, row: int) -> tuple[int, tuple[int, int, int], int]:
+        """Return what the search for records begins with: last stable offset, `read_position`, log start offset. HOT.
+
+        Read in this order, so that the stable offset lies at or below the end. RowCorrupt as there.
+        """
+        words = self._words
+        at = row * _ROW
+        # SYNC: the stable offset before the end; pairs with the stores in RowWriter.publish.
+        stable = words[at + _STABLE]
+        return stable, self.read_position(row), words[at + _START]
 
     def read_start(self, row: int) -> int:
         """Return the log start offset."""

@@ -54,6 +54,17 @@ class FaultyAnswers(ResponseWriter):
         """Begin an answer as ever; -1 for that of a struck request, which then goes by `send`. HOT."""
         return -1 if to[10].is_faulty else super().try_put(to, now_ns, size, records, tail)
 
+    def try_ranges(
+        self,
+        to: ReplyTo,
+        stamps: tuple[int, int],
+        chunks: Sequence[bytes],
+        ranges: Sequence[tuple[int, bytes, int, int, int]],
+        facts: tuple[Records, bytes],
+    ) -> bool:
+        """Answer as ever; False for a struck request, which is then answered by `send_ranges`. HOT."""
+        return not to[10].is_faulty and super().try_ranges(to, stamps, chunks, ranges, facts)
+
     def send_ranges(
         self,
         to: ReplyTo,

@@ -35,7 +35,10 @@ from shm.current_request import Identity
 from shm.ring import RingProducer
 
 _ENVELOPE_BYTES = RESPONSE_TO_SUBJECT.size
+_pack_to_kind, _pack_range = RESPONSE_TO_KIND.pack_into, RANGE.pack
 
+#: An answer with ranges of files whose own fields take more than this may not fit a ring: all of it travels by a file.
+MOST_ENVELOPE_BYTES = 64 * 1024
 
 #: Where an answer goes and what its request was: (processor, connection id, sequence, received_ns, dequeued_ns,
 #: api key, api version, correlation id, request bytes, the quotas that hold for the client or None, whose it was).
@@ -90,6 +93,8 @@ class ResponseWriter:
         self._claims: list[Callable[[int], int]] = []
         self._bells = bells
         self._kept: list[deque[tuple[bytes, bytes]]] = []
+        #: Whether answers wait for room in any ring.
+        self.are_waiting = False
         self.grow(channel.processors)
         self._touched: set[int] = set()
         self._largest_inline = self._rings[0].max_payload - _ENVELOPE_BYTES
@@ -177,12 +182,51 @@ class ResponseWriter:
         at = self._claims[processor](_ENVELOPE_BYTES + size)
         if at < 0:
             return -1
-        RESPONSE_TO_KIND.pack_into(
+        _pack_to_kind(
             self.view, at, connection_id, sequence, size, 0, SEND, received_ns, dequeued_ns, now_ns, now_ns,
             correlation_id, request_bytes, size, 0, record_count, codec, 0, record_bytes, 0, tail,
         )  # fmt: skip
         self._touched.add(processor)
         return at + _ENVELOPE_BYTES
+
+    def try_ranges(
+        self,
+        to: ReplyTo,
+        stamps: tuple[int, int],
+        chunks: Sequence[bytes],
+        ranges: Sequence[tuple[int, bytes, int, int, int]],
+        facts: tuple[Records, bytes],
+    ) -> bool:
+        """Answer without an error with byte ranges of files and the ``chunks`` around them, if there is room. HOT.
+
+        ``stamps`` and ``ranges`` are those of `send_ranges`, which sees to what is not answered here; ``facts`` are the
+        records and the ``tail`` of `try_put`.
+        """
+        processor, connection_id, sequence, received_ns, dequeued_ns, _, _, correlation_id, request_bytes, _, _ = to
+        inline_bytes = wire_bytes = sum(map(len, chunks))
+        rows, paths = [], []
+        for inline_before, path, inode, position, length in ranges:
+            rows.append(_pack_range(inline_before, inode, position, length, len(path)))
+            paths.append(path)
+            wire_bytes += length
+        body = b"".join((*rows, *paths, *chunks))
+        size = len(body)
+        if size > MOST_ENVELOPE_BYTES or self._kept[processor]:
+            return False
+        at = self._claims[processor](_ENVELOPE_BYTES + size)
+        if at < 0:
+            return False
+        (record_count, record_bytes, codec), tail = facts
+        local_ns, complete_ns = stamps
+        view = self.view
+        _pack_to_kind(
+            view, at, connection_id, sequence, inline_bytes, len(rows), SEND, received_ns, dequeued_ns, local_ns,
+            complete_ns, correlation_id, request_bytes, wire_bytes, 0, record_count, codec, 0, record_bytes, 0, tail,
+        )  # fmt: skip
+        at += _ENVELOPE_BYTES
+        view[at : at + size] = body
+        self._touched.add(processor)
+        return True
 
     def note_charged(self, to: ReplyTo, throttle_ms: int) -> None:
         """Note that the next request that is answered has been charged, and the throttle time to give."""
@@ -200,7 +244,7 @@ class ResponseWriter:
         size = len(inline)
         rows, paths = [], []
         for inline_before, path, inode, position, length in ranges:
-            rows.append(RANGE.pack(inline_before, inode, position, length, len(path)))
+            rows.append(_pack_range(inline_before, inode, position, length, len(path)))
             paths.append(path)
             size += length
         body = b"".join((*rows, *paths, inline))
@@ -228,11 +272,14 @@ class ResponseWriter:
 
     def retry(self) -> None:
         """Put kept answers into rings that have room again."""
+        if not self.are_waiting:
+            return
         for processor, kept in enumerate(self._kept):
             while kept and self._try_put(processor, *kept[0]):
                 kept.popleft()
             if kept and self._has_gone(processor):
                 kept.clear()
+        self.are_waiting = any(self._kept)
 
     def publish(self) -> None:
         """Make the batch visible. ``ring_bells`` must follow, after the requests have been released."""
@@ -282,6 +329,7 @@ class ResponseWriter:
     def _put(self, processor: int, envelope: bytes, body: bytes) -> None:
         if self._kept[processor] or not self._try_put(processor, envelope, body):
             self._kept[processor].append((envelope, body))
+            self.are_waiting = True
 
     def _try_put(self, processor: int, envelope: bytes, body: bytes) -> bool:
         size = len(body)

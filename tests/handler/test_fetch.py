@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from broker.ipc import response_writer
 from broker.ipc.request_channel import CLOSE_CONNECTION
 from broker.log.log_reader import FileSlice
 from broker.partitions.fetch import fetch as fetch_module
@@ -97,7 +98,7 @@ def test_the_first_batch_comes_whole_and_no_further_one_beyond_the_limit(stepped
 def test_an_answer_with_too_many_fields_for_a_ring_travels_as_a_file(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch_module, "INLINE_ENVELOPE_BYTES", 100)
+    monkeypatch.setattr(response_writer, "MOST_ENVELOPE_BYTES", 100)
     for partition in range(4):
         fill(stepped, partition, [b"%d" % partition * 50_000])
     sent = fetch_many(stepped.client(), [(partition, 0) for partition in range(4)], 1 << 20)

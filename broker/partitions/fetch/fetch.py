@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 from broker.errors import InvalidReceive
+from broker.ipc import response_writer
 from broker.ipc.frame import Frame
 from broker.ipc.request_channel import RANGE
 from broker.ipc.request_facts import subject
@@ -51,9 +52,6 @@ if TYPE_CHECKING:
 
 #: Answers with at most this many bytes of records are read here and travel through the ring.
 INLINE_RECORDS_BYTES: Final = 16 * 1024
-
-#: An answer whose own fields take more than this does not fit a ring; it is read here and travels by a file.
-INLINE_ENVELOPE_BYTES: Final = 64 * 1024
 
 #: A fetch of more partitions is read in slices of so many, between which others are served.
 PARTS_IN_A_TURN: Final = 2_000
@@ -204,10 +202,11 @@ class FetchPath:
         most_bytes = min(request.max_bytes, self._metadata.broker_config.fetch_max_bytes)
         if quotas is not None:
             most_bytes = min(most_bytes, quotas.most_fetched)
-        plain = self._reader.plain_parts(version, request.isolation_level == READ_COMMITTED)
+        is_committed = request.isolation_level == READ_COMMITTED
+        plain = self._reader.plain_parts(version, is_committed)
         return FetchTerms(
             version, request.max_wait_ms, request.min_bytes, most_bytes, request.isolation_level, client_id,
-            frame.session, plain,
+            frame.session, plain, is_committed, min(request.min_bytes, most_bytes), self._partitions.index,
         )  # fmt: skip
 
     def _begin(self, fetch: PendingFetch) -> None:
@@ -298,25 +297,36 @@ class FetchPath:
     def _send(self, fetch: PendingFetch) -> None:
         in_order = fetch.in_order()
         chunks = fetch.chunks(in_order)
-        inline = b"".join(chunks)
         quotas, now_ns = fetch.to[9], self._now_ns()
-        if quotas is not None and (throttle_ms := quotas.fetched(len(inline) + fetch.records_bytes, now_ns)):
+        if quotas is not None and (throttle_ms := quotas.fetched(sum(map(len, chunks)) + fetch.records_bytes, now_ns)):
             self._send_nothing(fetch, throttle_ms, quotas.throttled_by, now_ns)
             return
-        if fetch.records_bytes <= INLINE_RECORDS_BYTES or _ring_bytes(inline, in_order) > INLINE_ENVELOPE_BYTES:
+        if fetch.records_bytes <= INLINE_RECORDS_BYTES or not self._try_ranges(fetch, in_order, chunks, now_ns):
             if in_order:
                 in_order, chunks = self._with_records(fetch, in_order, chunks)
-                inline = b"".join(chunks)
-            self._responses.send(fetch.to, fetch.local_ns, self._now_ns(), inline, fetch.facts())
-        else:
-            ranges = [
-                FileRange(len(before), found.slice.path, *found.slice[1:4])
-                for before, (_, found) in zip(chunks, in_order, strict=False)
-            ]
-            self._responses.send_ranges(fetch.to, (fetch.local_ns, self._now_ns()), inline, ranges, fetch.facts())
-        for _, found in in_order:
-            self._partitions.table.count_fetched(found.row, self._partitions.index, found.slice.length)
-        fetch.note_told()
+            self._responses.send(fetch.to, fetch.local_ns, self._now_ns(), b"".join(chunks), fetch.facts())
+        count_fetched, handler = self._partitions.table.count_fetched, fetch.terms.handler
+        for _, (row, found, _) in in_order:
+            count_fetched(row, handler, found.length)
+        if fetch.session is not None:
+            fetch.note_told()
+
+    def _try_ranges(
+        self, fetch: PendingFetch, in_order: list[tuple[int, FoundRecords]], chunks: list[bytes], now_ns: int
+    ) -> bool:
+        """Let the processor send the records from their files; False if the rest of the answer fits no ring. HOT."""
+        ranges = [
+            (len(before), path, inode, position, length)
+            for before, (_, (_, (path, inode, position, length, _), _)) in zip(chunks, in_order, strict=False)
+        ]
+        stamps, responses, shape = (fetch.local_ns, now_ns), self._responses, fetch.shape
+        if not fetch.errors and responses.try_ranges(fetch.to, stamps, chunks, ranges, (fetch.records(), shape.tail)):
+            return True
+        inline = b"".join(chunks)
+        if len(inline) + sum([RANGE.size + len(path) for _, path, *_ in ranges]) > response_writer.MOST_ENVELOPE_BYTES:
+            return False
+        responses.send_ranges(fetch.to, stamps, inline, [FileRange(*each) for each in ranges], fetch.facts())
+        return True
 
     def _send_nothing(self, fetch: PendingFetch, throttle_ms: int, throttled_by: int, now_ns: int) -> None:
         """Answer without any partition: the client has used up a quota, and asks again when the time is over (`E12`).
@@ -342,9 +352,9 @@ class FetchPath:
         attempts = 0
         while True:
             pieces = [chunks[0]]
-            for (index, found), chunk in zip(in_order, chunks[1:], strict=True):
+            for (index, (_, found, _)), chunk in zip(in_order, chunks[1:], strict=True):
                 try:
-                    pieces += (self._read(found.slice), chunk)
+                    pieces += (self._read(found), chunk)
                 except OSError:
                     attempts += 1
                     if attempts <= ATTEMPTS:
@@ -360,8 +370,3 @@ class FetchPath:
     def _read(self, found: FileSlice) -> bytes:
         file = self._files.known(found.inode) or self._files.open(os.fsdecode(found.path), found.inode)
         return os.pread(file.fd, found.length, found.position)
-
-
-def _ring_bytes(inline: bytes, in_order: list[tuple[int, FoundRecords]]) -> int:
-    """Return the size of an answer in its ring if its records stay in their files."""
-    return len(inline) + sum([RANGE.size + len(found.slice.path) for _, found in in_order])

@@ -47,8 +47,8 @@ class FetchReader:
         if len(shape.fields) < stop:
             shape.look_up(self._metadata, stop)
         read_fetched = self._table.read_fetched
-        encode_empty, answered = fetch.plain.encode_empty, fetch.answered
-        is_committed, parts, fields, offsets = fetch.is_committed, fetch.parts, shape.fields, fetch.offsets
+        encode_empty, answered, is_committed = fetch.terms.plain.encode_empty, fetch.answered, fetch.terms.is_committed
+        parts, fields, offsets = fetch.parts, shape.fields, fetch.offsets
         for index in range(start, stop):
             row, partition, epoch = fields[index]
             is_served = False
@@ -78,7 +78,7 @@ class FetchReader:
             offset = fetch.offsets[index]
             state, leader_epoch, stable, end, start = self._table.read_fetched(row)
             is_served = state == STATE_OPEN and (epoch == leader_epoch or epoch < 0)
-            if offset == end and is_served and start <= offset and not fetch.is_committed:
+            if offset == end and is_served and start <= offset and not fetch.terms.is_committed:
                 fetch.parts[index] = fetch.empty(index, end, min(stable, end), start)
                 return
         self._read_part(fetch, index, row, is_served)
@@ -127,15 +127,13 @@ class FetchReader:
         """Find the records of one partition. Raises OSError. HOT."""
         name, topic_id, partition, _, _, _, _, _ = fetch.shape.parts[index]
         fetch_offset = fetch.offsets[index]
-        partitions = self._table
-        is_committed = fetch.is_committed
+        table, is_committed = self._table, fetch.terms.is_committed
         allowed_bytes, min_one_batch = fetch.budget(index)
         while True:
-            # In this order: whatever ended the transactions below the stable offset then lies below the end.
-            stable_offset = partitions.read_stable(row)
-            end = partitions.read_position(row)
-            start_offset, end_offset = partitions.read_start(row), end[0]
-            offsets = (end_offset, min(stable_offset, end_offset), start_offset)
+            # Whatever ended the transactions below the stable offset lies below the end.
+            stable_offset, end, start_offset = table.read_log(row)
+            end_offset = end[0]
+            offsets = (end_offset, min(end_offset, stable_offset), start_offset)
             if not start_offset <= fetch_offset <= end_offset:
                 self._put_out_of_range(fetch, index, row, offsets)
                 return
@@ -154,7 +152,7 @@ class FetchReader:
             else:
                 found = reader.locate(fetch_offset, end, allowed_bytes, min_one_batch=min_one_batch)
             # An end holds while its segment is appended to: once another has followed, compaction may replace it.
-            if partitions.read_end(row) == end_offset or partitions.read_position(row)[1] == end[1]:
+            if table.read_end(row) == end_offset or table.read_position(row)[1] == end[1]:
                 break
         if found is None:
             self._put_out_of_range(fetch, index, row, offsets)

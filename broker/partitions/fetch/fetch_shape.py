@@ -10,7 +10,7 @@ from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.ipc.request_facts import NO_SUBJECT, subject
+from broker.ipc.request_facts import NO_SUBJECT, subject, tail
 from broker.partitions.request_memo import PREFIX_START
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.messages.fetch import EncodedTopic, FetchRequest, PartFields, encode_topics, varying_places
@@ -51,12 +51,17 @@ class FetchTerms(NamedTuple):
     client_id: str
     session: Session
     plain: PlainParts
+    is_committed: bool
+    #: As in Kafka, nobody waits for more than an answer may hold.
+    wanted_bytes: int
+    #: Who answers.
+    handler: int
 
 
 class FetchShape:
     """The partitions that a fetch reads; their rows are looked up as they are read."""
 
-    __slots__ = ("_topics", "about", "denial", "fields", "parts", "rows", "terms")
+    __slots__ = ("_topics", "about", "denial", "fields", "parts", "rows", "tail", "terms")
 
     def __init__(self, terms: FetchTerms, parts: list[PartFields]) -> None:
         """``parts`` have offsets, which are those of one fetch: of no interest here."""
@@ -66,8 +71,8 @@ class FetchShape:
         self.fields: list[tuple[int, int, int]] = []
         #: The rows, with the index of their part, or NAMED_TWICE.
         self.rows: dict[int, int] = {}
-        #: The facts for the request log.
-        self.about = NO_SUBJECT
+        #: The facts for the request log, by themselves and as the `tail` of an answer.
+        self.about = self.tail = NO_SUBJECT
         self.denial = 0
         self._topics: list[EncodedTopic] | None = None
 
@@ -97,6 +102,7 @@ class FetchShape:
                 max_wait_ms=terms.max_wait_ms,
                 isolation_level=terms.isolation_level,
             )
+            self.tail = tail(int(ApiKey.FETCH), terms.version, terms.handler, self.about)
 
     def _is_forbidden(self, metadata: MetadataCache, topic: str) -> bool:
         authorizer, session = metadata.authorizer, self.terms.session

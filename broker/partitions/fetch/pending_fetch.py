@@ -7,11 +7,11 @@ rings.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from broker.ipc.request_facts import MOST_COUNTED
+from broker.ipc.request_facts import MOST_COUNTED, Records
 from broker.ipc.response_writer import AnswerFacts
-from broker.partitions.fetch.fetch_shape import READ_COMMITTED, FetchShape
+from broker.partitions.fetch.fetch_shape import FetchShape
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.fetch import (
     FetchPart,
@@ -37,12 +37,9 @@ MAX_RANGES: Final = 256
 _PARTITION_MAX_BYTES: Final = 7
 
 
-class FoundRecords(NamedTuple):
-    """Records that a partition has for an answer, and the row of that partition."""
-
-    row: int
-    slice: FileSlice
-    tags: bytes
+#: Records that a partition has for an answer: (the row of that partition, where they lie, the tags that follow them).
+#: A plain tuple: one is made for most answers.
+FoundRecords: TypeAlias = "tuple[int, FileSlice, bytes]"
 
 
 class PendingFetch:
@@ -53,20 +50,17 @@ class PendingFetch:
         "ends",
         "errors",
         "found",
-        "is_committed",
         "is_cut",
         "local_ns",
         "moved",
         "offsets",
         "parts",
-        "plain",
         "records_bytes",
         "rights",
         "session",
         "shape",
         "terms",
         "to",
-        "wanted_bytes",
     )
 
     def __init__(
@@ -81,14 +75,10 @@ class PendingFetch:
         self.ends: dict[int, tuple[int, int]] = {}
         #: Whether there are records for which there was no room.
         self.is_cut = False
-        self.terms = terms = shape.terms
+        self.terms = shape.terms
         self.offsets = offsets
         self.to = to
         self.local_ns = 0
-        self.plain = terms.plain
-        self.is_committed = terms.isolation_level == READ_COMMITTED
-        #: As in Kafka, nobody waits for more than an answer may hold.
-        self.wanted_bytes = min(terms.min_bytes, terms.most_bytes)
         #: By index of the part: encoded, with its tags unless it has records.
         self.parts: list[bytes] = []
         #: By index of the part.
@@ -115,7 +105,7 @@ class PendingFetch:
     @property
     def is_enough(self) -> bool:
         """Whether there is no reason to wait: enough records, an error, or nothing to wait for."""
-        return self.records_bytes >= self.wanted_bytes or bool(self.errors) or not self.shape.rows
+        return self.records_bytes >= self.terms.wanted_bytes or bool(self.errors) or not self.shape.rows
 
     def part(self, index: int) -> FetchPart:
         """Return what is asked of one partition."""
@@ -132,7 +122,7 @@ class PendingFetch:
         """Take a part out of the answer, to be read again."""
         found = self.found.pop(index, None)
         if found is not None:
-            self.records_bytes -= found.slice.length
+            self.records_bytes -= found[1].length
         self.errors.pop(index, None)
         self.ends.pop(index, None)
 
@@ -142,7 +132,7 @@ class PendingFetch:
             if self.answered[index] == (end, start):
                 return b""
             self.ends[index] = end, start
-        return self.plain.encode_empty(self.shape.fields[index][1], end, stable, start)
+        return self.terms.plain.encode_empty(self.shape.fields[index][1], end, stable, start)
 
     def put(self, index: int, response: FetchPartResponse, row: int, found: FileSlice | None) -> None:
         """Put a part into the answer, in the place of what was forgotten there."""
@@ -150,7 +140,7 @@ class PendingFetch:
         encoded = encode_part(version, response)
         tags = part_tags(version, response)
         if found is not None and found.length:
-            self.found[index] = FoundRecords(row, found, tags)
+            self.found[index] = row, found, tags
             self.records_bytes += found.length
             self.parts[index] = encoded
             self.ends[index] = response.high_watermark, response.log_start_offset
@@ -161,15 +151,17 @@ class PendingFetch:
 
     def put_plain(self, index: int, offsets: tuple[int, int, int], row: int, found: FileSlice) -> None:
         """Put a part without an error or aborted transactions; ``offsets``: log end, stable, start. HOT."""
-        plain, size = self.plain, found.length
-        if size:
-            self.found[index] = FoundRecords(row, found, plain.tags)
-            self.records_bytes += size
-            self.parts[index] = plain.encode(self.shape.fields[index][1], *offsets, size)
-            if self.answered is not None:
-                self.ends[index] = offsets[0], offsets[2]
-        else:
-            self.parts[index] = self.empty(index, *offsets)
+        end, stable, start = offsets
+        size = found.length
+        if not size:
+            self.parts[index] = self.empty(index, end, stable, start)
+            return
+        plain = self.terms.plain
+        self.found[index] = row, found, plain.tags
+        self.records_bytes += size
+        self.parts[index] = plain.encode(self.shape.fields[index][1], end, stable, start, size)
+        if self.answered is not None:
+            self.ends[index] = end, start
 
     def in_order(self) -> list[tuple[int, FoundRecords]]:
         """Return what has been found, in the order of the parts."""
@@ -179,11 +171,11 @@ class PendingFetch:
         """Return the answer around the records that have been found, from its size prefix on."""
         version, correlation_id = self.terms.version, self.to[7]
         if self.session is None:
-            gaps = [Gap(index, found.slice.length, found.tags) for index, found in in_order]
+            gaps: list[Gap] = [(index, found.length, tags) for index, (_, found, tags) in in_order]
             return frame_fetch_response(version, correlation_id, self.shape.topics(), self.parts, gaps)
         answered = self._answered_now()
         place = {index: number for number, index in enumerate(answered)}
-        gaps = [Gap(place[index], found.slice.length, found.tags) for index, found in in_order]
+        gaps = [(place[index], found.length, tags) for index, (_, found, tags) in in_order]
         topics = encode_topics(version, [self.shape.parts[index][:2] for index in answered])
         status = 0, 0, self.session.number
         return frame_fetch_response(version, correlation_id, topics, [self.parts[i] for i in answered], gaps, status)
@@ -203,9 +195,12 @@ class PendingFetch:
     def facts(self) -> AnswerFacts:
         """Return the facts for the request log of the answer: the first error, and what it has of records."""
         error = self.errors[min(self.errors)] if self.errors else 0
-        records = 0
-        for index, (_, found, _) in self.found.items():
-            records += found.next_offset - self.offsets[index]
         denial = self.shape.denial if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED else 0
-        counts = (min(records, MOST_COUNTED), self.records_bytes, -1)
-        return AnswerFacts(error, counts, self.shape.about, denial=denial)
+        return AnswerFacts(error, self.records(), self.shape.about, denial=denial)
+
+    def records(self) -> Records:
+        """Return the facts of the records in the answer. HOT."""
+        records, offsets = 0, self.offsets
+        for index, (_, found, _) in self.found.items():
+            records += found.next_offset - offsets[index]
+        return min(MOST_COUNTED, records), self.records_bytes, -1

@@ -54,12 +54,9 @@ class EncodedTopic(NamedTuple):
     partitions: int
 
 
-class Gap(NamedTuple):
-    """Where records go: behind the part with that index, followed by the tags of the part."""
-
-    part: int
-    records_size: int
-    tags: bytes
+#: Where records go: (index of the part that they follow, their size, the tags of the part, which follow them). A plain
+#: tuple: one is made for most answers.
+Gap = tuple[int, int, bytes]
 
 
 _pack_int32 = struct.Struct(">i").pack
@@ -98,6 +95,9 @@ _pack_part_v5 = struct.Struct(
     "q"  # last_stable_offset
     "q"  # log_start_offset
 ).pack
+#: The status of an answer that has nothing to say but its parts.
+PLAIN: Final = (0, 0, 0)
+
 _DIVERGING_EPOCH_TAG: Final = 0
 _CURRENT_LEADER_TAG: Final = 1
 
@@ -108,7 +108,7 @@ def frame_fetch_response(
     topics: Sequence[EncodedTopic],
     parts: Sequence[bytes],
     gaps: Sequence[Gap] = (),
-    status: tuple[int, int, int] = (0, 0, 0),
+    status: tuple[int, int, int] = PLAIN,
 ) -> list[bytes]:
     """Return the answer around its records: one chunk more than there are gaps.
 
@@ -116,9 +116,9 @@ def frame_fetch_response(
     go out between the chunks. ``status`` is (throttle time in ms, error code, session id). The first chunk begins with
     the size of the whole, records included, and the response header.
     """
-    flexible = version >= FIRST_FLEXIBLE
-    if len(parts) == 1 and len(topics) == 1 and not any(status):
+    if len(parts) == 1 and len(topics) == 1 and status == PLAIN:
         return _frame_one(version, correlation_id, topics[0], parts[0], gaps)
+    flexible = version >= FIRST_FLEXIBLE
     pieces = [b"\x00" if flexible else b""]
     pieces.append(_pack_head(*status) if version >= SESSION_FROM else _pack_int32(status[0]))
     pieces.append(_count_bytes(len(topics), flexible))
@@ -127,7 +127,7 @@ def frame_fetch_response(
     for topic in topics:
         pieces.append(topic.head)
         end = first + topic.partitions
-        while passed < len(gaps) and gaps[passed].part < end:
+        while passed < len(gaps) and gaps[passed][0] < end:
             index, size, tags = gaps[passed]
             pieces += parts[first : index + 1]
             chunks.append(b"".join(pieces))

@@ -120,7 +120,7 @@ def test_responses_are_written_as_kio_writes_them(version: int, data: st.DataObj
         encode_part(version, part) + (b"" if data else end)
         for part, data, end in zip(parts, records, tags, strict=True)
     ]
-    gaps = [Gap(index, len(data), tags[index]) for index, data in enumerate(records) if data]
+    gaps: list[Gap] = [(index, len(data), tags[index]) for index, data in enumerate(records) if data]
     status = (in_ms(entity.throttle_time), int(getattr(entity, "error_code", 0)), getattr(entity, "session_id", 0))
     chunks = frame_fetch_response(version, -7, topics, encoded, gaps, status)
     assert len(chunks) == len(gaps) + 1
@@ -175,7 +175,7 @@ def test_the_short_way_of_a_part_is_that_of_all_others(version: int, committed: 
     assert encoded == encode_part(version, part)
     assert plain.tags == part_tags(version, part)
     topics = encode_topics(version, [("orders", None) if version < 13 else (None, b"i" * 16)])
-    gaps = [Gap(0, records_size, plain.tags)] if records_size else []
+    gaps: list[Gap] = [(0, records_size, plain.tags)] if records_size else []
     # A throttle time, which nobody is told alone, leads to the general path.
     first, *rest = frame_fetch_response(version, 1, topics, [encoded], gaps, (1, 0, 0))
     throttle_at = 9 if version >= 12 else 8
