@@ -35,10 +35,12 @@ class SemaphoreBell:
         """Take all rings without sleeping, and return whether there were any. The waiter looks for work AFTERWARDS."""
         semaphore = self._semaphore
         rings: int = semaphore.value
+        if not rings:
+            return False
         # Only this process takes rings, so as many as were seen are there.
         for _ in range(min(rings, _SURPLUS_LIMIT)):
             semaphore.acquire(0)
-        return rings > 0
+        return True
 
     def wait(self, timeout_s: float | None) -> bool:
         """Sleep until the bell rings or a signal comes (True), or the timeout is over (False).

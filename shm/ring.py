@@ -14,7 +14,7 @@ from shm.words import words_of
 
 _HEADER_BYTES = FRAME_HEADER.size
 _CAPACITY = RING_HEADER.word("capacity")
-_TAIL = RING_HEADER.word("tail")
+TAIL = _TAIL = RING_HEADER.word("tail")
 _HEAD = RING_HEADER.word("head")
 _DATA = RING_HEADER.size
 _DATA_WORD = RING_HEADER.size // 8
@@ -125,13 +125,15 @@ class RingProducer:
 class RingConsumer:
     """The reading end, one at a time. It starts at the shared head: unreleased frames are read again."""
 
-    __slots__ = ("_data", "_index", "_words", "capacity", "cursor")
+    __slots__ = ("_index", "_payload", "_words", "capacity", "cursor", "words")
 
     def __init__(self, view: memoryview, base: int) -> None:
         self._words, self.capacity = _open(view, base)
+        #: For who looks at many rings: there is something to read while `words[TAIL]` is not `cursor`.
+        self.words = self._words
         self.cursor: int = self._words[_HEAD]  # private; everything before it has been read
         self._index = self.cursor % self.capacity
-        self._data = base + _DATA
+        self._payload = base + _DATA + _HEADER_BYTES
 
     def read(self, limit: int) -> list[tuple[int, int, int]]:
         """Return up to `limit` newly published frames as (payload offset, payload bytes, end position).
@@ -146,16 +148,13 @@ class RingConsumer:
         frames: list[tuple[int, int, int]] = []
         if cursor == tail:
             return frames
-        append = frames.append
-        index = self._index
-        data = self._data + _HEADER_BYTES
-        capacity = self.capacity
-        while cursor < tail and limit > 0:
+        index, payload, capacity = self._index, self._payload, self.capacity
+        while cursor < tail and limit:
             length = words[_DATA_WORD + (index >> 3)]
-            if length >= _HEADER_BYTES:
+            if length >= 8:
                 taken = (length + 7) & -8
                 cursor += taken
-                append((data + index, length - 8, cursor))
+                frames.append((payload + index, length - 8, cursor))
                 limit -= 1
             else:
                 taken = -length

@@ -30,11 +30,14 @@ class CommitBatcher:
         self.is_over = True
 
     def turn(self, now_ns: int) -> None:
-        """Take note of the time. Called once a turn."""
+        """Take note of the time. HOT: once a turn."""
         if now_ns < self.end_ns:
             self.is_over = not self._are_many
             return
-        self._are_many = len(self.connections) >= MANY_CONNECTIONS
-        self.connections.clear()
-        self.end_ns = now_ns + max(0, self._linger_ms()) * _NS_PER_MS
+        connections, linger_ms = self.connections, self._linger_ms()
+        self._are_many = False
+        if connections:
+            self._are_many = len(connections) >= MANY_CONNECTIONS
+            connections.clear()
+        self.end_ns = now_ns + linger_ms * _NS_PER_MS if linger_ms > 0 else now_ns
         self.is_over = True

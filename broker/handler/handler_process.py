@@ -186,8 +186,9 @@ def _serve(
         now_ns = clock_ns()
         turns.end(now_ns)
         # What has been rung for since the last take is looked for without another wait, and before the next.
-        if faults.pause_s or not (handler.has_more or bell.take()):
-            bell.wait(faults.pause_s or handler.wait_ms() / 1000)
+        pause_s = faults.pause_s
+        if pause_s or not (handler.has_more or bell.take()):
+            bell.wait(pause_s or handler.wait_ms() / 1000)
             woken_ns = clock_ns()
             metrics.slept(woken_ns - now_ns)
             now_ns = woken_ns

@@ -113,9 +113,10 @@ class PeerRpc:
         return []
 
     def publish(self) -> None:
-        """Send what is to be sent; then, and only then, let go of the questions that it answers."""
+        """Send what is to be sent; then, and only then, let go of the questions that it answers. HOT: once a turn."""
         self._peers.publish()
-        self._peers.release_taken(self._taken, self._unanswered)
+        if self._taken:
+            self._peers.release_taken(self._taken, self._unanswered)
 
     def _refuse(self, source: int, message: PeerMessage) -> None:
         """Refuse what predecessors of this process have died in; the connection of a Produce is closed by its taker."""

@@ -117,7 +117,7 @@ class RequestHandler:
         #: Rows of this handler that have moved, until those who wait for them have been woken.
         self._moved: list[int] = []
         self._moved_elsewhere = partitions.table.moved_rows.reader(index)
-        self._next_tick_ns, self.requests, self._sessions = 0, 0, Sessions()
+        self._next_tick_ns, self._taken_ns, self.requests, self._sessions = 0, 0, 0, Sessions()
         self._inherited = self._peers.unread_before()
         #: What was sent to an earlier generation comes again, but for Produce.
         self._oldest_generation = generation if generation > 1 else 0
@@ -171,7 +171,7 @@ class RequestHandler:
             left = self._take_frames(processor, self._rings[processor], frames, end_ns)
             if left:
                 read.insert(0, (processor, left))
-            if self._now_ns() >= end_ns:
+            if self._taken_ns >= end_ns:
                 break
         if self._received and not self._partitions.is_taking:
             messages, self._received, has_more = self._received, [], True
@@ -295,8 +295,8 @@ class RequestHandler:
         oldest_generation, alone_until_ns = self._oldest_generation, self._alone_until_ns
         current, screened, session_of = self._poison.current.words, self._screening.concerns, self._sessions.of
         quotas, book, now_ns = self._quotas, self._quotas.book, self._now_ns
-        self.turns.spent(dequeued_ns := now_ns(), TAKING)
-        in_force, start, taken_ns, taken = quotas.begin(view, frames[0][0], dequeued_ns), ring.cursor, dequeued_ns, True
+        dequeued_ns = taken_ns = now_ns()
+        in_force, start, taken = quotas.begin(view, frames[0][0], dequeued_ns), ring.cursor, True
         for number, (at, _, end) in enumerate(frames, 1):  # noqa: B007 - read behind the loop
             (
                 connection, sequence, received, key, version, correlation, size, session_bytes,
@@ -346,7 +346,7 @@ class RequestHandler:
             if taken_ns >= end_ns:
                 break
         quotas.end(taken_ns)
-        current[REQUEST_AT], ring.cursor, self.requests = 0, start, self.requests + number
+        current[REQUEST_AT], ring.cursor, self._taken_ns, self.requests = 0, start, taken_ns, self.requests + number
         return frames[number:]
 
     def _of_client(self, to: ReplyTo, listener: int, memory: memoryview, first: int, now_ns: int) -> ReplyTo:

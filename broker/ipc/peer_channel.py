@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from broker.ipc.request_channel import PEER, RequestChannel
 from shm.bell import SemaphoreBell
-from shm.ring import RingConsumer, RingProducer
+from shm.ring import TAIL, RingConsumer, RingProducer
 
 #: In PEER_ENVELOPE.error_code: the part has killed its owner, and the connection of its request is to be closed.
 POISON = -32_000
@@ -84,6 +84,8 @@ class Peers:
             t: deque() for t in others
         }
         self._touched: set[int] = set()
+        #: How many messages wait for room.
+        self.waiting = 0
 
     def new_tokens(self) -> Iterator[int]:
         """Return numbers for questions. No predecessor of this process used them, so none of its answers match."""
@@ -94,18 +96,20 @@ class Peers:
         kept = self._kept_questions[target]
         if kept or not self._try_ask(target, message, sent):
             kept.append((message, sent))
+            self.waiting += 1
 
     def answer(self, target: int, message: PeerMessage) -> None:
         """Answer, now or when there is room; what is asked beyond that waits until then."""
         kept = self._kept_answers[target]
         if kept or not self._try_send(target, message, None):
             kept.append(message)
+            self.waiting += 1
 
     def receive(self) -> list[Received]:
-        """Return what has arrived; `release` or `release_taken` gives the memory back."""
+        """Return what has arrived; `release` or `release_taken` gives the memory back. HOT: once a turn."""
         arrived: list[Received] = []
         for source, ring in self._in.items():
-            if self._kept_answers[source]:
+            if ring.words[TAIL] == ring.cursor or self._kept_answers[source]:
                 continue
             unreleased = self._unreleased[source]
             for at, length, end in ring.read(_BATCH):
@@ -144,26 +148,29 @@ class Peers:
                 ring.release()
 
     def publish(self) -> None:
-        """Make the batch visible and wake those it is for."""
+        """Make the batch visible and wake those it is for. HOT: once a turn."""
+        if self.waiting:
+            self._send_kept()
+        if self._touched:
+            for target in self._touched:
+                self._out[target].publish()
+                self._bells[target].ring()
+            self._touched.clear()
+
+    def _send_kept(self) -> None:
+        """Send what has waited and finds room now."""
         for target, answers in self._kept_answers.items():
             while answers and self._try_send(target, answers[0], None):
                 answers.popleft()
+                self.waiting -= 1
         for target, questions in self._kept_questions.items():
             while questions and self._try_ask(target, *questions[0]):
                 questions.popleft()
-        for target in self._touched:
-            self._out[target].publish()
-            self._bells[target].ring()
-        self._touched.clear()
+                self.waiting -= 1
 
     def unread_before(self) -> list[tuple[RingProducer, int]]:
         """Return (ring, position) for rings in which messages of a predecessor have not been released yet."""
         return [(ring, ring.position) for ring in self._out.values() if ring.consumed() < ring.position]
-
-    @property
-    def waiting(self) -> bool:
-        """True while messages wait for room."""
-        return any(self._kept_answers.values()) or any(self._kept_questions.values())
 
     def _try_ask(self, target: int, message: PeerMessage, sent: Callable[[RingProducer], None] | None) -> bool:
         ring = self._out[target]

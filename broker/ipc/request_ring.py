@@ -33,18 +33,12 @@ class RequestRing:
     """One request ring as its target reads it."""
 
     def __init__(self, ring: RingConsumer) -> None:
-        self._ring = ring
+        #: Returns up to so many new frames as (offset of the payload, its bytes, position where the frame ends).
+        self.read = ring.read
+        self._release_to = ring.release_to
         self._holds: list[RingHold] = []
         #: Up to where requests have been taken. What has been read beyond it waits for its turn, and stays.
         self.cursor = ring.cursor
-
-    def read(self, limit: int) -> list[tuple[int, int, int]]:
-        """Return up to ``limit`` new frames as (offset of the payload, its bytes, position where the frame ends)."""
-        return self._ring.read(limit)
-
-    def tail(self) -> int:
-        """Return the position where what has been published ends."""
-        return self._ring.tail()
 
     def hold(self, start: int) -> RingHold:
         """Keep everything from position ``start`` on."""
@@ -53,11 +47,11 @@ class RequestRing:
         return hold
 
     def release(self) -> None:
-        """Give back what has been taken, up to the first request that is still held."""
+        """Give back what has been taken, up to the first request that is still held. HOT: once a turn."""
         holds = self._holds
         while holds and holds[0].over():
             holds.pop(0)
-        self._ring.release_to(holds[0].start if holds else self.cursor)
+        self._release_to(holds[0].start if holds else self.cursor)
 
     @property
     def holding(self) -> bool:

@@ -35,22 +35,35 @@ class RequestRings:
         return unreleased(self._channel.view, self._rings)
 
     def read(self, limit: int) -> list[tuple[int, list[RingFrame]]]:
-        """Return up to ``limit`` new frames of each ring, with its processor. HOT: once a turn."""
-        if self._channel.processors != len(self._rings):
+        """Return up to ``limit`` new frames of each ring that has some, with its processor. HOT: once a turn."""
+        rings, responses = self._rings, self._responses
+        if self._channel.processors != len(rings):
             self._grow()
-        blocked = self._responses.blocked
-        return [(p, ring.read(limit)) for p, ring in enumerate(self._rings) if not blocked(p)]
+        read = []
+        for processor, ring in enumerate(rings):
+            if responses.are_waiting and responses.blocked(processor):
+                continue
+            frames = ring.read(limit)
+            if frames:
+                read.append((processor, frames))
+        return read
 
     def release(self) -> None:
-        """Give back what has been taken and is answered."""
+        """Give back what has been taken and is answered. HOT: once a turn."""
+        responses = self._responses
         for processor, ring in enumerate(self._rings):
-            if not self._responses.blocked(processor):
+            if not responses.are_waiting or not responses.blocked(processor):
                 ring.release()
 
     @property
     def are_waiting(self) -> bool:
-        """Whether something holds up a ring that no bell announces the end of."""
-        return any(ring.holding or self._responses.blocked(p) for p, ring in enumerate(self._rings))
+        """Whether something holds up a ring that no bell announces the end of. HOT: before each sleep."""
+        if self._responses.are_waiting:
+            return True
+        for ring in self._rings:  # noqa: SIM110 - a generator costs more than the loop
+            if ring.holding:
+                return True
+        return False
 
     def _grow(self) -> None:
         # SYNC: the number before the rings; pairs with the store in BrokerWords.set_processors_made.

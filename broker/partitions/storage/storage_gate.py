@@ -49,6 +49,7 @@ class StorageGate:
         self.write_failures = 0
         self.hold = AppendHold.NOTHING
         self._context = context
+        self._broker_words = context.broker_words
         self._index = index
         self._data_dir = context.config.data_dir
         self._identity = DirectoryIdentity(self._data_dir)
@@ -72,7 +73,7 @@ class StorageGate:
 
     def turn(self) -> None:
         """Follow the published state. HOT: once a turn, one load."""
-        state = self._context.broker_words.storage_state
+        state = self._broker_words.storage_state
         if state != self._seen_state:
             self._seen_state = state
             self._apply()
