@@ -17,7 +17,7 @@ from broker.log.append_limits import NO_OFFSET, STORAGE_ERROR, TO_BE_JUDGED, Adm
 from broker.log.committed_log import AppendHold, CommittedLog, LogWriteFailed
 from broker.log.disk_room import NO_ROOM
 from broker.log.partition_metadata import PartitionName
-from broker.log.producers.snapshot_schedule import WALK_BYTES_PER_BATCH
+from broker.log.producers.snapshot_schedule import WALK_BYTES_MORE_PER_MARKER, WALK_BYTES_PER_BATCH
 from broker.log.recovery import Checkpointed, LogDamaged, PublishedEnd, SegmentInfo
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.record_writer import EndTransactionMarker, end_transaction_marker
@@ -210,6 +210,7 @@ class PartitionLog(CommittedLog):
         if not segment.staged_position or not segment.try_stage(batch, size, offset, now_ms, now_ms):
             self._stage_first(batch, size, offset, now_ms, now_ms)
         marker = EndTransactionMarker(commit, coordinator_epoch)
+        self._snapshots.left_bytes -= WALK_BYTES_MORE_PER_MARKER
         aborted = producers.end_transaction(producer_id, producer_epoch, marker, offset, now_ms)
         if aborted is not None:
             self._segment.transaction_index.stage(aborted)

@@ -311,7 +311,7 @@ def _recover_segment(
             marker = marker_at(segment.fileno(), position, header)
             if marker is not None and not marker.commit:
                 aborts.append(header.base_offset)
-    segment.transaction_index.cut(next_offset)
+    segment.transaction_index.repair(next_offset)
     entries = [entry.last_offset for entry in segment.transaction_index.entries() if entry.last_offset >= first_offset]
     # A marker that ended nothing has no entry: it costs a walk to find that out again. An entry that is not durable may
     # be anything.

@@ -39,6 +39,12 @@ _MARKER_VALUE: Final = struct.Struct(
     ">h"  # version
     "i"  # coordinator epoch
 )
+_MARKER_KEY_AND_VALUE: Final = struct.Struct(
+    ">2x"  # version of the key
+    "h"  # type
+    "3x"  # length and version of the value
+    "i"  # coordinator epoch
+)
 _MARKER_VERSION: Final = 0
 _ABORT: Final = 0
 _COMMIT: Final = 1
@@ -50,6 +56,10 @@ NO_HEADERS: Final = b"\x00"
 #: In a marker's batch: record length, attributes, timestamp delta, offset delta, key length and value length take a
 #: byte each at least.
 _SMALLEST_MARKER_BYTES: Final = BATCH_HEADER_BYTES + 6 + _MARKER_KEY.size + _MARKER_VALUE.size
+
+#: What stands before a marker's key where each of these takes one, as it does unless compaction has seen the batch.
+_MARKER_START: Final = b"\x20\x00\x00\x00\x08"
+_MARKER_KEY_AT: Final = BATCH_HEADER_BYTES + len(_MARKER_START)
 
 
 class EndTransactionMarker(NamedTuple):
@@ -156,6 +166,9 @@ def read_marker(batch: Buffer) -> EndTransactionMarker | None:
     """
     if len(batch) < _SMALLEST_MARKER_BYTES:
         return None
+    if batch[BATCH_HEADER_BYTES:_MARKER_KEY_AT] == _MARKER_START:
+        kind, coordinator_epoch = _MARKER_KEY_AND_VALUE.unpack_from(batch, _MARKER_KEY_AT)
+        return EndTransactionMarker(kind == _COMMIT, coordinator_epoch) if kind in (_ABORT, _COMMIT) else None
     try:
         # Record length, attributes; how long the timestamp delta is depends on whether compaction has seen the batch.
         at = _behind_varint(batch, BATCH_HEADER_BYTES) + 1

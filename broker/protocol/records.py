@@ -145,9 +145,9 @@ RawHeader: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, i
 _make_header = BatchHeader._make
 
 
-def unpack_header(batch: Buffer) -> RawHeader:
-    """Return the header at the start of at least BATCH_HEADER_BYTES, unjudged."""
-    header: RawHeader = _unpack_header(batch)
+def unpack_header(batch: Buffer, offset: int = 0) -> RawHeader:
+    """Return the header at `offset`, behind which stand at least BATCH_HEADER_BYTES, unjudged."""
+    header: RawHeader = _unpack_header(batch, offset)
     return header
 
 

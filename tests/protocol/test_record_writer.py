@@ -7,7 +7,7 @@ from aiokafka.record.memory_records import MemoryRecords
 
 from broker.protocol.record_reader import Record, iterate_records
 from broker.protocol.record_writer import EndTransactionMarker, build_batch, end_transaction_marker, read_marker
-from broker.protocol.records import crc_ok, patch_base_offset, read_header, validate
+from broker.protocol.records import BATCH_HEADER_BYTES, crc_ok, patch_base_offset, read_header, validate
 from tests.support.feeds import random_seed
 from tests.support.record_batches import TIMESTAMP_MS, record_batch
 
@@ -73,6 +73,15 @@ def test_what_ends_no_transaction_is_no_marker() -> None:
         assert read_marker(build_batch([(key, b"\0\0\0\0\0\0")], 5, control=True)) is None
     marker = end_transaction_marker(1, 2, 3, True, 5)
     assert read_marker(marker[:61]) is None
+
+
+def test_a_marker_whose_lengths_and_differences_take_more_bytes_says_the_same() -> None:
+    """As compaction leaves it, or another program writes it."""
+    key, value = b"\0\0\0\1", b"\0\0\0\0\0\7"
+    for size, times in ((b"\x22", b"\xd0\x0f"), (b"\xa0\0", b"\0"), (b"\x2a", b"\xff\xff\xff\xff\x0f")):
+        record = size + b"\0" + times + b"\0" + b"\x08" + key + b"\x0c" + value + b"\0"
+        marker = end_transaction_marker(1, 2, 3, True, 5)[:BATCH_HEADER_BYTES] + record
+        assert read_marker(marker) == EndTransactionMarker(commit=True, coordinator_epoch=7)
 
 
 def test_random_batches_come_back() -> None:

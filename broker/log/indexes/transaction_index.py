@@ -61,8 +61,15 @@ class TransactionIndex:
         return found
 
     def cut(self, end_offset: int) -> None:
-        """Drop every entry whose marker does not lie below `end_offset`, and what is no entry."""
+        """Drop every entry whose marker does not lie below `end_offset`. Few are looked at: their offsets ascend."""
+        self._keep(self.file.floor(LAST_OFFSET, end_offset - 1) + 1)
+
+    def repair(self, end_offset: int) -> None:
+        """Drop every entry whose marker does not lie below `end_offset`, and what makes no sense."""
         kept = sum(1 for _ in takewhile(lambda aborted: aborted.last_offset < end_offset, self.entries()))
+        self._keep(kept)
+
+    def _keep(self, kept: int) -> None:
         if kept != self.file.entries or not self.file.is_whole():
             self.file.truncate(kept)
 

@@ -11,25 +11,30 @@ from pathlib import Path
 from broker.log.indexes.offset_index import OffsetIndex
 from broker.log.indexes.transaction_index import AbortedTransaction, TransactionIndex
 from broker.log.producers.producer_state import ProducerState
-from broker.log.producers.snapshot_schedule import SnapshotSchedule
+from broker.log.producers.snapshot_schedule import (
+    WALK_BYTES_MORE_PER_MARKER,
+    WALK_BYTES_PER_BATCH,
+    SnapshotSchedule,
+)
 from broker.log.recovery import LoadedFiles, SegmentInfo
 from broker.log.segments.segment_files import LOG_SUFFIX, segment_file
-from broker.log.segments.segment_scan import marker_at, scan_headers
+from broker.log.segments.segment_scan import scan_markers
 
 
-def load_producers(directory: Path, files: LoadedFiles, schedule: SnapshotSchedule) -> ProducerState:
+def load_producers(directory: Path, files: LoadedFiles, snapshots: SnapshotSchedule) -> ProducerState:
     """Return the producer state of exactly the batches below `files.end_offset`. Raises OSError.
 
-    What had to be walked over is counted in the schedule, so that walks do not become ever longer where logs are
+    What had to be walked over is counted off in `snapshots`, so that walks do not become ever longer where logs are
     opened again before a snapshot is due.
     """
-    snapshot_offset, producers = schedule.files.load(files.unindexed_from)
+    snapshot_offset, producers = snapshots.files.load(files.unindexed_from)
     from_offset = -1 if snapshot_offset is None else snapshot_offset
     infos = [*files.rolled, SegmentInfo(files.active.base_offset, files.active.position)]
     for number, info in enumerate(infos):
         end_offset = infos[number + 1].base_offset if number + 1 < len(infos) else files.end_offset
         if end_offset > from_offset:
-            aborted = _replay_segment(directory, info, from_offset, producers, schedule)
+            aborted, walk_bytes = _replay_segment(directory, info, from_offset, producers)
+            snapshots.left_bytes -= walk_bytes
             if end_offset > files.unindexed_from:
                 is_active = info.base_offset == files.active.base_offset
                 index = files.active.transaction_index if is_active else TransactionIndex(directory, info.base_offset)
@@ -38,32 +43,36 @@ def load_producers(directory: Path, files: LoadedFiles, schedule: SnapshotSchedu
 
 
 def _replay_segment(
-    directory: Path, info: SegmentInfo, from_offset: int, producers: ProducerState, schedule: SnapshotSchedule
-) -> list[AbortedTransaction]:
-    """Take over the batches of a segment from an offset on; return the transactions that its markers aborted."""
+    directory: Path, info: SegmentInfo, from_offset: int, producers: ProducerState
+) -> tuple[list[AbortedTransaction], int]:
+    """Take over the batches of a segment from an offset on.
+
+    Return the transactions that its markers aborted, and what the walk has cost (see `SNAPSHOT_INTERVAL_BYTES`).
+    """
     aborted = []
-    batches = size_bytes = 0
+    batches = markers = 0
     index = OffsetIndex(directory, info.base_offset, writable=False)
     fd = os.open(segment_file(directory, info.base_offset, LOG_SUFFIX), os.O_RDONLY | os.O_CLOEXEC)
     try:
-        for position, header in scan_headers(fd, index.lookup(from_offset), info.size_bytes):
-            if header.base_offset >= from_offset:
-                batches, size_bytes = batches + 1, size_bytes + header.size_bytes
-                marker = marker_at(fd, position, header) if header.is_control else None
+        start = index.lookup(from_offset)
+        for header, marker in scan_markers(fd, start, info.size_bytes):
+            if header[0] >= from_offset:
+                batches += 1
+                markers += marker is not None
                 ended = producers.replay(header, marker)
                 if ended is not None:
                     aborted.append(ended)
     finally:
         index.file.close()
         os.close(fd)
-    schedule.count(size_bytes, batches)
-    return aborted
+    walk_bytes = batches * WALK_BYTES_PER_BATCH + markers * WALK_BYTES_MORE_PER_MARKER
+    return aborted, info.size_bytes - start + walk_bytes
 
 
 def _complete(index: TransactionIndex, from_offset: int, aborted: list[AbortedTransaction]) -> None:
     """Write the entries of the markers from an offset on again. Raises OSError."""
     try:
-        index.cut(from_offset)
+        index.repair(from_offset)
         for entry in aborted:
             if entry.last_offset >= from_offset:
                 index.stage(entry)

@@ -6,6 +6,7 @@ transactional batch opens a transaction, a marker of the coordinator ends it. Th
 batches in the log, oldest first; only the owner of the partition has it.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from heapq import nsmallest
 from itertools import islice
@@ -25,7 +26,7 @@ from broker.log.producers.producer_entry import (
 )
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.record_writer import EndTransactionMarker
-from broker.protocol.records import BatchHeader, RawHeader
+from broker.protocol.records import CONTROL_BIT, RawHeader
 
 #: So many producers of one partition are remembered; those that have been silent longest are forgotten as after
 #: `producer.id.expiration.ms`. Clients choose their ids, and Kafka has no limit but that time.
@@ -57,8 +58,12 @@ class ProducerState:
         self._packed = packed
         #: By producer id, oldest first, what is remembered of each; its number in `_packed` until somebody asks.
         self._entries: dict[int, ProducerEntry | int] = {**packed.numbers}
-        opened = [pair for pair in zip(packed.first_offsets(), packed.numbers, strict=True) if pair[0] >= 0]
-        self.open_transactions = {producer_id: first_offset for first_offset, producer_id in sorted(opened)}
+        first_offsets = packed.first_offsets()
+        #: Ended from the front, mostly: a plain dict would walk over the gaps to find its first.
+        self.open_transactions: OrderedDict[int, int] = OrderedDict()
+        if max(first_offsets, default=NO_TRANSACTION) >= 0:
+            opened = [pair for pair in zip(first_offsets, packed.numbers, strict=True) if pair[0] >= 0]
+            self.open_transactions.update((producer_id, offset) for offset, producer_id in sorted(opened))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -182,16 +187,15 @@ class ProducerState:
             return None
         return AbortedTransaction(producer_id, first_offset, offset, self.stable_end(offset + 1))
 
-    def replay(self, header: BatchHeader, marker: EndTransactionMarker | None = None) -> AbortedTransaction | None:
+    def replay(self, header: RawHeader, marker: EndTransactionMarker | None = None) -> AbortedTransaction | None:
         """Remember a batch read from the log; `marker` is what a control batch says. Return what it aborted."""
-        if header.producer_id < 0:
+        base_offset, _, _, _, _, attributes, delta, _, max_timestamp_ms, producer_id, epoch, _, _ = header
+        if producer_id < 0:
             return None
-        if not header.is_control:
-            self.append(header, header.base_offset, header.last_offset_delta, header.max_timestamp)
+        if not attributes & CONTROL_BIT:
+            self.append(header, base_offset, delta, max_timestamp_ms)
         elif marker is not None:
-            return self.end_transaction(
-                header.producer_id, header.producer_epoch, marker, header.base_offset, header.max_timestamp
-            )
+            return self.end_transaction(producer_id, epoch, marker, base_offset, max_timestamp_ms)
         return None
 
     def _unpacked(self, producer_id: int, number: int) -> ProducerEntry:

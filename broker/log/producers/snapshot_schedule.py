@@ -1,7 +1,8 @@
 """The schedule of producer snapshots: when the owner of a partition writes one, and which it keeps.
 
-A snapshot is due whenever walking what was written since would take about 15 ms, and at every roll. That one cannot
-be written costs a longer walk after a crash and nothing else.
+A snapshot is due whenever walking what was written since would take about 10 ms, and at every roll. That one cannot
+be written costs a longer walk after a crash and nothing else. What has been walked when the log was opened, or
+restored, counts: it stands behind the same snapshot still.
 """
 
 import logging
@@ -11,11 +12,13 @@ from broker.log.producers.producer_snapshot import SnapshotFiles, encode
 from broker.log.producers.producer_state import ProducerState
 
 #: Producer state is put on disk when walking what was written since would cost as much as reading this many bytes:
-#: about 15 ms, be they few large batches or many small ones.
+#: about 10 ms, be they few large batches or many small ones.
 SNAPSHOT_INTERVAL_BYTES = 64 * 1024 * 1024
 
 #: Walking over one batch, and unpacking its producer, costs about as much as reading this many bytes: so 4,096 at most.
 WALK_BYTES_PER_BATCH = 16 * 1024
+#: The end of a transaction costs this much more: so 2,048 of them at most.
+WALK_BYTES_MORE_PER_MARKER = 16 * 1024
 
 #: Packing one producer into a snapshot costs about as much as reading this many bytes.
 PACK_BYTES_PER_PRODUCER = 2 * 1024
@@ -37,9 +40,9 @@ class SnapshotSchedule:
         #: How much walking is left until a snapshot is due, at 0. Counted down by the log with every commit: HOT.
         self.left_bytes = SNAPSHOT_INTERVAL_BYTES
 
-    def count(self, size_bytes: int, batches: int) -> None:
-        """Count batches that whoever opens the log has to walk over from now on, unless there is a snapshot."""
-        self.left_bytes -= size_bytes + batches * WALK_BYTES_PER_BATCH
+    def begin_anew(self) -> None:
+        """Count anew: the newest snapshot is loaded, and what is walked behind it is counted off."""
+        self.left_bytes = SNAPSHOT_INTERVAL_BYTES
 
     def opened(self, offset: int, producers: ProducerState, segment_bases: list[int]) -> None:
         """Put the state on disk if opening the log took a long walk, and a snapshot takes less."""

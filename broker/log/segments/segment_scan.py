@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from broker.protocol.record_writer import EndTransactionMarker, read_marker
 from broker.protocol.records import (
     BATCH_HEADER_BYTES,
+    CONTROL_BIT,
     LOG_OVERHEAD_BYTES,
     MAGIC,
     BatchHeader,
+    RawHeader,
     batch_headers,
     crc_ok,
     read_header,
+    unpack_header,
 )
 
 #: How much is read at a time when only headers matter, and when every byte does.
@@ -31,14 +34,35 @@ def scan_headers(
 
     Stops before a batch that is torn or nonsensical. The bodies are not looked at and mostly not even read.
     """
+    for at, header, _, _ in _scan(fd, position, end, chunk_bytes):
+        yield at, BatchHeader._make(header)
+
+
+def scan_markers(fd: int, position: int, end: int) -> Iterator[tuple[RawHeader, EndTransactionMarker | None]]:
+    """Yield the headers that `scan_headers` does, each with what it says if its batch ends a transaction.
+
+    There may be thousands to walk over in one turn of the owner: what has been read is not read again.
+    """
+    for at, header, chunk, start in _scan(fd, position, end, HEADER_CHUNK_BYTES):
+        if not header[5] & CONTROL_BIT:
+            yield header, None
+            continue
+        size = header[1] + LOG_OVERHEAD_BYTES
+        batch = chunk[start : start + size]
+        yield header, read_marker(batch if len(batch) == size else os.pread(fd, size, at))
+
+
+def _scan(fd: int, position: int, end: int, chunk_bytes: int) -> Iterator[tuple[int, RawHeader, bytes, int]]:
+    """Yield (position, header, what has been read, where in it the batch begins)."""
     while end - position >= BATCH_HEADER_BYTES:
         chunk = os.pread(fd, min(chunk_bytes, end - position), position)
-        start = 0
-        while (header := read_header(chunk, start)) is not None:
-            size = header.batch_length + LOG_OVERHEAD_BYTES
-            if header.magic != MAGIC or size < BATCH_HEADER_BYTES or position + start + size > end:
+        start, last_start = 0, len(chunk) - BATCH_HEADER_BYTES
+        while start <= last_start:
+            header = unpack_header(chunk, start)
+            size = header[1] + LOG_OVERHEAD_BYTES
+            if header[3] != MAGIC or size < BATCH_HEADER_BYTES or position + start + size > end:
                 return
-            yield position + start, header
+            yield position + start, header, chunk, start
             start += size
         if not start:
             return

@@ -1,0 +1,157 @@
+"""What a log takes to go back to what is committed does not grow with what it has: its owner does it in one turn.
+
+Looks into files are counted, not time.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.config.topic_config import LogConfig
+from broker.log.indexes.transaction_index import TransactionIndex
+from broker.log.partition_log import Checkpointed, PartitionLog
+from broker.log.producers import snapshot_schedule
+from broker.log.producers.producer_state import ProducerState
+from broker.log.producers.snapshot_schedule import (
+    SNAPSHOT_INTERVAL_BYTES,
+    WALK_BYTES_MORE_PER_MARKER,
+    WALK_BYTES_PER_BATCH,
+)
+from broker.log.segments.segment_scan import HEADER_CHUNK_BYTES, scan_headers, scan_markers
+from broker.protocol.record_writer import EndTransactionMarker, end_transaction_marker
+from broker.protocol.records import read_header
+from tests.log.log_writer import NAME, ModelLog, batch, stage
+from tests.support.fakes import FakeClock
+from tests.support.record_batches import TIMESTAMP_MS
+
+TRANSACTIONAL = 0x10
+
+
+def opened(directory: Path, config: LogConfig | None = None) -> ModelLog:
+    model = ModelLog(directory / "topic-0", config or LogConfig(), FakeClock(wall_ms=TIMESTAMP_MS))
+    model.open()
+    return model
+
+
+def log_of(model: ModelLog) -> PartitionLog:
+    assert model.log is not None
+    return model.log
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch, *names: str) -> Iterator[dict[str, int]]:
+    """Count the calls of these functions of the system."""
+    counts = dict.fromkeys(names, 0)
+
+    def counting(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            counts[name] += 1
+            return real(*args, **kwargs)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in names:
+            patch.setattr(os, name, counting(name, getattr(os, name)))
+        yield counts
+
+
+def test_an_index_of_very_many_aborted_transactions_is_cut_with_few_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = opened(tmp_path)
+    log = log_of(model)
+    for number in range(2000):
+        data = batch(1, producer_id=5, producer_epoch=0, base_sequence=number, attributes=TRANSACTIONAL)
+        assert stage(log, data)[0] == 0
+        assert log.stage_marker(5, 0, 0, commit=False)[0] == 0
+    log.commit()
+    index = TransactionIndex(model.directory, 0)
+    before = index.entries()
+    assert len(before) == 2000
+    with counted(monkeypatch, "pread") as counts:
+        index.cut(log.log_end_offset)
+        assert len(before) == index.file.entries
+        index.cut(before[1000].last_offset)
+    assert counts["pread"] < 30
+    assert index.entries() == before[:1000]
+    index.file.close()
+
+
+@pytest.mark.parametrize("shift", range(0, 180, 7))
+def test_markers_are_read_wherever_what_is_read_at_a_time_ends(tmp_path: Path, shift: int) -> None:
+    """Also one of which only the header has been read with the batches before it."""
+    path = tmp_path / "log"
+    marker = bytes(end_transaction_marker(7, 1, 3, False, TIMESTAMP_MS))
+    filler = bytes(batch(1, size=HEADER_CHUNK_BYTES - 3 * len(marker) + shift))
+    data = filler + marker + marker
+    path.write_bytes(data)
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        found = list(scan_markers(fd, 0, len(data)))
+        assert [header for header, _ in found] == [header for _, header in scan_headers(fd, 0, len(data))]
+    finally:
+        os.close(fd)
+    assert [said for _, said in found] == [None, *[EndTransactionMarker(commit=False, coordinator_epoch=3)] * 2]
+
+
+def test_what_was_walked_counts_for_the_next_snapshot(tmp_path: Path) -> None:
+    """However often the owner dies, no more stands behind a snapshot than is said."""
+    model = opened(tmp_path)
+    full = log_of(model)._snapshots.left_bytes
+    assert full == SNAPSHOT_INTERVAL_BYTES
+    for sequence in range(3):
+        producing = batch(1, producer_id=5, producer_epoch=0, base_sequence=sequence)
+        model.append([producing, batch(1)])
+        before = log_of(model)._snapshots.left_bytes
+        assert before < full - 2 * WALK_BYTES_PER_BATCH
+        log_of(model).close(clean=False)
+        model.open()
+        assert log_of(model)._snapshots.left_bytes == before
+        full = before
+
+
+def test_the_end_of_a_transaction_counts_for_two_batches(tmp_path: Path) -> None:
+    model = opened(tmp_path)
+    log = log_of(model)
+    left = log._snapshots.left_bytes
+    assert log.stage_marker(5, 0, 0, commit=True)[0] == 0
+    log.commit()
+    assert log._snapshots.left_bytes == left - log.position - WALK_BYTES_PER_BATCH - WALK_BYTES_MORE_PER_MARKER
+    left = log._snapshots.left_bytes
+    end = log.log_end_offset, log.segment_base, log.position
+    log.close(clean=False)
+    again = PartitionLog.open(model.directory, NAME, LogConfig(), model.clock, Checkpointed())
+    assert (again.log_end_offset, again.segment_base, again.position) == end
+    assert again._snapshots.left_bytes == left
+
+
+def test_a_start_that_walks_much_takes_the_snapshot_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not the first commit, which very many logs may have in the same turn."""
+    model = opened(tmp_path)
+    log = log_of(model)
+    model.append([batch(1, producer_id=5, producer_epoch=0, base_sequence=number) for number in range(20)])
+    log.close(clean=False)
+    monkeypatch.setattr(snapshot_schedule, "SNAPSHOT_INTERVAL_BYTES", 10 * WALK_BYTES_PER_BATCH)
+    again = PartitionLog.open(model.directory, NAME, LogConfig(), model.clock, Checkpointed())
+    assert again._snapshots.files.offsets == [20]
+    assert again._snapshots.left_bytes == 10 * WALK_BYTES_PER_BATCH
+
+
+def test_the_first_of_very_many_transactions_is_found_without_a_walk_over_those_that_have_ended() -> None:
+    """A plain dict keeps the places of what has been taken out, and passes them each time."""
+    state = ProducerState()
+    for number in range(5000):
+        data = batch(1, producer_id=number, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL)
+        header = read_header(data)
+        assert header is not None
+        state.append(header, number, 0, TIMESTAMP_MS)
+    assert type(state.open_transactions) is not dict
+    for number in range(5000):
+        marker = EndTransactionMarker(commit=False, coordinator_epoch=0)
+        aborted = state.end_transaction(number, 0, marker, 5000 + number, TIMESTAMP_MS)
+        assert aborted == (number, number, 5000 + number, number + 1 if number < 4999 else 10_000)
