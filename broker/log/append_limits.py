@@ -73,7 +73,8 @@ def _level_of(config: LogConfig) -> int | None:
 class AppendLimits:
     """The limits of one topic.
 
-    Most batches pass by a few comparisons; `is_strict` sends every batch to `admit`.
+    Most batches pass by a few comparisons; `is_strict` sends every batch to `admit`. The owner sets it while batches
+    are refused, or wait; `is_always_strict` says that the settings ask for it.
     """
 
     __slots__ = (
@@ -83,6 +84,7 @@ class AppendLimits:
         "codec",
         "compacts",
         "compression_level",
+        "is_always_strict",
         "is_strict",
         "largest_bytes",
         "log_append_time",
@@ -108,7 +110,8 @@ class AppendLimits:
         #: Number of the codec that batches are stored in; -1: the one that they came in.
         self.codec = _CODEC_OF[config.compression_type]
         self.compression_level = _level_of(config)
-        self.is_strict = self.compacts or self.log_append_time or self.codec >= 0
+        self.is_always_strict = self.compacts or self.log_append_time or self.codec >= 0
+        self.is_strict = self.is_always_strict
 
     @staticmethod
     def looks_into_records(config: LogConfig) -> bool:

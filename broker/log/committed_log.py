@@ -1,6 +1,7 @@
-"""The committed part of a partition's log: its segments, its ends, what is durable, and what makes room again.
+"""The committed part of a partition's log: its segments, its ends, what is durable.
 
-One writer, the handler that owns the partition; `PartitionLog` adds the appending. What it stages in memory becomes
+One writer, the handler that owns the partition; `MaintainedLog` adds what makes room again, `PartitionLog` the
+appending. What it stages in memory becomes
 part of the log by a commit, and what fails on the way there is undone here, in memory and on disk, by the same means by
 which a replacement of the owner begins (`recovery`).
 """
@@ -14,7 +15,7 @@ from typing import Self
 
 from broker.clock import Clock
 from broker.config.topic_config import LogConfig
-from broker.errors import ApiError, RotundaError
+from broker.errors import RotundaError
 from broker.log.append_limits import AppendLimits
 from broker.log.disk_room import NO_DESCRIPTOR, NO_ROOM
 from broker.log.flush_state import NEVER, FlushState
@@ -25,14 +26,21 @@ from broker.log.producers.producer_entry import ProducerEntry
 from broker.log.producers.producer_recovery import load_producers
 from broker.log.producers.producer_snapshot import encode
 from broker.log.producers.snapshot_schedule import SnapshotSchedule
-from broker.log.recovery import Checkpointed, LogDamaged, PublishedEnd, SegmentInfo, load_files, new_segment
+from broker.log.recovery import (
+    Checkpointed,
+    LoadedFiles,
+    LogDamaged,
+    PublishedEnd,
+    SegmentInfo,
+    load_files,
+    new_segment,
+    restore_files,
+)
 from broker.log.segments.log_segment import LogSegment
 from broker.log.segments.open_segments import OPEN_SEGMENTS
 from broker.log.segments.roll_policy import RollPolicy
 from broker.log.segments.rolled_segments import RolledSegments
 from broker.log.segments.segment_files import remove_directory
-from broker.log.segments.segment_swap import SegmentSwap
-from broker.protocol.error_codes import ErrorCode
 
 DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
 
@@ -61,8 +69,8 @@ class CommittedLog:
     """The committed log of one partition. `log_end_offset`, `segment_base` and `position` say where it ends.
 
     `next_offset` is where the next staged batch will stand; below `last_stable_offset` no transaction is open. `fault`
-    is the error number with which the log went offline, 0 while it takes batches. It is one of `NO_ROOM` if that only
-    keeps the log from being restored, which `try_again` does when there is room; any other is for good.
+    is the error number with which the log went offline, 0 while it takes batches. It is one of `NO_ROOM` after a write
+    that found no room: batches are refused until `catch_up` has gone back to what is committed. Any other is for good.
     """
 
     def __init__(self, directory: Path, name: PartitionName, config: LogConfig, clock: Clock) -> None:
@@ -77,6 +85,8 @@ class CommittedLog:
         self._held = AppendHold.NOTHING
         self._rolled = RolledSegments(directory, [])
         self._pending_rolls: list[tuple[LogSegment, list[bytes]]] = []
+        #: Where segments begin that a write has begun and that are no part of the log, while it waits to be restored.
+        self._begun: set[int] = set()
         self._take_config(config)
 
     @classmethod
@@ -102,15 +112,11 @@ class CommittedLog:
 
     def _load(self, resume: PublishedEnd | Checkpointed) -> None:
         files = load_files(self.directory, self._rolls.shape, resume)
-        self._segment = files.active
-        self._rolled = RolledSegments(self.directory, files.rolled)
-        self._pending_rolls = []
-        self.log_end_offset = self.next_offset = files.end_offset
-        bases = [*(info.base_offset for info in files.rolled), files.active.base_offset]
+        bases = files.bases()
         self.log_start_offset = max(resume.log_start_offset, bases[0])
+        self._rolled = RolledSegments(self.directory, files.rolled)
         self._snapshots = SnapshotSchedule(self.directory)
-        self._producers = load_producers(self.directory, files, self._snapshots)
-        self.last_stable_offset = self._stable_end(files.end_offset)
+        self._take_files(files, resume.recovery_point)
         # A replacement must know every producer that its predecessor knew, however old the records' own time is.
         if isinstance(resume, Checkpointed):
             self.expire_producers()
@@ -121,8 +127,15 @@ class CommittedLog:
             self.directory, files.epoch_starts, files.end_offset, bases, new_epoch=isinstance(resume, Checkpointed)
         )
         self.leader_epoch = self._epochs.latest
-        recovery_point = min(resume.recovery_point, files.end_offset)
-        self._flush.reset(recovery_point, bases, self._clock.monotonic_ns())
+
+    def _take_files(self, files: LoadedFiles, recovery_point: int) -> None:
+        """Go on from files that hold what is committed and nothing else. Raises OSError."""
+        self._segment = files.active
+        self._pending_rolls = []
+        self.log_end_offset = self.next_offset = files.end_offset
+        self._producers = load_producers(self.directory, files, self._snapshots)
+        self.last_stable_offset = self._stable_end(files.end_offset)
+        self._flush.reset(min(recovery_point, files.end_offset), files.bases(), self._clock.monotonic_ns())
         self.segment_base = files.active.base_offset
         self.position = files.active.position
         self.size_bytes = self._rolled.size_bytes + self.position
@@ -139,10 +152,14 @@ class CommittedLog:
         self.config = config
         self._rolls = RollPolicy(config)
         self._limits = AppendLimits(config)
-        self._limits.is_strict |= bool(self.fault or self._held)
+        self._set_strictness()
         self._flush.flush_messages = config.flush_messages
         self._flush.flush_ms = config.flush_ms
         self._flushes = (config.flush_messages, config.flush_ms) != (NEVER, NEVER)
+
+    def _set_strictness(self) -> None:
+        """Have every batch looked at, or most of them no longer, as is right now."""
+        self._limits.is_strict = self._limits.is_always_strict or bool(self.fault or self._held)
 
     # ---- rolls and failures --------------------------------------------------------------------------------------
 
@@ -184,46 +201,69 @@ class CommittedLog:
         if self.next_offset != self.log_end_offset:
             self._restore()
 
+    def _forget_staged(self) -> None:
+        """Let go of what was staged, and of the files that were begun for it."""
+        staged = [self._segment, *(segment for segment, _ in self._pending_rolls)]
+        for segment in staged:
+            segment.close()
+        begun = [*(each.base_offset for each in staged), *self._rolled.forget_from(self.segment_base)]
+        self._begun.update(base_offset for base_offset in begun if base_offset > self.segment_base)
+        self._pending_rolls = []
+        self.next_offset = self.log_end_offset
+
     def _restore(self) -> None:
         """Go back to what is committed, on disk and in memory; refuse everything while even that fails."""
-        for segment, _ in self._pending_rolls:
-            segment.close()
-        self._segment.close()
-        self._rolled.forget_from(self.segment_base)
+        self._forget_staged()
+        end = PublishedEnd(self.log_end_offset, self.segment_base, self.position, self.log_start_offset)
         try:
-            end = self.log_end_offset, self.segment_base, self.position
-            self._load(PublishedEnd(*end, self.log_start_offset, self.recovery_point))
+            files = restore_files(self.directory, self._rolled.infos, self._begun, self._rolls.shape, end)
+            self._snapshots.begin_anew()
+            self._take_files(files, self.recovery_point)
+            self._begun = set()
         except (OSError, LogDamaged) as error:
             is_passing = not self.fault and isinstance(error, OSError) and error.errno in NO_ROOM
             self._go_offline(error, is_passing=is_passing)
 
     def _write_failed(self, what: object, error: OSError) -> LogWriteFailed:
-        """Return the failure to raise. Without room the log stays as it was, any other error takes it offline.
+        """Return the failure to raise. Without room the log waits for `catch_up`, any other error takes it offline.
 
         That may have damaged what stands beside it: a disk that reports an error once is not asked again.
         """
         if error.errno in NO_DESCRIPTOR:
             # What brings the log back reads directories and files.
             OPEN_SEGMENTS.make_room()
-        if error.errno in NO_ROOM:
+        if error.errno not in NO_ROOM:
+            if not self.fault:
+                self._go_offline(error)
+        elif self.fault:
             self._restore()
-        elif not self.fault:
-            self._go_offline(error)
+        else:
+            self._forget_staged()
+            self.fault = error.errno or errno.ENOSPC
+            self._set_strictness()
         return LogWriteFailed(str(what), error)
 
     def hold(self, hold: AppendHold) -> None:
-        """Refuse batches from now on, or take them again."""
+        """Refuse batches from now on, or take them again. There may be ten thousand logs to tell."""
         self._held = hold
-        self._take_config(self.config)
-        if hold is AppendHold.NOTHING and not self._epochs.is_stored:
-            self._write_epochs()
+        self._set_strictness()
 
-    def try_again(self) -> None:
-        """Take batches again if want of room has kept the log from being restored, and there is some now."""
+    @property
+    def is_behind(self) -> bool:
+        """Whether want of room has left something for `catch_up`."""
+        return self.fault in NO_ROOM or not self._epochs.is_stored
+
+    def catch_up(self) -> None:
+        """Do what want of room has left: undo what a write has left behind, and take batches again if that succeeds.
+
+        Undoing takes no room but descriptors.
+        """
         if self.fault in NO_ROOM:
             self.fault = 0
             self._restore()
-            self._take_config(self.config)
+            self._set_strictness()
+        if not self._epochs.is_stored:
+            self._write_epochs()
 
     def check_present(self) -> None:
         """Go offline if the file that is appended to is no longer there under its name: nobody would ever read it."""
@@ -241,7 +281,8 @@ class CommittedLog:
 
     def flush_due_ns(self) -> int | None:
         """Return the monotonic time at which `flush` should be called, or None while there is nothing to do."""
-        return self._flush.due_ns
+        # Of what a write has left behind nothing is to be durable, and nothing to be missed when it goes.
+        return None if self.fault in NO_ROOM else self._flush.due_ns
 
     def flush(self) -> None:
         """Make everything committed durable. Raises LogWriteFailed.
@@ -270,6 +311,8 @@ class CommittedLog:
         elif error.errno in NO_DESCRIPTOR:
             self._flush.put_off(self._clock.monotonic_ns())
         else:
+            # Nobody would come to that later.
+            self.catch_up()
             self._go_offline(error)
 
     def refuse_everything(self) -> None:
@@ -294,73 +337,12 @@ class CommittedLog:
         """Return the segments, oldest first, as committed."""
         return [*self._rolled.infos, SegmentInfo(self.segment_base, self.position)]
 
-    def delete_records_before(self, offset: int) -> int:
-        """Let the log start at `offset` (-1: its end) unless it starts later already; return where it starts.
-
-        Whole segments below that are removed. Records of an open transaction may be among them: the transaction
-        stays open, and the log is stable up to its start. Raises ApiError OFFSET_OUT_OF_RANGE beyond the end. The
-        caller publishes the start.
-        """
-        if offset == -1:
-            offset = self.log_end_offset
-        if not 0 <= offset <= self.log_end_offset:
-            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if offset > self.log_start_offset:
-            self.log_start_offset = offset
-            self.last_stable_offset = max(self.last_stable_offset, offset)
-            self.remove_segments_below_start()
-            if self._epochs.cut_start(offset):
-                self._write_epochs()
-        return self.log_start_offset
-
     def _write_epochs(self) -> None:
         """Put the epochs on disk; that this fails, as on a full disk, keeps no records from being deleted."""
         try:
             write_epochs(self.directory, self._epochs, durable=False)
         except OSError as error:
             _log.warning("%s: the leader epochs cannot be written: %s", self.directory, error)
-
-    def remove_segments_below_start(self) -> int:
-        """Remove the segments that the log has no more use for; return how many bytes they had."""
-        removed_bytes = self._rolled.remove_below(self.log_start_offset, self.segment_base)
-        self.size_bytes = self._rolled.size_bytes + self.position
-        self._snapshots.files.remove_before(self.segments()[0].base_offset)
-        return removed_bytes
-
-    def roll(self) -> bool:
-        """Begin a new segment at the end; False if the last one is empty, or something is staged for it.
-
-        The caller publishes the new place of the end. Raises LogWriteFailed.
-        """
-        if self.fault or not self.position or self.next_offset != self.log_end_offset:
-            return False
-        try:
-            self._stage_roll()
-            self._write_rolls()
-        except OSError as error:
-            raise self._write_failed(f"{self.directory}: no new segment", error) from error
-        self.segment_base = self._segment.base_offset
-        self.position = 0
-        self.size_bytes = self._rolled.size_bytes
-        return True
-
-    def swap_segments(self, swap: SegmentSwap) -> bool:
-        """Let a cleaned segment take the place of those it was made of; False if they are not there as it says.
-
-        Raises OSError when it is half done and stays so: nothing more can be appended then, and the swap is completed
-        when the log is opened next.
-        """
-        if self.fault:
-            return False
-        try:
-            done = self._rolled.try_swap(swap)
-        except OSError as error:
-            self._refuse_batches(error)
-            raise
-        self.size_bytes = self._rolled.size_bytes + self.position
-        if done:
-            self._snapshots.sweep(self._rolled.bases())
-        return done
 
     def active_producers(self) -> Iterator[ProducerEntry]:
         """Return the state of every producer, for reading, each as it is when its turn has come."""
@@ -385,6 +367,7 @@ class CommittedLog:
         If it `moves`, only the state of producers is written: who opens it in this run of the broker reads no batches.
         """
         self.discard_staged()
+        self.catch_up()
         if moves and not self.fault and self._snapshots.files.offsets[-1:] != [self.log_end_offset]:
             self._snapshots.take(self.log_end_offset, self._producers, self._rolled.bases())
         if clean and not self.fault and self.recovery_point != self.log_end_offset:

@@ -12,10 +12,10 @@ published end are whole on disk, and whatever else lies there is cut away by the
 import struct
 from collections.abc import Callable
 
-from broker.config.topic_config import LogConfig
 from broker.log.append_limits import NO_OFFSET, STORAGE_ERROR, TO_BE_JUDGED, Admitted, Judged, StageResult
-from broker.log.committed_log import AppendHold, CommittedLog, LogWriteFailed
+from broker.log.committed_log import AppendHold, LogWriteFailed
 from broker.log.disk_room import NO_ROOM
+from broker.log.maintained_log import MaintainedLog
 from broker.log.partition_metadata import PartitionName
 from broker.log.producers.snapshot_schedule import WALK_BYTES_MORE_PER_MARKER, WALK_BYTES_PER_BATCH
 from broker.log.recovery import Checkpointed, LogDamaged, PublishedEnd, SegmentInfo
@@ -52,11 +52,11 @@ _pack_offset = struct.Struct(">q").pack
 _ATTEMPTS = 3
 
 
-class PartitionLog(CommittedLog):
+class PartitionLog(MaintainedLog):
     """Appends to one partition.
 
-    After a write that found no room the log restores itself. After any other error it is offline: every further batch
-    is refused with KAFKA_STORAGE_ERROR, what stands can still be read and deleted.
+    After a write that found no room the log waits to be restored (`catch_up`). After any other error it is offline.
+    Either way every further batch is refused with KAFKA_STORAGE_ERROR, what stands can still be read and deleted.
     """
 
     #: The batch that is written ahead: till it is staged, or is not to be, those of other clients are TO_BE_JUDGED.
@@ -137,7 +137,7 @@ class PartitionLog(CommittedLog):
     def begin_ahead(self, batch: memoryview) -> None:
         """Have batches of other clients wait for a large one, which is written ahead and staged, until `end_ahead`."""
         self._ahead = batch
-        self._take_config(self.config)
+        self._set_strictness()
 
     def write_ahead(self, batch: memoryview, rolled: Callable[[], None]) -> Steps[None]:
         """Write a large batch in steps where it will stand if it is staged next: beyond the end of the log.
@@ -152,7 +152,7 @@ class PartitionLog(CommittedLog):
                 if not self._segment.fits(len(batch)) and self.roll():
                     rolled()
                 segment, position = self._segment, self._segment.position
-                if self._pending_rolls or not segment.fits(len(batch)):
+                if self.fault or self._held or self._pending_rolls or not segment.fits(len(batch)):
                     return
                 for _ in segment.write_ahead(batch):
                     yield
@@ -164,13 +164,13 @@ class PartitionLog(CommittedLog):
                 if error.errno not in NO_ROOM:
                     self._refuse_batches(error)
                 return
-            if self.fault or self._held or (self._segment is segment and segment.position == position):
+            if self._segment is segment and segment.position == position:
                 return
 
     def end_ahead(self) -> None:
         """Take batches of all clients again; what has been written ahead and is not staged goes."""
         self._ahead = None
-        self._take_config(self.config)
+        self._set_strictness()
         self._segment.forget_ahead()
 
     def close(self, *, clean: bool = True, moves: bool = False) -> None:
@@ -179,8 +179,8 @@ class PartitionLog(CommittedLog):
             self.end_ahead()
         super().close(clean=clean, moves=moves)
 
-    def _take_config(self, config: LogConfig) -> None:
-        super()._take_config(config)
+    def _set_strictness(self) -> None:
+        super()._set_strictness()
         self._limits.is_strict |= self._ahead is not None
 
     def stage_marker(
@@ -251,7 +251,8 @@ class PartitionLog(CommittedLog):
     def commit(self) -> bool:
         """Write everything staged. HOT. Return whether there was anything: the caller then publishes the new end.
 
-        Raises LogWriteFailed when it could not be written whole; nothing of it stands then.
+        Raises LogWriteFailed when it could not be written whole; nothing of it stands then, and what it has left behind
+        goes with `catch_up`.
         """
         next_offset = self.next_offset
         if next_offset == self.log_end_offset:

@@ -10,6 +10,7 @@ Either way producer state is then made to hold exactly the batches that stand (`
 
 import logging
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -83,6 +84,10 @@ class LoadedFiles(NamedTuple):
     epoch_starts: list[tuple[int, int]]  # (leader epoch, first offset seen with it), as far as batches were looked at
     unindexed_from: int  # from here on abort markers may lack their entries; `end_offset` if all have them
 
+    def bases(self) -> list[int]:
+        """Return where the segments begin, ascending."""
+        return [*(info.base_offset for info in self.rolled), self.active.base_offset]
+
     def first_timestamp_ms(self) -> int:
         """Return the largest timestamp of the first batch of the active segment, or -1."""
         first = next(scan_headers(self.active.fileno(), 0, self.active.position), None)
@@ -100,6 +105,18 @@ def load_files(directory: Path, shape: SegmentShape, resume: PublishedEnd | Chec
     if isinstance(resume, PublishedEnd):
         return _cut_to_published(directory, bases, shape, resume)
     return _recover(directory, bases, shape, resume)
+
+
+def restore_files(
+    directory: Path, rolled: list[SegmentInfo], begun: Iterable[int], shape: SegmentShape, published: PublishedEnd
+) -> LoadedFiles:
+    """Undo what a write of this process has left: it has begun segments at `begun`, `rolled` are those that stand.
+
+    The other files are what they were, however many there are. Raises LogDamaged, OSError.
+    """
+    for base_offset in begun:
+        remove_segment_files(directory, base_offset)
+    return _cut_active(directory, rolled, shape, published)
 
 
 def new_segment(directory: Path, base_offset: int, shape: SegmentShape, *, existing: bool = True) -> LogSegment:
@@ -170,13 +187,19 @@ def _cut_to_published(directory: Path, bases: list[int], shape: SegmentShape, pu
         if published.position:
             raise LogDamaged(f"{directory}: segment {published.segment_base} of the published end is gone")
         return _create_first(directory, published.segment_base, shape)._replace(rolled=_infos(directory, kept))
+    return _cut_active(directory, _infos(directory, kept), shape, published)
+
+
+def _cut_active(
+    directory: Path, rolled: list[SegmentInfo], shape: SegmentShape, published: PublishedEnd
+) -> LoadedFiles:
     segment = new_segment(directory, published.segment_base, shape)
     size = os.fstat(segment.fileno()).st_size
     if size < published.position:
         raise LogDamaged(f"{segment.path}: {size} bytes, but {published.position} were acknowledged")
     segment.cut(published.position, published.end_offset)
     epoch_starts = _note_from_last_index_entry(segment, published.position)
-    return LoadedFiles(_infos(directory, kept), segment, published.end_offset, epoch_starts, published.end_offset)
+    return LoadedFiles(rolled, segment, published.end_offset, epoch_starts, published.end_offset)
 
 
 def _note_from_last_index_entry(segment: LogSegment, end: int) -> list[tuple[int, int]]:

@@ -1,8 +1,8 @@
-"""The changes of a handler's partitions that a change of metadata asks for: logs to remove, to open, to reconfigure.
+"""The changes of a handler's partitions that metadata or a full disk asks for: logs to remove, open, bring up to date.
 
 Runs in handler processes. To make the directory of a partition takes a good part of a millisecond, so a change of
 thousands of partitions is worked off in slices (`slices`), in which the rest is served. Nobody notices an order: a
-partition that somebody asks for is opened there and then, or closed if it has been deleted, and has its settings: what
+partition that somebody asks for is opened there and then, or closed if it has been deleted, and is up to date: what
 an admin was told is in force for whatever is sent after that. What is to be done to partitions of one name is done in
 the order in which it was asked for: a topic that was deleted and made again keeps its directory's name.
 """
@@ -35,7 +35,7 @@ class PartitionChanges:
         self._rows: dict[Place, int] = {}
         #: Rows of deleted partitions that may still be open.
         self._to_close: dict[int, Place] = {}
-        #: Rows whose settings have changed, and what gives them to a row.
+        #: Rows whose settings have changed, or that a write has left to be restored, and what does that to a row.
         self._to_alter: dict[int, Callable[[int], None]] = {}
         self._is_begun = False
 
@@ -70,9 +70,9 @@ class PartitionChanges:
         """Take note that the partition of a row is closed."""
         self._to_close.pop(row, None)
 
-    def alter(self, rows: Iterable[int], give_settings: Callable[[int], None]) -> None:
-        """Let each of these rows be given its settings, by this instead of what waits for that already."""
-        self._to_alter.update(dict.fromkeys(rows, give_settings))
+    def alter(self, rows: Iterable[int], bring_up_to_date: Callable[[int], None]) -> None:
+        """Let each of these rows be brought up to date, by this instead of what waits for that already."""
+        self._to_alter.update(dict.fromkeys(rows, bring_up_to_date))
 
     def cancel(self, row: int) -> None:
         """Let nobody who asks for a row open or alter it any more: its partition has been deleted since."""
@@ -96,10 +96,10 @@ class PartitionChanges:
             self._take(place)
 
     def alter_now(self, row: int) -> None:
-        """Give a row its settings if it waits for that."""
-        give_settings = self._to_alter.pop(row, None)
-        if give_settings is not None:
-            give_settings(row)
+        """Bring a row up to date if it waits for that."""
+        bring_up_to_date = self._to_alter.pop(row, None)
+        if bring_up_to_date is not None:
+            bring_up_to_date(row)
 
     def begin(self, slices: Slices, taken: Callable[[], None], done: Callable[[], None]) -> None:
         """Have the steps taken in slices, unless that is being done.

@@ -58,7 +58,9 @@ class PartitionManager:
         #: What is to be done to this process's partitions, in slices.
         self.changes = PartitionChanges()
         self.owned = OwnedPartitions(self.changes)
-        self.storage = StorageGate(context, index, self.owned, clock)
+        self.storage = StorageGate(
+            context, index, self.owned, clock, lambda row: self.changes.alter((row,), self._bring_up_to_date)
+        )
         #: What has been opened and closed, in this order, until somebody takes it.
         self.events: deque[PartitionEvent] = deque()
         self._closed_rows: list[int] = []
@@ -141,7 +143,7 @@ class PartitionManager:
                 self._add_opening(topic, partition)
         for topic in taken.altered:
             rows = [partition.row for partition in topic.partitions if partition.owner == self.index]
-            self.changes.alter(rows, partial(self._reconfigure, topic))
+            self.changes.alter(rows, self._bring_up_to_date)
 
     def _add_opening(self, topic: TopicInfo, partition: PartitionInfo) -> None:
         opening = partial(_do, "open", self._open, topic, partition)
@@ -286,10 +288,18 @@ class PartitionManager:
             return True
         return self.table.state(partition.row) != STATE_CLOSED and self.metadata.has_row(topic, partition)
 
-    def _reconfigure(self, topic: TopicInfo, row: int) -> None:
-        if row in self.owned:
-            with _contained("reconfigure", topic.name, f"row {row}"):
-                self.owned[row].log.update_config(self.metadata.log_config(topic))
+    def _bring_up_to_date(self, row: int) -> None:
+        """Have a log do what want of room has left, and take over its settings: whatever it waited for."""
+        if row not in self.owned:
+            return
+        owned = self.owned[row]
+        log = owned.log
+        with _contained("bring up to date", log.name.directory_name):
+            log.catch_up()
+            topic = self.metadata.topic(log.name.topic)
+            if topic is not None and topic.topic_id == log.name.topic_id:
+                log.update_config(self.metadata.log_config(topic))
+            self.storage.publish_fault(owned)
 
 
 def _do(

@@ -143,10 +143,10 @@ def test_without_descriptors_a_log_refuses_and_takes_records_again_when_there_ar
             log.commit()
         assert failure.value.errno == log.fault == errno.EMFILE
         assert stage(log, batch())[0] == ErrorCode.KAFKA_STORAGE_ERROR
-        log.try_again()
+        log.catch_up()
         assert log.fault == errno.EMFILE
     assert log.segments() == before
-    log.try_again()
+    log.catch_up()
     assert log.fault == 0
     assert published_end(log) == model.published
     model.append([batch(1, 40) for _ in range(30)])
@@ -161,7 +161,7 @@ def test_a_log_that_is_offline_for_good_is_not_tried_again(tmp_path: Path) -> No
     assert model.log is not None
     model.log.end_flush(model.log.begin_flush(), OSError(errno.ENOSPC, "full"))
     assert model.log.fault == errno.EIO
-    model.log.try_again()
+    model.log.catch_up()
     assert model.log.fault == errno.EIO
 
 

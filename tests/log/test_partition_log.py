@@ -10,6 +10,7 @@ import pytest
 from broker.config.topic_config import LogConfig
 from broker.errors import ApiError
 from broker.log.partition_log import Checkpointed, LogWriteFailed, PartitionLog
+from broker.log.segments.log_segment import LogSegment
 from broker.protocol.records import crc_ok, read_header
 from tests.log.log_writer import NAME, ModelLog, batch, log_bytes, published_end, stage, stored
 from tests.support.fakes import FakeClock
@@ -337,9 +338,55 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
         assert stage(log, idempotent(i))[0] == 0
     with pytest.raises(LogWriteFailed):
         log.commit()
+    refuses_all_until_it_has_caught_up(log)
     model.check()
     monkeypatch.undo()
     assert model.append([idempotent(2), idempotent(3)]) == [(46, 2, -1), (0, 3, -1)]
+    model.check()
+
+
+def refuses_all_until_it_has_caught_up(log: PartitionLog) -> None:
+    """Look what a log says of itself meanwhile: what it has, nothing to flush, nothing more to commit."""
+    end, segments = log.log_end_offset, log.segments()
+    assert log.is_behind
+    assert log.flush_due_ns() is None
+    assert not log.roll()
+    assert stage(log, idempotent(9)) == (56, -1, -1)
+    assert log.stage_marker(1, 0, 0, commit=True) == (56, -1, -1)
+    assert log.commit() is False
+    assert (log.log_end_offset, log.next_offset) == (end, end)
+    log.catch_up()
+    assert not log.is_behind
+    assert (log.log_end_offset, log.segments()) == (end, segments)
+
+
+@pytest.mark.parametrize("config", [LogConfig(), SMALL], ids=["one segment", "across rolls"])
+def test_what_a_failed_write_has_left_goes_with_a_clean_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: LogConfig
+) -> None:
+    """A start of the broker would take whole batches for acknowledged."""
+    model = opened(tmp_path, config)
+    model.append([idempotent(i) for i in range(3)])
+    log = model.log
+    assert log is not None
+    for i in range(3, 30):
+        stage(log, idempotent(i))
+    real, last = LogSegment.write, log._segment
+
+    def written_but_for_the_last_word(segment: LogSegment) -> int:
+        count = real(segment)
+        if segment is last:
+            raise OSError(errno.ENOSPC, "injected")
+        return count
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogSegment, "write", written_but_for_the_last_word)
+        with pytest.raises(LogWriteFailed):
+            log.commit()
+    assert len(log_bytes(model.directory)) > len(b"".join(model.acknowledged))
+    log.close()
+    model.published = None
+    model.open()
     model.check()
 
 

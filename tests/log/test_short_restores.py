@@ -3,6 +3,7 @@
 Looks into files are counted, not time.
 """
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ import pytest
 
 from broker.config.topic_config import LogConfig
 from broker.log.indexes.transaction_index import TransactionIndex
-from broker.log.partition_log import Checkpointed, PartitionLog
+from broker.log.partition_log import Checkpointed, LogWriteFailed, PartitionLog
 from broker.log.producers import snapshot_schedule
 from broker.log.producers.producer_state import ProducerState
 from broker.log.producers.snapshot_schedule import (
@@ -29,6 +30,7 @@ from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS
 
 TRANSACTIONAL = 0x10
+SMALL = LogConfig(internal_segment_bytes=400)
 
 
 def opened(directory: Path, config: LogConfig | None = None) -> ModelLog:
@@ -40,6 +42,25 @@ def opened(directory: Path, config: LogConfig | None = None) -> ModelLog:
 def log_of(model: ModelLog) -> PartitionLog:
     assert model.log is not None
     return model.log
+
+
+def commit_fails(model: ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stage over several segments, and let what is written last find no room."""
+    log = log_of(model)
+    for _ in range(20):
+        assert stage(log, batch(1, size=80))[0] == 0
+    calls = iter(range(3))
+    real = os.pwritev
+
+    def pwritev(fd: int, chunks: Any, position: int) -> int:
+        if next(calls, None) is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(fd, chunks, position)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", pwritev)
+        with pytest.raises(LogWriteFailed):
+            log.commit()
 
 
 @contextmanager
@@ -58,6 +79,46 @@ def counted(monkeypatch: pytest.MonkeyPatch, *names: str) -> Iterator[dict[str, 
         for name in names:
             patch.setattr(os, name, counting(name, getattr(os, name)))
         yield counts
+
+
+def test_a_log_of_very_many_segments_is_restored_with_as_few_looks_as_one_of_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    for segments in (3, 60):
+        model = opened(tmp_path / f"{segments}", SMALL)
+        while len(log_of(model).segments()) < segments:
+            model.append([batch(1, size=80)])
+        commit_fails(model, monkeypatch)
+        with counted(monkeypatch, "stat", "listdir", "scandir", "open", "pread", "unlink") as counts:
+            log_of(model).catch_up()
+        model.check()
+        looks.append(counts)
+        model.append([batch(1, size=80)])
+        model.check()
+        model.open()
+        model.check()
+    assert looks[0] == looks[1]
+
+
+def test_segments_that_could_not_be_removed_go_with_the_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = opened(tmp_path, SMALL)
+    model.append([batch(1, size=80)])
+    commit_fails(model, monkeypatch)
+    log = log_of(model)
+
+    def no_descriptors(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", no_descriptors)
+        log.catch_up()
+    assert log.fault == errno.EMFILE
+    assert len(list(model.directory.glob("*.log"))) > 1
+    log.catch_up()
+    model.check()
 
 
 def test_an_index_of_very_many_aborted_transactions_is_cut_with_few_looks(

@@ -229,6 +229,8 @@ def test_a_disk_that_does_not_take_it(written: Written, monkeypatch: pytest.Monk
             assert written.stage() == (0, 3, -1)
             with pytest.raises(LogWriteFailed):
                 written.log.commit()
+            assert written.stage() == STORAGE_ERROR
+    written.log.catch_up()
     assert bool(written.log.fault) == (number == errno.EIO)
     if not written.log.fault:
         written.model.check()

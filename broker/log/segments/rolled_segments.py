@@ -33,10 +33,12 @@ class RolledSegments:
         self.infos.append(SegmentInfo(base_offset, size_bytes))
         self.size_bytes += size_bytes
 
-    def forget_from(self, base_offset: int) -> None:
-        """Forget the segments from there on, whose successors did not come about."""
+    def forget_from(self, base_offset: int) -> list[int]:
+        """Forget the segments from there on, whose successors did not come about; return where they begin."""
+        forgotten = [info.base_offset for info in self.infos if info.base_offset >= base_offset]
         self.infos = [info for info in self.infos if info.base_offset < base_offset]
         self.size_bytes = sum(info.size_bytes for info in self.infos)
+        return forgotten
 
     def remove_below(self, offset: int, active_base: int) -> int:
         """Remove the segments all of whose records are below `offset`, oldest first; return how many bytes went.

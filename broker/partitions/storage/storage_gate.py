@@ -4,14 +4,15 @@ Runs in handler processes. It follows the state that the controller publishes, o
 found no room closes it for everything, the handler's own records included, so that no log is written to, and restored,
 in vain; the slot says so, and the gate asks the file system for room once a second until it gets some. A log that went
 offline publishes its error in the partition's row; one whose files have vanished goes offline within seconds, though
-the system would take writes to a removed file for ever.
+the system would take writes to a removed file for ever. What want of room has left to be done to a log is done in
+slices, or when somebody asks for its partition: one write may find the disk full for thousands of them.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from broker.log.data_dir import DirectoryIdentity
@@ -45,7 +46,15 @@ _HOLDS: Final[Mapping[int, AppendHold]] = {
 class StorageGate:
     """One handler's. `write_failures` counts the writes to logs that failed; `hold` says what is refused."""
 
-    def __init__(self, context: ProcessContext, index: int, owned: Mapping[int, OwnedPartition], clock: Clock) -> None:
+    def __init__(
+        self,
+        context: ProcessContext,
+        index: int,
+        owned: Mapping[int, OwnedPartition],
+        clock: Clock,
+        catch_up_later: Callable[[int], None],
+    ) -> None:
+        """``catch_up_later`` lets the log of a row do what want of room has left, in slices."""
         self.write_failures = 0
         self.hold = AppendHold.NOTHING
         self._context = context
@@ -54,6 +63,7 @@ class StorageGate:
         self._data_dir = context.config.data_dir
         self._identity = DirectoryIdentity(self._data_dir)
         self._owned = owned
+        self._catch_up_later = catch_up_later
         self._clock = clock
         self._warnings = RepeatedWarnings(logger, clock.monotonic_ns)
         self._seen_state = int(StorageState.ROOM)
@@ -98,9 +108,11 @@ class StorageGate:
     def write_failed(self, owned: OwnedPartition, failure: LogWriteFailed) -> None:
         """Take note of a write that failed; where it found no room, the next ones are not tried at once."""
         self.write_failures += 1
-        self._publish_fault(owned)
         if failure.errno in NO_ROOM:
+            self._catch_up_later(owned.row)
             self.found_no_room(failure.errno, str(failure))
+        else:
+            self.publish_fault(owned)
 
     def found_no_room(self, error: int, what: str) -> None:
         """Refuse records until the file system has room to give."""
@@ -148,13 +160,15 @@ class StorageGate:
                 continue
             owned = self._owned[row]
             log = owned.log
-            if log.fault and self.hold is not AppendHold.EVERYTHING:
-                log.try_again()
+            if log.is_behind and self.hold is not AppendHold.EVERYTHING:
+                self._catch_up_later(row)
             if self._ends.get(row) != log.log_end_offset:
                 self._ends[row] = log.log_end_offset
                 log.check_present()
-            self._publish_fault(owned)
+            if log.fault not in NO_ROOM:
+                self.publish_fault(owned)
 
-    def _publish_fault(self, owned: OwnedPartition) -> None:
+    def publish_fault(self, owned: OwnedPartition) -> None:
+        """Let everybody know whether a partition is offline, and why; not while its log has yet to catch up."""
         if owned.log.fault != self._context.partitions.fault(owned.row):
             self._context.partitions.set_fault(owned.row, owned.log.fault)

@@ -1,0 +1,231 @@
+"""A write that finds the disk full for very many partitions: what it leaves is undone in slices, not in its turn."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from broker.log.committed_log import CommittedLog
+from broker.log.segments.log_segment import LogSegment
+from broker.partitions.partition_manager import PartitionManager
+from broker.partitions.storage.storage_gate import RETRY_NS, StorageGate
+from tests.support.record_batches import record_batch
+from tests.support.stepped_broker import Sent, SteppedBroker, produced
+
+PARTITIONS = 40
+STORAGE_ERROR = 56
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
+    made = SteppedBroker(tmp_path)
+    made.create("wide", PARTITIONS)
+    made.settle()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def restored(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the names of the partitions that are restored, as they are."""
+    names: list[str] = []
+    real = CommittedLog._restore
+
+    def restore(log: CommittedLog) -> None:
+        names.append(log.name.directory_name)
+        real(log)
+
+    monkeypatch.setattr(CommittedLog, "_restore", restore)
+    return names
+
+
+def send(broker: SteppedBroker, value: bytes) -> Sent:
+    """Produce to every partition of handler 0."""
+    return broker.client().produce([("wide", index, record_batch([value])) for index in broker.owned_by("wide", 0)])
+
+
+def fill_the_disk(broker: SteppedBroker) -> Sent:
+    """Let one write of all partitions of handler 0 be cut short by a full disk."""
+    real = os.pwritev
+
+    def cut_short(fd: int, chunks: list[memoryview], position: int) -> int:
+        real(fd, [bytes(chunks[0])[:40]], position)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    refused = send(broker, b"refused")
+    # The slices of that turn come before its commit, and those that it leaves are begun by a tick.
+    with mock.patch.object(os, "pwritev", cut_short):
+        broker.turn(0)
+    broker.drain()
+    own = broker.owned_by("wide", 0)
+    assert produced(refused) == [(STORAGE_ERROR, -1)] * len(own)
+    return refused
+
+
+def let_there_be_room(broker: SteppedBroker) -> None:
+    """Have the handler find the room that there is."""
+    broker.clock.advance_ns(RETRY_NS + 1)
+    broker.handler(0).broker.partitions.storage.tick()
+
+
+def take_slices(broker: SteppedBroker) -> None:
+    """Let a tick begin the slices, and the turns behind it take them."""
+    broker.clock.advance_ms(200)
+    broker.turn(0)
+    assert not broker.handler(0).slices.is_idle
+    broker.settle()
+    assert not manager(broker).changes
+
+
+def own(broker: SteppedBroker) -> list[str]:
+    return sorted(f"wide-{index}" for index in broker.owned_by("wide", 0))
+
+
+def manager(broker: SteppedBroker) -> PartitionManager:
+    return broker.parts(0).partitions
+
+
+def test_no_log_is_restored_in_the_turn_and_one_in_each_slice(broker: SteppedBroker, restored: list[str]) -> None:
+    send(broker, b"before")
+    broker.settle()
+    fill_the_disk(broker)
+    assert not restored
+    changes = manager(broker).changes
+    assert len(changes) == len(own(broker))
+    work = changes.work()
+    for count in range(1, 6):
+        next(work)
+        assert len(restored) == count
+    take_slices(broker)
+    assert sorted(restored) == own(broker)
+    check_takes_records_again(broker)
+    assert sorted(restored) == own(broker)
+
+
+def check_takes_records_again(broker: SteppedBroker) -> None:
+    let_there_be_room(broker)
+    sent = send(broker, b"after")
+    broker.settle()
+    assert produced(sent) == [(0, 1)] * len(own(broker))
+    for index in broker.owned_by("wide", 0):
+        assert broker.values("wide", index) == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("slices", [0, 3])
+def test_a_death_before_all_are_restored_loses_nothing_and_leaves_nothing(broker: SteppedBroker, slices: int) -> None:
+    send(broker, b"before")
+    broker.settle()
+    fill_the_disk(broker)
+    work = manager(broker).changes.work()
+    for _ in range(slices):
+        next(work)
+    broker.replace(0)
+    broker.settle()
+    check_takes_records_again(broker)
+
+
+def test_a_clean_stop_undoes_what_is_left(broker: SteppedBroker, restored: list[str]) -> None:
+    send(broker, b"before")
+    broker.settle()
+    fill_the_disk(broker)
+    manager(broker).log_manager.close()
+    assert sorted(restored) == own(broker)
+
+
+def test_one_that_is_asked_for_is_restored_there_and_then(broker: SteppedBroker, restored: list[str]) -> None:
+    send(broker, b"before")
+    broker.settle()
+    fill_the_disk(broker)
+    let_there_be_room(broker)
+    index = broker.owned_by("wide", 0)[-1]
+    sent = broker.client().produce([("wide", index, record_batch([b"after"]))])
+    with mock.patch.object(broker.handler(0).slices, "turn", return_value=False):
+        broker.turn(0)
+    broker.drain()
+    assert produced(sent) == [(0, 1)]
+    assert restored == [f"wide-{index}"]
+    assert broker.values("wide", index) == [b"before", b"after"]
+
+
+def test_settings_that_change_meanwhile_are_in_force_once_it_is_restored(broker: SteppedBroker) -> None:
+    """Both wait for a partition to be asked for, and neither takes the other's place."""
+    fill_the_disk(broker)
+    partitions = manager(broker)
+    info = partitions.metadata.topic("wide")
+    assert info is not None
+    row = info.partitions[broker.owned_by("wide", 0)[0]].row
+    config = partitions.metadata.log_config(info)
+    partitions.owned[row].log.config = None  # type: ignore[assignment]  # so that it must be given anew
+    partitions.changes.alter((row,), partitions._bring_up_to_date)
+    owned = partitions.owned.get(row)
+    assert owned.log.config == config
+    assert not owned.log.is_behind
+
+
+def test_a_log_that_cannot_be_restored_for_want_of_room_is_tried_again_in_slices(
+    broker: SteppedBroker, restored: list[str]
+) -> None:
+    """Its partition is offline, and everybody can read why, until there is room."""
+    fill_the_disk(broker)
+    partitions, table = manager(broker), broker.context.partitions
+    rows = [broker.partition("wide", index).row for index in broker.owned_by("wide", 0)]
+    assert {table.fault(row) for row in rows} == {0}
+
+    def no_descriptors(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with mock.patch.object(LogSegment, "cut", no_descriptors):
+        partitions.changes.finish()
+    assert {table.fault(row) for row in rows} == {errno.EMFILE}
+    restored.clear()
+    partitions.storage.tick()
+    assert not partitions.changes
+    let_there_be_room(broker)
+    partitions.storage.tick()
+    assert not restored
+    assert len(partitions.changes) == len(rows)
+    take_slices(broker)
+    assert sorted(restored) == own(broker)
+    assert {table.fault(row) for row in rows} == {0}
+
+
+def test_epochs_that_could_not_be_written_are_written_in_slices(
+    broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of all partitions of a broker that was started on a full disk."""
+    partitions = manager(broker)
+    logs = [owned.log for owned in partitions.owned.values()]
+    for log in logs:
+        log._epochs.is_stored = False
+    written: list[CommittedLog] = []
+    real: Callable[[CommittedLog], None] = CommittedLog._write_epochs
+
+    def write(log: CommittedLog) -> None:
+        written.append(log)
+        real(log)
+
+    monkeypatch.setattr(CommittedLog, "_write_epochs", write)
+    partitions.storage.tick()
+    assert not written
+    assert len(partitions.changes) == len(logs)
+    partitions.changes.finish()
+    assert len(written) == len(logs)
+    assert not any(log.is_behind for log in logs)
+
+
+def test_ten_thousand_logs_are_told_with_little(broker: SteppedBroker) -> None:
+    """Settings are not read again for a word about the disk."""
+    partitions = manager(broker)
+    gate = partitions.storage
+    limits = [owned.log._limits for owned in partitions.owned.values()]
+    gate.found_no_room(errno.ENOSPC, "full")
+    assert all(each.is_strict for each in limits)
+    let_there_be_room(broker)
+    assert isinstance(gate, StorageGate)
+    assert not any(each.is_strict for each in limits)
+    assert [id(owned.log._limits) for owned in partitions.owned.values()] == [id(each) for each in limits]
