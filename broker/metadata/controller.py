@@ -80,7 +80,7 @@ class Controller:
         self._coordinators = coordinators
         self.room = room
         self._producer_ids = ProducerIds(store)
-        self.acls = AclChanges(metadata, self._change, self.outcomes_of)
+        self.acls = AclChanges(metadata, self._store.stage, self._change, self.outcomes_of)
         of_names = {GROUP: self._alter_group, CLIENT_METRICS: self._alter_client_metrics}
         self._alter_by_type = {TOPIC: self._alter_topic, BROKER: self._alter_broker, **of_names}
 

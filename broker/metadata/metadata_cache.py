@@ -7,8 +7,8 @@ changes only, if need be in steps, and its cost is that of what changed. Never w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import repeat
+from collections.abc import Mapping, Sequence
+from itertools import islice, repeat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from broker.metadata.storage.reader import MetadataDelta, MetadataReader, TopicR
 from broker.metadata.topics.topic_validation import metric_name
 from broker.protocol.routing import owner_of, topic_hash
 from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps, finished
-from broker.security.acl.acls import acls_of
+from broker.security.acl.acls import Acl, acls_of
 from broker.security.acl.authorizer import Authorizer, super_users_of
 
 #: Topics that belong to the broker itself and are marked as such in Metadata.
@@ -188,6 +188,15 @@ class MetadataCache:
         if self._at_start is None:
             self._at_start = frozenset(self._by_id)
 
+    def take_acls(self, change: int, added: Sequence[Acl], removed: Sequence[Acl]) -> None:
+        """Take over a change that this process has made itself, of ACLs alone, without reading them again."""
+        if self.authorizer is not None and self.version == change - 1:
+            self.authorizer.update(added, removed)
+            self.version = change
+        else:
+            # Another has been made since, and has brought this one with it.
+            self.refresh()
+
     def has_row(self, topic: TopicInfo, partition: PartitionInfo) -> bool:
         """Return whether the row of a deleted partition is still its own; asks the metadata file."""
         return self._reader.is_taken_by(partition.row, topic.topic_id)
@@ -207,10 +216,16 @@ class MetadataCache:
             self._take_settings(changes)
         for kind, entities in delta.entities.items():
             yield
-            self._take_entities(kind, entities)
+            if kind is EntityKind.ACL:
+                yield from self._take_acls(entities, are_all=True)
+            else:
+                self._take_entities(kind, entities)
         for kind, entities in delta.changed_entities.items():
             yield
-            self._take_changed_entities(kind, entities)
+            if kind is EntityKind.ACL:
+                yield from self._take_acls(entities, are_all=False)
+            else:
+                self._take_changed_entities(kind, entities)
         self.version = delta.version
 
     def _drop_missing(self, records: list[TopicRecord], changes: Changes) -> Steps[None]:
@@ -272,9 +287,6 @@ class MetadataCache:
             self._group_configs = _configs_of(entities)
         elif kind is EntityKind.USER_CREDENTIAL:
             self._user_credentials = _configs_of(entities)
-        elif kind is EntityKind.ACL:
-            if self.authorizer is not None:
-                self.authorizer.replace(acls_of(entities))
         else:
             self._client_metrics_configs = _configs_of(entities)
 
@@ -285,18 +297,28 @@ class MetadataCache:
             self.finalized_features = finalized_levels({**levels, **entities})
         elif kind is EntityKind.CLIENT_QUOTA:
             replace_changed(self._client_quotas, quotas_of(entities))
-        elif kind is EntityKind.ACL:
-            if self.authorizer is not None:
-                there = list(zip(acls_of(entities), entities.values(), strict=True))
-                self.authorizer.update(
-                    [acl for acl, is_in in there if is_in], [acl for acl, is_in in there if not is_in]
-                )
         else:
             known = {
                 EntityKind.GROUP: self._group_configs,
                 EntityKind.USER_CREDENTIAL: self._user_credentials,
             }.get(kind, self._client_metrics_configs)
             replace_changed(known, _configs_of(entities))
+
+    def _take_acls(self, entities: Entities, *, are_all: bool) -> Steps[None]:
+        """Take over ACLs in steps: those that have changed, or all that there are. They are in force with the last."""
+        if self.authorizer is None:
+            return
+        added: list[Acl] = []
+        removed: list[Acl] = []
+        left = iter(entities.items())
+        while some := list(islice(left, ELEMENTS_AT_ONCE)):
+            for acl, (_, is_there) in zip(acls_of([name for name, _ in some]), some, strict=True):
+                (added if is_there else removed).append(acl)
+            yield
+        if are_all:
+            yield from self.authorizer.replace(added)
+        else:
+            self.authorizer.update(added, removed)
 
     def _topic_of(self, record: TopicRecord) -> TopicInfo:
         name_hash = topic_hash(record.name.encode())

@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 
 from broker.config.settings.authorization import STANDARD_AUTHORIZER
+from broker.metadata.metadata_cache import Changes
+from broker.metadata.storage import entity_store, reader
 from broker.metadata.storage.entity_store import EntityKind
 from broker.metadata.storage.metadata_file import metadata_path
 from broker.metadata.storage.reader import MetadataReader
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.kio import kio_adapter
+from broker.protocol.steps import finished
 from broker.scheduling import slices
+from broker.security.acl.acls import Acl
 from tests.support import stepped_broker
 from tests.support.call_clock import MOST_CALLS, CallClock, longest_turn, turn
 from tests.support.stepped_broker import Sent, SteppedBroker
@@ -67,9 +71,9 @@ def answered(sent: Sent) -> Any:
 
 def stored(broker: SteppedBroker) -> int:
     """Return how many ACLs are on disk."""
-    reader = MetadataReader(metadata_path(broker.config.data_dir))
-    delta = reader.read(0)
-    reader.close()
+    asking = MetadataReader(metadata_path(broker.config.data_dir))
+    delta = asking.read(0)
+    asking.close()
     return 0 if delta is None else len(delta.entities.get(EntityKind.ACL, {}))
 
 
@@ -151,3 +155,67 @@ def test_filters_with_a_prefix_and_open_ones_mean_what_they_meant_one_by_one(bro
     of_topic_0 = sorted(f"User:u{number}" for number in range(0, 20, 2))
     assert found == [["User:u3"], ["User:u3"], of_topic_0, ["User:u5"], ["User:u7"]]
     assert stored(broker) == 7
+
+
+def test_the_change_itself_is_a_few_statements_and_is_not_read_by_its_maker(
+    broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call of SQLite's is one call, however long it takes: so statements are counted, and each row may be one."""
+    reads: list[int] = []
+    real = MetadataReader.read_in_steps
+
+    def read(reader: MetadataReader, since: int, *, with_topics: bool = True) -> Any:
+        if reader is broker.parts(CONTROLLER).metadata._reader:
+            reads.append(since)
+        return real(reader, since, with_topics=with_topics)
+
+    monkeypatch.setattr(MetadataReader, "read_in_steps", read)
+    statements: list[str] = []
+    broker.controller._store._connection.set_trace_callback(statements.append)
+    for key, request, expected in (
+        (ApiKey.CREATE_ACLS, create(ACLS), ACLS),
+        (ApiKey.DELETE_ACLS, delete([deletion(0, principal_filter=None, resource_name_filter=None)]), 0),
+    ):
+        statements.clear()
+        broker.client().send_frame(key, VERSION, request)
+        broker.settle(1000)
+        changes = [number for number, each in enumerate(statements) if each.startswith("BEGIN IMMEDIATE")]
+        assert len(changes) == 1
+        assert len(statements) - changes[0] < 15
+        assert [stored(broker), in_force(broker, 0), in_force(broker, CONTROLLER)] == [expected] * 3
+    assert not reads
+
+
+def test_a_change_that_comes_between_brings_the_acls_with_it(broker: SteppedBroker) -> None:
+    """Their maker then has nothing left to take over, and nobody has them twice or not at all."""
+    controller = broker.controller
+    acls = [Acl(2, f"t{number}", 3, "User:u", "*", 3, 3) for number in range(3)]
+    steps = controller.acls.create(acls)
+    before = controller.version
+    while controller._store.change == before:
+        next(steps)
+    broker.create("beside")
+    assert in_force(broker, CONTROLLER) == len(acls)
+    finished(steps)
+    assert in_force(broker, CONTROLLER) == len(acls)
+    assert controller.version == controller._store.change == before + 2
+    broker.announce()
+    broker.settle()
+    assert [stored(broker), in_force(broker, 0)] == [len(acls)] * 2
+
+
+@pytest.mark.parametrize("is_far_behind", [False, True])
+def test_a_handler_takes_very_many_over_in_steps_and_puts_them_in_force_at_once(
+    broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch, *, is_far_behind: bool
+) -> None:
+    controller = broker.controller
+    broker.settle()
+    if is_far_behind:
+        for module in (entity_store, reader):
+            monkeypatch.setattr(module, "RECORDED_CHANGES", 0)
+    finished(controller.acls.create([Acl(2, f"t{number}", 3, "User:u", "*", 3, 3) for number in range(ACLS)]))
+    steps = broker.parts(0).metadata.refresh_in_steps(Changes([], [], []))
+    seen = [in_force(broker, 0) for _ in steps]
+    assert len(seen) > ACLS // 128
+    assert set(seen) == {0}
+    assert in_force(broker, 0) == ACLS

@@ -9,6 +9,7 @@ import pytest
 
 from broker.apis.table import API_TABLE
 from broker.errors import ApiError
+from broker.protocol.steps import finished
 from broker.security.acl.acls import (
     Acl,
     AclFilter,
@@ -46,7 +47,7 @@ def acl(
 
 def authorizer(*acls: Acl, supers: str = "", allow_without_acls: bool = False) -> Authorizer:
     made = Authorizer(super_users_of(supers), allow_without_acls=allow_without_acls)
-    made.replace(acls)
+    finished(made.replace(acls))
     return made
 
 

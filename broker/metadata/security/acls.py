@@ -2,8 +2,8 @@
 
 A change is on disk before it is answered. Making ACLs twice leaves what making them once leaves; which ACLs a request
 has deleted is on record with the change, so that a replacement answers with them too. What leads to a change is done in
-slices, and so is what follows it; the change itself is one, of as many ACLs as Kafka lets through: 10,000 take about
-40 ms. A death before it leaves nothing done, a death after it everything.
+slices, and so is what follows it; the change itself is one, of as many ACLs as Kafka lets through, whose names have
+been staged before: 10,000 take about 15 ms. A death before it leaves nothing done, a death after it everything.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ class AclChanges:
     def __init__(
         self,
         metadata: MetadataCache,
+        stage: Callable[[Sequence[str]], Steps[None]],
         change: Callable[[str | None, Sequence[TopicOutcome]], AbstractContextManager[Transaction]],
         outcomes_of: Callable[[str], list[TopicOutcome] | None],
     ) -> None:
-        """``change`` begins a change of a request, with what is to be on record of it."""
+        """``stage`` hands over names of ACLs; ``change`` begins a change of a request, with what is to be on record."""
         self._metadata = metadata
+        self._stage = stage
         self._change = change
         self._outcomes_of = outcomes_of
 
@@ -58,10 +60,11 @@ class AclChanges:
             if not number % ELEMENTS_AT_ONCE:
                 yield
         if new:
+            yield from self._stage(list(new))
             with self._change(None, ()) as transaction:
-                transaction.add_acls(list(new))
+                transaction.add_staged_acls()
             yield
-            self._metadata.refresh()
+            self._metadata.take_acls(transaction.change, list(new.values()), ())
             yield
             log.info("ACLs were added: %s", list(new.values()))
 
@@ -94,10 +97,11 @@ class AclChanges:
             names.append(stored_name(acl))
             if not number % ELEMENTS_AT_ONCE:
                 yield
+        yield from self._stage(names)
         with self._change(request, [TopicOutcome(",".join(names))]) as transaction:
-            transaction.remove_acls(names)
+            transaction.remove_staged_acls()
         yield
-        self._metadata.refresh()
+        self._metadata.take_acls(transaction.change, (), acls)
         yield
         log.info("ACLs were deleted: %s", list(acls))
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
 
 #: A value as stored: text for configs, numbers for quotas and feature levels.
 StoredValue = str | int | float
@@ -32,6 +33,9 @@ CREATE TABLE IF NOT EXISTS entities_changed (
     change INTEGER NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (change, kind, name)
 ) WITHOUT ROWID;
 """
+
+#: Names that are handed over for one change: seen by the connection of the writer alone, and in order.
+_STAGED = "CREATE TEMP TABLE IF NOT EXISTS staged (name TEXT PRIMARY KEY) WITHOUT ROWID"
 
 #: Of so many changes it is on record which entities they were about. A reader that is further behind reads all of them.
 RECORDED_CHANGES = 1000
@@ -94,25 +98,42 @@ def replace_entity(
     connection.executemany("INSERT INTO entities VALUES (?, ?, ?, ?)", rows)
     (after_bytes,) = connection.execute(f"{_SIZE} WHERE kind = ? AND name = ?", (kind, name)).fetchone()
     _account(connection, total_bytes, after_bytes - before_bytes)
-    _record(connection, change, kind, (name,))
+    _record(connection, change, kind, name)
 
 
-def add_names(connection: sqlite3.Connection, change: int, kind: EntityKind, names: Sequence[str]) -> None:
+def stage_names(connection: sqlite3.Connection, names: Sequence[str]) -> Steps[None]:
+    """Hand names over in steps, for `add_staged` or `remove_staged`; they are in memory, and in no change.
+
+    A change of ten thousand is then a few statements. Names are distinct; those that were staged before are forgotten.
+    """
+    connection.execute(_STAGED)
+    connection.execute("DELETE FROM staged")
+    for first in range(0, len(names), ELEMENTS_AT_ONCE):
+        connection.execute("BEGIN")
+        some = names[first : first + ELEMENTS_AT_ONCE]
+        connection.executemany("INSERT INTO staged VALUES (?)", [(name,) for name in some])
+        connection.execute("COMMIT")
+        yield
+
+
+def add_staged(connection: sqlite3.Connection, change: int, kind: EntityKind) -> None:
     """Add entities that are not there, and have nothing but their names. ApiError as in `replace_entity`."""
-    _account(connection, used_bytes(connection), _bytes_of(names))
-    connection.executemany("INSERT INTO entities VALUES (?, ?, '', 1)", [(kind, name) for name in names])
-    _record(connection, change, kind, names)
+    _account(connection, used_bytes(connection), _staged_bytes(connection))
+    connection.execute("INSERT INTO entities SELECT ?, name, '', 1 FROM staged", (kind,))
+    _record_staged(connection, change, kind)
 
 
-def remove_names(connection: sqlite3.Connection, change: int, kind: EntityKind, names: Sequence[str]) -> None:
-    """Remove entities that `add_names` has added."""
-    _account(connection, used_bytes(connection), -_bytes_of(names))
-    connection.executemany("DELETE FROM entities WHERE kind = ? AND name = ?", [(kind, name) for name in names])
-    _record(connection, change, kind, names)
+def remove_staged(connection: sqlite3.Connection, change: int, kind: EntityKind) -> None:
+    """Remove entities that `add_staged` has added."""
+    _account(connection, used_bytes(connection), -_staged_bytes(connection))
+    connection.execute("DELETE FROM entities WHERE kind = ? AND name IN (SELECT name FROM staged)", (kind,))
+    _record_staged(connection, change, kind)
 
 
-def _bytes_of(names: Sequence[str]) -> int:
-    return sum(map(len, names)) + _BYTES_BESIDE_A_NAME * len(names)
+def _staged_bytes(connection: sqlite3.Connection) -> int:
+    query = "SELECT COALESCE(SUM(LENGTH(name) + ?), 0) FROM staged"
+    staged_bytes: int = connection.execute(query, (_BYTES_BESIDE_A_NAME,)).fetchone()[0]
+    return staged_bytes
 
 
 def _account(connection: sqlite3.Connection, total_bytes: int, more_bytes: int) -> None:
@@ -126,22 +147,33 @@ def _account(connection: sqlite3.Connection, total_bytes: int, more_bytes: int) 
     connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (_USED_BYTES, total_bytes))
 
 
-def _record(connection: sqlite3.Connection, change: int, kind: EntityKind, names: Sequence[str]) -> None:
-    """Put on record which entities a change is about."""
+def _record(connection: sqlite3.Connection, change: int, kind: EntityKind, name: str) -> None:
+    """Put on record which entity a change is about."""
+    connection.execute("INSERT OR REPLACE INTO entities_changed VALUES (?, ?, ?)", (change, kind, name))
+    _record_kind(connection, change, kind)
+
+
+def _record_staged(connection: sqlite3.Connection, change: int, kind: EntityKind) -> None:
+    connection.execute("INSERT OR REPLACE INTO entities_changed SELECT ?, ?, name FROM staged", (change, kind))
+    _record_kind(connection, change, kind)
+
+
+def _record_kind(connection: sqlite3.Connection, change: int, kind: EntityKind) -> None:
     connection.execute("INSERT OR REPLACE INTO entity_changes VALUES (?, ?)", (kind, change))
-    changed = [(change, kind, name) for name in names]
-    connection.executemany("INSERT OR REPLACE INTO entities_changed VALUES (?, ?, ?)", changed)
     connection.execute("DELETE FROM entities_changed WHERE change <= ?", (change - RECORDED_CHANGES,))
 
 
-def read_entities(connection: sqlite3.Connection, since: int) -> dict[EntityKind, Entities]:
-    """Return all entities of each kind that has changed after change ``since``."""
+def read_entities(connection: sqlite3.Connection, since: int) -> Steps[dict[EntityKind, Entities]]:
+    """Return in steps all entities of each kind that has changed after change ``since``."""
     changed = connection.execute("SELECT kind FROM entity_changes WHERE change > ?", (since,))
-    return {EntityKind(kind): _read_kind(connection, kind) for kind in _texts(changed)}
+    found: dict[EntityKind, Entities] = {}
+    for kind in _texts(changed):
+        found[EntityKind(kind)] = yield from _read_kind(connection, kind)
+    return found
 
 
-def read_changed_entities(connection: sqlite3.Connection, since: int) -> Mapping[EntityKind, Entities]:
-    """Return each entity that has changed after change ``since``, without values if it has gone.
+def read_changed_entities(connection: sqlite3.Connection, since: int) -> Steps[Mapping[EntityKind, Entities]]:
+    """Return in steps each entity that has changed after change ``since``, without values if it has gone.
 
     The change must be no more than `RECORDED_CHANGES` before the last one.
     """
@@ -150,10 +182,13 @@ def read_changed_entities(connection: sqlite3.Connection, since: int) -> Mapping
         "SELECT changed.kind, changed.name, key, value FROM entities_changed AS changed "
         "LEFT JOIN entities USING (kind, name) WHERE change > ? ORDER BY change"
     )
-    for kind, name, key, value in connection.execute(query, (since,)):
-        values = found[kind][name]
-        if key is not None:
-            values[key] = value
+    rows = connection.execute(query, (since,))
+    while some := rows.fetchmany(ELEMENTS_AT_ONCE):
+        for kind, name, key, value in some:
+            values = found[kind][name]
+            if key is not None:
+                values[key] = value
+        yield
     return {EntityKind(kind): entities for kind, entities in found.items()}
 
 
@@ -177,9 +212,12 @@ def _texts(rows: Iterable[tuple[str]]) -> list[str]:
     return [text for (text,) in rows]
 
 
-def _read_kind(connection: sqlite3.Connection, kind: str) -> Entities:
+def _read_kind(connection: sqlite3.Connection, kind: str) -> Steps[Entities]:
     found: dict[str, dict[str, StoredValue]] = {}
     query = "SELECT name, key, value FROM entities WHERE kind = ? ORDER BY name, key"
-    for name, key, value in connection.execute(query, (kind,)):
-        found.setdefault(name, {})[key] = value
+    rows = connection.execute(query, (kind,))
+    while some := rows.fetchmany(ELEMENTS_AT_ONCE):
+        for name, key, value in some:
+            found.setdefault(name, {})[key] = value
+        yield
     return found

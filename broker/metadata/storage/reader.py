@@ -77,8 +77,9 @@ class MetadataReader:
             topics = (yield from _read_topics(connection, 0 if complete else since)) if with_topics else []
             configs = _read_broker_configs(connection)
             if since == 0 or since < version - RECORDED_CHANGES:
-                return MetadataDelta(version, complete, topics, configs, entities=read_entities(connection, since))
-            changed = read_changed_entities(connection, since)
+                entities = yield from read_entities(connection, since)
+                return MetadataDelta(version, complete, topics, configs, entities=entities)
+            changed = yield from read_changed_entities(connection, since)
             return MetadataDelta(version, complete, topics, configs, changed_entities=changed)
         finally:
             connection.execute("COMMIT")

@@ -21,10 +21,11 @@ from broker.metadata.storage import request_dedup
 from broker.metadata.storage.entity_store import (
     EntityKind,
     StoredValue,
-    add_names,
+    add_staged,
     ensure_schema,
-    remove_names,
+    remove_staged,
     replace_entity,
+    stage_names,
     used_bytes,
 )
 from broker.metadata.storage.metadata_file import (
@@ -37,6 +38,7 @@ from broker.metadata.storage.metadata_file import (
 )
 from broker.metadata.storage.request_dedup import TopicOutcome
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.steps import Steps
 
 EXIT_DATA_FROM_NEWER_VERSION = 5
 
@@ -89,13 +91,13 @@ class Transaction:
         """Replace all values of a group, of a client's quota or of a feature; without any it is gone."""
         replace_entity(self._connection, self.change, kind, name, values)
 
-    def add_acls(self, names: Sequence[str]) -> None:
-        """Add ACLs that are not there."""
-        add_names(self._connection, self.change, EntityKind.ACL, names)
+    def add_staged_acls(self) -> None:
+        """Add ACLs that are not there: those whose names were staged last (`MetadataStore.stage`)."""
+        add_staged(self._connection, self.change, EntityKind.ACL)
 
-    def remove_acls(self, names: Sequence[str]) -> None:
-        """Remove ACLs that are there."""
-        remove_names(self._connection, self.change, EntityKind.ACL, names)
+    def remove_staged_acls(self) -> None:
+        """Remove ACLs that are there: those whose names were staged last."""
+        remove_staged(self._connection, self.change, EntityKind.ACL)
 
     def release_rows(self, rows: Sequence[int]) -> None:
         """Forget rows of tombstones, and every tombstone that holds none any more."""
@@ -145,6 +147,7 @@ class MetadataStore:
             connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA synchronous = {'OFF' if ephemeral else 'FULL'}")
+            connection.execute("PRAGMA temp_store = MEMORY")
             ensure_topic_tables(connection)
             ensure_schema(connection)
             request_dedup.ensure_table(connection)
@@ -158,6 +161,10 @@ class MetadataStore:
                 EXIT_DATA_FROM_NEWER_VERSION,
             )
         return cls(connection, before_change)
+
+    def stage(self, names: Sequence[str]) -> Steps[None]:
+        """Hand over in steps the names that the next change is about: it can then be one of very many."""
+        return stage_names(self._connection, names)
 
     @property
     def entity_bytes(self) -> int:

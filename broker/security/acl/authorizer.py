@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from broker.clock import SystemClock
+from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
 from broker.security.acl.acls import (
     EVERY_PRINCIPAL,
     WILDCARD,
@@ -78,13 +79,14 @@ class Authorizer:
     def __len__(self) -> int:
         return len(self._acls)
 
-    def replace(self, acls: Iterable[Acl]) -> None:
-        """Put these ACLs in force, and no others."""
-        self._acls = dict.fromkeys(acls)
-        self._literal.clear()
-        self._prefixed.clear()
-        for acl in self._acls:
-            self._index(acl).setdefault(acl[:2], {})[acl] = None
+    def replace(self, acls: Iterable[Acl]) -> Steps[None]:
+        """Put these ACLs in force, and no others, all with the last step."""
+        new = Authorizer()
+        for number, acl in enumerate(acls):
+            new._add(acl)
+            if not number % ELEMENTS_AT_ONCE:
+                yield
+        self._acls, self._literal, self._prefixed = new._acls, new._literal, new._prefixed
         self._changed()
 
     def update(self, added: Iterable[Acl], removed: Iterable[Acl]) -> None:
@@ -97,8 +99,7 @@ class Authorizer:
                     del index[acl[:2]]
         for acl in added:
             if acl not in self._acls:
-                self._acls[acl] = None
-                self._index(acl).setdefault(acl[:2], {})[acl] = None
+                self._add(acl)
         self._changed()
 
     def allows(
@@ -173,6 +174,10 @@ class Authorizer:
         for length in self._lengths.get(resource_type, ()):
             if length <= len(name):
                 yield from self._prefixed.get((resource_type, name[:length]), ())
+
+    def _add(self, acl: Acl) -> None:
+        self._acls[acl] = None
+        self._index(acl).setdefault(acl[:2], {})[acl] = None
 
     def _index(self, acl: Acl) -> dict[tuple[int, str], dict[Acl, None]]:
         return self._literal if acl.pattern_type == PatternType.LITERAL else self._prefixed
