@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from broker.network.processor.processor_metrics import ProcessorMetrics
     from broker.network.processor.request_reader import RequestReader
     from broker.network.processor.response_reader import ResponseReader
-    from broker.network.processor.tls_listeners import TlsListeners
+    from broker.network.processor.tls.tls_listeners import TlsListeners
 
 #: How often, at most, it is looked whether anything is due: the turns of a busy loop are much shorter.
 LOOK_NS: Final = 1_000_000
