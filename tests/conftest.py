@@ -7,6 +7,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from broker.log.segments.open_segments import OPEN_SEGMENTS
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire_client import WireClient
 
@@ -60,3 +61,12 @@ def broker_directory(tmp_path: Path) -> Path:
     directory = tmp_path / "broker"
     directory.mkdir()
     return directory
+
+
+@pytest.fixture(autouse=True)
+def _segments_go_with_their_test() -> Iterator[None]:
+    """A log that a test leaves as a killed process does is no longer open: its descriptors may be others' by now."""
+    before = set(OPEN_SEGMENTS._seen)
+    yield
+    for segment in set(OPEN_SEGMENTS._seen) - before:
+        OPEN_SEGMENTS.forget(segment)

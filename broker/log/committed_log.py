@@ -120,9 +120,6 @@ class CommittedLog:
         # A replacement must know every producer that its predecessor knew, however old the records' own time is.
         if isinstance(resume, Checkpointed):
             self.expire_producers()
-            if self._snapshots.left_bytes <= 0:
-                # Before anybody is served: the first commits of very many logs may fall into one turn.
-                self._snapshots.take(files.end_offset, self._producers, bases)
         self._epochs = resume_epochs(
             self.directory, files.epoch_starts, files.end_offset, bases, new_epoch=isinstance(resume, Checkpointed)
         )

@@ -45,9 +45,12 @@ class SnapshotSchedule:
         self.left_bytes = SNAPSHOT_INTERVAL_BYTES
 
     def opened(self, offset: int, producers: ProducerState, segment_bases: list[int]) -> None:
-        """Put the state on disk if opening the log took a long walk, and a snapshot takes less."""
+        """Put the state on disk if opening the log took a long walk, and a snapshot takes less, or is due.
+
+        It is taken before anybody is served: the first commits of very many logs may fall into one turn.
+        """
         walked_bytes = SNAPSHOT_INTERVAL_BYTES - self.left_bytes
-        if walked_bytes >= max(LONG_WALK_BYTES, len(producers) * PACK_BYTES_PER_PRODUCER):
+        if self.left_bytes <= 0 or walked_bytes >= max(LONG_WALK_BYTES, len(producers) * PACK_BYTES_PER_PRODUCER):
             self.take(offset, producers, segment_bases)
 
     def take(self, offset: int, producers: ProducerState, segment_bases: list[int]) -> None:
