@@ -65,7 +65,7 @@ def broker_directory(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _segments_go_with_their_test() -> Iterator[None]:
-    """A log that a test leaves as a killed process does is no longer open: its descriptors may be others' by now."""
+    """Forget segments that a test leaves open, as a killed process does: their descriptors may be others' by now."""
     before = set(OPEN_SEGMENTS._seen)
     yield
     for segment in set(OPEN_SEGMENTS._seen) - before:
