@@ -129,16 +129,26 @@ def leaks(content: bytes | str, where: object, secrets: tuple[str, ...] = ALL) -
     return [f"{secret} in {where}" for secret in secrets if secret.encode() in raw]
 
 
+def contents(*directories: Path) -> dict[Path, bytes]:
+    """Return all files below directories; none when one has got another name, or has gone, before it was read."""
+    try:
+        paths = [each for directory in directories for each in directory.rglob("*") if each.is_file()]
+        return {each: each.read_bytes() for each in paths}
+    except FileNotFoundError:
+        return {}
+
+
 def assert_none(found: list[str]) -> None:
     assert not found, "\n".join(found)
 
 
 def test_no_file_has_them(planted: Planted) -> None:
     broker = planted.broker
-    files = [each for root in (broker.run_dir, broker.data_dir) for each in root.rglob("*") if each.is_file()]
-    files += [each for each in Path(SHARED_MEMORY).iterdir() if broker.status()["instance"] in each.name]
-    assert len(files) > 20, files
-    assert_none([leak for each in files for leak in leaks(each.read_bytes(), each)])
+    files = wait_until(lambda: contents(broker.run_dir, broker.data_dir), "files that stay while they are read")
+    instance = broker.status()["instance"]
+    files |= {each: each.read_bytes() for each in Path(SHARED_MEMORY).iterdir() if instance in each.name}
+    assert len(files) > 20, files.keys()
+    assert_none([leak for each, content in files.items() for leak in leaks(content, each)])
     assert_none(leaks(broker.log_text(), "the log"))
 
 

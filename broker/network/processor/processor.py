@@ -18,6 +18,7 @@ from broker.network.accounting.network_time import NetworkTime
 from broker.network.handoff import HandoffReceiver
 from broker.network.processor.channel import Channel
 from broker.network.processor.lowest_priority import excess_channels
+from broker.network.processor.maintenance import Maintenance
 from broker.network.processor.request_reader import RequestReader
 from broker.network.processor.resender import Resender
 from broker.network.processor.response_reader import ResponseReader
@@ -26,7 +27,6 @@ from broker.network.processor.sessions import NewSessions
 from broker.network.processor.throttling.mute_state import ENDED_BY_HANGING_UP, MuteCause
 from broker.network.processor.tls.tls_listeners import TlsListeners
 from broker.network.processor.unwritten_answers import UnwrittenAnswers
-from broker.network.processor.upkeep import Upkeep
 from broker.server_log.log_setup import RepeatedWarnings
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Processor:
         unsendable = self._responses.unsendable
         self._repeats = Resender(self._reader, self._by_id, unsendable, self._warnings, self._disconnected)
         self._unwritten, self.tls = UnwrittenAnswers(now_ns), TlsListeners(now_ns)
-        self._upkeep = Upkeep((self._metrics, self.finished), (self._reader, self._responses, self.tls), self._by_id)
+        self._maintenance = Maintenance(counts[:2], (self._reader, self._responses, self.tls), self._by_id)
         self._new_waiting = self._draining = False
         self._output_max_bytes, self._idle_ns = config.output_max_bytes, config.connections_max_idle_ms * 1_000_000
         self.sessions = NewSessions(names_hosts=bool(config.authorizer_class_name))
@@ -224,8 +224,8 @@ class Processor:
             self._handoff.flush()
         for channel, failure in self.tls.late(now_ns):
             self._refuse(channel, failure)
-        if now_ns >= self._upkeep.next_ns:
-            self._upkeep.look(now_ns)
+        if now_ns >= self._maintenance.next_ns:
+            self._maintenance.look(now_ns)
 
     def move(self, handlers: int, generations: Mapping[int, int]) -> None:
         """Send to so many handlers from now on; to other generations also what has no answer, by owner (`E04`)."""
@@ -269,7 +269,7 @@ class Processor:
         for channel in list(self._by_id.values()):
             self._close(channel, "shutdown")
         self.finished.is_prepared = True
-        self._upkeep.publish(self._now_ns())
+        self._maintenance.publish(self._now_ns())
 
     def _watched_event(self, fd: int) -> None:
         if fd == self._bell.fileno():

@@ -1,4 +1,4 @@
-"""Upkeep: what the clock alone asks of a processor: memory and files given back, figures published.
+"""Maintenance: what the clock alone asks of a processor: memory and files given back, figures published.
 
 Runs in processor processes, at the end of a turn of the loop. It knows no single connection.
 """
@@ -25,8 +25,8 @@ LOOK_NS: Final = 1_000_000
 GIVE_BACK_NS: Final = 1_000_000_000
 
 
-class Upkeep:
-    """The upkeep of one processor."""
+class Maintenance:
+    """The maintenance of one processor."""
 
     def __init__(
         self,
