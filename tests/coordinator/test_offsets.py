@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from broker.coordinator.offsets.commits import CommitTime, take_commit
-from broker.coordinator.offsets.offset_expiration import delete_offsets, expired_offsets
+from broker.coordinator.offsets.offset_expiration import Pace, delete_offsets, expire_offsets
 from broker.coordinator.offsets.offsets import NO_EXPIRY, CommitTarget, CommitTargets, CommittedOffset, OffsetStore
 from broker.protocol.steps import finished
 from tests.support.feeds import random_seed
@@ -242,7 +242,7 @@ def test_what_is_noted_of_a_group_that_nobody_asks_about_is_bounded() -> None:
 def expire(coordinator: Coordinator, retention_ms: int = 1000) -> int:
     """Return how many offsets have expired."""
     now_ms = coordinator.clock.wall_ms()
-    return len(expired_offsets(coordinator.shard, coordinator.group, now_ms, retention_ms))
+    return finished(expire_offsets(coordinator.shard, coordinator.group, (now_ms, retention_ms), Pace()))
 
 
 def commit(coordinator: Coordinator, topic: str, expire_ms: int = -1) -> None:

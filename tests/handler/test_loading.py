@@ -15,10 +15,12 @@ from broker.coordinator.coordinators import STEPS_AT_ONCE
 from broker.coordinator.group_records import encode_offset_key, encode_offset_value
 from broker.coordinator.group_shard import GroupShard
 from broker.coordinator.offsets import offset_expiration
-from broker.coordinator.offsets.offsets import GROUPS_AT_ONCE, CommittedOffset
+from broker.coordinator.offsets.offset_expiration import STEPS_AT_ONCE as STEPS_WHILE_ASKED
+from broker.coordinator.offsets.offsets import OFFSETS_AT_ONCE, CommittedOffset
 from broker.coordinator.transaction.records import encode_key, encode_value
 from broker.coordinator.transaction.shard import TransactionShard
 from broker.coordinator.transaction.transaction import TransactionMetadata
+from broker.metadata.topic_validation import NewTopic
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, coordinator_partition
 from broker.scheduling import timers
@@ -208,13 +210,13 @@ def test_offsets_of_a_deleted_topic_go_in_slices_and_nobody_is_told_them(
     owner = filled(broker, GROUP_TOPIC, GROUP, list(offsets(1_000, bytes(range(16)))))
     shard = broker.parts(owner).coordinators.groups.shard_of(GROUP)
     searched = [0]
-    forget_topic = offset_expiration._forget_topic
+    delete_offset = offset_expiration.delete_offset
 
-    def counted(*args: Any) -> None:
+    def counted(*args: Any) -> Any:
         searched[0] += 1
-        forget_topic(*args)
+        return delete_offset(*args)
 
-    monkeypatch.setattr(offset_expiration, "_forget_topic", counted)
+    monkeypatch.setattr(offset_expiration, "delete_offset", counted)
     broker.delete("topic")
     broker.turn(owner)
     broker.create("topic", 4)
@@ -227,7 +229,71 @@ def test_offsets_of_a_deleted_topic_go_in_slices_and_nobody_is_told_them(
         before = searched[0]
         broker.turn(owner)
         longest = max(longest, searched[0] - before)
-    assert longest <= 2 * GROUPS_AT_ONCE
+    assert longest <= 2 * OFFSETS_AT_ONCE
     asked = [committed(broker, group, [PLACE])[0][0] for group in (*groups[-2:], *groups[:2])]
     assert asked == [7, 7, -1, -1]
     assert len(shard.offsets.readers_of("topic")) == 2
+
+
+@pytest.mark.parametrize("broker", [{"max.partitions": "1600"}], indirect=True)
+@pytest.mark.parametrize("topics", [1, 700])
+def test_offsets_of_one_group_go_in_slices_and_who_asks_for_it_is_told_to_come_again(
+    broker: SteppedBroker, topics: int
+) -> None:
+    """It may have read very many partitions of one topic, or very many topics: all of them are deleted at once."""
+    partitions = 1_400
+    each = partitions // topics
+    broker.controller.create_topics([NewTopic(f"read-{number}", each) for number in range(topics)])
+    broker.announce()
+    broker.settle()
+    places = [(f"read-{number}", index) for number in range(topics) for index in range(each)]
+    value = encode_offset_value(CommittedOffset(5, -1, "", 0))
+    owner = filled(broker, GROUP_TOPIC, GROUP, [(encode_offset_key(GROUP, *place), value) for place in places])
+    broker.replace(owner)
+    turned_until_loaded(broker, owner, [0])
+    shard = broker.parts(owner).coordinators.groups.shard_of(GROUP)
+    assert len(shard.offsets.keys_of(GROUP)) == partitions
+    metadata = broker.parts(broker.context.handlers).metadata
+    gone = [metadata.topic(f"read-{number}") for number in range(topics)]
+    broker.controller.delete_topics([topic for topic in gone if topic is not None])
+    broker.announce_metadata()
+    left = [partitions]
+    while left[-1] == partitions:
+        broker.turn(owner)
+        left.append(len(shard.offsets.keys_of(GROUP)))
+    values = {"group_id": GROUP, "topics": [], "require_stable": False}
+    assert call(broker, broker.client(), ApiKey.OFFSET_FETCH, 7, values).error_code == LOADING
+    left.append(len(shard.offsets.keys_of(GROUP)))
+    while left[-1]:
+        broker.turn(owner)
+        left.append(len(shard.offsets.keys_of(GROUP)))
+    steps = sorted([before - after for before, after in pairwise(left)])
+    assert steps[-1] <= (STEPS_WHILE_ASKED + 4) * OFFSETS_AT_ONCE
+    assert steps[-2] <= 2 * OFFSETS_AT_ONCE
+    broker.settle()
+    assert committed(broker, GROUP, places[-1:]) == [(-1, 0)]
+    assert not shard.offsets.topics()
+
+
+def test_offsets_of_one_group_expire_in_slices_and_what_is_committed_meanwhile_stays(broker: SteppedBroker) -> None:
+    count = 1_000
+    # Of a topic that there is, and of partitions that there are not any more.
+    value = encode_offset_value(CommittedOffset(5, -1, "", 0))
+    records = [(encode_offset_key(GROUP, "topic", index), value) for index in range(count)]
+    owner = filled(broker, GROUP_TOPIC, GROUP, records)
+    broker.replace(owner)
+    turned_until_loaded(broker, owner, [0])
+    coordinator = broker.parts(owner).coordinators.groups
+    shard = coordinator.shard_of(GROUP)
+    coordinator.classic.create(shard, GROUP)
+    left = [count]
+    for _ in coordinator._upkeep.expire(shard):
+        left.append(len(shard.offsets.keys_of(GROUP)))
+        if len(left) == 3:
+            now = CommittedOffset(7, -1, "", broker.clock.wall_ms())
+            shard.offsets.put(GROUP, "topic", count - 1, now)
+            shard.offsets.put(GROUP, "topic", count, now)
+    assert max(before - after for before, after in pairwise(left)) <= OFFSETS_AT_ONCE
+    assert len(left) > count // OFFSETS_AT_ONCE
+    assert shard.offsets.keys_of(GROUP) == {("topic", count - 1), ("topic", count)}
+    assert GROUP in shard.groups

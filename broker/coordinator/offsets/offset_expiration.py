@@ -8,16 +8,18 @@ members nor offsets left goes as well.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from broker.coordinator.group import Group
 from broker.coordinator.group_records import encode_offset_key
 from broker.coordinator.group_shard import GroupShard, nobody_waits
-from broker.coordinator.offsets.offsets import GROUPS_AT_ONCE, NO_EXPIRY, CommittedOffset
+from broker.coordinator.offsets.offsets import NO_EXPIRY, OFFSETS_AT_ONCE, CommittedOffset
+from broker.errors import ApiError
+from broker.protocol.error_codes import ErrorCode
 from broker.protocol.primitives import ZERO_TOPIC_ID
 from broker.protocol.steps import Steps
-from broker.scheduling.long_answers import AT_ONCE
 
 if TYPE_CHECKING:
     from broker.clock import Clock
@@ -28,6 +30,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MS_PER_MINUTE: Final = 60_000
+
+#: Of deleting a group's offsets of deleted topics, what is done while a request to the group waits: some milliseconds.
+STEPS_AT_ONCE: Final = 8
+
+
+class Pace:
+    """Says when so much has been looked at that others have their turn."""
+
+    def __init__(self) -> None:
+        self._left = OFFSETS_AT_ONCE
+
+    def is_over(self, looked_at: int) -> bool:
+        """Return whether it is time for a step, now that so many groups and offsets more have been looked at."""
+        self._left -= looked_at
+        if self._left > 0:
+            return False
+        self._left = OFFSETS_AT_ONCE
+        return True
 
 
 class OffsetExpiration:
@@ -50,30 +70,32 @@ class OffsetExpiration:
             self._timers.in_steps(self._search(shard))
 
     def forget_deleted_topics_of(self, shard: GroupShard, group_id: str) -> None:
-        """Delete a group's offsets of topics that are gone."""
-        for name in {topic for topic, _ in shard.offsets.keys_of(group_id)}:
-            topic_id = self._id_of(name)
-            if topic_id == ZERO_TOPIC_ID or shard.offsets.topic_ids.get(name) != topic_id:
-                _forget_topic(shard, group_id, name, topic_id)
+        """Delete a group's offsets of topics that are gone. Raises ApiError if there are too many to be waited for.
+
+        The search deletes them meanwhile, and so does each who asks, some.
+        """
+        steps = self._forget_topics_of(shard, group_id, Pace())
+        if len(list(islice(steps, STEPS_AT_ONCE))) == STEPS_AT_ONCE:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def expire(self, shard: GroupShard) -> Steps[None]:
         """Delete the offsets whose retention is over, and the groups that are left without any."""
         retention_ms = self._metadata.broker_config.offsets_retention_minutes * _MS_PER_MINUTE
         now_ms = self._clock.wall_ms()
         expired = 0
-        for number, group in enumerate(list(shard.groups.values()), 1):
-            if not number % AT_ONCE:
+        pace = Pace()
+        for group in list(shard.groups.values()):
+            if pace.is_over(1):
                 yield
             if not shard.is_open or shard.groups.get(group.group_id) is not group:
                 continue
-            records = expired_offsets(shard, group, now_ms, retention_ms)
-            expired += len(records)
-            if group.is_empty and not shard.offsets.has_any(group.group_id):
+            expired += yield from expire_offsets(shard, group, (now_ms, retention_ms), pace)
+            # Others had their turn since.
+            is_there = shard.is_open and shard.groups.get(group.group_id) is group
+            if is_there and group.is_empty and not shard.offsets.has_any(group.group_id):
                 logger.info("Group %s is empty and has no offsets: it goes", group.group_id)
-                records += group.tombstones()
                 del shard.groups[group.group_id]
-            if records:
-                shard.append(records, nobody_waits)
+                shard.append(group.tombstones(), nobody_waits)
         if expired:
             logger.info("%d offsets of partition %d have expired", expired, shard.partition)
 
@@ -96,24 +118,55 @@ class OffsetExpiration:
         shard.offsets.searches -= 1
 
     def _forget_deleted_topics(self, shard: GroupShard) -> Steps[None]:
+        """Go through the offsets of topics that may be gone: group by group, as one may have read very many."""
         offsets = shard.offsets
         yield from offsets.settle_all()
+        doubtful: dict[str, bytes] = {}
+        groups: dict[str, None] = {}
+        pace = Pace()
         for name in offsets.topics():
+            topic_id, readers = self._id_of(name), 0
+            if not self._is_known(shard, name, topic_id):
+                doubtful[name] = topic_id
+                readers = len(names := offsets.readers_of(name))
+                groups.update(dict.fromkeys(names))
+            if pace.is_over(1 + readers):
+                yield
+        for group_id in groups:
+            if pace.is_over(1):
+                yield
+            yield from self._forget_topics_of(shard, group_id, pace)
+        for name, topic_id in doubtful.items():
+            # A topic that was made or deleted since has a search of its own.
+            if topic_id != ZERO_TOPIC_ID and self._id_of(name) == topic_id and offsets.readers_of(name):
+                offsets.topic_ids[name] = topic_id
+
+    def _forget_topics_of(self, shard: GroupShard, group_id: str, pace: Pace) -> Steps[None]:
+        """Delete a group's offsets of topics that are gone."""
+        for name, places in shard.offsets.places_of(group_id).items():
             topic_id = self._id_of(name)
-            if topic_id != ZERO_TOPIC_ID and offsets.topic_ids.get(name) == topic_id:
+            if self._is_known(shard, name, topic_id):
                 continue
-            for number, group_id in enumerate(offsets.readers_of(name), 1):
-                if not number % GROUPS_AT_ONCE:
+            for some in _pieces(sorted(places)):
+                if pace.is_over(len(some)):
                     yield
+                # Others may have had their turn. A topic that was made or deleted since has a search of its own.
                 if not shard.is_open or self._id_of(name) != topic_id:
-                    # The topic was made or deleted since: that change has a search of its own.
                     break
-                _forget_topic(shard, group_id, name, topic_id)
-            else:
-                if topic_id == ZERO_TOPIC_ID:
-                    offsets.forget_topic(name)
-                else:
-                    offsets.topic_ids[name] = topic_id
+                gone = [index for index in some if _is_of_another(shard, group_id, (name, index), topic_id)]
+                records = [delete_offset(shard, group_id, name, index) for index in gone]
+                if records:
+                    shard.append(records, nobody_waits)
+
+    def _is_known(self, shard: GroupShard, name: str, topic_id: bytes) -> bool:
+        """Return whether all offsets of a topic are known to be of the topic with this id."""
+        return topic_id != ZERO_TOPIC_ID and shard.offsets.topic_ids.get(name) == topic_id
+
+
+def _pieces(partitions: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yield partitions, as many at a time as are looked at in a step."""
+    for first in range(0, len(partitions), OFFSETS_AT_ONCE):
+        yield partitions[first : first + OFFSETS_AT_ONCE]
 
 
 def delete_offsets(shard: GroupShard, group_id: str) -> list[Record]:
@@ -127,17 +180,28 @@ def delete_offset(shard: GroupShard, group_id: str, topic: str, partition: int) 
     return encode_offset_key(group_id, topic, partition), None
 
 
-def expired_offsets(shard: GroupShard, group: Group, now_ms: int, retention_ms: int) -> list[Record]:
-    """Forget the offsets of a group whose retention is over; return the records that say so."""
-    group_id = group.group_id
-    return [
-        delete_offset(shard, group_id, topic, partition)
-        for topic, partitions in list(shard.offsets.of_group(group_id).items())
-        if not group.is_subscribed(topic)
-        for partition, committed in list(partitions.items())
-        if _is_expired(group, committed, now_ms, retention_ms)
-        and not shard.offsets.is_pending(group_id, topic, partition)
-    ]
+def expire_offsets(shard: GroupShard, group: Group, terms: tuple[int, int], pace: Pace) -> Steps[int]:
+    """Delete the offsets of a group whose retention is over; return how many. ``terms``: now, and the retention."""
+    group_id, offsets = group.group_id, shard.offsets
+    expired = 0
+    for topic, partitions in list(offsets.of_group(group_id).items()):
+        for some in _pieces(list(partitions)):
+            if pace.is_over(len(some)):
+                yield
+            # Others may have had their turn: they commit, join, or delete the group.
+            if not shard.is_open or shard.groups.get(group_id) is not group or group.is_subscribed(topic):
+                break
+            there = offsets.of_group(group_id).get(topic, {})
+            due = [index for index in some if index in there and _is_expired(group, there[index], *terms)]
+            records = [
+                delete_offset(shard, group_id, topic, index)
+                for index in due
+                if not offsets.is_pending(group_id, topic, index)
+            ]
+            expired += len(records)
+            if records:
+                shard.append(records, nobody_waits)
+    return expired
 
 
 def _is_expired(group: Group, committed: CommittedOffset, now_ms: int, retention_ms: int) -> bool:
@@ -147,17 +211,6 @@ def _is_expired(group: Group, committed: CommittedOffset, now_ms: int, retention
     if committed.expire_ms != NO_EXPIRY:
         return now_ms >= committed.expire_ms
     return now_ms - since_ms >= retention_ms
-
-
-def _forget_topic(shard: GroupShard, group_id: str, name: str, topic_id: bytes) -> None:
-    """Delete a group's offsets of a topic unless they are of the topic with this id."""
-    records = [
-        delete_offset(shard, group_id, name, partition)
-        for topic, partition in sorted(shard.offsets.keys_of(group_id))
-        if topic == name and _is_of_another(shard, group_id, (name, partition), topic_id)
-    ]
-    if records:
-        shard.append(records, nobody_waits)
 
 
 def _is_of_another(shard: GroupShard, group_id: str, place: tuple[str, int], topic_id: bytes) -> bool:

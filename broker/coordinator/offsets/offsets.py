@@ -60,8 +60,9 @@ _number = attrgetter("number")
 #: By topic and partition.
 GroupOffsets = dict[str, dict[int, CommittedOffset]]
 
-#: Groups that are looked at between two steps: about a millisecond.
+#: Groups that are looked at between two steps: about a millisecond. And offsets.
 GROUPS_AT_ONCE: Final = 64
+OFFSETS_AT_ONCE: Final = 128
 
 #: What one offset takes, without its text.
 OFFSET_BYTES: Final = 300
@@ -178,7 +179,7 @@ class OffsetStore:
             self._pending[producer_id].pop((group_id, topic, partition), None)
         self._newest.pop((group_id, topic, partition), None)
         if not partitions:
-            self._forget_reader(topic, group_id)
+            self.forget_reader(topic, group_id)
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         """Let the pending offsets of a producer count, or forget them."""
@@ -187,7 +188,7 @@ class OffsetStore:
             return
         self._part_with(producer_id)
         for group_id, topic, _ in pending:
-            self._forget_reader(topic, group_id)
+            self.forget_reader(topic, group_id)
         if commit:
             for (group_id, topic, partition), (number, value) in pending.items():
                 if self._newest.get((group_id, topic, partition), -1) < number:
@@ -205,7 +206,7 @@ class OffsetStore:
             if not producers:
                 del self._producers[group_id]
                 for topic in self._maybe_unread.pop(group_id, ()):
-                    self._forget_reader(topic, group_id)
+                    self.forget_reader(topic, group_id)
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
         """Return whether an open transaction may change an offset (KIP-447)."""
@@ -224,6 +225,15 @@ class OffsetStore:
         found = {(topic, partition) for topic, parts in self.of_group(group_id).items() for partition in parts}
         for producer_id in self._producers.get(group_id, ()):
             found.update((topic, index) for group, topic, index in self._pending[producer_id] if group == group_id)
+        return found
+
+    def places_of(self, group_id: str) -> dict[str, set[int]]:
+        """Return by topic the partitions that a group has an offset of, pending ones included."""
+        found = {topic: set(partitions) for topic, partitions in self.of_group(group_id).items()}
+        for producer_id in self._producers.get(group_id, ()):
+            for group, topic, index in self._pending[producer_id]:
+                if group == group_id:
+                    found.setdefault(topic, set()).add(index)
         return found
 
     def values_of(self, group_id: str, topic: str, partition: int) -> list[CommittedOffset]:
@@ -258,7 +268,7 @@ class OffsetStore:
         """Return the groups that may have offsets of a topic; all is in its place."""
         return list(self._readers.get(topic, ()))
 
-    def _forget_reader(self, topic: str, group_id: str) -> None:
+    def forget_reader(self, topic: str, group_id: str) -> None:
         """Take note that a group may have no offset of a topic any more."""
         if group_id in self._producers:
             self._maybe_unread.setdefault(group_id, set()).add(topic)
@@ -269,9 +279,5 @@ class OffsetStore:
         if readers is not None:
             readers.discard(group_id)
             if not readers:
-                self.forget_topic(topic)
-
-    def forget_topic(self, topic: str) -> None:
-        """Take note that nothing of a topic is left."""
-        self._readers.pop(topic, None)
-        self.topic_ids.pop(topic, None)
+                del self._readers[topic]
+                self.topic_ids.pop(topic, None)
