@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from broker.protocol.records import BATCH_HEADER_BYTES, CODEC_MASK, BatchHeader, read_header
+from broker.protocol.records import CODEC_MASK, BatchHeader
 from shm.layout import RESPONSE_ENVELOPE
 from shm.recorder_layout import MIXED_CODECS, NOT_TOLD, THROTTLED_BY
 
@@ -62,18 +62,27 @@ def records_of(header: RawHeader, batch: memoryview) -> Records:
     return header[_RECORD_COUNT], len(batch), header[_ATTRIBUTES] & CODEC_MASK
 
 
-def records_of_all(view: memoryview, places: Iterable[tuple[int, int]]) -> Records:
-    """Return the facts of the batches at (offset, size) of a request, by what their headers claim."""
-    count = size_bytes = 0
-    codecs = set()
-    for offset, size in places:
-        size_bytes += max(size, 0)
-        header = read_header(view, offset) if size >= BATCH_HEADER_BYTES else None
+class RecordsCount:
+    """The facts of the batches of a request, by what their headers claim, added up one by one."""
+
+    __slots__ = ("_codecs", "_count", "_size_bytes")
+
+    def __init__(self) -> None:
+        self._count = self._size_bytes = 0
+        self._codecs: set[int] = set()
+
+    def add(self, header: RawHeader | None, size_bytes: int) -> None:
+        """Add what a client has sent for a partition: a batch with its header, or less than that."""
+        self._size_bytes += max(size_bytes, 0)
         if header is not None:
-            count += max(header.record_count, 0)
-            codecs.add(header.codec)
-    codec = MIXED_CODECS if len(codecs) > 1 else next(iter(codecs), -1)
-    return min(count, MOST_COUNTED), size_bytes, codec
+            self._count += max(header[_RECORD_COUNT], 0)
+            self._codecs.add(header[_ATTRIBUTES] & CODEC_MASK)
+
+    @property
+    def records(self) -> Records:
+        """What has been added."""
+        codec = MIXED_CODECS if len(self._codecs) > 1 else next(iter(self._codecs), -1)
+        return min(self._count, MOST_COUNTED), self._size_bytes, codec
 
 
 #: Finds the row of a partition in the partition table by its topic's name, or by its id.

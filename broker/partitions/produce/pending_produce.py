@@ -9,17 +9,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from broker.ipc.frame import Frame
 from broker.ipc.request_ring import RingHold
-from broker.ipc.response_writer import NO_FACTS, ResponseWriter
+from broker.ipc.response_writer import NO_FACTS, AnswerFacts, ResponseWriter
 from broker.partitions.produce.record_errors import NO_ERRORS, PartErrors, record_allowance
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.messages.produce import Part, PartResponse, encode_produce_response
+from broker.protocol.messages.produce import (
+    Part,
+    PartResponse,
+    encode_produce_response,
+    produce_response_in_steps,
+)
 from broker.protocol.record_reader import ReadAllowance
 from broker.scheduling.deferred import Deferred
+from broker.scheduling.slices import SlicedWork, Slices
 
 logger = logging.getLogger(__name__)
+
+#: The answer to a request of more parts is made in slices.
+ANSWERED_AT_ONCE: Final = 1000
 
 INVALID_RECORD = int(ErrorCode.INVALID_RECORD)
 INVALID_TIMESTAMP = int(ErrorCode.INVALID_TIMESTAMP)
@@ -49,6 +59,7 @@ class PendingProduce:
         "_record_errors",
         "_responses",
         "_results",
+        "_slices",
         "_taken",
         "_waits",
         "complete",
@@ -60,9 +71,8 @@ class PendingProduce:
     def __init__(
         self,
         frame: Frame,
-        acks: int,
-        count: int,
         responses: ResponseWriter,
+        slices: Slices,
         now_ns: Callable[[], int],
         blame: Callable[[Frame, Part, int, ReadAllowance], PartErrors],
     ) -> None:
@@ -74,16 +84,24 @@ class PendingProduce:
         self._frame = frame
         self._record_errors = blame
         self._allowance: ReadAllowance | None = None
-        self._acks = acks
+        self._acks = 0
         self._responses = responses
+        self._slices = slices
         self._now_ns = now_ns
-        self._results: list[PartResponse | None] = [None] * count
+        self._results: list[PartResponse | None] = []
         self._parts: dict[int, Part] = {}
-        self._missing = count
+        self._missing = 0
         self._taken = False
         self._waits: Deferred | None = None
         self._is_dropped = False
         self._local_ns = 0
+
+    def begin(self, acks: int, count: int, facts: AnswerFacts) -> None:
+        """Expect so many outcomes, now that the request has been read."""
+        self._acks = acks
+        self._results = [None] * count
+        self._missing = count
+        self.facts = facts
 
     def part_done(
         self, index: int, part: Part, error: int, base_offset: int, time_ms: int, log_start_offset: int
@@ -148,23 +166,34 @@ class PendingProduce:
 
     def _answer(self) -> None:
         self.complete = True
-        self.hold.answered = True
-        try:
-            self._send()
-        except Exception:
-            logger.exception("cannot answer a Produce of %d parts; closing its connection", len(self._results))
-            self._responses.close_connection(self._frame.to, self._now_ns())
-
-    def _send(self) -> None:
-        now_ns = self._now_ns()
         frame = self._frame
         results = [result for result in self._results if result is not None]
-        error = next((result.error_code for result in results if result.error_code), 0)
+        try:
+            if self._acks and len(results) > ANSWERED_AT_ONCE:
+                # Its memory is kept until it is answered: a replacement of this process answers by the notes in it.
+                work = produce_response_in_steps(frame.api_version, frame.correlation_id, 0, results)
+                doing, identity = ("PRODUCE", ""), frame.to[1:3]
+                self._slices.add_now(SlicedWork(work, frame.to[1:3], self._send, self._close, doing, identity))
+            else:
+                version, correlation = frame.api_version, frame.correlation_id
+                self._send(encode_produce_response(version, correlation, 0, results) if self._acks else b"")
+        except Exception:
+            logger.exception("cannot answer a Produce of %d parts; closing its connection", len(results))
+            self._close()
+
+    def _close(self) -> None:
+        self.hold.answered = True
+        self._responses.close_connection(self._frame.to, self._now_ns())
+
+    def _send(self, payload: bytes) -> None:
+        self.hold.answered = True
+        now_ns = self._now_ns()
+        to = self._frame.to
+        error = next((result.error_code for result in self._results if result is not None and result.error_code), 0)
         facts = self.facts._replace(error_code=error)
         if self._is_dropped or (error and not self._acks):
-            self._responses.close_connection(frame.to, now_ns, facts)
+            self._responses.close_connection(to, now_ns, facts)
         elif self._acks != 0:
-            payload = encode_produce_response(frame.api_version, frame.correlation_id, 0, results)
-            self._responses.send(frame.to, self._local_ns, now_ns, payload, facts)
+            self._responses.send(to, self._local_ns, now_ns, payload, facts)
         else:
-            self._responses.no_response(frame.to, self._local_ns, now_ns, facts)
+            self._responses.no_response(to, self._local_ns, now_ns, facts)

@@ -13,13 +13,14 @@ it". A refusal is noted because its client may have sent the records again befor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from broker.errors import InvalidReceive
 from broker.ipc.frame import NOTED, STATE_OFFSET, Frame
 from broker.ipc.peer_channel import POISON, PRODUCE_PART, PeerMessage, Peers
-from broker.ipc.request_facts import records_of, records_of_all, subject
-from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
+from broker.ipc.request_facts import records_of
+from broker.ipc.response_writer import ReplyTo, ResponseWriter
 from broker.log.append_limits import TO_BE_JUDGED
 from broker.partitions.owned_partition import Answer
 from broker.partitions.produce.append_notes import (
@@ -41,6 +42,7 @@ from broker.partitions.produce.pending_produce import (
 )
 from broker.partitions.produce.produce_memo import MAX_REMEMBERED, MOST_REMEMBERED_BYTES, RememberedRequest
 from broker.partitions.produce.produce_queues import ProduceQueues, RequestIdentity
+from broker.partitions.produce.produce_reading import facts_of, read_in_steps
 from broker.partitions.produce.produce_refusals import Asker, PartRefusals
 from broker.partitions.produce.record_errors import NO_ERRORS, PartErrors, keyless, out_of_range, too_large
 from broker.partitions.produce.sliced_validation import Append, SlicedValidation
@@ -53,8 +55,8 @@ from broker.partitions.produce.verification import (
 )
 from broker.partitions.request_memo import RequestMemo
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.headers import parse_header
-from broker.protocol.messages.produce import Part, ProduceRequest, parse_produce
+from broker.protocol.headers import RequestHeader, parse_header
+from broker.protocol.messages.produce import Part, ProduceRequest
 from broker.protocol.record_reader import ReadAllowance
 from broker.protocol.records import BATCH_HEADER_BYTES, unpack_header, validate
 from broker.scheduling.slices import Slices, Work
@@ -80,12 +82,13 @@ class ProducePath:
         self,
         partitions: PartitionManager,
         appends: PartitionAppender,
-        responses: ResponseWriter,
+        ways: tuple[ResponseWriter, Slices, Callable[[ReplyTo, Exception], None]],
         peers: Peers,
         poison: PoisonRequests,
-        slices: Slices,
         ask_membership: AskMembership,
     ) -> None:
+        """``ways`` end with what closes the connection of a request that cannot be read."""
+        responses, slices, self._close_faulty = ways
         now_ns = partitions.clock.monotonic_ns
         self._appends = appends
         self._partitions, self._metadata = partitions, partitions.metadata
@@ -94,6 +97,7 @@ class ProducePath:
         self._peers, self._poison = peers, poison
         self._now_ns = now_ns
         self._words = words_of(responses.view, 0, responses.view.nbytes)
+        self._slices = slices
         self._queues = ProduceQueues(slices, now_ns)
         self._validation = SlicedValidation(appends, partitions.owned, self._refusals, slices, now_ns)
         self._memo: RequestMemo[RememberedRequest] = RequestMemo(MAX_REMEMBERED, self._is_free)
@@ -155,17 +159,9 @@ class ProducePath:
         return True
 
     def handle(self, frame: Frame) -> None:
-        """Take any request. Raises InvalidReceive when it is malformed."""
-        view, version = frame.view, frame.api_version
-        header = parse_header(view, frame.start, frame.end)
-        request = parse_produce(view, version, header.body_offset, frame.end)
-        if not frame.noted:
-            for part in request.parts:
-                if part.records_size >= BATCH_HEADER_BYTES:
-                    write_note(view, part.records_offset, NOT_APPENDED)
-            self._words[(frame.envelope_at + STATE_OFFSET) >> 3] = NOTED
-        pending = PendingProduce(frame, request.acks, len(request.parts), self._responses, self._now_ns, self._errors)
-        pending.facts = self._facts(view, request.parts, request.acks)
+        """Take any request. Raises InvalidReceive when its header is malformed."""
+        header = parse_header(frame.view, frame.start, frame.end)
+        pending = PendingProduce(frame, self._responses, self._slices, self._now_ns, self._errors)
 
         def abandon() -> None:
             self._pending.pop(pending.token, None)
@@ -175,7 +171,7 @@ class ProducePath:
             abandon()
             self._responses.close_connection(frame.to, self._now_ns())
 
-        work = self._take_parts(pending, frame, request, header.client_id)
+        work = self._read_and_take(pending, frame, header)
         try:
             self._queues.take(frame.to[1], RequestIdentity(frame.to[1:3], header.client_id), work, failed)
         except Exception:
@@ -217,6 +213,16 @@ class ProducePath:
         pending.forwarded_done(message.part, message.error_code, message.base_offset, message.time_ms, message.argument)
         if pending.complete:
             self._pending.pop(message.token, None)
+
+    def _read_and_take(self, pending: PendingProduce, frame: Frame, header: RequestHeader) -> Work:
+        try:
+            request, records = yield from read_in_steps(frame, header.body_offset, self._words)
+        except InvalidReceive as error:
+            pending.abandon()
+            self._close_faulty(frame.to, error)
+            return
+        pending.begin(request.acks, len(request.parts), facts_of(request, records, self._partitions.row_of))
+        yield from self._take_parts(pending, frame, request, header.client_id)
 
     def _take_parts(self, pending: PendingProduce, frame: Frame, request: ProduceRequest, client_id: str) -> Work:
         """Take the parts of a request one by one.
@@ -275,13 +281,6 @@ class ProducePath:
             newest_ms = now_ms + config.message_timestamp_after_max_ms
             return out_of_range(batch, frame.api_version, allowance, oldest_ms, newest_ms)
         return keyless(batch, frame.api_version, allowance, partition) if config.compacts else NO_ERRORS
-
-    def _facts(self, view: memoryview, parts: Sequence[Part], acks: int) -> AnswerFacts:
-        """Return the facts for the request log of a request; of its records, what the batches claim."""
-        records = records_of_all(view, [(part.records_offset, part.records_size) for part in parts])
-        first = parts[0] if parts else None
-        row = -1 if first is None else self._partitions.row_of(first.topic_name, first.topic_id, first.partition)
-        return AnswerFacts(records=records, about=subject(row, len(parts), acks=acks))
 
     def _take_part(self, pending: PendingProduce, frame: Frame, index: int, what: tuple[Part, str | None]) -> None:
         """Take a part with the transactional id of its request: to its log, to its owner, or to wait for its turn."""

@@ -7,7 +7,7 @@ once per topic-partition and version: only its numbers are filled in.
 
 import struct
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Final, NamedTuple
 
 from broker.errors import InvalidReceive
@@ -30,6 +30,7 @@ from broker.protocol.primitives import (
     string_bytes,
     unsigned_varint_bytes,
 )
+from broker.protocol.steps import Steps, finished
 
 FIRST_FLEXIBLE: Final = 9
 _LOG_START_OFFSET_FROM: Final = 5
@@ -60,9 +61,11 @@ class ProduceRequest(NamedTuple):
     parts: list[Part]
 
 
-#: Parts of one request, or topics: more than fit into the requests of the clients' defaults, and no more than are read,
-#: and answered, in half of the time that a turn may take.
+#: Parts of one request, or topics: more than fit into the requests of the clients' defaults.
 MOST_PARTS: Final = 25_000
+
+#: So many are read, or answered, between two steps: half a millisecond.
+_PARTS_AT_ONCE: Final = 512
 
 
 class PartResponse(NamedTuple):
@@ -101,11 +104,16 @@ _unpack_index_varint = struct.Struct(
 
 def parse_produce(buffer: Buffer, version: int, offset: int, end: int) -> ProduceRequest:
     """Return the request whose body is [offset, end) of `buffer`. InvalidReceive when malformed."""
+    return finished(produce_in_steps(buffer, version, offset, end))
+
+
+def produce_in_steps(buffer: Buffer, version: int, offset: int, end: int) -> Steps[ProduceRequest]:
+    """Return in steps what `parse_produce` does."""
     try:
         if version >= FIRST_FLEXIBLE:
-            request, offset = _parse_flexible(buffer, version, offset, end)
+            request, offset = yield from _parse_flexible(buffer, version, offset, end)
         else:
-            request, offset = _parse_legacy(buffer, offset, end)
+            request, offset = yield from _parse_legacy(buffer, offset, end)
     except MALFORMED as error:
         raise InvalidReceive(f"malformed Produce: {error}") from error
     if offset > end:
@@ -118,7 +126,7 @@ def _check_parts(count: int) -> None:
         raise InvalidReceive(f"{count} topics or partitions in a request, which may have {MOST_PARTS}")
 
 
-def _parse_legacy(buffer: Buffer, offset: int, end: int) -> tuple[ProduceRequest, int]:
+def _parse_legacy(buffer: Buffer, offset: int, end: int) -> Steps[tuple[ProduceRequest, int]]:
     transactional_id, offset = read_nullable_string(buffer, offset, end)
     acks, timeout_ms, topic_count = _unpack_acks_timeout_count(buffer, offset)
     offset += 10
@@ -135,6 +143,8 @@ def _parse_legacy(buffer: Buffer, offset: int, end: int) -> tuple[ProduceRequest
             partition, size = _unpack_index_size(buffer, offset)
             offset += 8
             parts.append(Part(name, None, partition, offset, size))
+            if not len(parts) % _PARTS_AT_ONCE:
+                yield
             if size > 0:
                 offset += size
                 if offset > end:
@@ -144,7 +154,7 @@ def _parse_legacy(buffer: Buffer, offset: int, end: int) -> tuple[ProduceRequest
     return ProduceRequest(transactional_id, acks, timeout_ms, parts), offset
 
 
-def _parse_flexible(buffer: Buffer, version: int, offset: int, end: int) -> tuple[ProduceRequest, int]:
+def _parse_flexible(buffer: Buffer, version: int, offset: int, end: int) -> Steps[tuple[ProduceRequest, int]]:
     transactional_id = None
     if buffer[offset] == 0:
         offset += 1
@@ -162,7 +172,7 @@ def _parse_flexible(buffer: Buffer, version: int, offset: int, end: int) -> tupl
             offset += 16
         else:
             name, offset = read_compact_string(buffer, offset, end)
-        offset = _parse_flexible_partitions(buffer, offset, end, (name, topic_id, parts))
+        offset = yield from _parse_flexible_partitions(buffer, offset, end, (name, topic_id, parts))
         offset = offset + 1 if buffer[offset] == 0 else skip_tagged_fields(buffer, offset, end)
     offset = offset + 1 if buffer[offset] == 0 else skip_tagged_fields(buffer, offset, end)
     return ProduceRequest(transactional_id, acks, timeout_ms, parts), offset
@@ -170,7 +180,7 @@ def _parse_flexible(buffer: Buffer, version: int, offset: int, end: int) -> tupl
 
 def _parse_flexible_partitions(
     buffer: Buffer, offset: int, end: int, topic: tuple[str | None, bytes | None, list[Part]]
-) -> int:
+) -> Steps[int]:
     """Append a topic's parts to the list in `topic`; return the offset after the topic's array."""
     name, topic_id, parts = topic
     count, offset = read_compact_count(buffer, offset, end)
@@ -181,6 +191,8 @@ def _parse_flexible_partitions(
         if size >= 0x80:
             size, offset = read_unsigned_varint(buffer, offset - 1)
         parts.append(Part(name, topic_id, partition, offset, size - 1))
+        if not len(parts) % _PARTS_AT_ONCE:
+            yield
         if size > 1:
             offset += size - 1
             if offset > end:
@@ -212,17 +224,30 @@ def encode_produce_response(
     version: int, correlation_id: int, throttle_ms: int, parts: Sequence[PartResponse]
 ) -> bytes:
     """Return the answer, size and header included; neighbouring parts of one topic share its entry."""
-    body = _topics_bytes(version, parts) + _pack_int32(throttle_ms)
+    return finished(produce_response_in_steps(version, correlation_id, throttle_ms, parts))
+
+
+def produce_response_in_steps(
+    version: int, correlation_id: int, throttle_ms: int, parts: Sequence[PartResponse]
+) -> Steps[bytes]:
+    """Return in steps what `encode_produce_response` does."""
+    body = (yield from _topics_bytes(version, parts)) + _pack_int32(throttle_ms)
     if version >= FIRST_FLEXIBLE:
         body = b"\x00" + body + b"\x00"
     return _pack_size_and_correlation(len(body) + 4, correlation_id) + body
 
 
-def _topics_bytes(version: int, parts: Sequence[PartResponse]) -> bytes:
+def _topics_bytes(version: int, parts: Sequence[PartResponse]) -> Steps[bytes]:
     encoded: list[bytes] = []
-    topic_count = 0
+    topic_count = part_count = 0
     for (name, topic_id), group in groupby(parts, _topic_of):
-        partitions = [_part_bytes(version, part) for part in group]
+        partitions: list[bytes] = []
+        while some := [_part_bytes(version, part) for part in islice(group, _PARTS_AT_ONCE)]:
+            partitions += some
+            part_count += len(some)
+            if part_count >= _PARTS_AT_ONCE:
+                part_count = 0
+                yield
         encoded.append(_topic_head(version, name, topic_id, len(partitions)))
         encoded += partitions
         if version >= FIRST_FLEXIBLE:

@@ -1,0 +1,117 @@
+"""A Produce of very many parts: read, taken and answered in slices, each part once, whoever dies on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.ipc.request_channel import CLOSE_CONNECTION
+from broker.partitions.produce import produce_queues
+from broker.protocol.api_keys import ApiKey
+from broker.scheduling import slices
+from tests.support import stepped_broker
+from tests.support.call_clock import MOST_CALLS, CallClock, longest_turn, turn
+from tests.support.record_batches import record_batch
+from tests.support.stepped_broker import SteppedBroker, produced
+from tests.support.wire_client import request_frame
+from tests.support.wire_messages import PRODUCE, produce_body
+
+PARTS = 10_000
+PARTITIONS = 4
+VERSION = 7
+
+
+@pytest.fixture
+def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SteppedBroker]:
+    monkeypatch.setattr(stepped_broker, "FakeClock", CallClock)
+    made = SteppedBroker(tmp_path, handlers=1, settings={"queued.max.request.bytes": str(16 << 20)})
+    made.create("wide", PARTITIONS)
+    made.settle()
+    yield made
+    made.close()
+
+
+def body(parts: int, acks: int = 1) -> bytes:
+    return produce_body(
+        [("wide", number % PARTITIONS, record_batch([b"%d" % number])) for number in range(parts)], acks
+    )
+
+
+def values(broker: SteppedBroker) -> list[int]:
+    return [int(value) for index in range(PARTITIONS) for value in broker.values("wide", index)]
+
+
+def test_no_turn_is_long(broker: SteppedBroker) -> None:
+    """Neither that in which it comes, nor that in which the last part is answered, nor any between."""
+    frame = request_frame(PRODUCE, VERSION, 7, body(2))[4:]
+    longest_turn(broker, ApiKey.PRODUCE, VERSION, frame)
+    frame = request_frame(PRODUCE, VERSION, 7, body(PARTS))[4:]
+    assert longest_turn(broker, ApiKey.PRODUCE, VERSION, frame) <= MOST_CALLS
+    assert len(values(broker)) == PARTS + 2
+
+
+@pytest.mark.parametrize("before", [0, 1, 3, 6, 8, 10, 12, 14])
+def test_each_part_is_appended_once_whenever_its_handler_dies(
+    broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    """Before its parts have room for notes, between, while some stand, and while its answer is made."""
+    parts = 1500
+    # A step of each turn.
+    monkeypatch.setattr(produce_queues, "AT_ONCE_NS", 1)
+    monkeypatch.setattr(slices, "BUDGET_NS", 1)
+    sent = broker.client().send(PRODUCE, VERSION, body(parts), 0)
+    for _ in range(before * 2):
+        turn(broker, 0)
+        broker.drain()
+    assert not sent.answers
+    broker.replace(0)
+    broker.settle(10_000)
+    assert {error for error, _ in produced(sent)} == {0}
+    assert len(produced(sent)) == parts
+    assert sorted(values(broker)) == list(range(parts))
+    assert broker.released(0, 0)
+
+
+def test_a_death_while_the_answer_is_made_is_answered_by_what_was_noted(
+    broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = 1500
+    sent = broker.client().send(PRODUCE, VERSION, body(parts), 0)
+    broker.turn(0)
+    monkeypatch.setattr(slices, "BUDGET_NS", 1)
+    turns = 0
+    while len(values(broker)) < parts:
+        turn(broker, 0)
+        turns += 1
+        assert turns < 10_000
+    broker.drain()
+    assert not sent.answers
+    assert not broker.released(0, 0)
+    broker.replace(0)
+    broker.settle(10_000)
+    assert {error for error, _ in produced(sent)} == {0}
+    assert len(set(produced(sent))) == -(-parts // PARTITIONS)
+    assert sorted(values(broker)) == list(range(parts))
+
+
+def test_one_that_turns_out_to_be_malformed_ends_its_connection_and_leaves_nothing(
+    broker: SteppedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is read in slices: what is wrong is found later, and is the client's fault then too."""
+    sent = broker.client().send(PRODUCE, VERSION, body(PARTS)[:-1], 0)
+    broker.settle(1000)
+    assert sent.answer.kind == CLOSE_CONNECTION
+    assert values(broker) == []
+    assert broker.released(0, 0)
+    assert "Traceback" not in caplog.text
+    assert "beyond the request" in caplog.text
+
+
+def test_without_acks_nothing_is_answered(broker: SteppedBroker) -> None:
+    client = broker.client()
+    client.send(PRODUCE, VERSION, body(PARTS, acks=0), 0)
+    broker.settle(1000)
+    assert len(values(broker)) == PARTS
+    assert broker.released(0, 0)
