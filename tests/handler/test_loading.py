@@ -20,7 +20,7 @@ from broker.coordinator.offsets.offsets import OFFSETS_AT_ONCE, CommittedOffset
 from broker.coordinator.transaction.records import encode_key, encode_value
 from broker.coordinator.transaction.shard import TransactionShard
 from broker.coordinator.transaction.transaction import TransactionMetadata
-from broker.metadata.topic_validation import NewTopic
+from broker.metadata.topics.topic_validation import NewTopic
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, coordinator_partition
 from broker.scheduling import timers

@@ -1,10 +1,14 @@
 """What one turn of the loop does, and in which order: sleep, memory, reading, writing, activity, idle expiry."""
 
 from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from broker.network.processor import selector
+from broker.ipc.response_writer import FileRange
+from broker.network.processor import channel as channel_module
+from broker.network.processor import request_reader, selector
 from broker.network.processor.channel import Channel
 from broker.network.processor.processor import POLL_TIMEOUT_MS, PUBLISH_EVERY, RETRY_MS
 from broker.network.processor.response_reader import BATCH
@@ -102,8 +106,8 @@ def test_b05_what_a_turn_found_is_not_found_again_by_the_next(bench: ProcessorBe
     bench.targets[0].answer(request, bytes(100_000))
     client.receive(100_000)
     bench.turn(2)
-    processor = bench.processor
-    assert (processor._selector.readable, processor._writable, processor._disconnected) == ({}, [], [])
+    selector, disconnected = bench.processor._selector, bench.processor._disconnected
+    assert (selector.readable, selector.writable, disconnected) == ({}, {}, [])
     client.sock.close()
     bench.turn(5)
     assert bench.closed() == [client.serial]
@@ -290,6 +294,87 @@ def test_channels_that_take_long_to_read_are_read_in_several_turns_and_each_once
     assert max(turns) <= PUBLISH_EVERY
     assert len(set(read)) == len(read) == len(clients)
     assert len(bench.requests(len(clients))) == len(clients)
+
+
+def test_channels_that_take_long_to_write_to_are_written_to_in_several_turns(
+    bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those with new answers, and those whose sockets take more of old ones; every one has its turn."""
+    clients = [bench.connect() for _ in range(9)]
+    flush = Channel.flush
+    written: list[int] = []
+
+    def slow(channel: Channel) -> bool:
+        written.append(channel.serial)
+        bench.clock.advance_ns(selector.WRITING_NS // 2)
+        return flush(channel)
+
+    for client in clients:
+        client.send(frame(client.serial) + frame(client.serial))
+    requests = bench.requests(2 * len(clients))
+    for request in requests:
+        bench.targets[0].answer(request, b"answer %d" % request.correlation_id)
+    monkeypatch.setattr(Channel, "flush", slow)
+    turns = []
+    while len(written) < len(clients):
+        before = len(written)
+        bench.turn()
+        turns.append(len(written) - before)
+    assert max(turns) <= 4
+    assert sorted(written) == sorted(client.serial for client in clients)
+    for client in clients:
+        wire = b"answer %d" % client.serial
+        assert client.receive(2 * len(wire)) == 2 * wire
+    bench.turn()
+    assert not bench.processor._selector.writable
+
+
+def test_a_client_that_reads_as_fast_as_it_is_written_to_has_no_turn_for_itself(
+    bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """However much it has asked for: a socket that takes everything takes so much, and then others have their turn."""
+    monkeypatch.setattr(channel_module, "WRITTEN_AT_ONCE_BYTES", 1000)
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(bytes(5000))
+    client = bench.connect()
+    client.send(frame(1) + frame(2))
+    first, second = bench.requests(2)
+    place = FileRange(0, str(path).encode(), path.stat().st_ino, 0, 4500)
+    bench.targets[0].answer_ranges(first, b"", [place])
+    bench.targets[0].answer(second, b"second")
+    arrived = []
+    while not arrived or arrived[-1] < 4506:
+        bench.turn()
+        client.read()
+        arrived.append(len(client.received))
+    # In the first turn as a new answer, and as one of which something is left.
+    assert arrived == [2000, 3000, 4000, 4506]
+
+
+def test_a_large_request_is_received_in_several_turns(bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_reader, "RECEIVED_AT_ONCE_BYTES", 20_000)
+    client = bench.connect()
+    request = frame(1, bytes(100_000), PRODUCE)
+    client.send(request)
+    filled = []
+    while bench.processor._by_id:
+        bench.turn()
+        [channel] = bench.processor._by_id.values()
+        if channel.large is None and filled:
+            break
+        filled.append(0 if channel.large is None else channel.large.filled)
+    assert max(after - before for before, after in pairwise(filled)) <= 20_000
+    assert bench.requests(1)[0].payload == request[4:]
+
+
+def test_a_channel_that_ends_before_its_turn_to_be_written_to_is_forgotten(bench: ProcessorBench) -> None:
+    bench.connect()
+    bench.turn()
+    [channel] = bench.processor._by_id.values()
+    writable = bench.processor._selector.writable
+    writable[channel] = None
+    bench.processor._close(channel, "fault")
+    assert not writable
 
 
 def test_a_channel_that_ends_before_its_turn_to_be_read_is_forgotten(

@@ -27,6 +27,9 @@ SMALL_READ_BYTES = 64 * 1024
 #: Read size after a large request: little of the next one's payload is read before its block of memory is known.
 LARGE_READ_BYTES = 2048
 
+#: What is written to one socket before others have their turn, however much it takes: a few milliseconds of TLS.
+WRITTEN_AT_ONCE_BYTES = 4 * 1024 * 1024
+
 
 #: How those requests begin that wait for others than the broker: for records, or for members of a group.
 _WAITING = tuple(int(key).to_bytes(2, "big") for key in (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
@@ -261,6 +264,12 @@ class Channel:
                 unsent[number] = bytes(piece)
         return False
 
+    def keep_out(self) -> None:
+        """Keep ``out`` until the socket takes it in another turn: copies, as `send_out` does of what is left."""
+        self.unsent += [bytes(piece) if isinstance(piece, memoryview) else piece for piece in self.out]
+        self.out.clear()
+        self._keep_from(0)
+
     @property
     def has_ended(self) -> bool:
         """Whether its client has ended its side, nothing that it sent is left to be done and no answer to be given.
@@ -278,14 +287,18 @@ class Channel:
             return True
 
     def flush(self) -> bool:
-        """Go on with what earlier writes left over (``B09``). True when nothing is left; raises OSError."""
-        unsent = self.unsent
+        """Go on with what earlier writes left over (``B09``). True when nothing is left; raises OSError.
+
+        The socket may be ready for more when this returns.
+        """
+        unsent, left_bytes = self.unsent, WRITTEN_AT_ONCE_BYTES
         number, count = 0, len(unsent)
         try:
-            while number < count:
+            while number < count and left_bytes > 0:
                 piece = unsent[number]
                 if isinstance(piece, FileSend):
-                    sent = self._send_file(piece)
+                    sent = self._send_file(piece, left_bytes)
+                    left_bytes -= sent
                     if sent < piece.length:
                         unsent[number] = FileSend(piece.file, piece.position + sent, piece.length - sent)
                         continue
@@ -298,16 +311,19 @@ class Channel:
                             count = len(unsent)
                         # What stands around records travels with them, in as few segments.
                         sent = self.send(piece, socket.MSG_MORE if number + 1 < count else 0)
+                    left_bytes -= sent
                     if sent < len(piece):
                         unsent[number] = piece[sent:]
                         continue
                 number += 1
         except OSError as error:
-            del unsent[:number]
-            self.out_bytes = sum(each.length if isinstance(each, FileSend) else len(each) for each in unsent)
+            self._keep_from(number)
             if isinstance(error, BlockingIOError):
                 return False
             raise
+        if number < count:
+            self._keep_from(number)
+            return False
         unsent.clear()
         self.out_bytes = 0
         return True
@@ -336,9 +352,16 @@ class Channel:
         self.held.clear()
         self.held_bytes = 0
 
-    def _send_file(self, piece: FileSend) -> int:
+    def _keep_from(self, number: int) -> None:
+        """Let go of the pieces before that one, which have been written."""
+        del self.unsent[:number]
+        self.out_bytes = sum(each.length if isinstance(each, FileSend) else len(each) for each in self.unsent)
+
+    def _send_file(self, piece: FileSend, most_bytes: int) -> int:
         """Send a part of a file, or what the socket takes of it; return how much that was. Raises OSError."""
         file, position, length = piece
+        # The kernel would go on for as long as the client takes it.
+        length = min(length, most_bytes)
         if self.sendfile is None:
             sent = os.sendfile(self.fd, file.fd, position, length)
         else:

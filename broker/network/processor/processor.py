@@ -22,7 +22,7 @@ from broker.network.processor.maintenance import Maintenance
 from broker.network.processor.request_reader import RequestReader
 from broker.network.processor.resender import Resender
 from broker.network.processor.response_reader import ResponseReader
-from broker.network.processor.selector import GONE, READ, WRITE, Selector
+from broker.network.processor.selector import GONE, READ, WRITE, WRITING_NS, Selector
 from broker.network.processor.sessions import NewSessions
 from broker.network.processor.throttling.mute_state import ENDED_BY_HANGING_UP, MuteCause
 from broker.network.processor.tls.tls_listeners import TlsListeners
@@ -66,7 +66,6 @@ class Processor:
         self._selector = Selector()
         self._by_id: dict[int, Channel] = {}
         self._disconnected = self.authentication.ended
-        self._writable: list[Channel] = []
         self._warnings = RepeatedWarnings(logger, now_ns)
         unsendable = self._responses.unsendable
         self._repeats = Resender(self._reader, self._by_id, unsendable, self._warnings, self._disconnected)
@@ -145,7 +144,7 @@ class Processor:
     def poll(self) -> None:
         """Sleep until a socket, a bell or the hand-off needs attention (``B04``); sort what was reported (``B06``)."""
         selector, responses, reader = self._selector, self._responses, self._reader
-        if responses.is_behind or self._new_waiting or self._disconnected or selector.readable:
+        if responses.is_behind or self._new_waiting or self._disconnected or selector.readable or selector.writable:
             timeout_ms = 0
         elif reader.waiting or responses.unsendable:
             timeout_ms = RETRY_MS
@@ -164,7 +163,7 @@ class Processor:
             channel.last_active_ns = now_ns
             channels.move_to_end(fd)
             if event & WRITE:
-                self._writable.append(channel)
+                selector.writable[channel] = None
             if event & READ:
                 selector.readable[channel] = None
             elif event & GONE:
@@ -193,19 +192,16 @@ class Processor:
         self.sender.publish()
 
     def process_completed_sends(self) -> None:
-        """Go on with answers that did not fit into the socket's buffer."""
-        if not self._writable:
+        """Go on with answers that did not fit into the socket's buffer, as far as a turn goes."""
+        if not self._selector.writable:
             return
-        for channel in self._network_time.of_each(self._writable):
-            if channel.fd not in self._selector.channels:
-                continue
+        for channel in self._network_time.of_each(self._selector.take_writable(self._now_ns)):
             try:
                 self._after_write(channel, channel.flush())
             except OSError:
                 self._disconnected.append((channel, "io_error"))
             except Exception:
                 self._fault(channel)
-        self._writable.clear()
 
     def process_disconnected(self) -> None:
         """Close the channels that this turn found gone or at fault, and report them to the acceptor."""
@@ -288,10 +284,13 @@ class Processor:
             self._disconnected.append((channel, "client"))
 
     def _write(self, channels: Iterable[Channel]) -> None:
-        """Write what was attached to channels. HOT."""
+        """Write what was attached to channels, as far as a turn goes. HOT."""
         finish, now_ns = self.finished.add, self._now_ns
+        end_ns = now_ns() + WRITING_NS
         for channel in self._network_time.of_each(channels):
             try:
+                if now_ns() >= end_ns:
+                    channel.keep_out()
                 done = self._write_out(channel)
                 if done and not channel.muted and not channel.closing and not channel.held:
                     finish(channel, now_ns())

@@ -44,6 +44,9 @@ _SMALLEST_REQUEST_BYTES = 8
 
 _CLIENT_ID_AT = 8
 
+#: What is received of one request before others have their turn.
+RECEIVED_AT_ONCE_BYTES = 4 * 1024 * 1024
+
 _PRODUCE = int(ApiKey.PRODUCE)
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 
@@ -262,7 +265,8 @@ class RequestReader:
 
     def _read_large(self, channel: Channel, large: LargeReceive) -> bool:
         try:
-            count = channel.sock.recv_into(large.view[large.filled :])
+            # The kernel would go on for as long as the client sends.
+            count = channel.sock.recv_into(large.view[large.filled : large.filled + RECEIVED_AT_ONCE_BYTES])
         except BlockingIOError as blocked:
             return _goes_on(channel, blocked)
         except OSError:

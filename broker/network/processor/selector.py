@@ -24,6 +24,10 @@ GONE = select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP
 
 MAX_EVENTS = 512
 
+#: What writing to sockets that take more gets of a turn. Clients that read as fast as answers are written
+#: could have all that they have asked for in one.
+WRITING_NS = 8_000_000
+
 
 class Selector:
     """The registered channels in order of their last activity, least recent first."""
@@ -33,6 +37,8 @@ class Selector:
         self.channels: OrderedDict[int, Channel] = OrderedDict()
         #: Those that are to be read, first the ones that the last turn has left.
         self.readable: dict[Channel, None] = {}
+        #: Those whose sockets take more of what waits, in the same order.
+        self.writable: OrderedDict[Channel, None] = OrderedDict()
 
     def watch(self, fd: int) -> None:
         """Report a descriptor that is not a channel (a bell, the hand-off socket) when it is readable."""
@@ -55,6 +61,7 @@ class Selector:
         """Forget a channel whose socket is about to be closed."""
         del self.channels[channel.fd]
         self.readable.pop(channel, None)
+        self.writable.pop(channel, None)
         if channel.interest >= 0:
             self._epoll.unregister(channel.fd)
 
@@ -106,6 +113,12 @@ class Selector:
             left += channels
             if left:
                 self.readable = dict.fromkeys(left) | self.readable
+
+    def take_writable(self, now_ns: Callable[[], int]) -> Iterator[Channel]:
+        """Yield the channels that are to be written to until they have taken long."""
+        end_ns = now_ns() + WRITING_NS
+        while self.writable and now_ns() < end_ns:
+            yield self.writable.popitem(last=False)[0]
 
     def idle_since(self, before_ns: int) -> Channel | None:
         """Return the least recently active channel if it was last active before ``before_ns`` (``B17``)."""
