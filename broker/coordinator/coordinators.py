@@ -140,7 +140,9 @@ class Coordinators:
         self.follow_partitions()
         return owned
 
-    def _partition_opened(self, topic: str, partition: int, owned: OwnedPartition) -> None:
+    def _partition_opened(
+        self, topic: str, partition: int, owned: OwnedPartition, at_once: int = STEPS_AT_ONCE
+    ) -> None:
         """Coordinate the ids of a partition, if it is one of an internal topic, once it has been read back."""
         if topic not in self._by_topic:
             return
@@ -151,7 +153,7 @@ class Coordinators:
         log.answer_commits = self._answer_commits
         self._logs[place] = log
         steps = self._loading[place] = self._load(place, owned, log)
-        if len(list(islice(steps, STEPS_AT_ONCE))) == STEPS_AT_ONCE:
+        if len(list(islice(steps, at_once))) == at_once:
             self.timers.in_steps(steps)
 
     def _load(self, place: tuple[str, int], owned: OwnedPartition, log: CoordinatorLog) -> Steps[None]:
@@ -243,10 +245,19 @@ class Coordinators:
         failed, self._failed = self._failed, set()
         for place in failed:
             self._partition_closed(*place)
-            self._open_again(place)
+            # As far as there is time: a disk that is full fails the writes to all of them at once. Who asks is told.
+            self._loading[place] = _not_begun()
+            self.timers.after_ms(0, partial(self._open_again, place))
 
     def _open_again(self, place: tuple[str, int]) -> None:
         """Read a partition that is still this handler's, unless it has been read by now."""
         owned = self.open_now(*place)
-        if owned is not None and place not in self._logs:
-            self._partition_opened(*place, owned)
+        if owned is None:
+            self._loading.pop(place, None)
+        elif place not in self._logs:
+            self._partition_opened(*place, owned, at_once=0)
+
+
+def _not_begun() -> Steps[None]:
+    """Stand for the steps in which a partition will be read back; they are never taken."""
+    yield

@@ -88,6 +88,7 @@ class GroupCoordinator:
     ) -> None:
         self._locator = locator
         self._metadata = metadata
+        self._timers = timers
         self._open_now = open_now
         self._partitions = locator.counts.groups
         self._shards: dict[int, GroupShard] = {}
@@ -110,8 +111,19 @@ class GroupCoordinator:
         shard = self._shards.pop(partition, None)
         if shard is not None:
             shard.close()
-            for protocol in self.protocols.values():
-                protocol.closed(shard)
+            self._timers.in_steps(self._let_go(shard))
+
+    def _let_go(self, shard: GroupShard) -> Steps[None]:
+        """Let go of the groups of a partition that is closed, in steps: there may be very many, and they hold much."""
+        let_go = 0
+        while shard.groups:
+            _, group = shard.groups.popitem()
+            self.protocols[group.kind].closed(shard, group)
+            let_go += 1 + len(group.members)
+            if let_go >= AT_ONCE:
+                yield
+                let_go = 0
+        yield from shard.offsets.let_go()
 
     def metadata_changed(self) -> None:
         """Take note that topics or settings have changed."""

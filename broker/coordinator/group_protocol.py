@@ -29,8 +29,8 @@ class GroupProtocol(Protocol):
     def loaded(self, shard: GroupShard, group: Group) -> None:
         """Take up a group, one of this kind, of a partition that has been read back. Nothing can be appended yet."""
 
-    def closed(self, shard: GroupShard) -> None:
-        """Let go of the groups of a partition; who waits for an answer gets NOT_COORDINATOR."""
+    def closed(self, shard: GroupShard, group: Group) -> None:
+        """Let go of a group, one of this kind, of a partition that is closed; who waits gets NOT_COORDINATOR."""
 
     def metadata_changed(self, shards: Sequence[GroupShard]) -> None:
         """Take note that topics or settings have changed."""

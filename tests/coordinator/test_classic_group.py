@@ -423,7 +423,7 @@ def test_a_partition_that_goes_tells_everybody_who_waits(coordinator: Coordinato
     leader, _ = stable_group(coordinator)
     waiting = join(coordinator, leader)
     coordinator.shard.close()
-    coordinator.classic.closed(coordinator.shard)
+    coordinator.classic.closed(coordinator.shard, coordinator.group)
     assert waiting[0].error_code == NOT_COORDINATOR
     coordinator.advance_ms(10 * REBALANCE_MS)
 
@@ -437,5 +437,5 @@ def test_an_assignment_that_cannot_be_written_reaches_nobody(coordinator: Coordi
     assert not waiting
     assert coordinator.shard.has_failed
     coordinator.shard.close()
-    coordinator.classic.closed(coordinator.shard)
+    coordinator.classic.closed(coordinator.shard, coordinator.group)
     assert waiting[0].error_code == NOT_COORDINATOR

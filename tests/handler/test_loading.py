@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 from collections.abc import Iterator
 from itertools import islice, pairwise
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -20,14 +22,15 @@ from broker.coordinator.offsets.offsets import OFFSETS_AT_ONCE, CommittedOffset
 from broker.coordinator.transaction.records import encode_key, encode_value
 from broker.coordinator.transaction.shard import TransactionShard
 from broker.coordinator.transaction.transaction import TransactionMetadata
+from broker.log.segments.log_segment import LogSegment
 from broker.metadata.topics.topic_validation import NewTopic
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, coordinator_partition
 from broker.scheduling import timers
-from tests.support.groups.requests import GROUP_PARTITIONS, Member, call, committed
+from tests.support.groups.requests import GROUP_PARTITIONS, Member, call, committed, groups_of
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
-from tests.support.transactional import TransactionalProducer, answer_of, committed_offset, offset_errors
+from tests.support.transactional import TransactionalProducer, answer_of, committed_offset, offset_errors, send
 
 GROUP, ID, PLACE = "group", "id", ("topic", 0)
 LOADING = 14
@@ -297,3 +300,45 @@ def test_offsets_of_one_group_expire_in_slices_and_what_is_committed_meanwhile_s
     assert len(left) > count // OFFSETS_AT_ONCE
     assert shard.offsets.keys_of(GROUP) == {("topic", count - 1), ("topic", count)}
     assert GROUP in shard.groups
+
+
+def test_partitions_that_could_not_be_written_to_are_let_go_of_and_read_back_in_slices(
+    broker: SteppedBroker, replays: list[int]
+) -> None:
+    """A full disk fails the writes to all of them in one turn; nobody is told meanwhile that there are no groups."""
+    owner = broker.partition(GROUP_TOPIC, 0).owner
+    own = broker.owned_by(GROUP_TOPIC, owner)
+    coordinators = broker.parts(owner).coordinators
+    groups = coordinators.groups
+    names = groups_of(broker, owner, 900)
+    for number, name in enumerate(names):
+        groups.classic.create(groups.shard_of(name), name)
+        if not number % 100:
+            broker.turn(owner)
+    assert Member(broker, names[0]).commit({PLACE: 7}) == [0]
+    shards = list(groups.shards())
+    assert len(shards) == len(own)
+    for shard in shards:
+        shard.append([(encode_offset_key("x", "topic", 0), None)], lambda _: None)
+    with mock.patch.object(LogSegment, "write", side_effect=OSError(errno.ENOSPC, "full")):
+        broker.turn(owner)
+    replays[0] = 0
+    let_go, read, opened = [len(names)], [0], [0]
+    values = {"states_filter": (), "types_filter": ()}
+    early = None
+    while early is None or coordinators._loading:
+        broker.turn(1 - owner)
+        broker.turn(owner)
+        let_go.append(sum(len(shard.groups) for shard in shards))
+        read.append(replays[0])
+        opened.append(len(coordinators._logs))
+        early = early or send(broker.client(), ApiKey.LIST_GROUPS, 5, values)
+    assert not let_go[-1]
+    assert max(before - after for before, after in pairwise(let_go)) <= 256
+    assert max(after - before for before, after in pairwise(read)) <= 2 * replay.RECORDS_AT_ONCE
+    assert max(after - before for before, after in pairwise(opened[1:])) == 1
+    broker.settle()
+    assert answer_of(early).error_code == LOADING
+    listed = call(broker, broker.client(), ApiKey.LIST_GROUPS, 5, values)
+    assert (listed.error_code, len(listed.groups)) == (0, len(names))
+    assert committed(broker, names[0], [PLACE]) == [(7, 0)]

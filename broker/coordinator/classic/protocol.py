@@ -72,20 +72,21 @@ class ClassicProtocol:
         elif group.must_rebalance:
             self._rebalance.prepare(shard, group, "a member had gone before the group was loaded")
 
-    def closed(self, shard: GroupShard) -> None:
+    def closed(self, shard: GroupShard, group: Group) -> None:
         """Tell everybody who waits that this is no coordinator any more."""
-        for group in _classic_groups(shard):
-            for timer in (group.join_timer, group.sync_timer, *group.pending_members.values()):
-                if timer is not None:
-                    timer.cancel()
-            for member in group.members.values():
-                member.end_session()
-            joins, group.awaiting_join = group.awaiting_join, {}
-            syncs, group.awaiting_sync = group.awaiting_sync, {}
-            for member_id, join_answer in joins.items():
-                join_answer(JoinResult(ErrorCode.NOT_COORDINATOR, member_id))
-            for sync_answer in syncs.values():
-                sync_answer(SyncResult(ErrorCode.NOT_COORDINATOR))
+        del shard
+        group = _classic(group)
+        for timer in (group.join_timer, group.sync_timer, *group.pending_members.values()):
+            if timer is not None:
+                timer.cancel()
+        for member in group.members.values():
+            member.end_session()
+        joins, group.awaiting_join = group.awaiting_join, {}
+        syncs, group.awaiting_sync = group.awaiting_sync, {}
+        for member_id, join_answer in joins.items():
+            join_answer(JoinResult(ErrorCode.NOT_COORDINATOR, member_id))
+        for sync_answer in syncs.values():
+            sync_answer(SyncResult(ErrorCode.NOT_COORDINATOR))
 
     def metadata_changed(self, shards: Sequence[GroupShard]) -> None:
         """Nothing depends on it: the leader of a group looks after its topics."""
@@ -255,7 +256,3 @@ def _classic(group: Group) -> ClassicGroup:
     if not isinstance(group, ClassicGroup):
         raise TypeError(f"{group.group_id} is not a classic group")
     return group
-
-
-def _classic_groups(shard: GroupShard) -> list[ClassicGroup]:
-    return [group for group in shard.groups.values() if isinstance(group, ClassicGroup)]

@@ -304,8 +304,8 @@ class ConsumerProtocol:
             if member.classic is None:
                 self._watch_revocation(shard, group, member, member)
 
-    def closed(self, shard: GroupShard) -> None:
-        """Let go of the groups of a partition: their timers find it closed."""
+    def closed(self, shard: GroupShard, group: Group) -> None:
+        """Let go of a group of a partition: its timers find that closed."""
 
     def metadata_changed(self, shards: Sequence[GroupShard]) -> None:
         """Have every group look at its topics and settings with its next heartbeat."""

@@ -96,6 +96,15 @@ class OffsetStore:
         self._pending: dict[int, dict[OffsetKey, tuple[int, CommittedOffset]]] = {}
         self._producers: dict[str, set[int]] = {}
 
+    def let_go(self) -> Steps[None]:
+        """Forget all, in steps, when nobody looks here any more."""
+        self._noted.clear()
+        for groups in (self._groups, self._readers):
+            while groups:
+                for _ in range(min(OFFSETS_AT_ONCE, len(groups))):
+                    groups.popitem()
+                yield
+
     def of_group(self, group_id: str) -> Mapping[str, dict[int, CommittedOffset]]:
         """Return a group's committed offsets by topic and partition."""
         self._settle(group_id)

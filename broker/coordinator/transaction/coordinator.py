@@ -95,7 +95,7 @@ class TransactionCoordinator:
         """Forget the transactions of a partition."""
         shard = self._shards.pop(partition, None)
         if shard is not None:
-            shard.close()
+            self._timers.in_steps(shard.close())
 
     def metadata_changed(self) -> None:
         """Nothing depends on it: markers look for their partitions whenever they are tried."""

@@ -14,6 +14,7 @@ from broker.coordinator.transaction.records import decode_key, decode_value, enc
 from broker.coordinator.transaction.transaction import TransactionMetadata
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.steps import Steps
+from broker.scheduling.long_answers import AT_ONCE
 
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import CoordinatorLog
@@ -105,13 +106,22 @@ class TransactionShard:
         else:
             transaction.waiting.append((transaction.writes, done))
 
-    def close(self) -> None:
-        """Tell everybody who waits that this is no coordinator any more."""
+    def close(self) -> Steps[None]:
+        """Coordinate no more; return the steps in which everybody who waits is told so, and all is forgotten."""
         self.is_open = False
-        for transaction in self.transactions.values():
+        return self._let_go()
+
+    def _let_go(self) -> Steps[None]:
+        let_go = 0
+        while self.transactions:
+            _, transaction = self.transactions.popitem()
             waiting = [done for _, done in transaction.waiting] + transaction.at_end
             transaction.waiting, transaction.at_end = [], []
             call_each(waiting, int(ErrorCode.NOT_COORDINATOR))
+            let_go += 1 + len(waiting)
+            if let_go >= AT_ONCE:
+                yield
+                let_go = 0
 
     def _written(self, transaction: Transaction, error: int) -> None:
         if not self.is_open:
