@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from ops.free_ports import free_ports
@@ -144,8 +145,11 @@ class Broker:
 
 
 def raise_session() -> None:
-    """Let the processes of this session come before those of others, as the broker does within it. Only root may."""
-    if SESSION.exists():
+    """Let the processes of this session come before those of others, as the broker does within it.
+
+    Only root may, and only where the kernel groups processes by session: elsewhere nothing changes.
+    """
+    with suppress(OSError):
         SESSION.write_text(str(NICENESS), encoding="ascii")
 
 

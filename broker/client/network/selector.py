@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import select
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,7 @@ class Selector:
         self._epoll = select.epoll(flags=select.EPOLL_CLOEXEC)
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake_fd, _READ)
+        self._wake_lock = threading.Lock()
         self._is_selecting = False
         self._is_woken = False
         self._channels: dict[int, Channel] = {}
@@ -131,7 +133,10 @@ class Selector:
             return
         self._is_woken = True
         if self._is_selecting:
-            os.eventfd_write(self._wake_fd, 1)
+            with self._wake_lock:
+                # Once it is closed its number may be another file's.
+                if not self._epoll.closed:
+                    os.eventfd_write(self._wake_fd, 1)
 
     @property
     def connection_count(self) -> int:
@@ -154,8 +159,9 @@ class Selector:
         """End all."""
         for channel in list(self._channels.values()):
             self._close(channel)
-        self._epoll.close()
-        os.close(self._wake_fd)
+        with self._wake_lock:
+            self._epoll.close()
+            os.close(self._wake_fd)
 
     def _select(self, timeout_ms: float) -> list[tuple[int, int]]:
         self._is_selecting = True

@@ -326,6 +326,24 @@ def test_no_wake_up_is_lost_and_only_those_of_a_waiting_thread_cost_a_system_cal
     assert not working.is_alive()
 
 
+def test_a_wake_up_that_comes_as_it_is_closed_writes_to_no_other_file() -> None:
+    selector = Selector(NetworkConfig(), PLAIN_TEXT, SystemClock())
+    # As the caller of a wake-up sees it that was stopped between its look and its call.
+    selector._is_selecting = True
+    with closing(selector):
+        wake_fd = selector._wake_fd
+    another = os.eventfd(0, os.EFD_NONBLOCK)
+    try:
+        if another != wake_fd:
+            os.dup2(another, wake_fd)
+        selector.wakeup()
+        with pytest.raises(BlockingIOError):
+            os.eventfd_read(another)
+    finally:
+        for fd in {another, wake_fd}:
+            os.close(fd)
+
+
 def test_closing_a_channel_is_not_told_and_makes_room_for_another(selector: Selector, listener: Listener) -> None:
     peer = connect(selector, listener)
     with pytest.raises(IllegalState):
