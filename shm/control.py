@@ -5,11 +5,11 @@ The supervisor makes it, every process uses it, a watching program attaches it.
 
 from __future__ import annotations
 
-from shm.current_request import CurrentRequest
 from shm.layout import BROKER_WORDS
-from shm.partitions import PartitionTable
-from shm.process_slots import EMPTY, HANDLER, PROCESSOR, ROLES, STATES, STOPPED, ProcessSlots, ProcessStatus
 from shm.storage import StorageReading, StorageState
+from shm.tables.current_request import CurrentRequest
+from shm.tables.partitions import PartitionTable
+from shm.tables.process_slots import EMPTY, HANDLER, PROCESSOR, ROLES, STATES, STOPPED, ProcessSlots, ProcessStatus
 from shm.words import words_of
 
 _METADATA_VERSION = BROKER_WORDS.word("metadata_version")

@@ -280,7 +280,7 @@ SUSPECT = Record(
 
 METRICS_PAGE = Record(
     "METRICS_PAGE",
-    "Heads a process's page of metrics; its values follow as shm/metrics.py lays them out.",
+    "Heads a process's page of metrics; its values follow as shm/metrics/metrics_page.py lays them out.",
     64,
     (
         Field("role", "q", "index", "supervisor", "index in ROLES"),
@@ -317,9 +317,9 @@ SNAPSHOT = Record(
 
 CLIENT_HOST = Record(
     "CLIENT_HOST",
-    "Where the client of a connection is: after the snapshots, as many rows for each processor as shm/client_hosts.py "
-    "says. A connection's row is its id modulo their number. A reader believes an address if the id was the same "
-    "before and after.",
+    "Where the client of a connection is: after the snapshots, as many rows for each processor as "
+    "shm/tables/client_hosts.py says. A connection's row is its id modulo their number. A reader "
+    "believes an address if the id was the same before and after.",
     32,
     (
         Field("connection_id", "q", "id", "processor", "whose row it is; -1 while it is filled; 0 before the first"),

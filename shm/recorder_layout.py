@@ -47,7 +47,7 @@ FACTS = (
 #: Says that a small field of the facts does not apply to the request.
 NOT_TOLD = -2
 
-#: What a client is throttled for: its quotas as `shm.quota_tables` has them, and the settings of what all share.
+#: What a client is throttled for: its quotas as `shm.tables.quota_tables` has them, and the settings of what all share.
 THROTTLED_BY = (
     "producer_byte_rate",
     "consumer_byte_rate",

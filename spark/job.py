@@ -16,18 +16,18 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from spark.failures import JobFailed
-from spark.output import Run, write_summary, write_tables
 from spark.progress import progress
-from spark.result import Result
+from spark.results.output import Run, write_summary, write_tables
+from spark.results.result import Result
+from spark.results.text_table import lines, printable
 from spark.session import session
-from spark.text_table import lines, printable
 from spark.time_range import TimeRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark.request_log import RequestLog
-    from spark.rollups import Rollups
+    from spark.hourly.rollups import Rollups
+    from spark.log.request_log import RequestLog
 
 FORMATS = ("parquet", "csv", "json")
 #: Rows of the table on stdout, fewer than the summary has.
@@ -92,8 +92,8 @@ def _run(job: Job, options: argparse.Namespace, command: str) -> None:
     now = datetime.now(UTC)
     time_range = TimeRange.of(options.start, options.end, now)
     with session(job.name, options.master) as spark, progress(spark, job.name):
-        from spark.request_log import RequestLog, lasting  # noqa: PLC0415 - imports pyspark, which complaints need not wait for
-        from spark.rollups import Rollups  # noqa: PLC0415
+        from spark.hourly.rollups import Rollups  # noqa: PLC0415
+        from spark.log.request_log import RequestLog, lasting  # noqa: PLC0415 - imports pyspark, which complaints need not wait for
 
         log = RequestLog(spark, options.input)
         rollups = Rollups(spark, options.rollups or _beside(options.input, "rollups"), log)

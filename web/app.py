@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
-from web.access import Access
-from web.guards import Guard
+from web.http.access import Access
+from web.http.guards import Guard
 from web.routes import create_router
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from web.guards import App
+    from web.http.guards import App
     from web.sources import Sources
     from web.watch import Watch
 

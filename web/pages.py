@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker.metrics.derived_metrics import DERIVED
 from broker.metrics.prometheus import PREFIX, exposed_name
-from shm.metrics_catalogue import CATALOGUE
+from shm.metrics.catalogue import CATALOGUE
 from web.screens import SCREENS, Screen
 
 if TYPE_CHECKING:

@@ -16,17 +16,17 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, StreamingResponse
 
 from broker.metrics.broker_reading import LOOKS_NS
 from broker.metrics.prometheus import CONTENT_TYPE, render
-from web.chart import ChartRefused
+from web.facts.status import Snapshot
 from web.pages import page
-from web.reports import Reports
+from web.reports.chart import ChartRefused
+from web.reports.reports import Reports
+from web.reports.summary import Brief, Report
 from web.screens import SCREENS
-from web.status import Snapshot
-from web.summary import Brief, Report
 from web.views import Views
 from web.watch import TooManyStreams
 
 if TYPE_CHECKING:
-    from web.readings import Reading
+    from web.facts.readings import Reading
     from web.sources import Sources
     from web.watch import Watch
 

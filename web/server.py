@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from web.app import create_app
-from web.connection import connections_in
-from web.handshake import handshakes_in
-from web.readings import Reader
+from web.facts.readings import Reader
+from web.http.connection import connections_in
+from web.http.handshake import handshakes_in
 from web.watch import Watch
 
 if TYPE_CHECKING:
-    from web.room import Room
+    from web.http.room import Room
     from web.sources import Sources
 
 #: How long answers under way may take after a stop was asked for; streams end at once.

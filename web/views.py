@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from shm.metrics_catalogue import PROCESSOR_METRICS
-from shm.target_metrics import HANDLER_METRICS
-from web.requests import slowest, tail
+from shm.metrics.catalogue import PROCESSOR_METRICS
+from shm.metrics.target_metrics import HANDLER_METRICS
+from web.facts.requests import slowest, tail
 
 if TYPE_CHECKING:
-    from web.readings import Reading
-    from web.reports import Reports
+    from web.facts.readings import Reading
+    from web.facts.status import Snapshot
+    from web.reports.reports import Reports
     from web.sources import Sources
-    from web.status import Snapshot
     from web.watch import View
 
 

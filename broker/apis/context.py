@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from broker.quotas.quota_manager import QuotaManager
     from broker.scheduling.peer_tasks import TargetTasks
     from broker.security.session import Session
-    from shm.client_hosts import ClientHosts
+    from shm.tables.client_hosts import ClientHosts
 
 
 @dataclass(slots=True, frozen=True)

@@ -22,7 +22,7 @@ from broker.errors import ApiError
 from broker.log.maintenance_tasks import BYTES, RETAIN, SWAP
 from broker.log.segments.segment_swap import SegmentSwap
 from broker.protocol.error_codes import ErrorCode
-from shm.partitions import STATE_OPEN
+from shm.tables.partitions import STATE_OPEN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from broker.clock import Clock
     from broker.config.topic_config import LogConfig
     from broker.metadata.metadata_cache import MetadataCache
-    from shm.partitions import PartitionTable
+    from shm.tables.partitions import PartitionTable
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from shm.recorder_rings import RecorderFeed, pack_text
+from shm.rings.recorder_rings import RecorderFeed, pack_text
 
 if TYPE_CHECKING:
     from broker.coordinator.group_events import GroupEvent

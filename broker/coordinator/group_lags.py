@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from broker.coordinator.offsets.offsets import CommittedOffset
     from broker.metadata.metadata_cache import MetadataCache
     from broker.partitions.lag_age import LagAges
-    from shm.partitions import PartitionTable
+    from shm.tables.partitions import PartitionTable
 
 logger = logging.getLogger(__name__)
 

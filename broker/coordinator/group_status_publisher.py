@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from broker.partitions.partition_manager import PartitionManager
     from broker.protocol.steps import Steps
     from broker.scheduling.slices import Work
-    from shm.snapshot_buffer import SnapshotWriter, Wants
+    from shm.tables.snapshot_buffer import SnapshotWriter, Wants
 
 logger = logging.getLogger(__name__)
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from broker.apis.table import Api
     from broker.ipc.frame import Frame
     from broker.ipc.listener_table import ListenerTable
-    from shm.current_request import CurrentRequest
+    from shm.tables.current_request import CurrentRequest
 
 logger = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
 """The denials of a target, for the request log: which request was refused what, until it is answered.
 
 Runs in handler processes and the controller. The authorizer says what is denied and not to whom: it is to the request
-that the process is in (`shm.current_request`), however late that is answered. A row has a number, and what that stands
-for goes to the recorder by itself. What a killed process has noted goes with it: its replacement asks again.
+that the process is in (`shm.tables.current_request`), however late that is answered. A row has a number, and what that
+stands for goes to the recorder by itself. What a killed process has noted goes with it: its replacement asks again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from broker.security.acl.checks import ERRORS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shm.current_request import CurrentRequest, Identity
+    from shm.tables.current_request import CurrentRequest, Identity
 
 #: Requests with something denied that are not answered; beyond that the rows of all of them go without.
 MOST_REQUESTS: Final = 10_000

@@ -37,14 +37,14 @@ from broker.protocol.error_codes import ErrorCode
 from broker.runtime.child_process import FaultLimit, Role
 from broker.runtime.garbage import GarbageSearch
 from broker.server_log.log_setup import report_held_back
-from shm.snapshot_buffer import SnapshotWriter
 from shm.storage import StorageState
+from shm.tables.snapshot_buffer import SnapshotWriter
 
 if TYPE_CHECKING:
     from broker.clock import Clock
     from broker.ipc.process_context import ProcessContext
     from broker.runtime.signals import StopFlag
-    from shm.bell import EventBell, SemaphoreBell
+    from shm.rings.bell import EventBell, SemaphoreBell
 
 logger = logging.getLogger(__name__)
 

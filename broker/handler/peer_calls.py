@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from broker.handler.peer_payloads import IN_MESSAGE, PeerPayloads
 from broker.ipc.peer_channel import TASK, PeerMessage, Peers
-from shm.process_slots import CONTROLLER, HANDLER
+from shm.tables.process_slots import CONTROLLER, HANDLER
 
 if TYPE_CHECKING:
     from broker.scheduling.peer_tasks import TaskDone
-    from shm.process_slots import ProcessSlots
+    from shm.tables.process_slots import ProcessSlots
 
 
 class _Asked(NamedTuple):

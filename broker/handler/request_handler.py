@@ -39,7 +39,7 @@ from broker.scheduling.purgatory import Purgatory
 from broker.scheduling.slices import Slices
 from broker.security.session import ANONYMOUS, Sessions
 from broker.server_log.slow_turns import COMMITTING, LONG_NS, METADATA, TAKING, UPKEEP, WAITING, SlowTurns
-from shm.current_request import REQUEST_AT
+from shm.tables.current_request import REQUEST_AT
 
 if TYPE_CHECKING:
     from broker.ipc.peer_channel import Received

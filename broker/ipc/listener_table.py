@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, overload
 
 from broker.security.session import Session
-from shm.snapshot_buffer import SnapshotReader, SnapshotWriter
+from shm.tables.snapshot_buffer import SnapshotReader, SnapshotWriter
 
 
 class ListenerEntry(NamedTuple):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from broker.config.arena import free_shared_memory_bytes
 from broker.config.control_plane import control_processors
-from shm import client_hosts
-from shm.process_slots import PROCESSOR
-from shm.snapshot_buffer import SnapshotSegment
+from shm.tables import client_hosts
+from shm.tables.process_slots import PROCESSOR
+from shm.tables.snapshot_buffer import SnapshotSegment
 
 if TYPE_CHECKING:
     from broker.ipc.process_context import ProcessContext

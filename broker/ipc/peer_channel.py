@@ -22,8 +22,8 @@ from struct import Struct
 from typing import NamedTuple
 
 from broker.ipc.request_channel import PEER, RequestChannel
-from shm.bell import SemaphoreBell
-from shm.ring import TAIL, RingConsumer, RingProducer
+from shm.rings.bell import SemaphoreBell
+from shm.rings.ring import TAIL, RingConsumer, RingProducer
 
 #: In PEER_ENVELOPE.error_code: the part has killed its owner, and the connection of its request is to be closed.
 POISON = -32_000

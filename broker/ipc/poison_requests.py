@@ -1,8 +1,9 @@
 """Poison requests: those that a process of this target has died in, and which are dropped after the fourth death.
 
-Runs in handler processes and the controller. A target publishes which request it is in (`shm.current_request`), and its
-replacement counts a death against it before anything is read again. What four processes have died in is not run a fifth
-time: its connection is closed without an answer, with a line that names it. The same holds for what other targets ask.
+Runs in handler processes and the controller. A target publishes which request it is in (`shm.tables.current_request`),
+and its replacement counts a death against it before anything is read again. What four processes have died in is not run
+a fifth time: its connection is closed without an answer, with a line that names it. The same holds for what other
+targets ask.
 Clients send again what was not answered. So what is the same, byte for byte and from the same address, as two requests
 that were dropped is dropped as well for a while, at no death: what kills costs eight deaths of a target in each
 process.restart.window.ms. Fewer deaths would be too few: a replacement takes up first what its predecessor was in, so
@@ -36,7 +37,7 @@ from shm.layout import REQUEST_ENVELOPE
 
 if TYPE_CHECKING:
     from broker.ipc.process_context import ProcessContext
-    from shm.current_request import Dropped, Identity
+    from shm.tables.current_request import Dropped, Identity
 
 logger = logging.getLogger(__name__)
 

@@ -22,27 +22,27 @@ from broker.ipc.request_channel import RequestChannel
 from broker.metadata.configs.live_settings import LiveSettings
 from broker.metadata.storage.metadata_file import metadata_path
 from broker.server_log.log_file import FullLogBell
-from shm.client_hosts import ClientHosts, ClientHostWriter
 from shm.control import ControlSegment
 from shm.faults import FaultWords
-from shm.metrics import MetricsSegment, MetricsWriter
-from shm.process_slots import HANDLER
-from shm.quota_tables import QuotaTables
-from shm.recorder_rings import RecorderRings
-from shm.snapshot_buffer import SnapshotSegment
+from shm.metrics.metrics_page import MetricsSegment, MetricsWriter
+from shm.rings.recorder_rings import RecorderRings
+from shm.tables.client_hosts import ClientHosts, ClientHostWriter
+from shm.tables.process_slots import HANDLER
+from shm.tables.quota_tables import QuotaTables
+from shm.tables.snapshot_buffer import SnapshotSegment
 
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
     from broker.ipc.request_channel import ChannelShape
     from broker.protocol.coordinator_routing import CoordinatorPartitions
     from broker.server_log.log_file import LogOutput
-    from shm.bell import EventBell, SemaphoreBell
     from shm.control import BrokerWords
-    from shm.current_request import CurrentRequest
-    from shm.partitions import PartitionTable
-    from shm.process_slots import ProcessSlots
+    from shm.rings.bell import EventBell, SemaphoreBell
     from shm.segment import Segment
     from shm.storage import StorageReading
+    from shm.tables.current_request import CurrentRequest
+    from shm.tables.partitions import PartitionTable
+    from shm.tables.process_slots import ProcessSlots
 
 
 #: By the host of a listener on all interfaces, the address by which this machine reaches it.

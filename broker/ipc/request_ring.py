@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import insort
 
-from shm.ring import RingConsumer, RingProducer
+from shm.rings.ring import RingConsumer, RingProducer
 
 
 class RingHold:

@@ -30,9 +30,9 @@ from broker.ipc.segment_file_cache import ONE_ANSWER
 from broker.protocol.throttle_time import throttle_place, throttle_time, with_throttle_time
 from broker.quotas.client_sensors import ClientSensors
 from broker.security.session import Session
-from shm.bell import EventBell
-from shm.current_request import Identity
-from shm.ring import RingProducer
+from shm.rings.bell import EventBell
+from shm.rings.ring import RingProducer
+from shm.tables.current_request import Identity
 
 _ENVELOPE_BYTES = RESPONSE_TO_SUBJECT.size
 _pack_to_kind, _pack_range = RESPONSE_TO_KIND.pack_into, RANGE.pack

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
     from broker.metadata.controller import Controller
     from broker.metadata.metadata_cache import MetadataCache
-    from shm.bell import EventBell, SemaphoreBell
     from shm.control import BrokerWords
+    from shm.rings.bell import EventBell, SemaphoreBell
 
 
 class ActiveController:

@@ -54,7 +54,7 @@ from broker.metadata.wanted_topics import Charge, check_more_partitions, check_n
 from broker.protocol.coordinator_routing import CoordinatorPartitions
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.routing import topic_id_for
-from shm.partitions import PartitionTable
+from shm.tables.partitions import PartitionTable
 
 _TOPIC_ID_ENTROPY_BYTES = 16
 

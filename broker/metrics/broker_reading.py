@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.metrics.quota_use import clients_use
-from shm.partitions import STATE_OPEN, RowCorrupt
-from shm.ring_fill import RingFill, RingGrid, read_fill
-from shm.snapshot_buffer import SnapshotReader
+from shm.rings.ring_fill import RingFill, RingGrid, read_fill
+from shm.tables.partitions import STATE_OPEN, RowCorrupt
+from shm.tables.snapshot_buffer import SnapshotReader
 
 if TYPE_CHECKING:
     from broker.metrics.quota_use import ClientUse
     from shm.control import ControlSegment
-    from shm.metrics import MetricsReader, MetricsReading, MetricsSegment
-    from shm.process_slots import ProcessStatus
-    from shm.quota_tables import QuotaTables
-    from shm.recorder_rings import RecorderRings
-    from shm.snapshot_buffer import SnapshotSegment
+    from shm.metrics.metrics_page import MetricsReader, MetricsReading, MetricsSegment
+    from shm.rings.recorder_rings import RecorderRings
     from shm.storage import StorageReading
+    from shm.tables.process_slots import ProcessStatus
+    from shm.tables.quota_tables import QuotaTables
+    from shm.tables.snapshot_buffer import SnapshotSegment
 
 #: A snapshot that is older is not of the present.
 FRESH_NS = 30_000_000_000

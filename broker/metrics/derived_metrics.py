@@ -1,11 +1,11 @@
 """The metrics that no process writes as such: readers work them out from slots, rings, partition rows and snapshots.
 
-Declared as in `shm.metrics_catalogue`, under the names that they have in /metrics; `keys` are their labels.
+Declared as in `shm.metrics.catalogue`, under the names that they have in /metrics; `keys` are their labels.
 """
 
 from __future__ import annotations
 
-from shm.metric import COUNTER, GAUGE, Metric
+from shm.metrics.metric import COUNTER, GAUGE, Metric
 
 _PARTITION = ("topic", "partition")
 _GROUP_TOPIC = ("group", "topic")

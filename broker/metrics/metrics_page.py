@@ -5,12 +5,12 @@ from __future__ import annotations
 from broker.metrics.derived_metrics import DERIVED
 from broker.metrics.kafka_metrics import KAFKA_METRICS
 from broker.metrics.prometheus import PREFIX, exposed_name
-from shm.metric import HISTOGRAM, Metric
-from shm.metrics_catalogue import CATALOGUE, MAX_LISTENERS
+from shm.metrics.catalogue import CATALOGUE, MAX_LISTENERS
+from shm.metrics.metric import HISTOGRAM, Metric
 
 _PREAMBLE = """# Metrics
 
-Printed from `shm/metrics_catalogue.py` and `broker/metrics/derived_metrics.py`, where every metric is declared once.
+Printed from `shm/metrics/catalogue.py` and `broker/metrics/derived_metrics.py`, where every metric is declared once.
 Each process writes a page of its own in shared memory; readers add up the pages of a role. Counters survive the restart
 of their process, not of the broker. Histograms keep values within 2 %.
 

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 from broker.metrics.broker_reading import ROW_OUTCOMES
 from broker.metrics.derived_metrics import DERIVED
 from broker.metrics.quota_use import MOST_LISTED
-from shm.histogram import bounds_of
-from shm.metric import COUNTER, HISTOGRAM, Metric
-from shm.metric_tables import NO_TEXT, OTHER
-from shm.metrics import OTHER_API_KEY
-from shm.metrics_catalogue import CATALOGUE
+from shm.metrics.catalogue import CATALOGUE
+from shm.metrics.histogram import bounds_of
+from shm.metrics.metric import COUNTER, HISTOGRAM, Metric
+from shm.metrics.metric_tables import NO_TEXT, OTHER
+from shm.metrics.metrics_page import OTHER_API_KEY
 from shm.storage import StorageState
 
 if TYPE_CHECKING:
     from broker.metrics.broker_reading import BrokerReading, Partition
-    from shm.metrics import MetricsReading
+    from shm.metrics.metrics_page import MetricsReading
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX: Final = "rotunda_"

@@ -1,8 +1,8 @@
 """What clients use of their quotas, added up over the processes that serve them, for whoever looks.
 
-Pure, over `shm.quota_tables`. Runs in the status page, behind /metrics, and in the command line; asks no process.
-Clients may choose their ids, so those who list them one by one list `MOST_LISTED` at most; who is idle for as long as
-Kafka remembers its clients is not listed any more.
+Pure, over `shm.tables.quota_tables`. Runs in the status page, behind /metrics, and in the command line; asks no
+process. Clients may choose their ids, so those who list them one by one list `MOST_LISTED` at most; who is idle for
+as long as Kafka remembers its clients is not listed any more.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from shm.quota_rates import Windows, measure
+from shm.tables.quota_rates import Windows, measure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from shm.quota_tables import QuotaTables, QuotaUse
+    from shm.tables.quota_tables import QuotaTables, QuotaUse
 
 #: What is recorded for a percent of the time of a thread, in ns.
 _NS_PER_PERCENT: Final = 10_000_000

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from shm.partitions import STATE_OPEN
+from shm.tables.partitions import STATE_OPEN
 
 if TYPE_CHECKING:
     from broker.log.log_reader import End
     from broker.metadata.metadata_cache import MetadataCache
-    from shm.partitions import PartitionTable
+    from shm.tables.partitions import PartitionTable
 
 
 class CommittedLag(NamedTuple):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from broker.log.log_reader import End, FileSlice
     from broker.protocol.records import BatchHeader
-    from shm.partitions import PartitionTable
+    from shm.tables.partitions import PartitionTable
 
 #: Batches looked up for one snapshot; what is left is looked up for the next ones.
 MOST_LOOKUPS: Final = 200

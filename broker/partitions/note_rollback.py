@@ -19,8 +19,8 @@ from broker.protocol.api_keys import ApiKey
 from broker.protocol.headers import parse_header
 from broker.protocol.messages.produce import Part, parse_produce
 from broker.protocol.records import BATCH_HEADER_BYTES
-from shm.current_request import REQUEST_AT
-from shm.ring import RingConsumer
+from shm.rings.ring import RingConsumer
+from shm.tables.current_request import REQUEST_AT
 
 if TYPE_CHECKING:
     from broker.ipc.poison_requests import PoisonRequests

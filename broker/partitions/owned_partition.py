@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from broker.log.partition_log import PartitionLog
     from broker.protocol.messages.produce import ProduceResponseTemplate
     from broker.protocol.records import RawHeader
-    from shm.partitions import RowWriter
+    from shm.tables.partitions import RowWriter
 
 logger = logging.getLogger(__name__)
 

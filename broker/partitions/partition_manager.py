@@ -22,8 +22,8 @@ from broker.metadata.metadata_cache import Changes
 from broker.partitions.owned_partition import OwnedPartition
 from broker.partitions.partition_changes import OwnedPartitions, PartitionChanges
 from broker.partitions.storage.storage_gate import StorageGate
-from shm.partitions import STATE_CLOSED, STATE_OPEN, STATE_UNOPENED
-from shm.process_slots import HANDLER
+from shm.tables.partitions import STATE_CLOSED, STATE_OPEN, STATE_UNOPENED
+from shm.tables.process_slots import HANDLER
 
 if TYPE_CHECKING:
     from broker.clock import Clock

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from broker.config.keys import MAX_LONG
 from broker.metadata.configs.client_quotas import CLIENT_ID, USER, ClientQuotas, QuotaEntity
-from shm.quota_tables import FETCH, PRODUCE, QUOTAS, REQUEST_RATE
+from shm.tables.quota_tables import FETCH, PRODUCE, QUOTAS, REQUEST_RATE
 
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from shm.quota_rates import MOST_THROTTLE_MS, Windows, measure, record, take_tokens, throttle_ms, tokens
-from shm.quota_tables import (
+from shm.recorder_layout import THROTTLED_BY
+from shm.tables.quota_rates import MOST_THROTTLE_MS, Windows, measure, record, take_tokens, throttle_ms, tokens
+from shm.tables.quota_tables import (
     FETCH,
     FIRST_SAMPLE,
     PRODUCE,
@@ -20,11 +21,10 @@ from shm.quota_tables import (
     THROTTLED,
     THROTTLED_UNTIL_MS,
 )
-from shm.recorder_layout import THROTTLED_BY
 
 if TYPE_CHECKING:
     from broker.quotas.entities import Limit
-    from shm.quota_tables import QuotaTable, QuotaTableWriter
+    from shm.tables.quota_tables import QuotaTable, QuotaTableWriter
 
 #: What may be used of a quota in this time is not looked at before it is used up.
 UNRECORDED_S: Final = 0.01

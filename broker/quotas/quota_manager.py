@@ -16,8 +16,8 @@ from broker.quotas.entities import Limit, is_set, limit_of, limits_of_all, quota
 from broker.quotas.meters import NS_PER_PERCENT, Book, RateMeter, TokenMeter
 from broker.quotas.overload import Overload
 from shm.layout import REQUEST_ENVELOPE
-from shm.quota_rates import Windows
-from shm.quota_tables import FETCH, MUTATION, PRODUCE, REQUEST, REQUEST_RATE, QuotaTableWriter
+from shm.tables.quota_rates import Windows
+from shm.tables.quota_tables import FETCH, MUTATION, PRODUCE, REQUEST, REQUEST_RATE, QuotaTableWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
     from broker.metadata.configs.client_quotas import ClientQuotas
     from broker.metadata.metadata_cache import MetadataCache
-    from shm.quota_tables import QuotaTables, QuotaUse
+    from shm.tables.quota_tables import QuotaTables, QuotaUse
 
 #: Clients and entities that are known; when there are more, all are looked up anew.
 MOST_KNOWN: Final = 10_000

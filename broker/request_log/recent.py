@@ -1,4 +1,4 @@
-"""The recent requests: kept in memory and published for readers that watch (`shm.recent_requests`).
+"""The recent requests: kept in memory and published for readers that watch (`shm.tables.recent_requests`).
 
 Runs in the recorder, beside the files: these lag by the time until one is finished. Rows stay arrays; only a sample of
 them is counted by client, and a client's requests are listed by API and version, with the topics that it names.
@@ -15,14 +15,14 @@ import numpy as np
 from broker.ipc import connection_id
 from broker.request_log.ring_reader import joined
 from broker.request_log.slow_requests import durations_ns, select
-from shm.recent_requests import NAMES_BYTES, NEWEST_ROWS, SLOWEST_ROWS
 from shm.recorder_layout import REQUEST_ROW
+from shm.tables.recent_requests import NAMES_BYTES, NEWEST_ROWS, SLOWEST_ROWS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker.request_log.names import ClientNames, Clients, Subjects
-    from shm.recent_requests import RecentWriter
+    from shm.tables.recent_requests import RecentWriter
 
     Rows = NDArray[np.void]
 

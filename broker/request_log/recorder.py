@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from broker.metadata.metadata_cache import MetadataCache
     from broker.request_log.role_rows import RoleRows
     from broker.request_log.values import Values
-    from shm.recent_requests import RecentWriter
-    from shm.recorder_rings import RecorderRings
+    from shm.rings.recorder_rings import RecorderRings
+    from shm.tables.recent_requests import RecentWriter
 
     Rows = NDArray[np.void]
 

@@ -20,10 +20,10 @@ from broker.request_log.loss_accounting import Ledger
 from broker.request_log.part_files import DIRECTORY, RUNNING, apply_retention, remove_unfinished
 from broker.request_log.role_rows import RoleRows, RoleSources
 from broker.runtime.child_process import FaultLimit, Retired, Role
-from shm.metrics import MetricsWriter
-from shm.process_slots import BEAT_S
-from shm.recent_requests import RecentWriter
-from shm.ring_fill import RingGrid, RingShare
+from shm.metrics.metrics_page import MetricsWriter
+from shm.rings.ring_fill import RingGrid, RingShare
+from shm.tables.process_slots import BEAT_S
+from shm.tables.recent_requests import RecentWriter
 
 if TYPE_CHECKING:
     from broker.ipc.process_context import ProcessContext

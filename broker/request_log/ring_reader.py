@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from broker.request_log.names import Clients
-    from shm.recorder_rings import RecorderRings
+    from shm.rings.recorder_rings import RecorderRings
 
     Rows = NDArray[np.void]
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.request_log.process_usage import Usage, cpus, growth, pss_bytes, usage_of
 from broker.request_log.role_counts import COUNTS, Values, gauges, idle_share
-from shm.process_slots import ROLES, SUPERVISOR
+from shm.tables.process_slots import ROLES, SUPERVISOR
 
 if TYPE_CHECKING:
-    from shm.metrics import MetricsReader
-    from shm.process_slots import ProcessSlots, ProcessStatus
-    from shm.recorder_rings import RecorderRings
-    from shm.ring_fill import RingShare
+    from shm.metrics.metrics_page import MetricsReader
+    from shm.rings.recorder_rings import RecorderRings
+    from shm.rings.ring_fill import RingShare
+    from shm.tables.process_slots import ProcessSlots, ProcessStatus
 
 #: How often at least the rings are looked at in an interval.
 LOOK_NS: Final = 250_000_000

@@ -15,7 +15,7 @@ from broker.protocol.records import CODECS
 from broker.request_log.names import ClientNames, Clients, Subjects, distinct, names_of
 from broker.request_log.slow_requests import is_slow
 from broker.request_log.values import Coded, Nullable, Values
-from shm.metrics_catalogue import CLOSE_CAUSES
+from shm.metrics.catalogue import CLOSE_CAUSES
 from shm.recorder_layout import (
     HELD_BACK,
     INJECTED,

@@ -23,7 +23,7 @@ from broker.errors import BootFailed
 from broker.ipc.process_context import close_all
 from broker.runtime.signals import HELD_SIGNALS, REOPEN_LOG, StopFlag
 from broker.server_log import log_setup
-from shm.process_slots import ROLES
+from shm.tables.process_slots import ROLES
 
 if TYPE_CHECKING:
     from broker.ipc.process_context import ProcessContext

@@ -13,7 +13,7 @@ what that was completed with. The loop gives all of them together `BUDGET_NS` of
 
 A work lives in memory alone. When its process dies it is gone, and whoever asked for it asks again: processors send
 every request but Produce to the replacement (`resender`), and targets ask again as well (`peer_rpc`).
-Which request a slice belongs to that never ends, or that kills, stands in shared memory (`shm.current_request`).
+Which request a slice belongs to that never ends, or that kills, stands in shared memory (`shm.tables.current_request`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 
 from broker.scheduling.deferred import Deferred
 from broker.server_log.slow_turns import Doing, SlowTurns
-from shm.current_request import NOBODY, CurrentRequest, Identity
+from shm.tables.current_request import NOBODY, CurrentRequest, Identity
 
 logger = logging.getLogger(__name__)
 

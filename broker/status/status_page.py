@@ -18,7 +18,7 @@ from broker.config.settings.status import is_loopback
 from broker.ipc.listener_table import ListenerNames
 from broker.runtime.child_process import Role
 from broker.server_log.log_setup import RepeatedWarnings
-from shm.process_slots import BEAT_S
+from shm.tables.process_slots import BEAT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from broker.metrics.broker_reading import Names, Segments, Topic
     from broker.runtime.signals import StopFlag
     from broker.status.page_tls import PageTls
-    from web.access import Admission
-    from web.room import Room
+    from web.http.access import Admission
+    from web.http.room import Room
     from web.sources import BrokerFacts, Setting, Sources
 
 #: Whoever serves clients comes first.
@@ -87,7 +87,7 @@ def _admission(context: ProcessContext, settings: LiveSettings, metadata: Metada
     from broker.config.settings.sasl import has_sasl  # noqa: PLC0415
     from broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType  # noqa: PLC0415
     from broker.security.session import Session  # noqa: PLC0415
-    from web.access import Admission  # noqa: PLC0415
+    from web.http.access import Admission  # noqa: PLC0415
 
     config = context.config
     is_user = None
@@ -114,7 +114,7 @@ def _admission(context: ProcessContext, settings: LiveSettings, metadata: Metada
 
 
 def _room_of(context: ProcessContext, generation: int) -> Room:
-    from web.room import Limits, Room  # noqa: PLC0415
+    from web.http.room import Limits, Room  # noqa: PLC0415
 
     config, now_ns = context.config, SystemClock().monotonic_ns
     metrics = context.begin_metrics(Role.WEB, 0, generation)
@@ -134,7 +134,7 @@ def sources_of(context: ProcessContext, metadata: MetadataCache) -> Sources:
     from broker.metrics.broker_reading import BrokerReader  # noqa: PLC0415
     from broker.protocol.api_keys import DEPRECATED_UP_TO  # noqa: PLC0415
     from broker.status.report_jobs import report_jobs  # noqa: PLC0415
-    from shm.recent_requests import RecentReader  # noqa: PLC0415
+    from shm.tables.recent_requests import RecentReader  # noqa: PLC0415
     from web.sources import Sources  # noqa: PLC0415
 
     config = context.config
@@ -188,9 +188,9 @@ def _facts(context: ProcessContext, version: str) -> BrokerFacts:
 def _segments(context: ProcessContext) -> Segments:
     from broker.metrics.broker_reading import Segments  # noqa: PLC0415
     from shm.control import ControlSegment  # noqa: PLC0415
-    from shm.metrics import MetricsSegment  # noqa: PLC0415
-    from shm.recorder_rings import RecorderRings  # noqa: PLC0415
-    from shm.snapshot_buffer import SnapshotSegment  # noqa: PLC0415
+    from shm.metrics.metrics_page import MetricsSegment  # noqa: PLC0415
+    from shm.rings.recorder_rings import RecorderRings  # noqa: PLC0415
+    from shm.tables.snapshot_buffer import SnapshotSegment  # noqa: PLC0415
 
     processors, handlers = context.most_processors, context.most_handlers
     control, most = context.control.view.toreadonly(), context.config.max_partitions

@@ -18,7 +18,7 @@ from broker.import_guard import without
 from broker.runtime.child_process import ExitCode, Role, RoleFunction, run_child
 from broker.runtime.signals import HELD_SIGNALS
 from broker.runtime.stack_dumps import StackPipe
-from shm import process_slots
+from shm.tables import process_slots
 
 # It pickles with dill what it sends to a process that it starts anew. Children are forked, and nothing is sent.
 with without("dill"):

@@ -24,8 +24,8 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from broker.runtime.child_process import Role
-from shm import process_slots
 from shm.segment import SharedMemoryTooSmall
+from shm.tables import process_slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from broker.config.arena import free_shared_memory_bytes
 from broker.ipc.request_channel import ChannelShape, RequestChannel
-from shm import client_hosts
-from shm.arena import BLOCK_BYTES
-from shm.metrics import MetricsSegment
-from shm.process_slots import PROCESSOR
-from shm.recorder_rings import RecorderRings
-from shm.snapshot_buffer import SnapshotSegment
+from shm.metrics.metrics_page import MetricsSegment
+from shm.rings.arena import BLOCK_BYTES
+from shm.rings.recorder_rings import RecorderRings
+from shm.tables import client_hosts
+from shm.tables.process_slots import PROCESSOR
+from shm.tables.snapshot_buffer import SnapshotSegment
 
 if TYPE_CHECKING:
     from broker.ipc.process_context import ProcessContext

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final
 
 from broker.network.fd_passing import try_receive
 from broker.runtime.child_process import Role
-from shm import process_slots
 from shm.segment import SharedMemoryTooSmall
+from shm.tables import process_slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -28,18 +28,18 @@ from broker.metadata.storage.metadata_file import metadata_path
 from broker.metadata.storage.reader import partition_counts
 from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, CoordinatorPartitions
 from broker.supervisor.process_memory import ProcessMemory
-from shm import client_hosts
-from shm.arena import BLOCK_BYTES
-from shm.bell import EventBell, SemaphoreBell
 from shm.control import ControlSegment
 from shm.faults import FaultWords
-from shm.metrics import MetricsSegment
-from shm.process_slots import PROCESSOR
-from shm.quota_tables import QuotaTables
-from shm.recent_requests import BYTES_NEEDED as RECENT_BYTES
-from shm.recorder_rings import RecorderRings
+from shm.metrics.metrics_page import MetricsSegment
+from shm.rings.arena import BLOCK_BYTES
+from shm.rings.bell import EventBell, SemaphoreBell
+from shm.rings.recorder_rings import RecorderRings
 from shm.segment import Segment, create, remove_stale
-from shm.snapshot_buffer import SnapshotSegment
+from shm.tables import client_hosts
+from shm.tables.process_slots import PROCESSOR
+from shm.tables.quota_tables import QuotaTables
+from shm.tables.recent_requests import BYTES_NEEDED as RECENT_BYTES
+from shm.tables.snapshot_buffer import SnapshotSegment
 
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig

@@ -31,7 +31,7 @@ from broker.supervisor.operator_tasks import OperatorTasks, report_where
 from broker.supervisor.process_memory import ProcessMemory
 from broker.supervisor.processor_count import ProcessorCount
 from broker.supervisor.watchdog import LOOK_MS, Watchdog
-from shm import process_slots
+from shm.tables import process_slots
 
 if TYPE_CHECKING:
     from broker.clock import Clock

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.runtime.stack_dumps import is_beyond_signals, run_ns_if_runnable, what_the_system_knows
-from shm.process_slots import SILENT_NS, ProcessSlots
+from shm.tables.process_slots import SILENT_NS, ProcessSlots
 
 if TYPE_CHECKING:
     from broker.supervisor.child import Child

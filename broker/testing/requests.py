@@ -17,7 +17,7 @@ from broker.client.admin.connection import CLIENT_ID, Connection
 from broker.errors import RotundaError
 from broker.request_log.log_reader import read
 from broker.request_log.part_files import DIRECTORY, FOLLOWED
-from shm.recorder_rings import RecorderSettings
+from shm.rings.recorder_rings import RecorderSettings
 from shm.segment import attach
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from broker.runtime.run_dir import RunRecord
     from broker.testing.requests import Request
-    from shm.process_slots import ProcessStatus
+    from shm.tables.process_slots import ProcessStatus
 
 #: What is set unless the user sets it.
 SETTINGS: Final[Mapping[str, object]] = {

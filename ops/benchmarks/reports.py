@@ -22,8 +22,8 @@ import psutil
 
 from ops.benchmarks import programs, questions, request_logs
 from ops.benchmarks.report import Row
-from spark.objectives import read_objectives
-from spark.rollups import KEYS
+from spark.analysis.objectives import read_objectives
+from spark.hourly.rollups import KEYS
 
 CORES = 2
 #: Seconds for 100 million rows, and for a second run over an unchanged log of any size.

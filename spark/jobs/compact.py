@@ -11,15 +11,15 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark.compaction import ASIDE, HourCompaction, check_exchange, recover
 from spark.failures import JobFailed
+from spark.hourly.compaction import ASIDE, HourCompaction, check_exchange, recover
+from spark.hourly.lock import exclusive
 from spark.job import Context, Job, main
-from spark.lock import exclusive
-from spark.request_log import InputFile, directory_of
-from spark.result import Result
-from spark.schema import FORMAT_VERSION, SCHEMAS
+from spark.log.request_log import InputFile, directory_of
+from spark.log.schema import FORMAT_VERSION, SCHEMAS
+from spark.results.result import Result
+from spark.results.text_table import counted
 from spark.storage import Storage
-from spark.text_table import counted
 from spark.time_range import HOUR_US, duration_of, to_datetime, to_us
 
 #: About how large a file becomes.

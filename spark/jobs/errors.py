@@ -14,11 +14,11 @@ from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
 from spark.job import Context, Job, main
+from spark.log.request_log import Coverage, is_one_of
+from spark.log.schema import PARTITION_COLUMNS
 from spark.options import length_us, positive
-from spark.request_log import Coverage, is_one_of
-from spark.result import Result
-from spark.schema import PARTITION_COLUMNS
-from spark.text_table import cell
+from spark.results.result import Result
+from spark.results.text_table import cell
 
 COLUMNS = ("time", "requestApiKeyName", "errorCode", "errorName", "clientId", "sampleWeight")
 _KINDS = ("requestApiKeyName", "errorCode", "errorName", "clientId")

@@ -10,12 +10,12 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-from spark.charts import Chart, Series
+from spark.analysis.lag import Bounds, ages_at, episodes, spans
 from spark.job import Context, Job, main
-from spark.lag import Bounds, ages_at, episodes, spans
 from spark.options import length_us, positive
-from spark.result import Result
-from spark.text_table import cell, counted
+from spark.results.charts import Chart, Series
+from spark.results.result import Result
+from spark.results.text_table import cell, counted
 
 COLUMNS: Final = (
     "time", "group", "member", "event", "reason", "kind", "generation", "members", "durationUs", "topic", "records",

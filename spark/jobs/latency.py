@@ -12,15 +12,15 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
 from spark.bounded import rows_of
-from spark.charts import Chart, Series
 from spark.failures import JobFailed
-from spark.histogram import quantiles, with_buckets
+from spark.hourly.histogram import quantiles, with_buckets
+from spark.hourly.rollups import PHASES, Rollups
 from spark.job import Context, Job, main
+from spark.log.request_log import Coverage
 from spark.options import length_us
-from spark.request_log import Coverage
-from spark.result import Result
-from spark.rollups import PHASES, Rollups
-from spark.text_table import cell
+from spark.results.charts import Chart, Series
+from spark.results.result import Result
+from spark.results.text_table import cell
 from spark.time_range import TimeRange, to_datetime
 
 #: What rows can be grouped by, and the columns that stand for it.

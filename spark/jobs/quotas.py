@@ -15,11 +15,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-from spark.bounded import rows_of
-from spark.charts import Chart, Series
-from spark.failures import JobFailed
-from spark.job import Context, Job, main
-from spark.quota_charges import (
+from spark.analysis.quota_charges import (
     CONNECTION,
     CONNECTION_COLUMNS,
     FETCH,
@@ -31,9 +27,13 @@ from spark.quota_charges import (
     mutation_charges,
     request_charges,
 )
-from spark.quota_windows import SAMPLES, measured, muted_s, with_late, with_throttle
-from spark.result import Result
-from spark.text_table import cell
+from spark.analysis.quota_windows import SAMPLES, measured, muted_s, with_late, with_throttle
+from spark.bounded import rows_of
+from spark.failures import JobFailed
+from spark.job import Context, Job, main
+from spark.results.charts import Chart, Series
+from spark.results.result import Result
+from spark.results.text_table import cell
 from spark.time_range import TimeRange, to_datetime
 
 #: What a quota can be per, and the columns that stand for it.

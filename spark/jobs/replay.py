@@ -11,8 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
 from spark.job import Context, Job, main
 from spark.options import positive
-from spark.result import Result
-from spark.text_table import counted
+from spark.results.result import Result
+from spark.results.text_table import counted
 
 #: Version of the table `profile`; raised when a reader of the one before would misread it.
 PROFILE_VERSION: Final = 1

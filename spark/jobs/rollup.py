@@ -6,8 +6,8 @@ import argparse
 import sys
 
 from spark.job import Context, Job, main
-from spark.result import Result
-from spark.text_table import counted
+from spark.results.result import Result
+from spark.results.text_table import counted
 from spark.time_range import HOUR_US, duration_of, to_datetime, to_us
 
 

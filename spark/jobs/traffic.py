@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-from spark import batching
+from spark.analysis import batching
+from spark.analysis.skew import skew
 from spark.bounded import rows_of
-from spark.charts import Chart, Series
 from spark.job import Context, Job, main
+from spark.log.request_log import is_one_of
+from spark.log.schema import PARTITION_COLUMNS
 from spark.options import several
-from spark.request_log import is_one_of
-from spark.result import Result
-from spark.schema import PARTITION_COLUMNS
-from spark.skew import skew
-from spark.text_table import cell
+from spark.results.charts import Chart, Series
+from spark.results.result import Result
+from spark.results.text_table import cell
 
 COLUMNS = (
     "requestApiKeyName",

@@ -18,7 +18,7 @@ from broker.log import checkpoints
 from broker.log.maintenance_tasks import SWAP
 from broker.log.segments.segment_swap import SegmentSwap
 from broker.protocol.error_codes import ErrorCode
-from shm.partitions import STATE_OPEN, PartitionTable
+from shm.tables.partitions import STATE_OPEN, PartitionTable
 from tests.cleaner.keyed_log import KeyedLog
 from tests.support.fakes import FakeClock
 

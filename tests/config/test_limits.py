@@ -7,7 +7,7 @@ from broker.config.limits.rows import Limit
 from broker.config.limits.table import LIMITS
 from broker.metrics.derived_metrics import DERIVED
 from broker.metrics.prometheus import PREFIX, exposed_name
-from shm.metrics_catalogue import CATALOGUE
+from shm.metrics.catalogue import CATALOGUE
 
 ROWS = [limit for area in LIMITS for limit in area.limits]
 METRICS = {exposed_name(role, metric) for role, metrics in CATALOGUE.items() for metric in metrics} | {

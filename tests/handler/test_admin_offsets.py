@@ -26,7 +26,7 @@ from broker.protocol.messages.list_offsets import (
 from broker.protocol.record_reader import iterate_records
 from broker.protocol.records import read_header
 from broker.scheduling.deferred import Deferred
-from shm.partitions import STATE_CLOSED, STATE_UNOPENED
+from shm.tables.partitions import STATE_CLOSED, STATE_UNOPENED
 from tests.support.admin_cluster import AdminCluster
 from tests.support.record_batches import record_batch
 from tests.support.slices import finished

@@ -22,7 +22,7 @@ from broker.apis.unsupported.refusals import REFUSALS
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.deferred import Deferred
-from shm.partitions import STATE_CLOSED, STATE_OPEN, STATE_UNOPENED
+from shm.tables.partitions import STATE_CLOSED, STATE_OPEN, STATE_UNOPENED
 from tests.support.admin_cluster import LISTENER, AdminCluster
 from tests.support.slices import finished
 

@@ -13,7 +13,7 @@ from broker.apis.topics.create_topics import handle_create_topics
 from broker.apis.topics.delete_topics import handle_delete_topics
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
-from shm.partitions import STATE_CLOSED
+from shm.tables.partitions import STATE_CLOSED
 from tests.support.admin_cluster import AdminCluster
 
 CREATE_VERSIONS = range(2, 8)

@@ -16,8 +16,8 @@ from broker.partitions.fetch.fetch_reader import FetchReader
 from broker.partitions.fetch.pending_fetch import PendingFetch
 from broker.scheduling import purgatory
 from broker.scheduling import slices as slices_module
-from shm.moved_rows import CAPACITY
-from shm.partitions import PartitionTable
+from shm.tables.moved_rows import CAPACITY
+from shm.tables.partitions import PartitionTable
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, Sent, SteppedBroker, produced
 from tests.support.wire_messages import FETCH, Fetched, fetch_body, read_batches, read_fetch, string

@@ -16,7 +16,7 @@ from broker.partitions.log_maintenance import LogMaintenance
 from broker.partitions.owned_partition import OwnedPartition
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.peer_tasks import TASK_NAMES, TargetTasks
-from shm.partitions import PartitionTable
+from shm.tables.partitions import PartitionTable
 from tests.cleaner.keyed_log import KeyedLog
 from tests.log.log_writer import batch, stage
 

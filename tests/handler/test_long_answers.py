@@ -15,7 +15,7 @@ from broker.protocol.coordinator_routing import GROUP_TOPIC
 from broker.protocol.kio import kio_adapter
 from broker.scheduling import slices
 from broker.scheduling.deferred import Deferred
-from shm.process_slots import HANDLER
+from shm.tables.process_slots import HANDLER
 from tests.support.groups.requests import call
 from tests.support.stepped_broker import Sent, SteppedBroker
 

@@ -12,7 +12,7 @@ from broker.metadata.metadata_cache import Changes, MetadataCache
 from broker.metadata.storage import reader
 from broker.metadata.topics.topic_validation import AddedPartitions, NewTopic
 from broker.protocol.routing import owner_of, topic_hash, topic_id_hash
-from shm.partitions import STATE_CLOSED
+from shm.tables.partitions import STATE_CLOSED
 from tests.support.admin_cluster import HANDLERS, AdminCluster
 
 AT_ONCE = 4

@@ -11,8 +11,8 @@ import pytest
 from broker.ipc import request_channel
 from broker.ipc.peer_channel import DONE, PRODUCE_ANSWER, PRODUCE_PART, TASK, TASK_ANSWER, PeerMessage, Peers
 from broker.ipc.request_channel import RequestChannel
-from shm.bell import SemaphoreBell
-from shm.ring import RingProducer
+from shm.rings.bell import SemaphoreBell
+from shm.rings.ring import RingProducer
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
 

@@ -12,7 +12,7 @@ import pytest
 
 from broker.log import log_manager
 from broker.log.segments import segment_files
-from shm.partitions import STATE_CLOSED
+from shm.tables.partitions import STATE_CLOSED
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Killed, SteppedBroker, died_at_line
 

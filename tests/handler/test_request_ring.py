@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.ipc.request_ring import RequestRing
-from shm.ring import RingConsumer, RingProducer, initialise, ring_bytes
+from shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
 
 CAPACITY = 1024
 

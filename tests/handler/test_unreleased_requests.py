@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.ipc.request_channel import REQUEST
 from broker.ipc.request_ring import RequestRing
 from broker.ipc.unreleased_requests import unreleased
-from shm.ring import RingConsumer, RingProducer, initialise, ring_bytes
+from shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
 from tests.support.wire_messages import METADATA

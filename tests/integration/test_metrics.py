@@ -23,7 +23,7 @@ from broker.metrics.kafka_metrics import KAFKA_METRICS
 from broker.metrics.prometheus import exposed_name
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.kio import kio_adapter
-from shm.metrics_catalogue import CATALOGUE
+from shm.metrics.catalogue import CATALOGUE
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.exposition import SCRAPE_LABELS, Exposition, Scraper, grouping_labels, selectors

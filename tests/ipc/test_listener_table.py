@@ -3,7 +3,7 @@
 import pytest
 
 from broker.ipc.listener_table import ListenerEntry, ListenerTable
-from shm.snapshot_buffer import SnapshotReader, SnapshotSegment, SnapshotWriter
+from shm.tables.snapshot_buffer import SnapshotReader, SnapshotSegment, SnapshotWriter
 
 ONE = ListenerEntry("EXT", "PLAINTEXT", "h", 1)
 CLOSED = ONE._replace(is_open=False)

@@ -13,7 +13,7 @@ from broker.ipc.request_channel import (
     ChannelShape,
     RequestChannel,
 )
-from shm.ring import RingConsumer, RingProducer
+from shm.rings.ring import RingConsumer, RingProducer
 
 PROCESSORS, TARGETS = 2, 3
 

@@ -21,7 +21,7 @@ from broker.log.log_reader import LogReader
 from broker.log.partition_log import Checkpointed, PartitionLog, PublishedEnd
 from broker.protocol.record_writer import build_batch
 from broker.protocol.records import batch_headers, unpack_header
-from shm.partitions import STATE_OPEN, PartitionTable
+from shm.tables.partitions import STATE_OPEN, PartitionTable
 from tests.litmus.two_processes import repeat_until_hit, run_together, run_with_deaths, seeded, segment_of
 from tests.log.log_writer import NAME
 from tests.log.transaction_model import ABORT, marker_type

@@ -10,7 +10,7 @@ import pytest
 from broker.errors import ApiError
 from broker.metadata.storage.row_allocator import PartitionRows
 from broker.protocol.error_codes import ErrorCode
-from shm.partitions import STATE_CLOSED, STATE_OPEN, STATE_UNOPENED, PartitionTable
+from shm.tables.partitions import STATE_CLOSED, STATE_OPEN, STATE_UNOPENED, PartitionTable
 
 INVALID_PARTITIONS = ErrorCode.INVALID_PARTITIONS
 

@@ -8,10 +8,10 @@ from broker.network.accounting.client_registry import ClientRegistry
 from broker.network.accounting.completed_requests import CompletedRequests
 from broker.network.processor.channel import Answered, Channel
 from broker.protocol.api_keys import ApiKey
-from shm.metrics import MetricsReader, MetricsReading, MetricsSegment, MetricsWriter
-from shm.metrics_catalogue import PHASES
-from shm.process_slots import PROCESSOR
+from shm.metrics.catalogue import PHASES
+from shm.metrics.metrics_page import MetricsReader, MetricsReading, MetricsSegment, MetricsWriter
 from shm.recorder_layout import REQUEST_ROW
+from shm.tables.process_slots import PROCESSOR
 
 METADATA = int(ApiKey.METADATA)
 

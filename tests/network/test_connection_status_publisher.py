@@ -13,7 +13,7 @@ from broker.network.accounting.connection_status_publisher import INTERVAL_NS, C
 from broker.network.processor.channel import Channel
 from broker.network.processor.throttling.mute_state import MuteCause
 from broker.protocol.kio import kio_adapter
-from shm.snapshot_buffer import SnapshotReader, SnapshotSegment, SnapshotWriter
+from shm.tables.snapshot_buffer import SnapshotReader, SnapshotSegment, SnapshotWriter
 
 LISTENERS = [ListenerEntry(name, "PLAINTEXT", "127.0.0.1", 1) for name in ("PLAINTEXT", "OTHER")]
 

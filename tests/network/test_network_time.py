@@ -11,7 +11,7 @@ from broker.metadata.configs.client_quotas import CLIENT_ID, USER, ClientQuotas
 from broker.network.accounting.network_time import EVERY, NetworkTime
 from broker.quotas.quota_manager import QuotaManager
 from broker.security.session import ANONYMOUS_USER
-from shm.quota_tables import QuotaTables
+from shm.tables.quota_tables import QuotaTables
 
 CONFIG = load(None, {}, {})
 MS = 1_000_000

@@ -7,9 +7,9 @@ from broker.network.accounting.completed_requests import CompletedRequests
 from broker.network.processor.processor_metrics import INTERVAL_NS, ProcessorMetrics
 from broker.network.processor.throttling.mute_state import MuteCause
 from broker.network.processor.tls.tls_listeners import TlsListeners
-from shm.metrics import MetricsReader, MetricsSegment, MetricsWriter
-from shm.metrics_catalogue import CLOSE_CAUSES, MUTE_CAUSES
-from shm.process_slots import PROCESSOR
+from shm.metrics.catalogue import CLOSE_CAUSES, MUTE_CAUSES
+from shm.metrics.metrics_page import MetricsReader, MetricsSegment, MetricsWriter
+from shm.tables.process_slots import PROCESSOR
 from tests.support.processor_bench import ARENA_BYTES, ProcessorBench
 
 NO_TLS = TlsListeners(lambda: 0)

@@ -15,8 +15,8 @@ from broker.network.processor.targets import Targets
 from broker.runtime.child_process import MOST_FAULTS, Role
 from broker.runtime.signals import StopFlag
 from shm.control import ControlSegment
-from shm.quota_tables import QuotaTables
-from shm.snapshot_buffer import SnapshotSegment
+from shm.tables.quota_tables import QuotaTables
+from shm.tables.snapshot_buffer import SnapshotSegment
 from tests.support.fakes import FakeClock
 
 HANDLERS, MOST = 2, 4

@@ -9,7 +9,7 @@ import pytest
 from broker.network.processor.channel import Channel
 from broker.network.processor.selector import GONE, READ, WRITE, Selector
 from broker.network.processor.throttling.mute_state import MuteCause
-from shm.bell import EventBell
+from shm.rings.bell import EventBell
 
 Registered = tuple[Selector, Channel, socket.socket]
 

@@ -9,7 +9,7 @@ from broker.metadata.configs.client_quotas import CLIENT_ID, USER, ClientQuotas
 from broker.quotas import quota_manager
 from broker.quotas.quota_manager import MOST_ID_BYTES, QuotaManager
 from broker.security.session import ANONYMOUS_USER
-from shm.quota_tables import QuotaTables
+from shm.tables.quota_tables import QuotaTables
 
 CONFIG = load(None, {"broker.quota.request.rate": "1000", "broker.quota.white.list.listener": "INNER"}, {})
 QUOTAS: ClientQuotas = {

@@ -3,8 +3,8 @@
 from broker.metrics.quota_use import ClientUse, clients_use
 from broker.quotas.entities import Limit
 from broker.quotas.meters import Book, RateMeter
-from shm.quota_rates import Windows
-from shm.quota_tables import PRODUCE, QuotaTables, QuotaTableWriter
+from shm.tables.quota_rates import Windows
+from shm.tables.quota_tables import PRODUCE, QuotaTables, QuotaTableWriter
 
 WINDOWS = Windows(3, 2000)
 NOW_NS = 10**13

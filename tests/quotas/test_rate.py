@@ -9,8 +9,8 @@ import pytest
 from broker.quotas.entities import Limit
 from broker.quotas.meters import NS_PER_PERCENT, Book, RateMeter, TokenMeter
 from shm.quota_layout import QUOTA_TABLE
-from shm.quota_rates import Windows
-from shm.quota_tables import QuotaTables, QuotaTableWriter
+from shm.tables.quota_rates import Windows
+from shm.tables.quota_tables import QuotaTables, QuotaTableWriter
 
 MS = 1_000_000
 START_NS = 1_000_000 * MS

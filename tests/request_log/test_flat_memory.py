@@ -9,8 +9,8 @@ import pytest
 
 from broker.request_log import names, recent, row_buffers
 from broker.request_log.names import Clients, Subjects
-from shm.recent_requests import BYTES_NEEDED, SLOWEST_ROWS, RecentWriter
-from shm.recorder_rings import pack_text
+from shm.rings.recorder_rings import pack_text
+from shm.tables.recent_requests import BYTES_NEEDED, SLOWEST_ROWS, RecentWriter
 from tests.support.recorder_bench import RecorderBench, rows_of
 
 BATCH = 500

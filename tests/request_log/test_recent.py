@@ -10,8 +10,8 @@ from broker.ipc import connection_id
 from broker.protocol.api_keys import ApiKey
 from broker.request_log.names import Clients
 from broker.request_log.recent import INTERVAL_NS, RecentRequests
-from shm.recent_requests import BYTES_NEEDED, NEWEST_ROWS, SLOWEST_ROWS, Recent, RecentReader, RecentWriter
 from shm.recorder_layout import CONNECTION_EVENT, REQUEST_ROW
+from shm.tables.recent_requests import BYTES_NEEDED, NEWEST_ROWS, SLOWEST_ROWS, Recent, RecentReader, RecentWriter
 
 MS = 1_000_000
 

@@ -17,7 +17,7 @@ from broker.request_log.part_files import apply_retention, finished, remove_unfi
 from broker.request_log.row_buffers import GROUP_ROWS
 from broker.request_log.slow_requests import durations_ns, is_slow
 from shm.recorder_layout import INJECTED, INJECTED_SHIFT, MIXED_CODECS, REQUEST_ROW, THROTTLED_BY
-from shm.recorder_rings import RecorderFeed, pack_text
+from shm.rings.recorder_rings import RecorderFeed, pack_text
 from tests.support.fakes import FakeClock
 from tests.support.recorder_bench import CLIENT, WALL_MS, RecorderBench, client_text, rows_of
 

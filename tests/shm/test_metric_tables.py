@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from shm.metric_tables import (
+from shm.metrics.metric_tables import (
     NO_TEXT,
     OTHER,
     OTHER_TEXT,

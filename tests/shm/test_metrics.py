@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from shm.metrics import OTHER_API_KEY, MetricsReader, MetricsSegment, MetricsWriter
-from shm.metrics_catalogue import PHASES
-from shm.process_slots import ACCEPTOR, CONTROLLER, HANDLER, PROCESSOR
+from shm.metrics.catalogue import PHASES
+from shm.metrics.metrics_page import OTHER_API_KEY, MetricsReader, MetricsSegment, MetricsWriter
+from shm.tables.process_slots import ACCEPTOR, CONTROLLER, HANDLER, PROCESSOR
 
 
 @pytest.fixture

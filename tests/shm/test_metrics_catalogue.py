@@ -8,9 +8,9 @@ from broker.metrics.derived_metrics import DERIVED
 from broker.metrics.kafka_metrics import KAFKA_METRICS, KafkaMetric
 from broker.metrics.metrics_page import describe_markdown
 from broker.metrics.prometheus import exposed_name
-from shm.metric import COUNTER, GAUGE, HISTOGRAM, Metric
-from shm.metrics_catalogue import CATALOGUE
-from shm.process_slots import ROLES
+from shm.metrics.catalogue import CATALOGUE
+from shm.metrics.metric import COUNTER, GAUGE, HISTOGRAM, Metric
+from shm.tables.process_slots import ROLES
 
 METRICS = pytest.mark.parametrize(
     "metric", [metric for metrics in CATALOGUE.values() for metric in metrics], ids=lambda metric: metric.name

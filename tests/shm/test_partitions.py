@@ -6,7 +6,7 @@ import secrets
 import pytest
 
 from shm.layout import PARTITION_ROW
-from shm.partitions import (
+from shm.tables.partitions import (
     STATE_CLOSED,
     STATE_OPEN,
     STATE_UNOPENED,

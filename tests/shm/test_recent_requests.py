@@ -5,8 +5,8 @@ import json
 import pytest
 
 from shm.layout import RECENT_BUFFER
-from shm.recent_requests import BUFFER_BYTES, BYTES_NEEDED, RecentReader, RecentWriter
 from shm.recorder_layout import REQUEST_ROW
+from shm.tables.recent_requests import BUFFER_BYTES, BYTES_NEEDED, RecentReader, RecentWriter
 
 ROW = bytes(range(REQUEST_ROW.size))
 

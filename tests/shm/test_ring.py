@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shm.layout import RING_HEADER
-from shm.ring import RingConsumer, RingCorrupt, RingProducer, initialise, ring_bytes
+from shm.rings.ring import RingConsumer, RingCorrupt, RingProducer, initialise, ring_bytes
 
 BASE = 128
 

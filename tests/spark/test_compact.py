@@ -17,12 +17,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from broker.request_log import log_reader, part_files
-from spark import compaction
-from spark.compaction import ASIDE, recover
+from spark.hourly import compaction
+from spark.hourly.compaction import ASIDE, recover
+from spark.hourly.rollups import Rollups
 from spark.job import Context
 from spark.jobs.compact import answer, compact
-from spark.request_log import RequestLog
-from spark.rollups import Rollups
+from spark.log.request_log import RequestLog
 from spark.time_range import TimeRange
 from tests.support.feeds import random_seed
 from tests.support.generated_log import LATER_COLUMNS, random_requests, write

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark.deleted_rows import Deleted
 from spark.failures import JobFailed
+from spark.hourly.rollups import Rollups
 from spark.job import Context, Job
 from spark.jobs import capacity, clients, diagnose, errors, groups, latency, quotas, replay, slo, traffic
-from spark.output import Run, write_summary
-from spark.request_log import RequestLog
-from spark.result import Result
-from spark.rollups import Rollups
+from spark.log.deleted_rows import Deleted
+from spark.log.request_log import RequestLog
+from spark.results.output import Run, write_summary
+from spark.results.result import Result
 from spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
 from tests.support.feeds import random_seed

@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from ops.benchmarks.questions import FEATURES
-from spark.bottlenecks import HEALTHY
+from spark.analysis.bottlenecks import HEALTHY
+from spark.analysis.load_features import CONNECTION_COLUMNS, REQUEST_COLUMNS, ROLE_COLUMNS, features
 from spark.jobs.diagnose import COLUMNS, headline, transform
-from spark.load_features import CONNECTION_COLUMNS, REQUEST_COLUMNS, ROLE_COLUMNS, features
-from spark.request_log import RequestLog
+from spark.log.request_log import RequestLog
 from spark.time_range import TimeRange, to_us
 from tests.support.feeds import random_seed
 from tests.support.generated_log import LATER_COLUMNS, START, random_requests, write

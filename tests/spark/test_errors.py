@@ -8,10 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ops.benchmarks.questions import BURSTS, ERRORS
+from spark.hourly.rollups import Rollups
 from spark.job import Context
 from spark.jobs.errors import COLUMNS, answer, bursts, runs, transform
-from spark.request_log import RequestLog
-from spark.rollups import Rollups
+from spark.log.request_log import RequestLog
 from spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
 from tests.support.feeds import random_seed

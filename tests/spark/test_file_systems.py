@@ -15,11 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark.failures import JobFailed
+from spark.hourly.lock import NAME, exclusive
+from spark.hourly.rollups import Rollups
 from spark.jobs import compact
 from spark.jobs.latency import counts, transform
-from spark.lock import NAME, exclusive
-from spark.request_log import RequestLog, lasting
-from spark.rollups import Rollups
+from spark.log.request_log import RequestLog, lasting
 from spark.storage import Storage
 from spark.time_range import TimeRange
 from tests.support.feeds import random_seed

@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark.job import FORMATS
-from spark.output import Run, write_summary, write_tables
-from spark.request_log import Coverage
-from spark.result import Result
+from spark.log.request_log import Coverage
+from spark.results.output import Run, write_summary, write_tables
+from spark.results.result import Result
 from spark.time_range import TimeRange
 
 HOSTILE = [

@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ops.benchmarks.questions import MEMBERS
+from spark.hourly.rollups import Rollups
 from spark.job import Context
 from spark.jobs.groups import JOB, MEMBER_EVENTS
-from spark.request_log import RequestLog
-from spark.result import Result
-from spark.rollups import Rollups
+from spark.log.request_log import RequestLog
+from spark.results.result import Result
 from spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
 from tests.support.feeds import random_seed

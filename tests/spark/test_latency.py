@@ -11,10 +11,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
 from ops.benchmarks.questions import LATENCY
 from spark.failures import JobFailed
+from spark.hourly.rollups import PHASES, Rollups
 from spark.job import Context
 from spark.jobs.latency import GROUPINGS, answer, counts, counts_of_rows, transform
-from spark.request_log import RequestLog
-from spark.rollups import PHASES, Rollups
+from spark.log.request_log import RequestLog
 from spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
 from tests.support.feeds import random_seed

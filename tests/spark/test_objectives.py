@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from spark.burn import SPANS_US, Count, standing
+from spark.analysis.burn import SPANS_US, Count, standing
+from spark.analysis.objectives import Objective, read_objectives
 from spark.failures import JobFailed
 from spark.job import main
 from spark.jobs import slo
-from spark.objectives import Objective, read_objectives
 
 SAMPLE = Path(__file__).parents[2] / "ops" / "objectives.toml"
 DAY_US = 86_400_000_000

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 from pyspark.sql import SparkSession
 
-from spark.charts import Chart, Series
-from spark.output import SUMMARY_ROWS, Run, write_summary, write_tables
-from spark.request_log import Coverage
-from spark.result import Result
+from spark.log.request_log import Coverage
+from spark.results.charts import Chart, Series
+from spark.results.output import SUMMARY_ROWS, Run, write_summary, write_tables
+from spark.results.result import Result
 from spark.time_range import TimeRange
-from web.reports import Reports
+from web.reports.reports import Reports
 from web.sources import JobFacts
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)

@@ -9,18 +9,25 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from spark import handler_queues, load_features
-from spark.batching import COLUMNS as PRODUCE_COLUMNS
-from spark.batching import batch_sizes, savings
-from spark.connections import EVENT_COLUMNS, REQUEST_COLUMNS, by_client, is_idle, is_short_lived, lives
+from spark.analysis import handler_queues, load_features
+from spark.analysis.batching import COLUMNS as PRODUCE_COLUMNS
+from spark.analysis.batching import batch_sizes, savings
+from spark.analysis.connections import EVENT_COLUMNS, REQUEST_COLUMNS, by_client, is_idle, is_short_lived, lives
+from spark.analysis.lag import Bounds, episodes, spans
+from spark.analysis.objectives import Objective
+from spark.analysis.quota_charges import CONNECTION_COLUMNS, connection_charges, mutation_charges, request_charges
+from spark.analysis.quota_charges import REQUEST_COLUMNS as CHARGED_COLUMNS
+from spark.hourly.rollups import (
+    INPUT_COLUMNS,
+    PHASES,
+    latencies_by_key,
+    merged_latencies,
+    merged_requests,
+    requests_by_key,
+)
 from spark.jobs import JOBS, capacity, clients, compact, diagnose, errors, groups, latency, quotas, replay, slo, traffic
-from spark.lag import Bounds, episodes, spans
-from spark.objectives import Objective
-from spark.quota_charges import CONNECTION_COLUMNS, connection_charges, mutation_charges, request_charges
-from spark.quota_charges import REQUEST_COLUMNS as CHARGED_COLUMNS
-from spark.request_log import RequestLog
-from spark.rollups import INPUT_COLUMNS, PHASES, latencies_by_key, merged_latencies, merged_requests, requests_by_key
-from spark.schema import PARTITION_COLUMNS
+from spark.log.request_log import RequestLog
+from spark.log.schema import PARTITION_COLUMNS
 from spark.time_range import TimeRange
 from tests.support.generated_log import START, request, write
 

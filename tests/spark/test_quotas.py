@@ -14,11 +14,11 @@ from pyspark.sql import Row, SparkSession
 
 from ops.benchmarks.questions import charges
 from spark.failures import JobFailed
+from spark.hourly.rollups import Rollups
 from spark.job import Context
 from spark.jobs.quotas import ENTITIES, JOB
-from spark.request_log import RequestLog
-from spark.result import Result
-from spark.rollups import Rollups
+from spark.log.request_log import RequestLog
+from spark.results.result import Result
 from spark.time_range import TimeRange
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, random_requests, request, write

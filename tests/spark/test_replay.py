@@ -17,12 +17,12 @@ from pyspark.sql import SparkSession
 from broker.bench.profile import read
 from broker.bench.requests import KINDS
 from ops.benchmarks.questions import REPLAYED
+from spark.hourly.rollups import Rollups
 from spark.job import Context
 from spark.jobs.replay import JOB, PROFILE_VERSION
-from spark.output import write_tables
-from spark.request_log import RequestLog
-from spark.result import Result
-from spark.rollups import Rollups
+from spark.log.request_log import RequestLog
+from spark.results.output import write_tables
+from spark.results.result import Result
 from spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
 from tests.support.broker_process import BrokerProcess

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ops.benchmarks.questions import HISTOGRAMS, ROLLED_UP
 from spark.failures import JobFailed
-from spark.lock import exclusive
-from spark.request_log import RequestLog
-from spark.rollups import KEYS, TABLES, Rollups
+from spark.hourly.lock import exclusive
+from spark.hourly.rollups import KEYS, TABLES, Rollups
+from spark.log.request_log import RequestLog
 from spark.storage import Storage
 from spark.time_range import TimeRange
 from tests.support.broker_process import REPOSITORY

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark.failures import JobFailed
-from spark.request_log import RequestLog
+from spark.log.request_log import RequestLog
 from tests.spark.class_archive import JAVA_OPTIONS
 from tests.support.broker_process import REPOSITORY
 from tests.support.deadline import wait_until

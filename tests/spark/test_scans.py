@@ -6,10 +6,10 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark.hourly.rollups import INPUT_COLUMNS, KEYS, PHASES, Rollups, latencies_by_key
 from spark.jobs.latency import counts, transform
-from spark.request_log import RequestLog
-from spark.rollups import INPUT_COLUMNS, KEYS, PHASES, Rollups, latencies_by_key
-from spark.schema import PARTITION_COLUMNS
+from spark.log.request_log import RequestLog
+from spark.log.schema import PARTITION_COLUMNS
 from spark.time_range import TimeRange
 from tests.support.generated_log import random_requests, write
 

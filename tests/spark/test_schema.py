@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql.types import StructField
 
 from broker.request_log.columns import DATASETS, FORMAT_VERSION, TIMESTAMP
-from spark import schema
+from spark.log import schema
 
 NAMES = {"bool": "boolean", "int16": "smallint", "int32": "int", "int64": "bigint", TIMESTAMP: "timestamp"}
 

@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from spark.batching import COLUMNS as PRODUCE_COLUMNS
-from spark.batching import batch_sizes
+from spark.analysis.batching import COLUMNS as PRODUCE_COLUMNS
+from spark.analysis.batching import batch_sizes
+from spark.hourly.rollups import Rollups
 from spark.jobs.traffic import COLUMNS, flows, transform
-from spark.request_log import RequestLog
-from spark.rollups import Rollups
+from spark.log.request_log import RequestLog
 from spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
 from tests.spark.test_runs import JOB_SECONDS, command, failed_with, run

@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ops.benchmarks.questions import OBJECTIVE, OBJECTIVE_BY_MINUTE
+from spark.analysis.objectives import Objective
+from spark.hourly.rollups import Rollups
 from spark.job import Context
 from spark.jobs.slo import COLUMNS, answer, counts, history, spans
-from spark.objectives import Objective
-from spark.request_log import RequestLog
-from spark.rollups import Rollups
+from spark.log.request_log import RequestLog
 from spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
 from tests.support.feeds import random_seed

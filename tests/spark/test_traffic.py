@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ops.benchmarks.questions import BATCHES, SAVINGS, SKEW, SKEWS, TRAFFIC
-from spark.batching import COLUMNS as PRODUCE_COLUMNS
-from spark.batching import batch_sizes, savings
+from spark.analysis.batching import COLUMNS as PRODUCE_COLUMNS
+from spark.analysis.batching import batch_sizes, savings
+from spark.hourly.rollups import Rollups
 from spark.job import Context
 from spark.jobs.traffic import COLUMNS, answer, flows, skews, transform
-from spark.request_log import RequestLog
-from spark.rollups import Rollups
+from spark.log.request_log import RequestLog
 from spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
 from tests.support.feeds import random_seed

@@ -14,7 +14,7 @@ import pytest
 from broker.cli.main import main
 from broker.network.handoff import QUEUE_SOCKETS
 from broker.runtime import run_dir
-from shm.process_slots import ACCEPTOR
+from shm.tables.process_slots import ACCEPTOR
 from tests.support.broker_process import is_alive
 from tests.support.deadline import wait_until
 from tests.support.supervised import Supervised, ask, command

@@ -14,7 +14,7 @@ from broker.runtime import stack_dumps
 from broker.runtime.child_process import Role
 from broker.supervisor import watchdog
 from broker.supervisor.watchdog import LOOK_MS, NEVER, Watchdog
-from shm.process_slots import ProcessSlots
+from shm.tables.process_slots import ProcessSlots
 from tests.support.deadline import wait_until
 from tests.support.fakes import FakeClock
 

@@ -25,8 +25,8 @@ from broker.quotas.quota_manager import QuotaManager
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.peer_tasks import TaskDone
 from broker.security.session import ANONYMOUS
-from shm.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
-from shm.quota_tables import QuotaTables
+from shm.tables.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
+from shm.tables.quota_tables import QuotaTables
 from tests.support.fakes import FakeClock
 from tests.support.slices import finished
 

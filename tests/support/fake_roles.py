@@ -26,7 +26,7 @@ from broker.runtime.child_process import Retired, Role
 from broker.runtime.signals import StopFlag
 from broker.server_log.log_file import LogOutput
 from broker.supervisor.broker_main import serve
-from shm.process_slots import BEAT_S
+from shm.tables.process_slots import BEAT_S
 from tests.support.deadline import wait_until
 
 

@@ -8,8 +8,8 @@ from broker.coordinator.classic.group import ClassicGroup
 from broker.coordinator.group_status_publisher import INTERVAL_NS, GroupStatusPublisher
 from broker.coordinator.offsets.offsets import CommittedOffset, OffsetStore
 from broker.protocol.steps import finished
-from shm.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
-from shm.snapshot_buffer import SnapshotReader, SnapshotSegment, SnapshotWriter
+from shm.tables.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
+from shm.tables.snapshot_buffer import SnapshotReader, SnapshotSegment, SnapshotWriter
 
 TOPIC, GONE, CLOSED = "orders", "gone", "closed"
 TOPIC_ID = bytes(range(16))

@@ -35,11 +35,11 @@ from broker.network.processor.response_reader import ResponseReader
 from broker.network.processor.throttling.retry_storms import RetryStorms
 from broker.quotas.quota_manager import QuotaManager
 from broker.security.session import ANONYMOUS
-from shm.bell import EventBell, SemaphoreBell
-from shm.metrics import MetricsReader, MetricsSegment, MetricsWriter
-from shm.process_slots import PROCESSOR
-from shm.quota_tables import QuotaTables
-from shm.recorder_rings import RecorderFeed, RecorderRings
+from shm.metrics.metrics_page import MetricsReader, MetricsSegment, MetricsWriter
+from shm.rings.bell import EventBell, SemaphoreBell
+from shm.rings.recorder_rings import RecorderFeed, RecorderRings
+from shm.tables.process_slots import PROCESSOR
+from shm.tables.quota_tables import QuotaTables
 from tests.support.fakes import FakeClock
 
 RING_BYTES = 256 * 1024

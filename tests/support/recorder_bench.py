@@ -18,9 +18,9 @@ from broker.network.accounting.client_registry import ClientRegistry
 from broker.network.accounting.request_log_sender import RequestLogSender
 from broker.request_log.part_files import dataset_path, finished
 from broker.request_log.recorder import Recorder
-from shm.bell import SemaphoreBell
 from shm.recorder_layout import NOT_TOLD, REQUEST_ROW
-from shm.recorder_rings import RecorderFeed, RecorderRings, pack_text
+from shm.rings.bell import SemaphoreBell
+from shm.rings.recorder_rings import RecorderFeed, RecorderRings, pack_text
 from tests.support.fakes import FakeClock
 
 #: Half an hour into an hour.

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 from broker.request_log.role_rows import RoleRows, RoleSources
-from shm.metrics import MetricsSegment, MetricsWriter
-from shm.process_slots import HANDLER, PROCESSOR, SUPERVISOR, ProcessSlots
-from shm.ring import RingProducer, initialise, ring_bytes
-from shm.ring_fill import RingShare
+from shm.metrics.metrics_page import MetricsSegment, MetricsWriter
+from shm.rings.ring import RingProducer, initialise, ring_bytes
+from shm.rings.ring_fill import RingShare
+from shm.tables.process_slots import HANDLER, PROCESSOR, SUPERVISOR, ProcessSlots
 from tests.support.recorder_bench import RecorderBench
 
 INTERVAL_MS = 10_000

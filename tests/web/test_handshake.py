@@ -15,11 +15,11 @@ import pytest
 import uvicorn
 
 from broker.security.development_ca import DevelopmentCa
-from shm.metrics import MetricsReader, MetricsSegment, MetricsWriter
-from shm.process_slots import WEB
+from shm.metrics.metrics_page import MetricsReader, MetricsSegment, MetricsWriter
+from shm.tables.process_slots import WEB
 from tests.support.deadline import wait_until
-from web.handshake import handshakes_in
-from web.room import Limits, Room
+from web.http.handshake import handshakes_in
+from web.http.room import Limits, Room
 from web.server import _Server
 
 MOST_CONNECTIONS = 16

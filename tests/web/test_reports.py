@@ -15,11 +15,11 @@ import pytest
 from broker.status.report_jobs import report_jobs
 from spark.jobs import JOBS
 from tests.support.report_files import CHART, summary, write_report
-from web import reports as module
-from web.chart import ChartRefused
-from web.reports import MOST_BYTES, Reports
+from web.reports import reports as module
+from web.reports.chart import ChartRefused
+from web.reports.reports import MOST_BYTES, Reports
+from web.reports.summary import LONGEST_CELL, MOST_ROWS
 from web.sources import JobFacts
-from web.summary import LONGEST_CELL, MOST_ROWS
 
 KNOWN = {"latency": JobFacts("How long?", ""), "diagnose": JobFacts("What is wrong?", "--model FILE")}
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from shm.metrics import MetricsSegment, MetricsWriter
-from shm.process_slots import WEB
-from web import room as module
-from web.room import Limits, Room
+from shm.metrics.metrics_page import MetricsSegment, MetricsWriter
+from shm.tables.process_slots import WEB
+from web.http import room as module
+from web.http.room import Limits, Room
 
 
 class Visitor:

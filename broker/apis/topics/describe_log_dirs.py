@@ -13,7 +13,7 @@ from broker.protocol.error_codes import ErrorCode
 from broker.protocol.kio.kio_slices import Lazily
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work
-from shm.partitions import STATE_OPEN
+from shm.tables.partitions import STATE_OPEN
 
 _UNKNOWN_SIZE = -1
 

@@ -11,7 +11,7 @@ from broker.protocol.kio.kio_slices import Lazily
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import at_length, each_of
 from broker.scheduling.slices import Work
-from shm.partitions import STATE_OPEN
+from shm.tables.partitions import STATE_OPEN
 
 _PREFERRED, _UNCLEAN = 0, 1
 

@@ -24,7 +24,7 @@ from broker.protocol.messages.list_offsets import (
 )
 from broker.security.acl.acls import ResourceType
 from broker.security.acl.checks import refusal
-from shm.partitions import STATE_OPEN
+from shm.tables.partitions import STATE_OPEN
 
 if TYPE_CHECKING:
     from broker.partitions.partition_manager import PartitionManager

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from broker.apis.context import RequestContext
 from broker.metadata.metadata_cache import PartitionInfo, TopicInfo
 from broker.protocol.error_codes import ErrorCode
-from shm.partitions import STATE_OPEN
+from shm.tables.partitions import STATE_OPEN
 
 UNKNOWN_EPOCH = -1
 

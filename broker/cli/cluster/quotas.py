@@ -125,8 +125,8 @@ def _uses(parsed: argparse.Namespace, environment: Mapping[str, str], entity: En
         return None
     from broker.clock import SystemClock  # noqa: PLC0415
     from broker.metrics.quota_use import clients_use  # noqa: PLC0415
-    from shm.quota_tables import QuotaTables  # noqa: PLC0415
     from shm.segment import attach  # noqa: PLC0415
+    from shm.tables.quota_tables import QuotaTables  # noqa: PLC0415
 
     record = run_dir.read(parsed.run_dir or run_dir.default_path(environment))
     if record is None:

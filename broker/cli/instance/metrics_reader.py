@@ -18,11 +18,11 @@ from broker.metrics.broker_reading import BrokerReader, Names, Segments, Topic
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from shm.control import ControlSegment
-from shm.metrics import MetricsSegment
-from shm.quota_tables import QuotaTables
-from shm.recorder_rings import RecorderRings
+from shm.metrics.metrics_page import MetricsSegment
+from shm.rings.recorder_rings import RecorderRings
 from shm.segment import attach
-from shm.snapshot_buffer import SnapshotSegment
+from shm.tables.quota_tables import QuotaTables
+from shm.tables.snapshot_buffer import SnapshotSegment
 
 if TYPE_CHECKING:
     from broker.runtime.run_dir import RunRecord

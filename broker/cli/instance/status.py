@@ -21,12 +21,12 @@ from broker.errors import BootFailed, RotundaError
 from broker.runtime import run_dir
 from broker.text_table import Cell, aligned, printable
 from shm.control import ControlSegment
-from shm.process_slots import SILENT_NS
 from shm.segment import SegmentError, attach
+from shm.tables.process_slots import SILENT_NS
 
 if TYPE_CHECKING:
     from broker.runtime.run_dir import RunRecord
-    from shm.process_slots import ProcessStatus
+    from shm.tables.process_slots import ProcessStatus
 
 _NOT_RUNNING_EXIT_CODE = 3
 _LOOK_AGAIN_S = 0.01

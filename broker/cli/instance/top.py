@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from broker.runtime.run_dir import RunRecord
-    from web.readings import Reader, Reading
+    from web.facts.readings import Reader, Reading
+    from web.facts.status import Snapshot
     from web.sources import Sources
-    from web.status import Snapshot
 
 _NOT_RUNNING_EXIT_CODE = 3
 _LEVELS = {"calm": "green", "busy": "yellow", "stuck": "bold red"}
@@ -70,9 +70,9 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
 def _sources(record: RunRecord) -> tuple[Sources, Reader]:
     from broker.cli.instance.metrics_reader import attached  # noqa: PLC0415
     from broker.protocol.api_keys import DEPRECATED_UP_TO  # noqa: PLC0415
-    from shm.recent_requests import RecentReader  # noqa: PLC0415
     from shm.segment import attach  # noqa: PLC0415
-    from web.readings import Reader  # noqa: PLC0415
+    from shm.tables.recent_requests import RecentReader  # noqa: PLC0415
+    from web.facts.readings import Reader  # noqa: PLC0415
     from web.sources import BrokerFacts, Sources  # noqa: PLC0415
 
     found = attached(record)
@@ -103,7 +103,7 @@ def _sources(record: RunRecord) -> tuple[Sources, Reader]:
 
 
 def _snapshot(sources: Sources, earlier: Reading, now: Reading) -> Snapshot:
-    from web.snapshot import snapshot  # noqa: PLC0415
+    from web.facts.snapshot import snapshot  # noqa: PLC0415
 
     return snapshot(earlier, now, sources)
 
@@ -145,7 +145,7 @@ def _screen(now: Snapshot) -> RenderableType:
 def _processes(now: Snapshot) -> Table:
     from rich.markup import escape  # noqa: PLC0415
 
-    from web.verdict import hangs  # noqa: PLC0415
+    from web.facts.verdict import hangs  # noqa: PLC0415
 
     idle = {("processor", each.index): each.idle for each in now.processors}
     idle |= {("handler", each.index): each.idle for each in now.handlers} | {("controller", 0): now.controller.idle}

@@ -25,7 +25,7 @@ METADATA = Area(
             what="Users and client ids, by quota, of which a process keeps what they have used; client ids whose "
             "quotas it has looked up, and bytes of one",
             bounds=(
-                "shm.quota_tables:SLOTS",
+                "shm.tables.quota_tables:SLOTS",
                 "broker.quotas.quota_manager:MOST_KNOWN",
                 "broker.quotas.quota_manager:MOST_ID_BYTES",
             ),

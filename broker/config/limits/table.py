@@ -16,7 +16,7 @@ _REQUESTS = Area(
     limits=(
         Limit(
             what="Connections whose address is known to those who describe groups, of each processor",
-            bounds=("shm.client_hosts:ROWS",),
+            bounds=("shm.tables.client_hosts:ROWS",),
             metrics=("rotunda_processor_connections",),
             beyond="members are described without an address",
             end="with the connection",
@@ -321,7 +321,7 @@ _RECORDS = Area(
         ),
         Limit(
             what="Names of client software that a processor's metrics distinguish",
-            bounds=("shm.metric_tables:TEXT_SLOTS",),
+            bounds=("shm.metrics.metric_tables:TEXT_SLOTS",),
             metrics=("rotunda_client_connections", "rotunda_deprecated_requests_total"),
             beyond='counted under "other"',
             end="the last connection of that name ends",
@@ -358,7 +358,7 @@ _PAGE = Area(
         ),
         Limit(
             what="Bytes of answers that clients do not read",
-            bounds=("web.room:MOST_UNREAD_BYTES",),
+            bounds=("web.http.room:MOST_UNREAD_BYTES",),
             metrics=("rotunda_web_connections_dropped_total",),
             beyond="the slowest are dropped",
             end="status.request.timeout.ms without 64 KiB being read",

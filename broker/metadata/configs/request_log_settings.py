@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
-    from shm.recorder_rings import RecorderRings
+    from shm.rings.recorder_rings import RecorderRings
 
 _NS_PER_MS = 1_000_000
 

@@ -21,7 +21,7 @@ from itertools import islice
 
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
-from shm.partitions import STATE_CLOSED, PartitionTable
+from shm.tables.partitions import STATE_CLOSED, PartitionTable
 
 #: Rows that are taken off the record with one change: ten milliseconds of it.
 MOST_LET_GO = 1000

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shm.metrics_catalogue import MAX_LISTENERS
+from shm.metrics.catalogue import MAX_LISTENERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shm.metrics import MetricsWriter
+    from shm.metrics.metrics_page import MetricsWriter
 
 
 class AcceptorMeters:

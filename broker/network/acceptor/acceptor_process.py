@@ -22,7 +22,7 @@ from broker.network.acceptor.listener_orders import ListenerOrders
 from broker.network.acceptor.processor_link import ProcessorsInUse
 from broker.network.handoff import HandoffSender
 from broker.runtime.child_process import FaultLimit, Role
-from shm.process_slots import ACCEPTOR
+from shm.tables.process_slots import ACCEPTOR
 
 if TYPE_CHECKING:
     from broker.ipc.process_context import ProcessContext

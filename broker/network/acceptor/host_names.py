@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 
 from broker.server_log.log_setup import RepeatedWarnings
-from shm.client_hosts import host_text, packed_host
+from shm.tables.client_hosts import host_text, packed_host
 
 _log = logging.getLogger(__name__)
 

@@ -20,12 +20,12 @@ from broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey
 from broker.protocol.messages.api_versions import is_valid_software
 from broker.protocol.primitives import MALFORMED, read_compact_string, skip_tagged_fields
 from broker.security.session import principal_of
-from shm.recorder_rings import pack_text
+from shm.rings.recorder_rings import pack_text
 
 if TYPE_CHECKING:
     from broker.ipc.listener_table import ListenerEntry
     from broker.network.processor.channel import Channel
-    from shm.client_hosts import ClientHostWriter
+    from shm.tables.client_hosts import ClientHostWriter
 
 #: Texts of clients are cut to this many characters, and client ids are told apart by so many bytes: a connection may
 #: send 32 KB of them.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.network.accounting.request_counts import record_connections, record_requests
 from broker.protocol.api_keys import ApiKey
-from shm.metrics_catalogue import CLOSE_CAUSES, PHASES
+from shm.metrics.catalogue import CLOSE_CAUSES, PHASES
 from shm.recorder_layout import CONNECTION_EVENT, REQUEST_ROW
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from broker.network.accounting.client_registry import ClientRegistry
     from broker.network.accounting.request_log_sender import RequestLogSender
     from broker.network.processor.channel import Answered, Channel
-    from shm.metrics import MetricsWriter
+    from shm.metrics.metrics_page import MetricsWriter
 
     Rows = NDArray[numpy.void]
 

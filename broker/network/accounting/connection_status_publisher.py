@@ -15,7 +15,7 @@ from broker.ipc import connection_id
 if TYPE_CHECKING:
     from broker.ipc.listener_table import ListenerEntry
     from broker.network.processor.channel import Channel
-    from shm.snapshot_buffer import SnapshotWriter, Wants
+    from shm.tables.snapshot_buffer import SnapshotWriter, Wants
 
 logger = logging.getLogger(__name__)
 

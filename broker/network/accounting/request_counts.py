@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-    from shm.metric_tables import TableWriter
-    from shm.metrics import MetricsWriter
+    from shm.metrics.metric_tables import TableWriter
+    from shm.metrics.metrics_page import MetricsWriter
 
     Rows = NDArray[numpy.void]
 

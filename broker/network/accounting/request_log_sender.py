@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-    from shm.bell import SemaphoreBell
-    from shm.recorder_rings import RecorderFeed
+    from shm.rings.bell import SemaphoreBell
+    from shm.rings.recorder_rings import RecorderFeed
 
     Rows = NDArray[numpy.void]
 

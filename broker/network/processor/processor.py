@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
     from broker.network.accounting.completed_requests import CompletedRequests
     from broker.network.processor.processor_metrics import ProcessorMetrics
-    from shm.bell import EventBell
+    from shm.rings.bell import EventBell
 
 logger = logging.getLogger(__name__)
 

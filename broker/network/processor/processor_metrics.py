@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from broker.network.processor.throttling.mute_state import MuteCause
 from broker.server_log.slow_turns import SlowTurns
-from shm.metrics_catalogue import CLOSE_CAUSES, MAX_LISTENERS
+from shm.metrics.catalogue import CLOSE_CAUSES, MAX_LISTENERS
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from broker.network.processor.request_reader import RequestReader
     from broker.network.processor.response_reader import ResponseReader
     from broker.network.processor.tls.tls_listeners import TlsListeners
-    from shm.metrics import MetricsWriter
+    from shm.metrics.metrics_page import MetricsWriter
 
 logger = logging.getLogger(__name__)
 

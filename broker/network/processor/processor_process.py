@@ -35,9 +35,9 @@ from broker.quotas.quota_manager import QuotaManager
 from broker.runtime.child_process import FaultLimit, Role
 from broker.runtime.garbage import GarbageSearch
 from broker.server_log.log_setup import REPORT_INTERVAL_NS, report_held_back
-from shm.process_slots import BUSY_BEAT_NS
-from shm.recorder_rings import RecorderFeed
-from shm.snapshot_buffer import SnapshotWriter
+from shm.rings.recorder_rings import RecorderFeed
+from shm.tables.process_slots import BUSY_BEAT_NS
+from shm.tables.snapshot_buffer import SnapshotWriter
 
 if TYPE_CHECKING:
     from broker.ipc.process_context import ProcessContext

@@ -18,9 +18,9 @@ from typing import NamedTuple
 from broker.ipc.request_channel import ARENA, INLINE, REQUEST, SPILL, RequestChannel
 from broker.protocol.coordinator_routing import CoordinatorPartitions
 from broker.protocol.routing import route
-from shm.arena import ArenaAllocator
-from shm.bell import SemaphoreBell
-from shm.ring import RingProducer
+from shm.rings.arena import ArenaAllocator
+from shm.rings.bell import SemaphoreBell
+from shm.rings.ring import RingProducer
 
 _ENVELOPE_BYTES = REQUEST.size
 _pack_into = REQUEST.pack_into

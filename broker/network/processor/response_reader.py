@@ -35,7 +35,7 @@ from broker.network.processor.throttling.throttled_channels import ThrottledChan
 from broker.protocol.api_keys import ApiKey
 from shm.layout import RESPONSE_ENVELOPE
 from shm.recorder_layout import HELD_BACK_BY, THROTTLED_BY_MASK
-from shm.ring import RingConsumer
+from shm.rings.ring import RingConsumer
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from broker.security.session import pack_session
 from broker.security.tls.listener_tls import PROTOCOLS
-from shm.client_hosts import host_text, packed_host
+from shm.tables.client_hosts import host_text, packed_host
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -47,8 +47,8 @@ from broker.scheduling.slices import SlicedWork, Slices, TooManyWaitError, Work
 if TYPE_CHECKING:
     from broker.log.log_reader import FileSlice
     from broker.partitions.partition_manager import PartitionManager
-    from shm.client_hosts import ClientHosts
-    from shm.current_request import CurrentRequest
+    from shm.tables.client_hosts import ClientHosts
+    from shm.tables.current_request import CurrentRequest
 
 #: Answers with at most this many bytes of records are read here and travel through the ring.
 INLINE_RECORDS_BYTES: Final = 16 * 1024

@@ -16,7 +16,7 @@ from broker.partitions.fetch.pending_fetch import PendingFetch
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.fetch import FetchPart, FetchPartResponse, PlainParts
 from broker.server_log.log_setup import RepeatedWarnings
-from shm.partitions import STATE_OPEN
+from shm.tables.partitions import STATE_OPEN
 
 if TYPE_CHECKING:
     from broker.partitions.partition_manager import PartitionManager

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.slices import SlicedWork, Slices, Work
-from shm.current_request import Identity
+from shm.tables.current_request import Identity
 
 #: What one request gets of the turn that it comes in.
 AT_ONCE_NS = 5_000_000

@@ -20,8 +20,8 @@ from broker.log.disk_room import NO_ROOM, has_room
 from broker.log.partition_log import AppendHold
 from broker.runtime.child_process import Role
 from broker.server_log.log_setup import RepeatedWarnings
-from shm.partitions import STATE_OPEN
 from shm.storage import StorageState
+from shm.tables.partitions import STATE_OPEN
 
 if TYPE_CHECKING:
     from broker.clock import Clock

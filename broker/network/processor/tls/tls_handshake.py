@@ -21,7 +21,7 @@ from broker.network.processor.tls.tls_kernel_transport import KernelTlsTransport
 from broker.network.processor.tls.tls_transport import TlsTransport
 from broker.security.session import pack_session
 from broker.security.tls.certificate import covers, subject
-from shm.client_hosts import host_text, packed_host
+from shm.tables.client_hosts import host_text, packed_host
 
 if TYPE_CHECKING:
     from broker.network.processor.channel import Channel

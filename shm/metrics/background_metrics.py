@@ -1,0 +1,116 @@
+"""The metrics of the processes beside the path of a request: cleaner, recorder and status page. Declarations only."""
+
+from __future__ import annotations
+
+from shm.metrics.metric import COUNTER, GAUGE, Metric
+
+CLEANER_METRICS = (
+    Metric(
+        "segments_deleted",
+        COUNTER,
+        "segments",
+        "Segments removed by age, by size or below the log start.",
+        "What DeleteRecords removed at once is not counted.",
+    ),
+    Metric("bytes_deleted", COUNTER, "bytes", "Size of the segments removed.", "Log files, without their indexes."),
+    Metric(
+        "compactions",
+        COUNTER,
+        "runs",
+        "Partitions compacted, from the choice to the last swapped segment.",
+        "One partition may take several, if its keys do not fit log.cleaner.dedupe.buffer.size.",
+    ),
+    Metric("compaction_ns", COUNTER, "ns", "Time spent compacting.", "Waiting for the owner and throttling included."),
+    Metric(
+        "bytes_read",
+        COUNTER,
+        "bytes",
+        "Bytes of segments read for compaction.",
+        "What was dirty is read twice: for the keys, and to be rewritten.",
+    ),
+    Metric(
+        "bytes_written",
+        COUNTER,
+        "bytes",
+        "Bytes of compacted segments written.",
+        "Against the growth of bytes_read it is Kafka's cleaner-recopy-percent.",
+    ),
+    Metric("records_removed", COUNTER, "records", "Records that compaction dropped.", "Older ones, markers, aborted."),
+    Metric(
+        "max_dirty_percent",
+        GAUGE,
+        "percent",
+        "Largest share of a partition that waits for compaction.",
+        "As of the last look. Kafka's max-dirty-percent; above min.cleanable.dirty.ratio it is about to be compacted.",
+        exposed="cleaner_max_dirty_ratio",
+    ),
+    Metric(
+        "uncleanable_partitions",
+        GAUGE,
+        "partitions",
+        "Partitions that cannot be compacted.",
+        "Their files could not be read; the log has the reason. They are tried again when the process starts anew.",
+    ),
+    Metric(
+        "last_look_ms",
+        GAUGE,
+        "ms",
+        "Wall-clock time of the last look for partitions to compact.",
+        "Kafka's time-since-last-run-ms is the time since.",
+        exposed="cleaner_last_look_timestamp_seconds",
+    ),
+)
+
+RECORDER_METRICS = (
+    Metric("rows_written", COUNTER, "rows", "Rows in finished files of the request log.", "All datasets together."),
+    Metric(
+        "rows_lost",
+        COUNTER,
+        "rows",
+        "Rows that the request log misses.",
+        "Each loss is a row of the dataset gaps, with its time and cause.",
+    ),
+    Metric("files_written", COUNTER, "files", "Files of the request log that were finished.", "One an hour at least."),
+    Metric("files_removed", COUNTER, "files", "Files of the request log removed by age or size.", "See retention."),
+)
+
+WEB_METRICS = (
+    Metric(
+        "connections",
+        GAUGE,
+        "connections",
+        "Connections of the status page that are open.",
+        "At most status.max.connections. Of browsers, Prometheus and probes; clients of the broker are not among them.",
+    ),
+    Metric(
+        "streams",
+        GAUGE,
+        "streams",
+        "Screens of the status page that are kept up to date by a stream of events.",
+        "At most status.max.streams.",
+    ),
+    Metric(
+        "streams_refused",
+        COUNTER,
+        "streams",
+        "Streams that were refused because there were too many.",
+        "Such a screen asks every few seconds instead.",
+    ),
+    Metric(
+        "connections_dropped",
+        COUNTER,
+        "connections",
+        "Connections that the status page ended, by cause.",
+        "slow_request: no whole request within status.request.timeout.ms, or nothing at all for three times as long. "
+        "slow_reader: it does not read its answers. no_room: the oldest, when there were too many.",
+        "cause",
+        ("slow_request", "slow_reader", "no_room"),
+    ),
+    Metric(
+        "invalid_requests",
+        COUNTER,
+        "requests",
+        "Bytes sent to the status page that are no HTTP request.",
+        "Answered with 400; their connection is closed.",
+    ),
+)

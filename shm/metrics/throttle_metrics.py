@@ -1,0 +1,54 @@
+"""The metrics of processors that say how clients are slowed down: by throttle times, and by answers that are held back.
+
+Declarations only; `shm.metrics.catalogue` joins them with the others.
+"""
+
+from __future__ import annotations
+
+from shm.metrics.metric import COUNTER, GAUGE, Metric
+from shm.recorder_layout import THROTTLED_BY
+
+THROTTLE_METRICS = (
+    Metric(
+        "connections_throttled",
+        GAUGE,
+        "connections",
+        "Connections that are not read now because their clients have used up a quota.",
+        "Kafka's queue-size, of all types of quotas together. Row `E17`.",
+    ),
+    Metric(
+        "quota_throttled",
+        COUNTER,
+        "responses",
+        "Answers that gave a throttle time, by the quota that gave it.",
+        "Of several that a client has used up, the one with the longest time. Row `E17`.",
+        "quota",
+        THROTTLED_BY,
+        exposed="quota_throttled_total",
+    ),
+    Metric(
+        "quota_throttle_ns",
+        COUNTER,
+        "ns",
+        "Those times added up.",
+        "Divided by their number it is Kafka's throttle-time of a quota. Row `E17`.",
+        "quota",
+        THROTTLED_BY,
+        exposed="quota_throttle_seconds_total",
+    ),
+    Metric(
+        "answers_delayed",
+        COUNTER,
+        "responses",
+        "Answers that were held back because what they tell of has failed again and again.",
+        "See automq.retry.storm.backoff.enabled; the log names a client now and then, the request log has throttledBy. "
+        "Row `D22`.",
+    ),
+    Metric(
+        "answers_held_back",
+        GAUGE,
+        "responses",
+        "Answers that are held back now.",
+        "Because of what has failed again and again, or by a test. Row `D22`.",
+    ),
+)

@@ -1,0 +1,259 @@
+"""The recorder's segment: what is asked of its sources, how each source's rows are accounted for, and a ring from each.
+
+The supervisor makes it. Sources are numbered: the processors, then the targets. A source pushes frames and never
+waits: what finds no room is dropped and counted. The recorder settles what it took once it is durable, so that a
+successor knows exactly how much was lost with a recorder that was killed (layout.RECORDER_SOURCE).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shm.recorder_layout import RECORDER_FRAME, RECORDER_SETTINGS, RECORDER_SOURCE, RECORDER_TEXT
+from shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
+from shm.words import words_of
+
+#: All rings of processors together, and the least that one of them has.
+PROCESSOR_RINGS_BYTES = 4 * 1024 * 1024
+SMALLEST_RING_BYTES = 512 * 1024
+
+#: Rings of targets: groups change seldom.
+TARGET_RING_BYTES = 64 * 1024
+
+_ENABLED = RECORDER_SETTINGS.word("enabled")
+_SAMPLE_INTERVAL = RECORDER_SETTINGS.word("sample_interval")
+_ROWS_PER_SECOND = RECORDER_SETTINGS.word("rows_per_second")
+_SLOW_NS = RECORDER_SETTINGS.word("slow_ns")
+_RETENTION_MS = RECORDER_SETTINGS.word("retention_ms")
+_RETENTION_BYTES = RECORDER_SETTINGS.word("retention_bytes")
+_ROLES_INTERVAL_MS = RECORDER_SETTINGS.word("roles_interval_ms")
+_WORDS = {field.name: RECORDER_SOURCE.word(field.name) for field in RECORDER_SOURCE.fields}
+
+
+class RecorderSettings:
+    """What is asked of the recorder and its sources (layout.RECORDER_SETTINGS). Zeroed memory asks for nothing."""
+
+    __slots__ = ("_words",)
+
+    def __init__(self, view: memoryview) -> None:
+        self._words = words_of(view, 0, RECORDER_SETTINGS.size)
+
+    @property
+    def enabled(self) -> bool:
+        """Whether requests are to be recorded."""
+        return bool(self._words[_ENABLED])
+
+    @property
+    def sample_interval(self) -> int:
+        """Of requests that are neither slow nor failed, one in so many is recorded; at least 1."""
+        return max(1, self._words[_SAMPLE_INTERVAL])
+
+    @property
+    def slow_ns(self) -> int:
+        """From which duration on a request is slow."""
+        slow_ns: int = self._words[_SLOW_NS]
+        return slow_ns
+
+    @property
+    def rows_per_second(self) -> int:
+        """How many rows one processor may send, for longer than a moment; 0 is no limit."""
+        rows_per_second: int = self._words[_ROWS_PER_SECOND]
+        return rows_per_second
+
+    @property
+    def retention(self) -> tuple[int, int]:
+        """From which age in ms on files are removed, and how many bytes all may have; -1 is no limit."""
+        return self._words[_RETENTION_MS], self._words[_RETENTION_BYTES]
+
+    @property
+    def roles_interval_ns(self) -> int:
+        """How often processes and the lags of groups are recorded; 0 is never."""
+        interval_ms: int = self._words[_ROLES_INTERVAL_MS]
+        return interval_ms * 1_000_000 if self.enabled else 0
+
+    def store(
+        self,
+        *,
+        enabled: bool,
+        sample_interval: int,
+        slow_ns: int,
+        rows_per_second: int,
+        retention: tuple[int, int],
+        roles_interval_ms: int = 0,
+    ) -> None:
+        """Ask for this. By the supervisor before it starts anybody, and then by the controller."""
+        self._words[_RETENTION_MS], self._words[_RETENTION_BYTES] = retention
+        self._words[_ROLES_INTERVAL_MS] = roles_interval_ms
+        self._words[_SAMPLE_INTERVAL] = sample_interval
+        self._words[_ROWS_PER_SECOND] = rows_per_second
+        self._words[_SLOW_NS] = slow_ns
+        self._words[_ENABLED] = 1 if enabled else 0
+
+
+class SourceAccount:
+    """The counters of one source (layout.RECORDER_SOURCE); each has one writing process."""
+
+    __slots__ = ("_words",)
+
+    def __init__(self, view: memoryview, base: int) -> None:
+        self._words = words_of(view, base, RECORDER_SOURCE.size)
+
+    def get(self, name: str) -> int:
+        """Return a counter by the name of its field."""
+        value: int = self._words[_WORDS[name]]
+        return value
+
+    def add(self, name: str, n: int) -> None:
+        """Let a counter grow."""
+        self._words[_WORDS[name]] += n
+
+    def set(self, name: str, value: int) -> None:
+        """Store a counter."""
+        self._words[_WORDS[name]] = value
+
+
+class RecorderRings:
+    """Hands out the parts of the segment; zeroed memory and `initialise` make them valid."""
+
+    def __init__(
+        self,
+        view: memoryview,
+        processors: int,
+        targets: int,
+        started: int = 0,
+        made: Callable[[], int] | None = None,
+    ) -> None:
+        """Take the most processors, how many the broker was `started` with, and for how many memory is ready.
+
+        Without the last two it is so for all of them.
+        """
+        self.view = view
+        self.processors = processors
+        self._processor_ring = _processor_ring(started or processors)
+        self._made = made
+        self.sources = processors + targets
+        #: The number of the recorder itself, which has an account and no ring.
+        self.recorder = self.sources
+        self._rings = RECORDER_SETTINGS.size + (self.sources + 1) * RECORDER_SOURCE.size
+
+    @staticmethod
+    def bytes_needed(processors: int, targets: int, started: int = 0) -> int:
+        """Return the usable bytes the segment needs."""
+        accounts = (processors + targets + 1) * RECORDER_SOURCE.size
+        ring = ring_bytes(_processor_ring(started or processors))
+        return RECORDER_SETTINGS.size + accounts + processors * ring + targets * ring_bytes(TARGET_RING_BYTES)
+
+    def initialise(self) -> None:
+        """Write the header of every ring whose memory is ready. Called once, by who creates the segment."""
+        for source in self.ring_sources():
+            self.initialise_ring(source)
+
+    def initialise_ring(self, source: int) -> None:
+        """Write a ring's header. Called once, by the process that creates the segment."""
+        capacity = self._processor_ring if source < self.processors else TARGET_RING_BYTES
+        initialise(self.view, self._ring(source), capacity)
+
+    def ring_sources(self) -> list[int]:
+        """Return the sources whose rings' memory is ready."""
+        made = self.processors if self._made is None else self._made()
+        return [*range(made), *range(self.processors, self.sources)]
+
+    def place(self, processor: int) -> tuple[int, int]:
+        """Return where a processor's ring starts, and its bytes."""
+        return self._ring(processor), ring_bytes(self._processor_ring)
+
+    def settings(self) -> RecorderSettings:
+        """Return what the recorder asks for."""
+        return RecorderSettings(self.view)
+
+    def account(self, source: int) -> SourceAccount:
+        """Return the counters of a source, or of the recorder itself."""
+        return SourceAccount(self.view, RECORDER_SETTINGS.size + source * RECORDER_SOURCE.size)
+
+    def producer(self, source: int) -> RingProducer:
+        """Return the source's end of its ring."""
+        return RingProducer(self.view, self._ring(source))
+
+    def consumer(self, source: int) -> RingConsumer:
+        """Return the recorder's end of the same ring."""
+        return RingConsumer(self.view, self._ring(source))
+
+    def of_target(self, target: int) -> int:
+        """Return the number that a target has as a source."""
+        return self.processors + target
+
+    def describe(self, source: int) -> tuple[str, int]:
+        """Return ("processor", "target" or "recorder", which one)."""
+        if source == self.recorder:
+            return "recorder", 0
+        if source < self.processors:
+            return "processor", source
+        return "target", source - self.processors
+
+    def ring_bases(self) -> dict[int, int]:
+        """Return by source where its ring begins, for readers of how full they are."""
+        return {source: self._ring(source) for source in self.ring_sources()}
+
+    def _ring(self, source: int) -> int:
+        before = min(source, self.processors) * ring_bytes(self._processor_ring)
+        return self._rings + before + max(0, source - self.processors) * ring_bytes(TARGET_RING_BYTES)
+
+
+def _processor_ring(processors: int) -> int:
+    """Return the capacity of a processor's ring: a power of two."""
+    return max(SMALLEST_RING_BYTES, 1 << ((PROCESSOR_RINGS_BYTES // processors).bit_length() - 1))
+
+
+def pack_text(client: int, text: bytes) -> bytes:
+    """Return a text of a frame with its header and padding."""
+    return RECORDER_TEXT.struct.pack(client, len(text)) + text + bytes(-len(text) % 8)
+
+
+class RecorderFeed:
+    """The writing end of one source: frames, and the counts that go with them."""
+
+    def __init__(self, rings: RecorderRings, source: int) -> None:
+        self.settings = rings.settings()
+        self.account = rings.account(source)
+        self._view = rings.view
+        self._ring = rings.producer(source)
+        self._rows_pushed = self.account.get("rows_pushed")
+        self._events_pushed = self.account.get("events_pushed")
+
+    @property
+    def largest_bytes(self) -> int:
+        """How large rows, events and texts of one frame may be together."""
+        return self._ring.max_payload - RECORDER_FRAME.size
+
+    @property
+    def fill(self) -> float:
+        """How full the ring is, from 0 to 1."""
+        return (self._ring.position - self._ring.consumed()) / self._ring.capacity
+
+    def try_push(self, rows: tuple[int, bytes], events: tuple[int, bytes], texts: tuple[int, bytes]) -> bool:
+        """Put a frame of (count, bytes) into the ring; False when it is full. Nothing is seen before `publish`.
+
+        Events without bytes are among the texts.
+        """
+        size = len(rows[1]) + len(events[1]) + len(texts[1])
+        at = self._ring.claim(RECORDER_FRAME.size + size)
+        if at < 0:
+            return False
+        connection_events = events[0] if events[1] else 0
+        RECORDER_FRAME.struct.pack_into(
+            self._view, at, self._rows_pushed, self._events_pushed, rows[0], events[0], texts[0], connection_events
+        )
+        at += RECORDER_FRAME.size
+        for part in (rows[1], events[1], texts[1]):
+            self._view[at : at + len(part)] = part
+            at += len(part)
+        self._rows_pushed += rows[0]
+        self._events_pushed += events[0]
+        return True
+
+    def publish(self) -> None:
+        """Let the recorder see every frame; the caller then rings its bell."""
+        self._ring.publish()
+        # A source that dies between these lines leaves rows that are counted as lost, and then found after all.
+        self.account.set("rows_pushed", self._rows_pushed)
+        self.account.set("events_pushed", self._events_pushed)

@@ -1,0 +1,269 @@
+"""The features of a window: what all requests, processes and connections of a minute or so amount to, in one row.
+
+Pure functions of data frames; knows no rule. Times are microseconds and sums of sampled rows are weighted. What a fetch
+waits for data, or a member for its group, is nobody's fault and left out; a column is null where the log does not say.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
+
+from spark.hourly.histogram import quantiles, with_buckets
+
+#: What must be read of each dataset.
+REQUEST_COLUMNS = (
+    "time", "requestApiKey", "clientId", "handler", "topic", "partition", "requestQueueTimeUs", "localTimeUs",
+    "remoteTimeUs", "responseQueueTimeUs", "sendTimeUs", "sampleWeight", "maxWaitMs",
+)  # fmt: skip
+ROLE_COLUMNS = (
+    "time", "intervalUs", "traffic", "role", "index", "cpus", "idleShare", "cpuTimeUs", "runQueueTimeUs",
+    "ringFillPeak", "arenaDepletedUs", "connectionsRefused", "blockedUs", "commits", "commitTimeUs", "mutesPipeline",
+    "mutesArena", "mutesRingFull", "mutesOutput",
+)  # fmt: skip
+CONNECTION_COLUMNS = ("time", "event", "durationUs")
+GAP_COLUMNS = ("time", "dataset", "rows")
+
+#: Phases of a request as the features name them, and the column of each.
+PHASES = {
+    "queue": "requestQueueTimeUs",
+    "local": "localTimeUs",
+    "remote": "remoteTimeUs",
+    "responseQueue": "responseQueueTimeUs",
+    "send": "sendTimeUs",
+}
+#: Those in which a request is in the broker's hands and not in its client's.
+BROKER_PHASES = ("queue", "local", "remote", "responseQueue")
+_CLASSES = {0: "produce", 1: "fetch"}
+#: A connection that lives no longer than this is one that its client might have kept.
+SHORT_LIFE_US = 5_000_000
+_MUTES = ("mutesPipeline", "mutesArena", "mutesRingFull", "mutesOutput")
+
+
+def features(
+    requests: DataFrame, roles: DataFrame, connections: DataFrame, gaps: DataFrame, window_us: int
+) -> DataFrame:
+    """Return one row for each window that has requests or new connections; `window` is its first moment."""
+    measured = _measured(requests, window_us)
+    grouped = _grouped(measured).persist()
+    slowest = _slowest_handlers(grouped)
+    processes = _processes(roles, window_us).persist()
+    parts = [
+        _totals(grouped),
+        _connections(connections, window_us),
+        _quantiles(measured),
+        slowest,
+        _hot_partitions(grouped, slowest),
+        _slow_clients(grouped),
+        _of_roles(processes),
+        _of_handler(processes, slowest),
+        _gaps(gaps, window_us),
+    ]
+    both = parts[0].join(parts[1], "window", "full")
+    joined = reduce(lambda table, part: table.join(part, "window", "left"), parts[2:], both)
+    return _derived(joined)
+
+
+def window_of(time: Column, window_us: int) -> Column:
+    """Return the first moment of the window that a time lies in."""
+    return F.timestamp_micros((F.floor(F.unix_micros(time) / window_us) * window_us).cast("long"))
+
+
+def _measured(requests: DataFrame, window_us: int) -> DataFrame:
+    is_produce, is_fetch = F.col("requestApiKey") == 0, F.col("requestApiKey") == 1
+    beyond_wait = F.greatest(F.col("remoteTimeUs") - F.col("maxWaitMs") * F.lit(1000), F.lit(0))
+    remote = F.when(is_produce, F.col("remoteTimeUs")).when(is_fetch, F.coalesce(beyond_wait, F.lit(0))).otherwise(0)
+    kind = F.when(is_produce, "produce").when(is_fetch, "fetch").otherwise("other")
+    return requests.select(
+        window_of(F.col("time"), window_us).alias("window"),
+        kind.alias("kind"),
+        *("clientId", "handler", "topic", "partition"),
+        F.col("sampleWeight").cast("long").alias("weight"),
+        *(F.col(column).alias(f"{phase}Us") for phase, column in PHASES.items() if phase != "remote"),
+        remote.cast("long").alias("remoteUs"),
+    )
+
+
+def _grouped(measured: DataFrame) -> DataFrame:
+    keys = ("window", "kind", "clientId", "handler", "topic", "partition")
+    return measured.groupBy(*keys).agg(
+        F.count("*").alias("rows"),
+        F.sum("weight").alias("requests"),
+        *(F.sum(F.col(f"{phase}Us") * F.col("weight")).alias(f"{phase}Us") for phase in PHASES),
+        F.max("queueUs").alias("queueMaxUs"),
+    )
+
+
+def _totals(grouped: DataFrame) -> DataFrame:
+    sums = [F.sum(name).alias(name) for name in ("rows", "requests", *(f"{phase}Us" for phase in PHASES))]
+    by_kind = [
+        F.sum(F.when(F.col("kind") == kind, F.col(name)).otherwise(0)).alias(f"{kind}{name[0].upper()}{name[1:]}")
+        for kind in (*_CLASSES.values(), "other")
+        for name in ("requests", *(f"{phase}Us" for phase in PHASES))
+    ]
+    return grouped.groupBy("window").agg(*sums, *by_kind, F.max("queueMaxUs").alias("queueMaxUs"))
+
+
+def _quantiles(measured: DataFrame) -> DataFrame:
+    """Return the 95th percentile of each phase."""
+    phases = [F.struct(F.lit(phase).alias("phase"), F.col(f"{phase}Us").alias("bucket")) for phase in PHASES]
+    bucketed = with_buckets(measured, [f"{phase}Us" for phase in PHASES])
+    placed = bucketed.select("window", "weight", F.explode(F.array(*phases)).alias("place"))
+    counted = placed.select("window", "place.phase", "place.bucket", "weight")
+    found = quantiles(counted, ("window", "phase"), {"p95": 0.95}, "weight")
+    by_phase = [F.max(F.when(F.col("phase") == phase, F.col("p95"))).alias(f"{phase}P95Us") for phase in PHASES]
+    return found.groupBy("window").agg(*by_phase)
+
+
+def _first(table: DataFrame, keys: tuple[str, ...], by: str, ties: str) -> DataFrame:
+    """Return the row of each key in which a column is greatest."""
+    order = Window.partitionBy(*keys).orderBy(F.desc(by), ties)
+    return table.withColumn("_place", F.row_number().over(order)).where("_place = 1").drop("_place")
+
+
+def _slowest_handlers(grouped: DataFrame) -> DataFrame:
+    """Return the handler of each window at which requests spent most time."""
+    at_handler = F.sum(F.col("queueUs") + F.col("localUs"))
+    by_handler = grouped.groupBy("window", "handler").agg(
+        at_handler.alias("slowHandlerUs"),
+        F.sum("requests").alias("slowHandlerRequests"),
+        F.sum("queueUs").alias("slowHandlerQueueUs"),
+        F.max("queueMaxUs").alias("slowHandlerQueueMaxUs"),
+    )
+    return _first(by_handler, ("window",), "slowHandlerUs", "handler").withColumnRenamed("handler", "slowHandler")
+
+
+def _hot_partitions(grouped: DataFrame, slowest: DataFrame) -> DataFrame:
+    """Return the partition with most of the time that requests spent at the slowest handler, and its share of it."""
+    own = slowest.select("window", F.col("slowHandler").alias("handler"), "slowHandlerUs")
+    by_partition = (
+        grouped.where("topic is not null").groupBy("window", "handler", "topic", "partition")
+        .agg(F.sum(F.col("queueUs") + F.col("localUs")).alias("_us"))
+        .join(own, ["window", "handler"])
+    )  # fmt: skip
+    return _first(by_partition, ("window",), "_us", "topic").select(
+        "window",
+        F.col("topic").alias("hotTopic"),
+        F.col("partition").alias("hotPartition"),
+        _ratio("_us", "slowHandlerUs").alias("hotPartitionShare"),
+    )
+
+
+def _slow_clients(grouped: DataFrame) -> DataFrame:
+    """Return the client of each window to which sending took longest, with its share of all sending."""
+    by_client = grouped.groupBy("window", "clientId").agg(F.sum("sendUs").alias("_us"), F.sum("requests").alias("_n"))
+    everywhere = F.sum("_us").over(Window.partitionBy("window"))
+    found = _first(by_client.withColumn("_all", everywhere), ("window",), "_us", "clientId")
+    return found.select(
+        "window",
+        F.col("clientId").alias("slowClient"),
+        _ratio("_us", "_all").alias("slowClientSendShare"),
+        _ratio("_us", "_n").alias("slowClientSendMeanUs"),
+    )
+
+
+def _processes(roles: DataFrame, window_us: int) -> DataFrame:
+    """Return one row for each process in a window; an interval belongs where its middle lies."""
+    middle = F.timestamp_micros(F.unix_micros("time") - F.floor(F.col("intervalUs") / 2).cast("long"))
+    known = F.when(F.col("idleShare").isNotNull(), F.col("intervalUs"))
+    timed = F.when(F.col("cpuTimeUs").isNotNull() & F.col("runQueueTimeUs").isNotNull(), F.col("intervalUs"))
+    # A loop that has been woken and waits for a CPU counts itself idle.
+    active = F.try_divide(F.sum("cpuTimeUs") + F.sum("runQueueTimeUs"), F.sum(timed))
+    sums = (
+        "cpuTimeUs",
+        "runQueueTimeUs",
+        "commits",
+        "commitTimeUs",
+        "arenaDepletedUs",
+        "connectionsRefused",
+        "blockedUs",
+        *_MUTES,
+    )
+    return (
+        roles.where("traffic").groupBy(window_of(middle, window_us).alias("window"), "role", "index")
+        .agg(
+            F.sum("intervalUs").alias("intervalUs"),
+            F.max("cpus").alias("cpus"),
+            F.greatest(1 - F.try_divide(F.sum(F.col("idleShare") * known), F.sum(known)), active).alias("busyShare"),
+            F.sum(timed).alias("timedUs"),
+            F.max("ringFillPeak").alias("ringFillPeak"),
+            *(F.sum(name).alias(name) for name in sums),
+        )
+    )  # fmt: skip
+
+
+def _of_roles(processes: DataFrame) -> DataFrame:
+    is_processor, is_handler = F.col("role") == "processor", F.col("role") == "handler"
+    is_server = is_processor | is_handler
+    cpu_share = _ratio("cpuTimeUs", "timedUs")
+    run_queue_share = _ratio("runQueueTimeUs", "timedUs")
+    handlers, busiest = F.count(F.when(is_handler, 1)), F.max(F.when(is_handler, F.col("busyShare")))
+    busy_others = F.sum(F.when(is_handler, F.col("busyShare"))) - busiest
+    others = F.try_divide(busy_others, F.count(F.when(is_handler, F.col("busyShare"))) - 1)
+    return processes.groupBy("window").agg(
+        F.count(F.when(is_processor, 1)).alias("processors"),
+        handlers.alias("handlers"),
+        F.max("cpus").alias("cpus"),
+        F.max(F.when(is_processor, F.col("busyShare"))).alias("processorBusyMax"),
+        busiest.alias("handlerBusyMax"),
+        others.alias("handlerBusyOthers"),
+        (F.sum(cpu_share) / F.max("cpus")).alias("cpuUse"),
+        F.max(F.when(is_server, run_queue_share)).alias("runQueueMax"),
+        F.max(F.when(is_handler, F.col("ringFillPeak"))).alias("requestRingPeak"),
+        F.max(F.when(is_processor, F.col("ringFillPeak"))).alias("responseRingPeak"),
+        F.max(_ratio("arenaDepletedUs", "intervalUs")).alias("arenaDepletedShare"),
+        F.max(_ratio("blockedUs", "intervalUs")).alias("blockedShare"),
+        *(F.sum(name).alias(name) for name in ("connectionsRefused", *_MUTES)),
+    )
+
+
+def _of_handler(processes: DataFrame, slowest: DataFrame) -> DataFrame:
+    """Return how the handler has done at which requests spent most time."""
+    own = slowest.select("window", F.col("slowHandler").alias("index"))
+    active = F.try_divide(F.col("cpuTimeUs") + F.col("runQueueTimeUs"), F.col("timedUs"))
+    return processes.where("role = 'handler'").join(own, ["window", "index"]).select(
+        "window",
+        F.col("busyShare").alias("slowHandlerBusy"),
+        active.alias("slowHandlerActive"),
+        _ratio("commitTimeUs", "intervalUs").alias("slowHandlerCommitShare"),
+        _ratio("commitTimeUs", "commits").alias("slowHandlerCommitMeanUs"),
+    )  # fmt: skip
+
+
+def _connections(connections: DataFrame, window_us: int) -> DataFrame:
+    is_short = (F.col("event") == "close") & (F.col("durationUs") <= SHORT_LIFE_US)
+    return connections.groupBy(window_of(F.col("time"), window_us).alias("window")).agg(
+        F.count(F.when(F.col("event") == "open", 1)).alias("opened"),
+        F.count(F.when(is_short, 1)).alias("shortLived"),
+        (F.max(F.unix_micros("time")) - F.min(F.unix_micros("time"))).alias("connectionSpanUs"),
+    )
+
+
+def _gaps(gaps: DataFrame, window_us: int) -> DataFrame:
+    by_window = gaps.where(F.col("dataset") == "requests").groupBy(window_of(F.col("time"), window_us).alias("window"))
+    return by_window.agg(F.count("*").alias("gapRows"), F.sum("rows").alias("lostRows"))
+
+
+def _derived(joined: DataFrame) -> DataFrame:
+    """Return all features with means and shares: of the broker's phases of their sum, of sending of everything."""
+    counts = ("rows", "requests", "opened", "shortLived", "gapRows", "lostRows")
+    broker = reduce(lambda one, other: one + other, (F.col(f"{phase}Us") for phase in BROKER_PHASES))
+    filled = joined.fillna(0, subset=list(counts)).withColumn("brokerUs", broker)
+    means = [_ratio(f"{phase}Us", "requests").alias(f"{phase}MeanUs") for phase in PHASES]
+    shares = [_ratio(f"{phase}Us", "brokerUs").alias(f"{phase}Share") for phase in BROKER_PHASES]
+    of_everything = F.try_divide(F.col("sendUs"), F.col("brokerUs") + F.col("sendUs"))
+    return filled.select(
+        "*",
+        *means,
+        *shares,
+        of_everything.alias("sendShare"),
+        _ratio("produceLocalUs", "produceRequests").alias("produceLocalMeanUs"),
+        _ratio("fetchLocalUs", "fetchRequests").alias("fetchLocalMeanUs"),
+        _ratio("otherLocalUs", "otherRequests").alias("otherLocalMeanUs"),
+    )
+
+
+def _ratio(part: str, whole: str) -> Column:
+    return F.try_divide(F.col(part), F.col(whole))

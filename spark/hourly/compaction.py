@@ -1,0 +1,124 @@
+"""Compaction of one hour of a dataset: many small files become few sorted ones, in one stroke for whoever reads them.
+
+The new files are written into a directory aside, which then changes places with the one of the hour (renameat2,
+RENAME_EXCHANGE). A list of the directory is of the old files or of the new ones, never of both; who has the old list
+finds no files by those names and makes it anew, as everybody must whom retention may have overtaken. What the recorder
+puts into the directory meanwhile is linked or moved over. The new directory names the files that it stands for, so
+that stored hours go on standing for them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from spark.failures import JobFailed
+from spark.log.request_log import COMPACTED, REPLACED, Part
+
+#: Below the log, hidden from all who read it: where new files are made, a directory for each hour under way.
+ASIDE = ".compacting"
+_SUFFIX = ".parquet"
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+
+
+def check_exchange(directory: Path) -> None:
+    """Raise JobFailed unless two directories below this one can change places."""
+    one, other = directory / "one", directory / "other"
+    for path in (one, other):
+        path.mkdir(parents=True, exist_ok=True)
+    try:
+        _exchange(one, other)
+    except OSError as error:
+        message = f"the file system of {directory.parent} cannot exchange directories ({error.strerror})"
+        raise JobFailed(f"{message}; compact needs Linux and a local one such as ext4, XFS, Btrfs or tmpfs") from error
+    finally:
+        one.rmdir()
+        other.rmdir()
+
+
+class HourCompaction:
+    """One hour's directory, its files as they were found, and the directory aside where their successors are made."""
+
+    def __init__(self, directory: Path, aside: Path, files: dict[str, frozenset[Part]]) -> None:
+        """Prepare; `files` are the names to be replaced, with the recorder's files that each stands for."""
+        self._directory = directory
+        self._aside = aside
+        self._files = files
+
+    def replace(self, written: Iterable[Path]) -> int:
+        """Put files that hold the same rows into the place of the old ones; return how many there are now.
+
+        Raises FileNotFoundError, with nothing changed, when retention has taken one of the old files meanwhile.
+        """
+        newest_ns = max((self._directory / name).stat().st_mtime_ns for name in self._files)
+        self._aside.mkdir(parents=True)
+        names = []
+        for number, path in enumerate(sorted(written)):
+            names.append(f"{COMPACTED}{self._aside.name}-{number}{_SUFFIX}")
+            path.rename(self._aside / names[-1])
+            # Retention goes by the time at which a file was finished.
+            os.utime(self._aside / names[-1], ns=(newest_ns, newest_ns))
+            _sync(self._aside / names[-1])
+        parts = sorted(set().union(*self._files.values()))
+        note = self._aside / REPLACED
+        note.write_text(json.dumps({"made": self._aside.name, "files": names, "parts": parts}))
+        _sync(note)
+        _bring(self._directory, self._aside, self._files, os.link)
+        _exchange(self._aside, self._directory)
+        _finish(self._directory, self._aside, self._files)
+        return len(names)
+
+
+def recover(root: Path) -> None:
+    """Finish or undo what compactions that were killed left aside."""
+    for aside in sorted((root / ASIDE).glob("*/*/*/*/*")):
+        directory = root / aside.parent.relative_to(root / ASIDE)
+        note = directory / REPLACED
+        said = json.loads(note.read_text()) if note.exists() else {}
+        if said.get("made") == aside.name:
+            _finish(directory, aside, {*(part[0] for part in said["parts"]), *_older(aside)})
+        else:
+            shutil.rmtree(aside)
+    shutil.rmtree(root / ASIDE, ignore_errors=True)
+
+
+def _older(aside: Path) -> set[str]:
+    """Return the names of compacted files that were replaced in their turn."""
+    return {path.name for path in aside.iterdir() if path.name.startswith(COMPACTED)}
+
+
+def _finish(directory: Path, aside: Path, replaced: Iterable[str]) -> None:
+    """Move over what came to the old directory, now aside, while it changed places; remove the rest."""
+    _bring(aside, directory, replaced, os.rename)
+    _sync(directory.parent)
+    shutil.rmtree(aside)
+
+
+def _bring(source: Path, target: Path, except_for: Iterable[str], how: Callable[[Path, Path], object]) -> None:
+    for name in {path.name for path in source.iterdir()} - {*except_for, REPLACED}:
+        if not (target / name).exists():
+            how(source / name, target / name)
+
+
+def _exchange(one: Path, other: Path) -> None:
+    if not sys.platform.startswith("linux"):
+        raise OSError(0, "not Linux")
+    libc = ctypes.CDLL(None, use_errno=True)
+    names = (os.fsencode(one), os.fsencode(other))
+    if libc.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _sync(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -1,0 +1,289 @@
+"""The request log as data frames: rows of one dataset in a range of time, only the columns and directories needed.
+
+Reads older formats of a dataset beside newer ones, because the schema is ours and columns are only ever added. Knows
+nothing of rollups.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
+
+from spark.bounded import rows_of
+from spark.failures import JobFailed
+from spark.log.deleted_rows import NOTHING_DELETED, Deleted
+from spark.log.schema import FORMAT_VERSION, PARTITION_COLUMNS, SCHEMAS
+from spark.storage import Storage
+from spark.time_range import HOUR_US, TimeRange, to_datetime
+
+Answer = TypeVar("Answer")
+
+#: What is said of a range that nothing is missing of.
+COMPLETE = "complete: every request of the range has its row"
+
+#: How names of files begin that were made by compaction, and the file beside them that says what they stand for.
+COMPACTED = "compact-"
+REPLACED = "_replaced.json"
+
+#: How often a job is begun anew, and how Spark says that a file has gone.
+_ATTEMPTS = 3
+_GONE = ("FILE_NOT_EXIST", "FileNotFoundException", "PATH_NOT_FOUND")
+
+_VERSION = re.compile(r"v=(\d+)")
+_PARTITION = re.compile(r".*/date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/([^/]+)")
+
+
+class Part(NamedTuple):
+    """A file as the recorder finished it."""
+
+    name: str
+    size: int
+
+
+class InputFile(NamedTuple):
+    """A finished file of the log: the hour since the epoch whose directory it lies in, its name there, its size.
+
+    `parts` are the files of the recorder whose rows it has: itself, unless it was made by compaction.
+    """
+
+    hour: int
+    name: str
+    size_bytes: int
+    parts: frozenset[Part]
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What the log has of the requests in a range: `rows` stand for `requests`; `gap_rows` say what is missing.
+
+    `lost_rows` is how many rows are missing at most, as far as that is known. `files` have `file_bytes` together.
+    `deleted` is what retention has taken of hours that the hourly tables have.
+    """
+
+    rows: int = 0
+    requests: int = 0
+    gap_rows: int = 0
+    lost_rows: int = 0
+    files: int = 0
+    file_bytes: int = 0
+    deleted: Deleted = NOTHING_DELETED
+
+    def __add__(self, other: Coverage) -> Coverage:
+        """Return what both have together."""
+        return Coverage(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether each request that came has its row, or had it until retention took it."""
+        return self.requests <= self.rows and not self.gap_rows
+
+    @property
+    def certainty(self) -> str:
+        """What sampling and gaps do to an answer, in a sentence."""
+        parts = []
+        if self.requests > self.rows:
+            share = self.rows / self.requests
+            parts.append(f"sampled: {self.rows:,} rows stand for {self.requests:,} requests ({share:.0%})")
+        if self.gap_rows:
+            parts.append(f"{self.gap_rows:,} gaps: up to {self.lost_rows:,} rows known to be missing")
+        return "; ".join(parts) or COMPLETE
+
+
+#: What covers nothing, and adds nothing to another.
+NOTHING = Coverage()
+
+
+def coverage_of_files(files: Sequence[InputFile]) -> Coverage:
+    """Return how many files there are and how large."""
+    return Coverage(files=len(files), file_bytes=sum(file.size_bytes for file in files))
+
+
+def coverage_of(dataset: str, rows: DataFrame) -> Coverage:
+    """Return what rows of the dataset requests or gaps come to."""
+    (counted,) = rows_of(rows.agg(*_counts_of(dataset)), 1)
+    return _coverage(dataset, counted)
+
+
+def coverage_by_hour(dataset: str, rows: DataFrame) -> dict[int, Coverage]:
+    """Return what rows of the dataset requests or gaps come to, by hour since the epoch."""
+    counted = rows_of(rows.groupBy(*PARTITION_COLUMNS).agg(*_counts_of(dataset)))
+    return {hour_of(row.date, row.hour): _coverage(dataset, row) for row in counted}
+
+
+def _counts_of(dataset: str) -> list[Column]:
+    return [F.count("*").alias("rows"), F.sum("rows" if dataset == "gaps" else "sampleWeight").alias("sum")]
+
+
+def _coverage(dataset: str, counted: Row) -> Coverage:
+    if dataset == "gaps":
+        return Coverage(gap_rows=counted["rows"], lost_rows=counted["sum"] or 0)
+    return Coverage(rows=counted["rows"], requests=counted["sum"] or 0)
+
+
+def lasting(work: Callable[[], Answer]) -> Answer:
+    """Return what `work` returns, begun anew when files go while it reads them.
+
+    Retention takes files, compaction and rollup put others in their place, and neither waits for readers.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return work()
+        except (PySparkException, Py4JJavaError) as error:
+            if not any(mark in str(error) for mark in _GONE):
+                raise
+    return work()
+
+
+class RequestLog:
+    """A request log below `root`, a path or URI that Spark can read."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        self._spark = spark
+        self._root = root.rstrip("/")
+        self._storage = Storage(spark, self._root)
+        if not self._storage.exists():
+            raise JobFailed(f"there is no request log in {root}; name its directory with --input")
+        self._check_versions()
+
+    def _check_versions(self) -> None:
+        for dataset in SCHEMAS:
+            for name in self._storage.names(dataset):
+                version = _VERSION.fullmatch(name)
+                if version and int(version[1]) != FORMAT_VERSION:
+                    message = (
+                        f"{self._root}/{dataset}/{name} has a format that this job does not know; it knows "
+                        f"v={FORMAT_VERSION}. Use the job of the broker that wrote it"
+                    )
+                    raise JobFailed(message)
+
+    @property
+    def local_path(self) -> Path | None:
+        """The log's directory as a path of this machine, None when it is elsewhere."""
+        return self._storage.local_path
+
+    def has(self, dataset: str) -> bool:
+        """Return whether the log has a dataset at all."""
+        return self._storage.exists(f"{dataset}/v={FORMAT_VERSION}")
+
+    def read(self, dataset: str, time_range: TimeRange, columns: Sequence[str]) -> DataFrame:
+        """Return columns of the rows in a range; `date` and `hour` are columns too. No rows if there is no dataset."""
+        schema = SCHEMAS[dataset]
+        if not self.has(dataset):
+            return self._spark.createDataFrame([], schema).select(*columns)
+        rows = self._spark.read.schema(schema).parquet(self._path(dataset))
+        return rows.where(in_hours(time_range) & _in_range(time_range)).select(*columns)
+
+    def read_hours(
+        self, dataset: str, hours: Sequence[int], columns: Sequence[str], time_range: TimeRange
+    ) -> DataFrame:
+        """Return columns of the rows in a range that lie in the directories of some hours since the epoch."""
+        rows = self._spark.read.schema(SCHEMAS[dataset]).parquet(self._path(dataset))
+        return rows.where(is_one_of(hours) & _in_range(time_range)).select(*columns)
+
+    def read_files(self, dataset: str, files: Sequence[InputFile], columns: Sequence[str]) -> DataFrame:
+        """Return columns of all rows of some files."""
+        root = self._path(dataset)
+        paths = [f"{root}/{directory_of(file.hour)}/{file.name}" for file in files]
+        rows = self._spark.read.schema(SCHEMAS[dataset]).option("basePath", root).parquet(*paths)
+        return rows.select(*columns)
+
+    def files(self, dataset: str, hours: range | None = None) -> list[InputFile]:
+        """Return the finished files of a dataset, or of some hours of it, in order."""
+        if not self.has(dataset):
+            return []
+        found = self._storage.find(f"{dataset}/v={FORMAT_VERSION}/date=*/hour=*/*.parquet", dates_of(hours))
+        files = []
+        for path, size, _ in found:
+            place = _PARTITION.fullmatch(path)
+            hour = hour_of(place[1], int(place[2])) if place else -1
+            if place and (hours is None or hour in hours):
+                files.append(InputFile(hour, place[3], size, self._parts(dataset, hour, place[3], size)))
+        return sorted(files)
+
+    def _parts(self, dataset: str, hour: int, name: str, size: int) -> frozenset[Part]:
+        note = f"{dataset}/v={FORMAT_VERSION}/{directory_of(hour)}/{REPLACED}"
+        if name.startswith(COMPACTED) and self._storage.exists(note):
+            said = json.loads(self._storage.read(note))
+            if name in said["files"]:
+                return frozenset(Part(*part) for part in said["parts"])
+        return frozenset({Part(name, size)})
+
+    def coverage(self, time_range: TimeRange) -> Coverage:
+        """Return what the log has of a range. Raises JobFailed when that is nothing."""
+        found = coverage_of_files(self.files("requests", time_range.hours()))
+        for dataset, column in (("requests", "sampleWeight"), ("gaps", "rows")):
+            found += coverage_of(dataset, self.read(dataset, time_range, [column]))
+        return self.checked(found, time_range)
+
+    def checked(self, coverage: Coverage, time_range: TimeRange) -> Coverage:
+        """Return what is known of a range. Raises JobFailed when there is not one request in it."""
+        if not coverage.rows:
+            raise JobFailed(self._nothing_in(time_range))
+        return coverage
+
+    def _nothing_in(self, time_range: TimeRange) -> str:
+        hours = [file.hour for file in self.files("requests")]
+        if not hours:
+            return f"there are no requests in {self._root}: no finished file yet (see request.log.roll.ms)"
+        first, last = to_datetime(hours[0] * HOUR_US), to_datetime((hours[-1] + 1) * HOUR_US)
+        span = f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC"
+        return f"there are no requests from {time_range} in {self._root}; it has those of {span}"
+
+    def _path(self, dataset: str) -> str:
+        return f"{self._root}/{dataset}/v={FORMAT_VERSION}"
+
+
+def directory_of(hour: int) -> str:
+    """Return the directory of an hour since the epoch in a dataset."""
+    return f"{to_datetime(hour * HOUR_US):date=%Y-%m-%d/hour=%H}"
+
+
+def dates_of(hours: range | None) -> tuple[str, str] | None:
+    """Return the first and the last date of hours since the epoch, None if there are none to tell of."""
+    if not hours:
+        return None
+    first, last = (f"{to_datetime(hour * HOUR_US):%Y-%m-%d}" for hour in (hours[0], hours[-1]))
+    return first, last
+
+
+def in_hours(time_range: TimeRange) -> Column:
+    """Return the condition that a row's directory is of an hour that a range touches: Spark passes over the others."""
+    hours = time_range.hours()
+    return _from_hour(hours[0]) & ~_from_hour(hours[-1] + 1)
+
+
+def _from_hour(hour: int) -> Column:
+    time = to_datetime(hour * HOUR_US)
+    date = f"{time:%Y-%m-%d}"
+    return (F.col("date") > date) | ((F.col("date") == date) & (F.col("hour") >= time.hour))
+
+
+def is_one_of(hours: Sequence[int]) -> Column:
+    """Return the condition that a row's directory is of one of some hours since the epoch."""
+    condition = F.lit(False)
+    by_date: dict[str, list[int]] = {}
+    for hour in hours:
+        time = to_datetime(hour * HOUR_US)
+        by_date.setdefault(f"{time:%Y-%m-%d}", []).append(time.hour)
+    for date, of_day in by_date.items():
+        condition |= (F.col("date") == date) & F.col("hour").isin(of_day)
+    return condition
+
+
+def _in_range(time_range: TimeRange) -> Column:
+    return (F.col("time") >= F.lit(time_range.start)) & (F.col("time") < F.lit(time_range.end))
+
+
+def hour_of(date: str, hour: int) -> int:
+    """Return the hour since the epoch that a directory names."""
+    return int(datetime.fromisoformat(f"{date}T{hour:02}:00").replace(tzinfo=UTC).timestamp()) // 3600

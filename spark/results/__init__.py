@@ -1,0 +1,1 @@
+"""The results of jobs: tables, charts and summaries, and how they are written and shown."""

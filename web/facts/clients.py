@@ -1,0 +1,76 @@
+"""The clients of the page: processors' snapshots, what the recorder has counted, what is used of quotas. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.metrics.quota_use import MOST_LISTED
+from web.facts.requests import activity
+from web.facts.status import Call, Client, Quota
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from web.facts.growth import Growth
+    from web.facts.readings import Reading
+    from web.sources import Sources
+
+
+def clients_of(growth: Growth, earlier: Reading | None, now: Reading, sources: Sources) -> list[Client]:
+    """Return the connections that are open, as far as processors publish them."""
+    known = activity(now.recent, sources) if now.recent is not None else {}
+    before = {each["id"]: each for each in _connections(earlier)} if earlier is not None else {}
+    return [_client(growth, before.get(each["id"]), each, known.get(each["id"], {}), now) for each in _connections(now)]
+
+
+def quotas_of(now: Reading) -> list[Quota]:
+    """Return what clients use of their quotas, those that are throttled longest first, and no more than are listed."""
+    return [
+        Quota(
+            quota=each.quota,
+            user=each.user,
+            client_id=each.client_id,
+            limit=each.limit,
+            per_s=each.rate,
+            times_throttled=each.throttled,
+            throttle_ms=each.throttle_ms,
+            throttled_ms=each.throttled_ms,
+        )
+        for each in now.broker.quotas[:MOST_LISTED]
+    ]
+
+
+def left_out(snapshots: Mapping[int, dict[str, Any]], name: str) -> int:
+    """Return how many entries of a list the snapshots leave out."""
+    return sum(snapshot.get("left_out", {}).get(name, 0) for snapshot in snapshots.values())
+
+
+def _connections(reading: Reading) -> Iterable[dict[str, Any]]:
+    return (each for snapshot in reading.connections.values() for each in snapshot["connections"])
+
+
+def _client(
+    growth: Growth, before: dict[str, Any] | None, each: dict[str, Any], known: dict[str, Any], now: Reading
+) -> Client:
+    def rate(name: str) -> float | None:
+        return growth.rate(max(0, each[name] - before[name])) if before is not None else None
+
+    return Client(
+        connection=each["id"],
+        client_id=each["client_id"],
+        software=each["software"],
+        version=each["version"],
+        address=each["peer"],
+        listener=each["listener"],
+        opened_ms=now.wall_time_ms(each["opened_ns"]),
+        active_ms=now.wall_time_ms(each["active_ns"]),
+        requests=each["requests"],
+        errors=each["errors"],
+        requests_per_s=rate("requests"),
+        bytes_in_per_s=rate("request_bytes"),
+        bytes_out_per_s=rate("response_bytes"),
+        in_flight=each["in_flight"],
+        muted=each["muted"],
+        calls=[Call(**call) for call in known.get("calls", ())],
+        topics=known.get("topics", []),
+    )

@@ -1,0 +1,204 @@
+"""The verdict: whether clients are served, and where requests wait, in a sentence. Pure.
+
+What is down comes first, then full queues, then the roles that have no time left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from shm.tables.process_slots import SILENT_NS
+from web.facts.status import Process, Processor, Ring, Target, Verdict
+
+if TYPE_CHECKING:
+    from shm.storage import StorageReading
+
+REQUEST_RING, RESPONSE_RING, RECORDER_RING = "request", "response", "recorder"
+
+#: A ring, or the arena, as full as this holds up requests.
+QUEUING_FILL = 0.10
+#: From there on the recorder samples ordinary requests.
+SAMPLING_FILL = 0.5
+#: A process whose loop has not turned for so long hangs.
+SILENT_S = SILENT_NS / 1e9
+#: A process with less idle time than this is what limits the rest.
+BUSY_IDLE = 0.10
+
+#: Clients are served without these as well as with them.
+_BESIDE = frozenset(("cleaner", "recorder", "web"))
+
+#: What is lacking while one of these stands still. Clients are served meanwhile.
+_WITHOUT = MappingProxyType(
+    {
+        "supervisor": "whatever dies meanwhile is not replaced",
+        "cleaner": "logs are neither compacted nor do they expire meanwhile",
+        "recorder": "the request log waits meanwhile",
+        "web": "the status page waits meanwhile",
+    }
+)
+
+#: Partitions that are offline are named up to this number.
+MOST_NAMED = 5
+
+_CALM = Verdict(level="calm", text="Nothing queues: every ring is nearly empty and everyone has time.", where=[])
+
+
+def verdict(
+    processors: list[Processor],
+    targets: list[Target],
+    rings: list[Ring],
+    processes: list[Process],
+    warned: Sequence[str] = (),
+    *,
+    is_refusing: bool = False,
+) -> Verdict:
+    """Return the verdict; the last of `targets` is the controller. `warned`: what somebody should see to."""
+    return (
+        _down(processes)
+        or _warned(warned, is_refusing)
+        or _silent(processes, rings, len(targets) - 1)
+        or _overloaded(targets)
+        or _held_back(processors)
+        or _full_ring(rings, len(targets) - 1)
+        or _full_arena(processors)
+        or _busy(processors, targets)
+        or _CALM
+    )
+
+
+def not_ready(processes: list[Process], *, is_draining: bool, storage: StorageReading | None = None) -> list[str]:
+    """Return why clients are not served; empty if they are. One that cannot store a record serves too few of them."""
+    reasons = [
+        f"{label(each)} is {each.state}" + (f": {each.last_words}" if each.last_words else "")
+        for each in processes
+        if not each.serves and each.role not in _BESIDE
+    ]
+    reasons += [_still(each) for each in processes if hangs(each) and each.role not in _WITHOUT]
+    if storage is not None and storage.refusal:
+        reasons.append(storage.refusal)
+    return [*reasons, "the broker is shutting down"] if is_draining else reasons
+
+
+def remarks(processes: list[Process]) -> list[str]:
+    """Return what is wrong although clients are served."""
+    return [f"{_still(each)}: {_WITHOUT[each.role]}" for each in processes if hangs(each) and each.role in _WITHOUT]
+
+
+def hangs(process: Process) -> bool:
+    """Return whether a process is there and its loop does not turn."""
+    return process.serves and process.silent_s is not None and process.silent_s >= SILENT_S
+
+
+def _still(process: Process) -> str:
+    return f"{label(process)} has not turned for {process.silent_s or 0:.0f} s"
+
+
+def storage_remarks(storage: StorageReading, offline: Sequence[str]) -> list[str]:
+    """Return what somebody should see to: the disk, and partitions that are not served."""
+    found = [storage.refusal or storage.warning]
+    if offline:
+        more = f" and {len(offline) - MOST_NAMED} more" if len(offline) > MOST_NAMED else ""
+        found.append(f"Offline, see the broker's log: {', '.join(offline[:MOST_NAMED])}{more}.")
+    return [each for each in found if each]
+
+
+def label(process: Process) -> str:
+    """Return what a process is called."""
+    return f"{process.role} {process.index}" if process.role in {"processor", "handler"} else process.role
+
+
+def _down(processes: list[Process]) -> Verdict | None:
+    down = [each for each in processes if not each.serves and each.role not in {"supervisor", "web"}]
+    if not down:
+        return None
+    named = ", ".join(label(each) for each in down)
+    where = [f"{each.role}-{each.index}" for each in down]
+    return Verdict(level="stuck", text=f"Being replaced: {named}. What was asked of it waits and is kept.", where=where)
+
+
+def _warned(warned: Sequence[str], is_refusing: bool) -> Verdict | None:
+    if not warned:
+        return None
+    return Verdict(level="stuck" if is_refusing else "busy", text=" ".join(warned), where=[])
+
+
+def _silent(processes: list[Process], rings: list[Ring], controller: int) -> Verdict | None:
+    """Return a verdict on processes that are there and do not turn: first on one that clients wait for."""
+    silent = sorted((each for each in processes if hangs(each)), key=lambda each: each.role in _WITHOUT)
+    for each in silent:
+        what, waiting = "requests", 0
+        if each.role == "processor":
+            what = "answers"
+            waiting = sum(ring.frames for ring in rings if ring.kind == RESPONSE_RING and ring.processor == each.index)
+        elif each.role in {"handler", "controller"}:
+            target = each.index if each.role == "handler" else controller
+            waiting = sum(ring.frames for ring in rings if ring.kind == REQUEST_RING and ring.target == target)
+        text = _still(each).capitalize()
+        if each.role in _WITHOUT:
+            text += f"; clients are served, and {_WITHOUT[each.role]}"
+        elif waiting:
+            text += f" while {waiting} {what} wait"
+        level = "busy" if each.role in _WITHOUT else "stuck"
+        return Verdict(level=level, text=f"{text}.", where=[f"{each.role}-{each.index}"])
+    return None
+
+
+def _overloaded(targets: list[Target]) -> Verdict | None:
+    """Return a verdict on handlers that throttle everybody (`overload.queue.time.ms`)."""
+    throttling = [each for each in targets[:-1] if each.overload_throttle_ms]
+    if not throttling:
+        return None
+    worst = max(throttling, key=lambda each: each.overload_throttle_ms)
+    named = ", ".join(f"handler {each.index}" for each in throttling)
+    text = f"Overloaded: {named}. Clients are throttled, for {worst.overload_throttle_ms} ms with each answer."
+    return Verdict(level="busy", text=text, where=[f"handler-{each.index}" for each in throttling])
+
+
+def _held_back(processors: list[Processor]) -> Verdict | None:
+    """Return a verdict on answers that wait because their clients fail again and again."""
+    holding = [each for each in processors if each.answers_held_back]
+    if not holding:
+        return None
+    count = sum(each.answers_held_back for each in holding)
+    text = f"{count} answers are held back: to clients that fail again and again, see the broker's log, or by a test."
+    return Verdict(level="busy", text=text, where=[f"processor-{each.index}" for each in holding])
+
+
+def _full_ring(rings: list[Ring], controller: int) -> Verdict | None:
+    least = {REQUEST_RING: QUEUING_FILL, RESPONSE_RING: QUEUING_FILL, RECORDER_RING: SAMPLING_FILL}
+    full = [ring for ring in rings if ring.fill >= least[ring.kind]]
+    if not full:
+        return None
+    ring = max(full, key=lambda each: (each.kind != RECORDER_RING, each.fill))
+    target = "the controller" if ring.target == controller else f"handler {ring.target}"
+    share = f"{ring.fill:.0%}"
+    where = [f"ring-{ring.processor}-{ring.target}"]
+    if ring.kind == REQUEST_RING:
+        text = f"{ring.frames} requests queue for {target}: the ring from processor {ring.processor} is {share} full."
+        return Verdict(level="stuck", text=text, where=where)
+    if ring.kind == RESPONSE_RING:
+        text = f"Answers queue for processor {ring.processor}: its ring from {target} is {share} full."
+        return Verdict(level="stuck", text=text, where=where)
+    text = f"The recorder lags: the ring to it is {share} full, and ordinary requests are sampled."
+    return Verdict(level="busy", text=text, where=["recorder-0"])
+
+
+def _full_arena(processors: list[Processor]) -> Verdict | None:
+    for each in processors:
+        if each.arena_bytes and each.arena_used_bytes / each.arena_bytes > 1 - QUEUING_FILL:
+            text = f"Large requests wait for memory: the arena of processor {each.index} is used up."
+            return Verdict(level="stuck", text=text, where=[f"processor-{each.index}"])
+    return None
+
+
+def _busy(processors: list[Processor], targets: list[Target]) -> Verdict | None:
+    shares = {f"handler-{each.index}": each.idle for each in targets[:-1]}
+    shares |= {"controller-0": targets[-1].idle} if targets else {}
+    shares |= {f"processor-{each.index}": each.idle for each in processors}
+    busy = [name for name, idle in shares.items() if idle is not None and idle < BUSY_IDLE]
+    if not busy:
+        return None
+    named = ", ".join(name.replace("-", " ") for name in busy)
+    return Verdict(level="busy", text=f"Nothing queues. No time to spare: {named}.", where=busy)

@@ -1,0 +1,96 @@
+"""A connection of the status page that begins with TLS: it takes its place in the room before its handshake.
+
+So half-open handshakes are as few, and last as short, as connections without a request. Once TLS stands, the connection
+of `web.http.connection` takes over and knows no difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from web.http.connection import Connection, connections_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from ssl import SSLContext
+
+    from web.http.room import Room
+
+    Context = Callable[[], SSLContext]
+
+#: How long a client has to answer that TLS is over.
+_GOODBYE_S = 1.0
+
+
+class Handshake(asyncio.Protocol):
+    """One handshake, by what `context` returns then; `successor` is what comes after it."""
+
+    def __init__(self, room: Room, context: Context, successor: type[Connection], **given: Any) -> None:
+        self._room = room
+        self._context = context
+        self._successor = successor
+        self._given = given
+        self._early = bytearray()
+        self._transport: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take a place, and begin."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - of a stream
+        # `start_tls` runs before anything is read: not to pause here, as 3.11 would read all the same and not there.
+        self._transport = transport
+        self._room.enter(self)
+        self._task = asyncio.get_running_loop().create_task(self._shake(transport))
+
+    def data_received(self, data: bytes) -> None:
+        """Keep the bytes that followed the handshake at once."""
+        self._early += data
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the protocol's signature
+        """Leave: the client went during its handshake."""
+        self._room.leave(self)
+
+    @property
+    def unread_bytes(self) -> int:
+        """Nothing waits to be read."""
+        return 0
+
+    def drop(self) -> None:
+        """End at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def _shake(self, transport: asyncio.Transport) -> None:
+        whose = (transport.get_extra_info("peername") or ("a client",))[0]
+        loop = asyncio.get_running_loop()
+        try:
+            secured = await loop.start_tls(
+                transport,
+                self,
+                self._context(),
+                server_side=True,
+                ssl_handshake_timeout=self._room.limits.timeout_s,
+                ssl_shutdown_timeout=_GOODBYE_S,
+            )
+        except OSError as failure:
+            # Also ssl.SSLError and a connection that was dropped meanwhile.
+            transport.abort()
+            self._room.leave(self)
+            self._room.count_no_handshake(str(whose), str(failure))
+            return
+        self._room.leave(self)
+        if secured is None or secured.is_closing():
+            return
+        following = self._successor(**self._given)
+        secured.set_protocol(following)
+        following.connection_made(secured)
+        if self._early:
+            following.data_received(bytes(self._early))
+
+
+def handshakes_in(room: Room, context: Context) -> type[Handshake]:
+    """Return what makes the connections that begin with TLS and take their places in a room."""
+    # uvicorn calls it as it calls a class.
+    return cast("type[Handshake]", partial(Handshake, room, context, connections_in(room)))
