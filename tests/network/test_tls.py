@@ -173,10 +173,52 @@ def test_connections_in_each_others_midst_are_given_their_own_records() -> None:
                 client.plain.send(flight)
             bench.turn()
             assert not tls_transport._outgoing.pending
+            assert not tls_transport._incoming.pending
         for number in range(60):
             answers(bench, chance.choice(clients), number)
         for client in clients:
             answers(bench, client)
+
+
+def test_requests_in_each_others_midst_are_read_from_their_own_records() -> None:
+    """Large and small ones in records of any size, sent in pieces of any size: OpenSSL is given all in one place.
+
+    Behind a large request more may have been received, which is left until its connection's next turn.
+    """
+    seed = random_seed()
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    with tls_bench() as bench:
+        clients = [TlsClient(bench).shake_hands() for _ in range(6)]
+        unsent = [b""] * len(clients)
+        expected: dict[int, bytes] = {}
+        for number in range(60):
+            size = chance.choice((10, 1000, 5000, 30_000, 70_000, 150_000))
+            sent = frame(number, chance.randbytes(size))
+            expected[number] = sent[4:]
+            most, at, of = chance.choice((9, 300, 1000, 16384)), 0, chance.randrange(len(clients))
+            # Small records are costly to make: of a request they are the beginning and the end.
+            for cut in (*range(0, min(size, 20 * most), most), max(size - 9, 0), len(sent)):
+                if cut > at:
+                    unsent[of] += clients[of].records(sent[at:cut])
+                    at = cut
+        got: dict[int, bytes] = {}
+
+        def sent_and_taken() -> bool:
+            of = chance.randrange(len(clients))
+            piece = unsent[of][: chance.choice((1, 100, 3000, 20_000, 100_000))]
+            unsent[of] = unsent[of][len(piece) :]
+            clients[of].plain.send(piece)
+            bench.turn()
+            assert not tls_transport._incoming.pending
+            for request in bench.targets[0].take():
+                got[request.correlation_id] = request.payload
+                bench.targets[0].answer(request, b"\0\0\0\4abcd")
+            return len(got) == len(expected)
+
+        bench.turn_until(sent_and_taken, "every request has come")
+        assert got == expected
+        assert not bench.restless()
 
 
 def test_half_open_handshakes_end_by_time_and_by_number() -> None:
@@ -253,7 +295,8 @@ def test_mutated_handshakes_end_their_connections_and_nothing_else(bench: Proces
                 break
         client.plain.sock.close()
         bench.wait_closed(client.plain)
-        assert not tls_transport._outgoing.pending, "what is left of one connection would go to the next"
+        for memory in (tls_transport._incoming, tls_transport._outgoing):
+            assert not memory.pending, "what is left of one connection would go to the next"
     answers(bench, working)
     assert bench.value("connections_closed", "fault") == 0
     assert bench.published_value("handshakes_under_way") == 0

@@ -9,8 +9,9 @@ because they have been received already (``has_pending``, `B04`). And what a wri
 was, or with more behind it, which is how a channel keeps its order anyway: its records are made, and wait here until
 the socket takes them.
 
-A range of a file is read into one buffer of the process and encrypted from there, into another: what is encrypted at a
-time would otherwise be kept for each connection. So whoever has called OpenSSL takes at once what it has made.
+What OpenSSL is given to read, and what it makes, passes through one buffer each of the process: what is received or
+encrypted at a time would otherwise be kept for each connection. So whoever has called OpenSSL takes at once what it has
+made, and keeps what it has not read. Of a record that has not come whole OpenSSL itself keeps the beginning.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ if TYPE_CHECKING:
 #: The most that a TLS record holds.
 RECORD_BYTES: Final = 16384
 
-#: What is received at a time: a whole record with its head and what encryption adds. A connection keeps a third more
-#: than it has ever received at a time, so this is little.
-RECEIVE_BYTES: Final = RECORD_BYTES + 512
+#: The least that is asked of a socket: a whole record with its head and what encryption adds.
+LEAST_RECEIVE_BYTES: Final = RECORD_BYTES + 512
+
+#: The most that is received at a time.
+RECEIVE_BYTES: Final = 65536
 
 #: What one read takes at most, that others get their turn.
 MOST_AT_ONCE: Final = 256 * 1024
@@ -45,6 +48,8 @@ LEFT_BYTES: Final = 65536
 _received = memoryview(bytearray(RECEIVE_BYTES))
 _plain = memoryview(bytearray(SMALL_READ_BYTES))
 _piece = memoryview(bytearray(PIECE_BYTES))
+#: The records that OpenSSL is to read, of any connection: empty but while it does.
+_incoming = ssl.MemoryBIO()
 #: The records that OpenSSL makes, of any connection: empty but between its call and what takes them.
 _outgoing = ssl.MemoryBIO()
 
@@ -59,17 +64,18 @@ class AcceptedObject(ssl.SSLObject):
 class TlsTransport:
     """A connection, from its handshake on."""
 
-    __slots__ = ("_encrypt", "_incoming", "_owed", "_read", "_sock", "_tls", "_unsent", "has_pending")
+    __slots__ = ("_encrypt", "_left", "_owed", "_read", "_sock", "_tls", "_unsent", "has_pending")
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
         self._sock = sock
-        self._incoming = ssl.MemoryBIO()
         context.sslobject_class = AcceptedObject
-        self._tls = context.wrap_bio(self._incoming, _outgoing, server_side=True)
+        self._tls = cast("AcceptedObject", context.wrap_bio(_incoming, _outgoing, server_side=True))
         self._read = cast("Callable[[int, memoryview], int]", self._tls.read)
         self._encrypt = self._tls.write
         #: Whether something has been received that may not be used up, of which no event will tell (`B04`).
         self.has_pending = False
+        #: Records that have been received and that OpenSSL has not read; there are none unless something is pending.
+        self._left = b""
         #: Records that the socket has not taken, and how much of the data in them its sender brings again.
         self._unsent = b""
         self._owed = 0
@@ -77,7 +83,7 @@ class TlsTransport:
     @property
     def asked_name(self) -> str:
         """The host name that the client has asked for; empty if it has not."""
-        return cast("AcceptedObject", self._tls).asked_name
+        return self._tls.asked_name
 
     @property
     def own_address(self) -> str:
@@ -90,13 +96,14 @@ class TlsTransport:
         Raises BlockingIOError while more has to come, OSError when the client left, ssl.SSLError when it fails.
         """
         self._send_before_reading()
-        self._receive()
+        self._refill(0)
         try:
             try:
                 self._tls.do_handshake()
             finally:
-                self._take_records()
+                self._leave_nothing()
         except ssl.SSLWantReadError:
+            self.has_pending = False
             self._send_before_reading()
             raise BlockingIOError from None
         except ssl.SSLError:
@@ -122,29 +129,31 @@ class TlsTransport:
         """
         if self._unsent and not self._owed:
             self._send_before_reading()
-        filled, most, is_drained = 0, min(len(memory), MOST_AT_ONCE), False
-        read, incoming = self._read, self._incoming
+        memory = memory[:MOST_AT_ONCE]
+        filled, most, is_drained = 0, len(memory), False
+        read, incoming = self._read, _incoming
         try:
-            while filled < most and (self.has_pending or not is_drained):
-                if not self.has_pending:
-                    is_drained = self._receive()
+            while filled < most and not is_drained:
+                is_drained = self._refill(most - filled)
                 try:
-                    count = read(most - filled, memory[filled:])
+                    while count := read(most, memory[filled:]):
+                        filled += count
+                        # Where the socket has more, the last record is cut off, and not worth looking for.
+                        if is_drained and not incoming.pending:
+                            # All records are whole. Of the last one there is more when it did not fit.
+                            self.has_pending = filled == most and self._tls.pending() > 0
+                            break
+                    else:
+                        # The memory is full, or the client has ended, which the next read meets again.
+                        return filled
                 except ssl.SSLWantReadError:
                     self._use_up()
-                    continue
-                if not count:
-                    return filled
-                filled += count
-                if not incoming.pending:
-                    # All records are whole. Of the last one there is more when it did not fit.
-                    self.has_pending = filled == most and self._tls.pending() > 0
         except OSError:
             # What has been read comes first; the next read meets the same again.
             if not filled:
                 raise
         finally:
-            self._take_records()
+            self._leave_nothing()
         if not filled:
             raise BlockingIOError
         return filled
@@ -155,15 +164,28 @@ class TlsTransport:
         if _outgoing.pending:
             self._send_before_reading()
 
-    def _receive(self) -> bool:
-        """Receive more records; return whether the socket has no more: if it has then, epoll tells. Raises OSError."""
-        count = self._sock.recv_into(_received)
+    def _refill(self, most: int) -> bool:
+        """Give OpenSSL what is left, or else the records of so many bytes from the socket. Raises OSError. HOT.
+
+        Return whether the socket has no more: if it has then, epoll tells.
+        """
+        if self.has_pending:
+            if self._left:
+                _incoming.write(self._left)
+                self._left = b""
+            return False
+        wanted = most + (most >> 4)
+        if wanted < LEAST_RECEIVE_BYTES:
+            wanted = LEAST_RECEIVE_BYTES
+        elif wanted > RECEIVE_BYTES:
+            wanted = RECEIVE_BYTES
+        count = self._sock.recv_into(_received, wanted)
         if not count:
             # TLS would have said so.
             raise ConnectionResetError
-        self._incoming.write(_received[:count])
+        _incoming.write(_received[:count])
         self.has_pending = True
-        return count < RECEIVE_BYTES
+        return count < wanted
 
     def send(self, data: bytes | memoryview, flags: int = 0) -> int:
         """Encrypt and write, and return how much was taken. Raises OSError. HOT."""
@@ -175,7 +197,10 @@ class TlsTransport:
             count = self._encrypt(data if len(data) <= PIECE_BYTES else memoryview(data)[:PIECE_BYTES])
         finally:
             records = _outgoing.read()
-        sent = self._try_send(records, flags)
+        try:
+            sent = self._sock.send(records, flags)
+        except BlockingIOError:
+            sent = 0
         if sent < len(records):
             self._unsent, self._owed = records[sent:], count
             raise BlockingIOError
@@ -196,8 +221,10 @@ class TlsTransport:
                 self._send_unsent()
         self._sock.close()
 
-    def _take_records(self) -> None:
-        """Take what OpenSSL has made: those of the next connection come into the same place."""
+    def _leave_nothing(self) -> None:
+        """Take what OpenSSL has made, and what it has not read: the next connection's come to the same places."""
+        if _incoming.pending:
+            self._left = _incoming.read()
         if _outgoing.pending:
             self._unsent += _outgoing.read()
 
@@ -215,13 +242,9 @@ class TlsTransport:
 
     def _send_unsent(self) -> bool:
         """Send records that wait, in their order; return whether none is left."""
-        self._take_records()
+        if _outgoing.pending:
+            self._unsent += _outgoing.read()
         if self._unsent:
-            self._unsent = self._unsent[self._try_send(self._unsent, 0) :]
+            with suppress(BlockingIOError):
+                self._unsent = self._unsent[self._sock.send(self._unsent) :]
         return not self._unsent
-
-    def _try_send(self, records: bytes, flags: int) -> int:
-        try:
-            return self._sock.send(records, flags)
-        except BlockingIOError:
-            return 0
