@@ -21,7 +21,7 @@ PAGES = {
     "docs/configuration.md": ("broker.config.reference_page", "describe_markdown"),
     "docs/layout.md": ("shm.layout", "describe_markdown"),
     "docs/limits.md": ("broker.config.limits.page", "describe_markdown"),
-    "docs/metrics.md": ("broker.metrics.metrics_page", "describe_markdown"),
+    "docs/metrics.md": ("broker.metrics.reference_page", "describe_markdown"),
     "docs/producer-settings.md": ("broker.client.producer.settings_page", "describe_markdown"),
     "docs/request-log.md": ("broker.request_log.columns", "describe_markdown"),
     "ops/server.properties": ("broker.config.reference_page", "sample_properties"),

@@ -280,7 +280,7 @@ SUSPECT = Record(
 
 METRICS_PAGE = Record(
     "METRICS_PAGE",
-    "Heads a process's page of metrics; its values follow as shm/metrics/metrics_page.py lays them out.",
+    "Heads a process's page of metrics; its values follow as shm/metrics/process_metrics.py lays them out.",
     64,
     (
         Field("role", "q", "index", "supervisor", "index in ROLES"),

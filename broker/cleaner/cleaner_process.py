@@ -17,7 +17,7 @@ from broker.clock import SystemClock
 from broker.metadata.metadata_cache import MetadataCache
 from broker.metadata.storage.metadata_file import metadata_path
 from broker.runtime.child_process import FaultLimit, Role
-from shm.metrics.metrics_page import MetricsWriter
+from shm.metrics.process_metrics import MetricsWriter
 from shm.storage import StorageState
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from broker.handler.request_handler import RequestHandler
-    from shm.metrics.metrics_page import MetricsWriter
+    from shm.metrics.process_metrics import MetricsWriter
 
 #: How old the page may be while the target is awake.
 INTERVAL_NS = 500_000_000

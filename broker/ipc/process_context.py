@@ -24,7 +24,7 @@ from broker.metadata.storage.metadata_file import metadata_path
 from broker.server_log.log_file import FullLogBell
 from shm.control import ControlSegment
 from shm.faults import FaultWords
-from shm.metrics.metrics_page import MetricsSegment, MetricsWriter
+from shm.metrics.process_metrics import MetricsSegment, MetricsWriter
 from shm.rings.recorder_rings import RecorderRings
 from shm.tables.client_hosts import ClientHosts, ClientHostWriter
 from shm.tables.process_slots import HANDLER

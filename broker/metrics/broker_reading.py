@@ -18,7 +18,7 @@ from shm.tables.snapshot_buffer import SnapshotReader
 if TYPE_CHECKING:
     from broker.metrics.quota_use import ClientUse
     from shm.control import ControlSegment
-    from shm.metrics.metrics_page import MetricsReader, MetricsReading, MetricsSegment
+    from shm.metrics.process_metrics import MetricsReader, MetricsReading, MetricsSegment
     from shm.rings.recorder_rings import RecorderRings
     from shm.storage import StorageReading
     from shm.tables.process_slots import ProcessStatus

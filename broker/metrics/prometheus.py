@@ -19,12 +19,12 @@ from shm.metrics.catalogue import CATALOGUE
 from shm.metrics.histogram import bounds_of
 from shm.metrics.metric import COUNTER, HISTOGRAM, Metric
 from shm.metrics.metric_tables import NO_TEXT, OTHER
-from shm.metrics.metrics_page import OTHER_API_KEY
+from shm.metrics.process_metrics import OTHER_API_KEY
 from shm.storage import StorageState
 
 if TYPE_CHECKING:
     from broker.metrics.broker_reading import BrokerReading, Partition
-    from shm.metrics.metrics_page import MetricsReading
+    from shm.metrics.process_metrics import MetricsReading
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX: Final = "rotunda_"

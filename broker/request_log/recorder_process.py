@@ -20,7 +20,7 @@ from broker.request_log.loss_accounting import Ledger
 from broker.request_log.part_files import DIRECTORY, RUNNING, apply_retention, remove_unfinished
 from broker.request_log.role_rows import RoleRows, RoleSources
 from broker.runtime.child_process import FaultLimit, Retired, Role
-from shm.metrics.metrics_page import MetricsWriter
+from shm.metrics.process_metrics import MetricsWriter
 from shm.rings.ring_fill import RingGrid, RingShare
 from shm.tables.process_slots import BEAT_S
 from shm.tables.recent_requests import RecentWriter

@@ -16,7 +16,7 @@ from broker.request_log.role_counts import COUNTS, Values, gauges, idle_share
 from shm.tables.process_slots import ROLES, SUPERVISOR
 
 if TYPE_CHECKING:
-    from shm.metrics.metrics_page import MetricsReader
+    from shm.metrics.process_metrics import MetricsReader
     from shm.rings.recorder_rings import RecorderRings
     from shm.rings.ring_fill import RingShare
     from shm.tables.process_slots import ProcessSlots, ProcessStatus

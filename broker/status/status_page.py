@@ -188,7 +188,7 @@ def _facts(context: ProcessContext, version: str) -> BrokerFacts:
 def _segments(context: ProcessContext) -> Segments:
     from broker.metrics.broker_reading import Segments  # noqa: PLC0415
     from shm.control import ControlSegment  # noqa: PLC0415
-    from shm.metrics.metrics_page import MetricsSegment  # noqa: PLC0415
+    from shm.metrics.process_metrics import MetricsSegment  # noqa: PLC0415
     from shm.rings.recorder_rings import RecorderRings  # noqa: PLC0415
     from shm.tables.snapshot_buffer import SnapshotSegment  # noqa: PLC0415
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker.config.arena import free_shared_memory_bytes
 from broker.ipc.request_channel import ChannelShape, RequestChannel
-from shm.metrics.metrics_page import MetricsSegment
+from shm.metrics.process_metrics import MetricsSegment
 from shm.rings.arena import BLOCK_BYTES
 from shm.rings.recorder_rings import RecorderRings
 from shm.tables import client_hosts

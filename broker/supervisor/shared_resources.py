@@ -30,7 +30,7 @@ from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, 
 from broker.supervisor.process_memory import ProcessMemory
 from shm.control import ControlSegment
 from shm.faults import FaultWords
-from shm.metrics.metrics_page import MetricsSegment
+from shm.metrics.process_metrics import MetricsSegment
 from shm.rings.arena import BLOCK_BYTES
 from shm.rings.bell import EventBell, SemaphoreBell
 from shm.rings.recorder_rings import RecorderRings

@@ -14,7 +14,7 @@ from broker.ipc.process_context import ProcessContext
 from broker.runtime.child_process import Role
 from broker.runtime.signals import StopFlag
 from broker.server_log.slow_turns import SlowTurns
-from shm.metrics.metrics_page import MetricsReader, MetricsSegment, MetricsWriter
+from shm.metrics.process_metrics import MetricsReader, MetricsSegment, MetricsWriter
 from shm.tables.process_slots import HANDLER
 from tests.support.fakes import FakeClock
 

@@ -10,7 +10,7 @@ import os
 
 import numpy as np
 
-from shm.metrics.metrics_page import MetricsReader, MetricsSegment, MetricsWriter
+from shm.metrics.process_metrics import MetricsReader, MetricsSegment, MetricsWriter
 from shm.segment import Segment
 from shm.tables.process_slots import PROCESSOR
 from tests.litmus.two_processes import repeat_until_hit, run_together, run_with_deaths, seeded, segment_of

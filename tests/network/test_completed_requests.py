@@ -9,7 +9,7 @@ from broker.network.accounting.completed_requests import CompletedRequests
 from broker.network.processor.channel import Answered, Channel
 from broker.protocol.api_keys import ApiKey
 from shm.metrics.catalogue import PHASES
-from shm.metrics.metrics_page import MetricsReader, MetricsReading, MetricsSegment, MetricsWriter
+from shm.metrics.process_metrics import MetricsReader, MetricsReading, MetricsSegment, MetricsWriter
 from shm.recorder_layout import REQUEST_ROW
 from shm.tables.process_slots import PROCESSOR
 

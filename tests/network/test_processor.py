@@ -10,7 +10,7 @@ from broker.ipc import connection_id
 from broker.ipc.response_writer import FileRange
 from broker.network.processor.channel import Channel
 from broker.network.processor.processor import NEW_CONNECTIONS, POLL_TIMEOUT_MS
-from shm.metrics.metrics_page import MetricsReader
+from shm.metrics.process_metrics import MetricsReader
 from tests.support.feeds import feeds, random_seed
 from tests.support.processor_bench import Client, ProcessorBench, Taken
 from tests.support.wire_client import request_frame, sized

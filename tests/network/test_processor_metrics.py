@@ -8,7 +8,7 @@ from broker.network.processor.processor_metrics import INTERVAL_NS, ProcessorMet
 from broker.network.processor.throttling.mute_state import MuteCause
 from broker.network.processor.tls.tls_listeners import TlsListeners
 from shm.metrics.catalogue import CLOSE_CAUSES, MUTE_CAUSES
-from shm.metrics.metrics_page import MetricsReader, MetricsSegment, MetricsWriter
+from shm.metrics.process_metrics import MetricsReader, MetricsSegment, MetricsWriter
 from shm.tables.process_slots import PROCESSOR
 from tests.support.processor_bench import ARENA_BYTES, ProcessorBench
 

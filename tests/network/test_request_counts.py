@@ -7,7 +7,7 @@ import pytest
 
 from broker.network.accounting.request_counts import record_connections, record_requests, software_text
 from broker.protocol.api_keys import DEPRECATED_UP_TO
-from shm.metrics.metrics_page import MetricsReader, MetricsReading, MetricsSegment, MetricsWriter
+from shm.metrics.process_metrics import MetricsReader, MetricsReading, MetricsSegment, MetricsWriter
 from shm.recorder_layout import REQUEST_ROW
 from shm.rings.recorder_rings import pack_text
 from shm.tables.process_slots import PROCESSOR

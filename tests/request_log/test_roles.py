@@ -10,7 +10,7 @@ from broker.request_log.columns import DATASETS
 from broker.request_log.part_files import apply_retention, finished
 from broker.request_log.role_rows import LOOK_NS
 from shm.layout import RING_HEADER
-from shm.metrics.metrics_page import MetricsReader
+from shm.metrics.process_metrics import MetricsReader
 from shm.tables.process_slots import PROCESSOR, ROLES, RUNNING
 from tests.support.roles_bench import INTERVAL_MS, RING_BYTES, RolesBench
 

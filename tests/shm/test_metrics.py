@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shm.metrics.catalogue import PHASES
-from shm.metrics.metrics_page import OTHER_API_KEY, MetricsReader, MetricsSegment, MetricsWriter
+from shm.metrics.process_metrics import OTHER_API_KEY, MetricsReader, MetricsSegment, MetricsWriter
 from shm.tables.process_slots import ACCEPTOR, CONTROLLER, HANDLER, PROCESSOR
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from broker.metrics.derived_metrics import DERIVED
 from broker.metrics.kafka_metrics import KAFKA_METRICS, KafkaMetric
-from broker.metrics.metrics_page import describe_markdown
 from broker.metrics.prometheus import exposed_name
+from broker.metrics.reference_page import describe_markdown
 from shm.metrics.catalogue import CATALOGUE
 from shm.metrics.metric import COUNTER, GAUGE, HISTOGRAM, Metric
 from shm.tables.process_slots import ROLES

@@ -11,7 +11,7 @@ from broker.network.acceptor.acceptor import Acceptor
 from broker.network.acceptor.acceptor_metrics import AcceptorMeters
 from broker.network.acceptor.connection_limits import ConnectionLimits
 from broker.network.handoff import HandoffReceiver, HandoffSender, NewConnection
-from shm.metrics.metrics_page import MetricsReader, MetricsSegment, MetricsWriter
+from shm.metrics.process_metrics import MetricsReader, MetricsSegment, MetricsWriter
 from shm.tables.process_slots import ACCEPTOR
 from tests.support.deadline import wait_until
 from tests.support.fakes import FakeClock

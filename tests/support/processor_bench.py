@@ -35,7 +35,7 @@ from broker.network.processor.response_reader import ResponseReader
 from broker.network.processor.throttling.retry_storms import RetryStorms
 from broker.quotas.quota_manager import QuotaManager
 from broker.security.session import ANONYMOUS
-from shm.metrics.metrics_page import MetricsReader, MetricsSegment, MetricsWriter
+from shm.metrics.process_metrics import MetricsReader, MetricsSegment, MetricsWriter
 from shm.rings.bell import EventBell, SemaphoreBell
 from shm.rings.recorder_rings import RecorderFeed, RecorderRings
 from shm.tables.process_slots import PROCESSOR

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from broker.request_log.role_rows import RoleRows, RoleSources
-from shm.metrics.metrics_page import MetricsSegment, MetricsWriter
+from shm.metrics.process_metrics import MetricsSegment, MetricsWriter
 from shm.rings.ring import RingProducer, initialise, ring_bytes
 from shm.rings.ring_fill import RingShare
 from shm.tables.process_slots import HANDLER, PROCESSOR, SUPERVISOR, ProcessSlots

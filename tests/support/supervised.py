@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import psutil
 
-from shm.metrics.metrics_page import MetricsReader, MetricsSegment
+from shm.metrics.process_metrics import MetricsReader, MetricsSegment
 from shm.segment import attach
 from tests.support.broker_process import status_of
 from tests.support.deadline import wait_until

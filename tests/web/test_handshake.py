@@ -15,7 +15,7 @@ import pytest
 import uvicorn
 
 from broker.security.development_ca import DevelopmentCa
-from shm.metrics.metrics_page import MetricsReader, MetricsSegment, MetricsWriter
+from shm.metrics.process_metrics import MetricsReader, MetricsSegment, MetricsWriter
 from shm.tables.process_slots import WEB
 from tests.support.deadline import wait_until
 from web.http.handshake import handshakes_in

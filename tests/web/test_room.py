@@ -2,7 +2,7 @@
 
 import pytest
 
-from shm.metrics.metrics_page import MetricsSegment, MetricsWriter
+from shm.metrics.process_metrics import MetricsSegment, MetricsWriter
 from shm.tables.process_slots import WEB
 from web.http import room as module
 from web.http.room import Limits, Room

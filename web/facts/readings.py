@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from broker.metrics.broker_reading import BrokerReading
-    from shm.metrics.metrics_page import MetricsReading
+    from shm.metrics.process_metrics import MetricsReading
     from shm.tables.recent_requests import Recent
     from web.sources import Sources
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from broker.metrics.broker_reading import Partition as PartitionReading
     from broker.metrics.broker_reading import Ring as RingReading
     from shm.metrics.histogram import HistogramReading
-    from shm.metrics.metrics_page import MetricsReading
+    from shm.metrics.process_metrics import MetricsReading
     from web.facts.readings import Reading
     from web.sources import BrokerFacts, Sources, TopicFacts
 

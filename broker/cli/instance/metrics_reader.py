@@ -18,7 +18,7 @@ from broker.metrics.broker_reading import BrokerReader, Names, Segments, Topic
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from shm.control import ControlSegment
-from shm.metrics.metrics_page import MetricsSegment
+from shm.metrics.process_metrics import MetricsSegment
 from shm.rings.recorder_rings import RecorderRings
 from shm.segment import attach
 from shm.tables.quota_tables import QuotaTables

@@ -9,7 +9,7 @@ from shm.metrics.catalogue import MAX_LISTENERS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shm.metrics.metrics_page import MetricsWriter
+    from shm.metrics.process_metrics import MetricsWriter
 
 
 class AcceptorMeters:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from broker.network.accounting.client_registry import ClientRegistry
     from broker.network.accounting.request_log_sender import RequestLogSender
     from broker.network.processor.channel import Answered, Channel
-    from shm.metrics.metrics_page import MetricsWriter
+    from shm.metrics.process_metrics import MetricsWriter
 
     Rows = NDArray[numpy.void]
 

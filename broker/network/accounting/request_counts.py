@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shm.metrics.metric_tables import TableWriter
-    from shm.metrics.metrics_page import MetricsWriter
+    from shm.metrics.process_metrics import MetricsWriter
 
     Rows = NDArray[numpy.void]
 

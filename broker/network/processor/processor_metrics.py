@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from broker.network.processor.request_reader import RequestReader
     from broker.network.processor.response_reader import ResponseReader
     from broker.network.processor.tls.tls_listeners import TlsListeners
-    from shm.metrics.metrics_page import MetricsWriter
+    from shm.metrics.process_metrics import MetricsWriter
 
 logger = logging.getLogger(__name__)
 
