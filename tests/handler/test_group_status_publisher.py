@@ -172,7 +172,12 @@ def test_what_is_too_much_is_counted(handler: Handler, monkeypatch: pytest.Monke
 def test_modules_of_the_page_read_it_without_the_broker() -> None:
     """What reads snapshots imports nothing of the broker, so the status page may."""
     root = Path(group_status_publisher.__file__).parents[2]
-    for name in ("shm/snapshot_buffer", "broker/metrics/broker_reading", "broker/metrics/prometheus", "shm/ring_fill"):
+    for name in (
+        "shm/tables/snapshot_buffer",
+        "broker/metrics/broker_reading",
+        "broker/metrics/prometheus",
+        "shm/rings/ring_fill",
+    ):
         lines = (root / f"{name}.py").read_text(encoding="utf-8").splitlines()
         imported = [line for line in lines if line.startswith("from broker")]
         assert all(line.startswith("from broker.metrics.") for line in imported), imported

@@ -14,6 +14,8 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 INSTALL_S = 600
+#: Beside other tests that keep the processors busy.
+RUN_S = 270
 #: What the examples need besides the wheel; versions are those that everything else is tested with.
 CLIENTS = ("confluent-kafka", "kafka-python", "pytest", "pytest-xdist")
 
@@ -47,7 +49,9 @@ def run(environment: Path, directory: Path, *command: str) -> str:
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYTEST", "VIRTUAL"))}
     line = [str(environment / command[0]), *command[1:]]
     try:
-        done = subprocess.run(line, cwd=directory, env=clean, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            line, cwd=directory, env=clean, capture_output=True, text=True, timeout=RUN_S, check=False
+        )
     except subprocess.TimeoutExpired as late:
         raise AssertionError(f"it does not end: {late.stdout!r}\n{(late.stderr or b'').decode()}") from None
     assert done.returncode == 0, done.stdout + done.stderr
@@ -95,6 +99,7 @@ def test_the_examples_of_the_readme_and_of_the_producers_page_work_with_what_is_
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_examples_of_the_page_about_testing_work_with_what_is_installed(environment: Path, tmp_path: Path) -> None:
     whole = [example for example in examples("docs/testing.md") if example.startswith("from kafka import")]
     for number, example in enumerate(whole):
