@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from broker.coordinator.classic.dismissal import dismiss
 from broker.coordinator.classic.group import (
     COMPLETING_REBALANCE,
     DEAD,
@@ -29,7 +30,6 @@ from broker.coordinator.group import (
     Group,
     JoinAnswer,
     JoinRequest,
-    JoinResult,
     LeaveAnswer,
     LeavingMember,
     SyncAnswer,
@@ -75,18 +75,7 @@ class ClassicProtocol:
     def closed(self, shard: GroupShard, group: Group) -> None:
         """Tell everybody who waits that this is no coordinator any more."""
         del shard
-        group = _classic(group)
-        for timer in (group.join_timer, group.sync_timer, *group.pending_members.values()):
-            if timer is not None:
-                timer.cancel()
-        for member in group.members.values():
-            member.end_session()
-        joins, group.awaiting_join = group.awaiting_join, {}
-        syncs, group.awaiting_sync = group.awaiting_sync, {}
-        for member_id, join_answer in joins.items():
-            join_answer(JoinResult(ErrorCode.NOT_COORDINATOR, member_id))
-        for sync_answer in syncs.values():
-            sync_answer(SyncResult(ErrorCode.NOT_COORDINATOR))
+        dismiss(_classic(group), ErrorCode.NOT_COORDINATOR)
 
     def metadata_changed(self, shards: Sequence[GroupShard]) -> None:
         """Nothing depends on it: the leader of a group looks after its topics."""

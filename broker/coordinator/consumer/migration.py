@@ -21,7 +21,7 @@ from broker.coordinator.consumer.protocol_codec import (
     encode_assignment,
 )
 from broker.coordinator.consumer.target_assignment import Topics
-from broker.coordinator.group import CONSUMER_PROTOCOL_TYPE, JoinResult, SyncResult
+from broker.coordinator.group import CONSUMER_PROTOCOL_TYPE
 from broker.coordinator.group_records import GroupRecord, MemberRecord
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
@@ -54,21 +54,6 @@ def upgraded(classic: ClassicGroup, topics: Topics) -> ConsumerGroup:
             ) from error
         group.target[member.member_id] = assigned
     return group
-
-
-def dismiss(classic: ClassicGroup) -> None:
-    """Have the members of a classic group whose place another has taken join that one."""
-    for timer in (classic.join_timer, classic.sync_timer, *classic.pending_members.values()):
-        if timer is not None:
-            timer.cancel()
-    for member in classic.members.values():
-        member.end_session()
-    joins, classic.awaiting_join = classic.awaiting_join, {}
-    syncs, classic.awaiting_sync = classic.awaiting_sync, {}
-    for member_id, join_answer in joins.items():
-        join_answer(JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member_id))
-    for sync_answer in syncs.values():
-        sync_answer(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
 
 
 def can_be_classic(group: ConsumerGroup) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from broker.coordinator.classic.dismissal import dismiss
 from broker.coordinator.classic.group import ClassicGroup
 from broker.coordinator.consumer.assignment import Assignment
 from broker.coordinator.consumer.classic_members import ClassicMembers
@@ -36,7 +37,6 @@ from broker.coordinator.consumer.migration import (
     DOWNGRADING,
     UPGRADING,
     can_be_classic,
-    dismiss,
     downgraded,
     upgraded,
 )
@@ -152,7 +152,7 @@ class ConsumerProtocol:
         if found is not group:
             shard.groups[group.group_id] = group
             if isinstance(found, ClassicGroup):
-                dismiss(found)
+                dismiss(found, ErrorCode.REBALANCE_IN_PROGRESS)
             self._begin_sessions(shard, group)
         joined = None if before.member_id in group.members else f"with instance id {request.instance_id}"
         session = self._sessions.report(shard, group, replace(before, classic=None))
