@@ -1,1 +1,1 @@
-"""The facts that the status page shows: readings of shared memory, and the snapshot worked out of two of them. Pure."""
+"""The facts that the status page shows: readings of shared memory, and the snapshot worked out of two of them."""
