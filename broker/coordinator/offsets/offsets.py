@@ -231,10 +231,7 @@ class OffsetStore:
 
     def keys_of(self, group_id: str) -> set[tuple[str, int]]:
         """Return (topic, partition) of every offset of a group, pending ones included."""
-        found = {(topic, partition) for topic, parts in self.of_group(group_id).items() for partition in parts}
-        for producer_id in self._producers.get(group_id, ()):
-            found.update((topic, index) for group, topic, index in self._pending[producer_id] if group == group_id)
-        return found
+        return {(topic, index) for topic, indexes in self.places_of(group_id).items() for index in indexes}
 
     def places_of(self, group_id: str) -> dict[str, set[int]]:
         """Return by topic the partitions that a group has an offset of, pending ones included."""
