@@ -164,16 +164,13 @@ class MetricsWriter:
         self.words[index] = value
 
     def phase(self, api_key: int, phase: str) -> int:
-        """Return the index of an api key's histogram of one of PHASES, for `record` and `record_many`."""
+        """Return the index of an api key's histogram of one of PHASES, for `record`."""
         return self.histogram(_PHASES, api_key, phase)
 
     def histogram(self, name: str, api_key: int, value: str = "") -> int:
         """Return the index of an api key's histogram, by its label's value if it has one, or KeyError."""
         offset = self._map.offsets[name, value]
-        slot = self._api_slots.get(api_key)
-        if slot is None:
-            slot = self._new_api_slot(api_key)
-        return self._map.histograms + slot * self._map.slot_words + offset
+        return self._slot(api_key) + offset
 
     def record(self, histogram: int, value: int) -> None:
         """Record one value."""
@@ -184,32 +181,32 @@ class MetricsWriter:
         if value > words[histogram + 1]:
             words[histogram + 1] = value
 
-    def record_same(self, histogram: int, value: int, n: int) -> None:
-        """Record one value, which is not negative, `n` times."""
-        words = self.words
-        words[histogram + _COUNTS + bucket_of(value)] += n
-        words[histogram] += value * n
-        if value > words[histogram + 1]:
-            words[histogram + 1] = value
-
-    def record_many(self, histogram: int, values: NDArray[numpy.int64]) -> None:
-        """Record an array of values at once."""
+    def slots(self, api_keys: NDArray[numpy.int64]) -> NDArray[numpy.int64]:
+        """Return where the histograms of each of these api keys begin, for `record_many`."""
         import numpy  # noqa: PLC0415  numpy takes 45 ms to import and the start-up path does without it
 
-        if not len(values):
-            return
+        keys, places = numpy.unique(api_keys, return_inverse=True)
+        starts: NDArray[numpy.int64] = numpy.array([self._slot(key) for key in keys.tolist()], numpy.int64)[places]
+        return starts
+
+    def record_many(self, slots: NDArray[numpy.int64], name: str, value: str, values: NDArray[numpy.int64]) -> None:
+        """Record many values of one metric, each for the api key of the slot beside it; a negative one counts as 0."""
+        import numpy  # noqa: PLC0415
+
         if self._array is None:
             self._array = numpy.frombuffer(self._page, dtype=numpy.int64)
-        buckets = buckets_of(values)
-        lowest, highest = int(buckets.min()), int(buckets.max())
-        first = histogram + _COUNTS + lowest
-        self._array[first : first + highest - lowest + 1] += numpy.bincount(buckets - lowest)
-        self.words[histogram] += int(numpy.maximum(values, 0).sum())
-        self.words[histogram + 1] = max(self.words[histogram + 1], int(values.max()))
+        histograms = slots + self._map.offsets[name, value]
+        values = numpy.maximum(values, 0)
+        numpy.add.at(self._array, histograms + _COUNTS + buckets_of(values), 1)
+        numpy.add.at(self._array, histograms, values)
+        numpy.maximum.at(self._array, histograms + 1, values)
 
-    def record_phase(self, api_key: int, phase: str, values: NDArray[numpy.int64]) -> None:
-        """Record an array of durations in ns of one of PHASES."""
-        self.record_many(self.phase(api_key, phase), values)
+    def _slot(self, api_key: int) -> int:
+        """Return where the histograms of an api key begin."""
+        slot = self._api_slots.get(api_key)
+        if slot is None:
+            slot = self._new_api_slot(api_key)
+        return self._map.histograms + slot * self._map.slot_words
 
     def _new_api_slot(self, api_key: int) -> int:
         """Give the key the next slot; the last one is for all keys that come too late."""

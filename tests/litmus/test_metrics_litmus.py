@@ -34,9 +34,10 @@ def count_up_to(segment: Segment, last: int) -> None:
         writer.add(received, 1)
         requests.add((number % MOST_KEYS, 3), 1)
         connections.replace({(0, writer.texts.index(f"software\n{number % MOST_KEYS}")): 1})
+        slots = writer.slots(np.full(len(BATCH), number % 35))
         for phase in ("queue", "total"):
-            writer.record_phase(number % 35, phase, BATCH)
-        writer.record_many(writer.histogram("request_bytes", number % 35), BATCH)
+            writer.record_many(slots, "phase_ns", phase, BATCH)
+        writer.record_many(slots, "request_bytes", "", BATCH)
 
 
 def read_up_to(segment: Segment, last: int) -> None:

@@ -1,12 +1,14 @@
 """What finished requests add to the metrics page: versions, errors, sizes, throttle times, and who still speaks old."""
 
 import json
+import random
 
 import numpy as np
 import pytest
 
 from broker.network.accounting.request_counts import record_connections, record_requests, software_text
 from broker.protocol.api_keys import DEPRECATED_UP_TO
+from shm.metrics.catalogue import PHASES
 from shm.metrics.process_metrics import MetricsReader, MetricsReading, MetricsSegment, MetricsWriter
 from shm.recorder_layout import REQUEST_ROW
 from shm.rings.recorder_rings import pack_text
@@ -15,8 +17,15 @@ from shm.tables.process_slots import PROCESSOR
 PRODUCE, FETCH, API_VERSIONS, ALTER_CONFIGS, UNKNOWN = 0, 1, 18, 33, 999
 
 
+STAMPS = ("received_ns", "dequeued_ns", "local_complete_ns", "response_complete_ns", "taken_ns", "end_ns")
+
+
 @pytest.fixture
 def page() -> memoryview:
+    return new_page()
+
+
+def new_page() -> memoryview:
     pages = MetricsSegment(memoryview(bytearray(MetricsSegment.bytes_needed(1, 1))), 1, 1)
     pages.initialise()
     return pages.page(PROCESSOR, 0)
@@ -65,6 +74,28 @@ def test_e17_throttle_times_by_the_quota_that_gave_them(page: memoryview) -> Non
         ("quota_throttled", "overload.queue.time.ms"): 1,
         ("quota_throttle_ns", "overload.queue.time.ms"): 40_000_000,
     }
+
+
+def test_d14_d17_rows_of_many_apis_are_recorded_as_one_by_one(page: memoryview) -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    chance = np.random.default_rng(seed)
+    rows = np.zeros(500, REQUEST_ROW.dtype)
+    rows["api_key"] = chance.choice([PRODUCE, FETCH, API_VERSIONS, ALTER_CONFIGS, UNKNOWN, -5], len(rows))
+    rows["request_bytes"] = chance.integers(0, 2**31, len(rows))
+    for name in STAMPS:
+        rows[name] = chance.integers(0, 2**40, len(rows))
+    one_by_one = MetricsWriter(page)
+    for row in rows[np.isin(rows["api_key"], [PRODUCE, FETCH, API_VERSIONS, ALTER_CONFIGS])]:
+        key, stamps = int(row["api_key"]), [int(row[name]) for name in STAMPS]
+        for phase, gap in zip(PHASES, (*np.diff(stamps), stamps[-1] - stamps[0]), strict=True):
+            one_by_one.record(one_by_one.phase(key, phase), int(gap))
+        one_by_one.record(one_by_one.histogram("request_bytes", key), int(row["request_bytes"]))
+        one_by_one.record(one_by_one.histogram("throttle_ns", key), 0)
+    wanted = MetricsReader(page).read().histograms
+    page[:] = new_page()
+    record_requests(rows, {}, MetricsWriter(page))
+    assert MetricsReader(page).read().histograms == wanted
 
 
 def test_what_clients_make_up_is_left_out(page: memoryview) -> None:

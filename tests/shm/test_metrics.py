@@ -77,10 +77,10 @@ def test_phases_one_by_one_and_by_the_array(pages: MetricsSegment) -> None:
     values = [0, 1, 63, 64, 10**6, 10**9, 1 << 50, -7]
     for value in values:
         writer.record(writer.phase(0, "queue"), value)
-    writer.record_phase(0, "send", np.array(values[:4], dtype=np.int64))
-    writer.record_phase(0, "send", np.array(values[4:], dtype=np.int64))
-    writer.record_phase(0, "send", np.array([], dtype=np.int64))
-    writer.record_phase(18, "total", np.array([5], dtype=np.int64))
+    for part in (values[:4], values[4:], []):
+        keys = np.zeros(len(part), dtype=np.int64)
+        writer.record_many(writer.slots(keys), "phase_ns", "send", np.array(part, dtype=np.int64))
+    writer.record_many(writer.slots(np.array([18])), "phase_ns", "total", np.array([5], dtype=np.int64))
     reading = MetricsReader(page).read()
     assert set(reading.phases) == {(key, phase) for key in (0, 18) for phase in PHASES}
     one_by_one, by_the_array = reading.phases[0, "queue"], reading.phases[0, "send"]
@@ -122,7 +122,7 @@ def test_histograms_of_other_metrics_stand_beside_the_phases(pages: MetricsSegme
     """Rows `D16`, `D17`: throttle time and request size by API."""
     page = pages.page(PROCESSOR, 0)
     writer = MetricsWriter(page)
-    writer.record_many(writer.histogram("request_bytes", 1), np.array([100, 200]))
+    writer.record_many(writer.slots(np.array([1, 1])), "request_bytes", "", np.array([100, 200]))
     writer.record(writer.histogram("throttle_ns", 1), 7)
     writer.record(writer.phase(1, "total"), 9)
     found = MetricsReader(page).read().histograms

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.network.accounting.request_counts import record_connections, record_requests
-from broker.protocol.api_keys import ApiKey
-from shm.metrics.catalogue import CLOSE_CAUSES, PHASES
+from shm.metrics.catalogue import CLOSE_CAUSES
 from shm.recorder_layout import CONNECTION_EVENT, REQUEST_ROW
 
 if TYPE_CHECKING:
@@ -31,9 +30,7 @@ BATCH_ROWS = 4096
 #: Rows that may wait for what is imported in the background.
 MOST_WAITING_ROWS = 8 * BATCH_ROWS
 
-_SERVED = frozenset(int(key) for key in ApiKey)
 _FACTS_BYTES = REQUEST_ROW.offset("client")
-_STAMPS = ("received_ns", "dequeued_ns", "local_complete_ns", "response_complete_ns", "taken_ns", "end_ns")
 _OPENED = -1
 
 #: A row as it is put together here, as a numpy type: its target's facts, in one piece, and the rest.
@@ -120,11 +117,10 @@ class CompletedRequests:
         self._closed.append((channel, now_ns, CLOSE_CAUSES.index(cause)))
 
     def flush(self, metrics: MetricsWriter) -> None:
-        """Work up what was gathered. Negative durations count as 0 (``D14``)."""
+        """Work up what was gathered.."""
         rows = None
         if (self._answered or self._orphans) and (self.is_prepared or len(self) >= MOST_WAITING_ROWS):
             rows = self._take_rows()
-            _record_phases(rows, metrics)
             record_requests(rows, self._clients.texts, metrics)
         record_connections(self._clients.software, metrics)
         if self._sender is not None:
@@ -186,25 +182,6 @@ class CompletedRequests:
                 client.totals[index] += int(column[place])
         found: NDArray[numpy.int64] = numbers[places]
         return found
-
-
-def _record_phases(rows: Rows, metrics: MetricsWriter) -> None:
-    """Add the rows to the histograms. Rows of api keys that are not served are left out: clients choose them."""
-    import numpy as np  # noqa: PLC0415
-
-    keys = rows["api_key"]
-    # In the order of PHASES: queue, local, remote, response queue and send are the gaps between neighbours; total,
-    # the last, spans them all.
-    stamps = np.stack([rows[name] for name in _STAMPS])
-    durations = np.maximum(np.diff(stamps, axis=0), 0)
-    total = np.maximum(stamps[-1] - stamps[0], 0)
-    for key in np.unique(keys):
-        if int(key) not in _SERVED:
-            continue
-        chosen = keys == key
-        for index, phase in enumerate(PHASES[:-1]):
-            metrics.record_phase(int(key), phase, durations[index][chosen])
-        metrics.record_phase(int(key), PHASES[-1], total[chosen])
 
 
 def _event(channel: Channel, now_ns: int, cause: int) -> bytes:

@@ -1,7 +1,7 @@
-"""The counts of finished requests on the metrics page, by API, version, error and client software.
+"""The counts and times of finished requests on the metrics page, by API, version, error and client software.
 
-Runs in processor processes, a few thousand rows at a time. Rows of api keys that are not served are left out: clients
-choose them.
+Runs in processor processes, a few thousand rows at a time, whose columns are worked up whole: what it takes grows with
+neither the APIs nor their versions. Rows of api keys that are not served are left out: clients choose them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from broker.protocol.api_keys import DEPRECATED_UP_TO, ApiKey
+from shm.metrics.catalogue import PHASES
 from shm.recorder_layout import RECORDER_TEXT, THROTTLED_BY, THROTTLED_BY_MASK
 
 if TYPE_CHECKING:
@@ -26,32 +27,44 @@ if TYPE_CHECKING:
 #: Stands between the name of a client's software and its version in the texts of a metrics page.
 SOFTWARE_SEPARATOR = "\n"
 
-_SERVED = frozenset(int(key) for key in ApiKey)
+_SERVED = [int(key) for key in ApiKey]
+_STAMPS = ("received_ns", "dequeued_ns", "local_complete_ns", "response_complete_ns", "taken_ns", "end_ns")
 _NS_PER_MS = 1_000_000
-_MOST_APIS = 128
+#: Versions and error codes are numbers of so many bits.
+_VALUE_BITS = 16
+_VALUE_MASK = (1 << _VALUE_BITS) - 1
 
 
 def record_requests(rows: Rows, texts: Mapping[int, bytes], page: MetricsWriter) -> None:
-    """Count the rows (`D17`, `D18`, `C17`); ``texts`` are clients' texts, by number."""
+    """Count and time the rows (`D14`, `D17`, `D18`, `C17`); ``texts`` are clients' texts, by number."""
     import numpy as np  # noqa: PLC0415 - loaded with the first rows
 
-    apis = rows["api_key"].astype(np.int64)
-    counts = np.bincount(np.where((apis >= 0) & (apis < _MOST_APIS), apis, _MOST_APIS))
-    served = [api for api in np.flatnonzero(counts).tolist() if api in _SERVED]
-    requests, errors = page.table("requests"), page.table("request_errors")
-    sizes, throttle_ms = rows["request_bytes"].astype(np.int64), rows["throttle_ms"].astype(np.int64)
-    for api in served:
-        chosen = slice(None) if counts[api] == len(rows) else np.flatnonzero(apis == api)
-        versions = rows["api_version"][chosen]
-        _count(requests, api, versions)
-        _count(errors, api, rows["error_code"][chosen])
-        _record(page, page.histogram("request_bytes", api), sizes[chosen])
-        _record(page, page.histogram("throttle_ns", api), throttle_ms[chosen] * _NS_PER_MS)
-        if api in DEPRECATED_UP_TO and (versions <= DEPRECATED_UP_TO[api]).any():
-            _record_deprecated(rows[chosen][versions <= DEPRECATED_UP_TO[api]], texts, page)
+    is_served = np.isin(rows["api_key"], _SERVED)
+    if not is_served.all():
+        rows = rows[is_served]
+    if not len(rows):
+        return
+    apis, throttle_ms = rows["api_key"].astype(np.int64), rows["throttle_ms"].astype(np.int64)
+    slots = page.slots(apis)
+    _record_phases(rows, slots, page)
+    page.record_many(slots, "request_bytes", "", rows["request_bytes"].astype(np.int64))
+    page.record_many(slots, "throttle_ns", "", throttle_ms * _NS_PER_MS)
+    _count(page.table("request_errors"), apis, rows["error_code"])
+    versions = _count(page.table("requests"), apis, rows["api_version"])
+    if any(version <= DEPRECATED_UP_TO.get(api, -1) for api, version in versions):
+        _record_deprecated(rows, texts, page)
     if (throttled := throttle_ms > 0).any():
         quotas = rows["throttled_by"][throttled] & THROTTLED_BY_MASK
         _count_throttled(quotas.tolist(), throttle_ms[throttled].tolist(), page)
+
+
+def _record_phases(rows: Rows, slots: NDArray[numpy.int64], page: MetricsWriter) -> None:
+    """Record the durations. Negative ones count as 0 (`D14`)."""
+    # In the order of PHASES: queue, local, remote, response queue and send are the gaps between neighbours; total,
+    # the last, spans them all.
+    stamps = [rows[name] for name in _STAMPS]
+    for phase, began, ended in zip(PHASES, (*stamps[:-1], stamps[0]), (*stamps[1:], stamps[-1]), strict=True):
+        page.record_many(slots, "phase_ns", phase, ended - began)
 
 
 def _count_throttled(quotas: list[int], times_ms: list[int], page: MetricsWriter) -> None:
@@ -87,29 +100,22 @@ def _forget_texts(connections: Mapping[tuple[int, str, str], int], page: Metrics
     page.texts.keep(used)
 
 
-def _count(table: TableWriter, api: int, values: NDArray[numpy.int16]) -> None:
-    """Add how often each value occurs; most often there is but one."""
+def _count(table: TableWriter, apis: NDArray[numpy.int64], values: NDArray[numpy.int16]) -> list[tuple[int, int]]:
+    """Add how often each value occurs with each API; return the pairs."""
     import numpy as np  # noqa: PLC0415
 
-    first = int(values[0])
-    if (values == first).all():
-        table.add((api, first), len(values))
-        return
-    for value, count in zip(*(each.tolist() for each in np.unique(values, return_counts=True)), strict=True):
-        table.add((api, value), count)
-
-
-def _record(page: MetricsWriter, histogram: int, values: NDArray[numpy.int64]) -> None:
-    first = int(values[0])
-    if first >= 0 and (values == first).all():
-        page.record_same(histogram, first, len(values))
-    else:
-        page.record_many(histogram, values)
+    keys, counts = np.unique(apis << _VALUE_BITS | values.astype(np.int64) & _VALUE_MASK, return_counts=True)
+    pairs = list(zip((keys >> _VALUE_BITS).tolist(), keys.astype(np.int16).tolist(), strict=True))
+    for pair, count in zip(pairs, counts.tolist(), strict=True):
+        table.add(pair, count)
+    return pairs
 
 
 def _record_deprecated(rows: Rows, texts: Mapping[int, bytes], page: MetricsWriter) -> None:
     table = page.table("deprecated_requests")
     for (client, api_key, api_version), count in Counter(rows[["client", "api_key", "api_version"]].tolist()).items():
+        if api_version > DEPRECATED_UP_TO.get(api_key, -1):
+            continue
         text = texts.get(client)
         names = json.loads(text[RECORDER_TEXT.size :].rstrip(b"\0")) if text is not None else ("",) * 4
         software = page.texts.index(software_text(names[2], names[3]))
