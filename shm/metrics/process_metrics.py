@@ -130,7 +130,7 @@ def _pages(processors: int, handlers: int) -> list[tuple[int, int, int]]:
 class MetricsWriter:
     """The one writer of `page`. Look indexes up once, at start; `add` is `words[index] += n`."""
 
-    __slots__ = ("_api_slots", "_array", "_map", "_page", "texts", "words")
+    __slots__ = ("_api_slots", "_array", "_map", "_page", "_tables", "texts", "words")
 
     def __init__(self, page: memoryview) -> None:
         self._page = page
@@ -138,6 +138,7 @@ class MetricsWriter:
         self._map = _PageMap(self.words[_ROLE])
         self._api_slots = _read_api_slots(self.words, self._map)
         self._array: NDArray[numpy.int64] | None = None
+        self._tables: dict[str, TableWriter] = {}
         if self._map.tables:
             #: The texts that keys refer to.
             self.texts = TextWriter(self.words, self._map.texts)
@@ -152,8 +153,10 @@ class MetricsWriter:
         return self._map.indexes[name, value]
 
     def table(self, name: str) -> TableWriter:
-        """Return the writer of a metric with keys, or KeyError. There must be one at a time."""
-        return TableWriter(self.words, *self._map.tables[name])
+        """Return the one writer of a metric with keys, or KeyError."""
+        if name not in self._tables:
+            self._tables[name] = TableWriter(self.words, *self._map.tables[name])
+        return self._tables[name]
 
     def add(self, index: int, n: int) -> None:
         """Let a counter grow by `n`. HOT."""
