@@ -32,8 +32,14 @@ NOTHING = Spent(0.0, 0.0)
 
 
 def of_process(pid: int) -> Spent:
-    """Return what a process with all its threads has taken, those that have ended included."""
-    return _read(Path(f"/proc/{pid}/stat"))
+    """Return what a process with all its threads has taken, those that have ended included; nothing once it has gone.
+
+    The recorder gives its place to another one now and then, which gives back memory.
+    """
+    try:
+        return _read(Path(f"/proc/{pid}/stat"))
+    except (FileNotFoundError, ProcessLookupError):
+        return NOTHING
 
 
 def of_threads(pid: int, threads: Iterable[int]) -> Spent:
