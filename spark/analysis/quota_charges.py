@@ -59,7 +59,7 @@ def mutation_charges(requests: DataFrame, by: Sequence[str], bound: float) -> Da
         *by,
         "sampleWeight",
         taken_us.alias("timeUs"),
-        (F.col("partitionCount") * weight).cast("long").alias("tokens"),
+        (F.col("partitionCount").cast("long") * weight).alias("tokens"),
         reduce(or_, ((key == api) & (F.col("requestApiVersion") >= at) for api, at in STRICT_FROM.items())).alias(
             "isStrict"
         ),

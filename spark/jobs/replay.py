@@ -84,7 +84,7 @@ def by_api(profile: DataFrame) -> DataFrame:
 
 
 def _sum(name: str) -> Column:
-    return F.sum(F.col(name) * F.col("repeat")).alias(name)
+    return F.sum(F.col(name).cast("long") * F.col("repeat")).alias(name)
 
 
 #: What the answer lacks where rows have been deleted.

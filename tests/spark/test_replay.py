@@ -57,6 +57,8 @@ def test_a_profile_has_what_the_log_has(spark: SparkSession, tmp_path: Path) -> 
     print(f"seed {seed}")
     chance = random.Random(seed)
     requests = random_requests(seed, 1000)
+    # What one row stands for is more than an int holds.
+    requests[0] |= {"time": START + timedelta(minutes=30), "requestBytes": 100_000_000, "sampleWeight": 100}
     opened = [
         {"time": START + timedelta(seconds=chance.randrange(7200)), "event": event, "connection": f"0-1-{number}"}
         for number in range(1, 21)
