@@ -44,6 +44,9 @@ _SETTINGS = {
     # Keys that an aggregation keeps in the map generated for it, as a power of two: an hour of histograms has more than
     # the default of 16, and each row of a key that found no place is looked up twice.
     "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "18",
+    # A look for overflow behind each sum and product of a row is a quarter of what counting it takes. Both are made of
+    # longs, which hold more bytes and microseconds than a log has, and no query divides without asking what by.
+    "spark.sql.ansi.enabled": "false",
 }
 #: What holds for a driver that we start, wherever its workers are.
 _DRIVER_SETTINGS = {
@@ -59,6 +62,8 @@ _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     # Without checksum files beside every output.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    # What tasks hand on is divided into so many parts, each written and read for itself: the default is for clusters.
+    "spark.sql.shuffle.partitions": "16",
 }
 
 
