@@ -377,6 +377,6 @@ class ProcessorBench:
 
 
 def _semaphore_bell() -> SemaphoreBell:
-    semaphore = posix_ipc.Semaphore(f"/rotunda-bench-{uuid.uuid4().hex}", posix_ipc.O_CREX, mode=0o600)
+    semaphore = posix_ipc.Semaphore(f"/rotundatest-{uuid.uuid4().hex}", posix_ipc.O_CREX, mode=0o600)
     semaphore.unlink()
     return SemaphoreBell(semaphore)

@@ -119,7 +119,7 @@ def client_text(number: int, client_id: str) -> bytes:
 
 
 def _semaphore() -> posix_ipc.Semaphore:
-    name = f"/rotunda-test{uuid.uuid4().hex}"
+    name = f"/rotundatest-{uuid.uuid4().hex}"
     semaphore = posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=0o600)
     semaphore.unlink()
     return semaphore
