@@ -117,7 +117,7 @@ class CompletedRequests:
         self._closed.append((channel, now_ns, CLOSE_CAUSES.index(cause)))
 
     def flush(self, metrics: MetricsWriter) -> None:
-        """Work up what was gathered.."""
+        """Work up what was gathered."""
         rows = None
         if (self._answered or self._orphans) and (self.is_prepared or len(self) >= MOST_WAITING_ROWS):
             rows = self._take_rows()
