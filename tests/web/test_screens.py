@@ -59,6 +59,7 @@ class Watched:
     def __init__(self, browser: Browser, url: str, width: int = 1440, **options: Any) -> None:
         self.url = url
         self.page: Page = browser.new_page(viewport={"width": width, "height": 900}, **options)
+        self.page.set_default_timeout(WAIT_MS)
         self.complaints: list[str] = []
         self.page.on("console", lambda message: self._console(message.type, message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
+from tests.web.conftest import WAIT_MS
 from tests.web.test_status_page import address, ask
 
 TOKEN, METRICS_TOKEN = "the-page's-token-0", "prometheus-token-1"
@@ -70,6 +71,7 @@ def opened(browser: Browser, broker: BrokerProcess) -> Iterator[list[str]]:
     complaints: list[str] = []
     with browser.new_context(http_credentials={"username": "me", "password": TOKEN}) as context:
         page = context.new_page()
+        page.set_default_timeout(WAIT_MS)
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
         page.goto(broker.status()["status_url"])
         expect(page.locator("#pipeline svg").first).to_be_visible()
