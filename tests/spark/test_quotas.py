@@ -256,6 +256,15 @@ def test_changes_of_partitions_empty_a_bucket(spark: SparkSession, tmp_path: Pat
     assert "by the mutation quota of 5 partitions/s" in found.headline
 
 
+def test_a_row_may_stand_for_more_partitions_than_an_int_holds(spark: SparkSession, tmp_path: Path) -> None:
+    created = {"requestApiKey": 19, "requestApiKeyName": "CREATE_TOPICS", "requestApiVersion": 7, "topic": None}
+    rows = [request(START, **created, clientId="many", partitionCount=30_000_000, sampleWeight=100)]
+    write(tmp_path, "requests", rows)
+    found = report(spark, tmp_path, "2026-03-01T10:00", "2026-03-01T10:02", "--mutations-per-second=1000000000")
+    [row] = found.tables["quotas"].collect()
+    assert (row.clientId, row.secondsOver, row.highestRate) == ("many", 0, pytest.approx(3e8))
+
+
 def test_samples_from_before_the_range_count(spark: SparkSession, tmp_path: Path) -> None:
     name = "\x1b[31m" + "long" * 100
     earlier = request(START + 25 * SECOND, clientId=name, requestBytes=20_000_000)
