@@ -1,17 +1,17 @@
-"""The behaviours that code and tests cite by number, and the page that says where each stands and which test shows it.
+"""The behaviours that code and tests cite by number: their page, and the evidence for a row.
 
-A row's number and what it says are in ``behaviours.toml``; where it is kept and what shows it is read from the
-citations: ``B07`` or a range ``C08``-``C10`` in a module of the product or in a test, or ``test_b07_...`` as a test's
-name. A row of which we do something else, or nothing, says why. Nothing of the product imports this module.
+``python -m tests.behaviours B07`` prints the code and the tests of a row. ``behaviours.toml`` has each row's number and
+text. A citation is ``B07`` or a range ``C08``-``C10`` in a module of the product or in a test, or ``test_b07_...`` as a
+test's name. A row that is not kept has a reason. Nothing of the product imports this module.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import sys
 import tomllib
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -28,15 +28,25 @@ _NAME: Final = re.compile(r"test((?:_[a-i]\d\d)+)(?=_)")
 
 INTRODUCTION: Final = """# Behaviours
 
-What Kafka's network layer, request channel and handlers do, row by row, and what of it this broker does. Code and
-tests cite the rows by number. The table is printed by `python ops/pages.py` from `tests/behaviours.toml` and from the
-citations themselves; `tests/architecture/test_behaviours.py` fails when a cited row is not here, and when a row that
-is kept has no test. A row that is *not kept* says why; *nothing to keep*: there is nothing here that it is about.
-The APIs and their versions stand in [api-versions.md](api-versions.md), the metrics in [metrics.md](metrics.md)."""
+What Kafka's network layer, request channel, handlers and producer do, one row each. To see the code and the tests of a
+row:
+
+```
+python -m tests.behaviours B07 C08
+```
+
+| state | meaning |
+|---|---|
+| kept | Rotunda does this, and a test shows it |
+| not kept | Rotunda does something else; the row says what |
+
+Code and tests cite rows by number (`A33`). `tests/architecture/test_behaviours.py` fails when a cited row is missing
+here, or when no code or no test cites a row that is kept. `python ops/pages.py` prints this page from
+`tests/behaviours.toml`. Related: [APIs and versions](api-versions.md), [metrics](metrics.md)."""
 
 
 class Row(NamedTuple):
-    """A behaviour. `reason` is empty for one that is kept, else it begins with what becomes of it."""
+    """A behaviour. `reason` is empty for a row that is kept, else it starts with "not kept"."""
 
     number: str
     what: str
@@ -112,23 +122,40 @@ def _tests(text: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
 
 
 def describe_markdown() -> str:
-    """Return the page."""
-    where: defaultdict[str, list[str]] = defaultdict(list)
-    shown: defaultdict[str, list[str]] = defaultdict(list)
-    for number, path, test in citations():
-        if not path.startswith("tests/"):
-            where[number].append(f"`{path}`")
-        elif "/test_" in path:
-            shown[number].append(f"`{path.removeprefix('tests/')}`" + (f" {_spoken(test)}" if test else ""))
+    """Return the page: a line for each row, with its state."""
     lines = [INTRODUCTION]
     for title, section in sections().items():
-        lines += ["", f"## {title}", "", "| row | what | where | test |", "|---|---|---|---|"]
+        lines += ["", f"## {title}", "", "| row | state | behaviour |", "|---|---|---|"]
         for row in section:
-            what = f"{row.what} *{row.reason[0].upper()}{row.reason[1:]}*" if row.reason else row.what
-            cells = (row.number, what, "<br>".join(where[row.number]), "<br>".join(shown[row.number]))
-            lines.append("| " + " | ".join(cells) + " |")
+            state = "not kept" if row.reason else "kept"
+            reason = row.reason.removeprefix(state).lstrip(": ")
+            what = f"{row.what} *{reason[0].upper()}{reason[1:]}*" if reason else row.what
+            lines.append(f"| {row.number} | {state} | {what} |")
     return "\n".join(lines)
 
 
-def _spoken(test: str) -> str:
-    return _NAME.sub("test", test).removeprefix("test_").replace("_", " ")
+def evidence(number: str) -> str:
+    """Return a row with the modules and tests that cite it, one a line."""
+    row = next(each for each in rows() if each.number == number)
+    cited = [each for each in citations() if each.number == number]
+    modules = [each.path for each in cited if not each.path.startswith("tests/")]
+    tests = [f"{each.path}::{each.test}" if each.test else each.path for each in cited if "/test_" in each.path]
+    text = [f"{number}  {row.what}", *([f"     {row.reason}"] if row.reason else [])]
+    return "\n".join(
+        [*text, "  code", *(f"    {each}" for each in modules), "  tests", *(f"    {each}" for each in tests)]
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the evidence of the rows named; return the exit code."""
+    known = [row.number for row in rows()]
+    unknown = [number for number in arguments if number.upper() not in known]
+    if unknown or not arguments:
+        print(f"unknown row: {', '.join(unknown)}" if unknown else "usage: python -m tests.behaviours ROW...")
+        return 2
+    print("\n\n".join(evidence(number.upper()) for number in arguments))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
