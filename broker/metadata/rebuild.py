@@ -21,7 +21,13 @@ from broker.errors import ApiError, BootFailed
 from broker.log.checkpoints import set_aside
 from broker.log.partition_metadata import read_topic_id
 from broker.log.segments.segment_files import LOG_SUFFIX, offsets_of
-from broker.metadata.storage.metadata_file import FORMAT, metadata_path, stored_format
+from broker.metadata.storage.metadata_file import (
+    FORMAT,
+    complete_schema,
+    has_schema,
+    metadata_path,
+    stored_format,
+)
 from broker.metadata.storage.reader import MetadataReader
 from broker.metadata.storage.store import MetadataStore, nothing_to_do
 from broker.metadata.topics.topic_validation import check_topic_name, internal_topic_configs
@@ -78,7 +84,7 @@ def check_or_rebuild(config: BrokerConfig, wall_ms: int, before_change: Callable
     path = metadata_path(config.data_dir)
     found = list(_partition_directories(config.data_dir))
     try:
-        topics = _topics_in(path) if _is_there(path) else {}
+        topics = _topics_in(path, before_change) if _is_there(path) else {}
     except (sqlite3.Error, OSError, ValueError, TypeError, LookupError, ApiError) as error:
         if path.is_file() and getattr(error, "sqlite_errorcode", 0) & 0xFF in _NO_DAMAGE:
             raise BootFailed(f"cannot read the metadata file {path}: {error}") from error
@@ -158,17 +164,22 @@ def _unknown(topics: Mapping[bytes, str], found: list[FoundLog]) -> list[FoundLo
     return [each for each in found if each.topic_id not in topics and each.topic not in names]
 
 
-def _topics_in(path: Path) -> dict[bytes, str] | None:
+def _topics_in(path: Path, before_change: Callable[[], None]) -> dict[bytes, str] | None:
     """Return the names of all topics by id, deleted ones included; None if a newer version wrote the file.
 
+    A file of an earlier version is first completed: readers take one that lacks a table for one that is not made yet.
     Raises the errors of damaged files.
     """
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         [(verdict, *_), *_] = connection.execute("PRAGMA quick_check(1)").fetchall()
         if verdict != "ok":
             raise ValueError(verdict)
-        if stored_format(connection) > FORMAT:
+        stored = stored_format(connection)
+        if stored > FORMAT:
             return None
+        if stored and not has_schema(connection):
+            before_change()
+            complete_schema(connection)
     with closing(MetadataReader(path)) as reader:
         delta = reader.read(0)
     topics = {} if delta is None else {each.topic_id: each.name for each in delta.topics}

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from broker.metadata.storage.entity_store import has_table, has_tables
+from broker.metadata.storage import request_dedup
+from broker.metadata.storage.entity_store import ensure_schema, has_table, has_tables
 
 FORMAT = 1
 FILE_NAME = "rotunda-metadata.sqlite3"
@@ -72,15 +73,19 @@ def make_private(path: Path) -> None:
                 each.chmod(_MODE)
 
 
-def ensure_topic_tables(connection: sqlite3.Connection) -> None:
-    """Make the tables of topics and brokers and the state, where they are missing. Raises sqlite3.Error."""
-    if has_table(connection, "state"):
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    for statement in _SCHEMA.split(";"):
-        connection.execute(statement)
-    connection.executemany("INSERT INTO state VALUES (?, ?)", _INITIAL_STATE)
-    connection.execute("COMMIT")
+def complete_schema(connection: sqlite3.Connection) -> None:
+    """Add the tables that the file lacks: all to a new one, the later ones to a file of an earlier version.
+
+    Only the writer, outside a transaction. Raises sqlite3.Error.
+    """
+    if not has_table(connection, "state"):
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in _SCHEMA.split(";"):
+            connection.execute(statement)
+        connection.executemany("INSERT INTO state VALUES (?, ?)", _INITIAL_STATE)
+        connection.execute("COMMIT")
+    ensure_schema(connection)
+    request_dedup.ensure_table(connection)
 
 
 def stored_format(connection: sqlite3.Connection) -> int:

@@ -22,7 +22,6 @@ from broker.metadata.storage.entity_store import (
     EntityKind,
     StoredValue,
     add_staged,
-    ensure_schema,
     remove_staged,
     replace_entity,
     stage_names,
@@ -31,8 +30,8 @@ from broker.metadata.storage.entity_store import (
 from broker.metadata.storage.metadata_file import (
     BUSY_TIMEOUT_S,
     FORMAT,
+    complete_schema,
     encode_configs,
-    ensure_topic_tables,
     make_private,
     state_of,
 )
@@ -148,9 +147,7 @@ class MetadataStore:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA synchronous = {'OFF' if ephemeral else 'FULL'}")
             connection.execute("PRAGMA temp_store = MEMORY")
-            ensure_topic_tables(connection)
-            ensure_schema(connection)
-            request_dedup.ensure_table(connection)
+            complete_schema(connection)
             stored = state_of(connection, "format")
         except (sqlite3.Error, OSError) as error:
             raise BootFailed(f"cannot open the metadata file {path}: {error}") from error

@@ -1,0 +1,1 @@
+"""Tests that data directories of earlier commits are opened as they are."""

@@ -1,0 +1,81 @@
+"""Data directories that earlier commits wrote, one for each schema of the metadata file, opened as they are."""
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from broker.metadata.storage.metadata_file import metadata_path
+from broker.metadata.storage.store import MetadataStore
+from tests.support.broker_process import BrokerProcess
+from tests.upgrade.content import DIRECTORIES, WAIT_S, committed, records, topic_settings
+
+NAMES = sorted(path.stem for path in DIRECTORIES.glob("*.zip"))
+
+#: The directories grow old, and what they hold must not expire.
+SETTINGS = {"offsets.retention.minutes": 2_000_000_000, "num.network.threads": 1, "num.io.threads": 2}
+
+
+def unpacked(name: str, directory: Path) -> dict[str, Any]:
+    """Unpack a data directory to `directory`/data and return what it holds."""
+    shutil.unpack_archive(DIRECTORIES / f"{name}.zip", directory)
+    content: dict[str, Any] = json.loads((directory / "content.json").read_text())
+    return content
+
+
+def schema(path: Path) -> set[tuple[str, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        query = "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"
+        return set(connection.execute(query).fetchall())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_directory_of_an_earlier_commit_is_served_as_it_was(name: str, broker_directory: Path) -> None:
+    content = unpacked(name, broker_directory)
+    broker = BrokerProcess(broker_directory, SETTINGS, ephemeral=False).start()
+    try:
+        bootstrap = broker.bootstrap
+        for topic, expected in content["records"].items():
+            partitions = 1 + max(partition for partition, _, _ in expected)
+            assert records(bootstrap, topic, partitions) == expected
+            assert topic_settings(bootstrap, topic) == content["settings"][topic]
+        if content["committed"]:
+            assert committed(bootstrap) == content["committed"]
+        write_more(bootstrap)
+        problems = [line for line in broker.log_since(0) if " ERROR " in line or "orphan" in line]
+        assert not problems, problems
+    finally:
+        broker.stop()
+
+
+def write_more(bootstrap: str) -> None:
+    """Create a topic, and write to an old and a new one in a transaction of an id that was known before."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    [created] = admin.create_topics([NewTopic("more", 1, 1)]).values()
+    created.result(WAIT_S)
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "writer"})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    producer.produce("orders", "last", partition=0)
+    producer.produce("more", "first", partition=0)
+    producer.commit_transaction(WAIT_S)
+    assert records(bootstrap, "orders", 1)[-1][2] == "last"
+    assert records(bootstrap, "more", 1) == [[0, 0, "first"]]
+
+
+def test_each_schema_of_the_metadata_file_has_a_directory(tmp_path: Path) -> None:
+    """A commit that changes the schema adds a directory that it wrote itself: see `make_directory`."""
+    new = metadata_path(tmp_path)
+    MetadataStore.open(new).close()
+    known = {}
+    for name in NAMES:
+        unpacked(name, tmp_path / name)
+        known[name] = schema(metadata_path(tmp_path / name / "data"))
+    assert schema(new) in known.values(), "the schema has changed: add a data directory with it, see make_directory"
+    assert len(NAMES) == len({frozenset(each) for each in known.values()}), "two directories have the same schema"
