@@ -20,12 +20,20 @@ from tests.support.admin_cluster import AdminCluster
 ALTER, DESCRIBE = ApiKey.ALTER_USER_SCRAM_CREDENTIALS, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
 
 
-def altered(cluster: AdminCluster, deletions: Any = (), upsertions: Any = ()) -> dict[str, int]:
+def altered(
+    cluster: AdminCluster, deletions: Any = (), upsertions: Any = (), salt: bytes = b"s", salted_password: bytes = b"p"
+) -> dict[str, int]:
     """Return the error code of each user."""
     fields = {
         "deletions": [{"name": name, "mechanism": mechanism} for name, mechanism in deletions],
         "upsertions": [
-            {"name": name, "mechanism": mechanism, "iterations": iterations, "salt": b"s", "salted_password": b"p"}
+            {
+                "name": name,
+                "mechanism": mechanism,
+                "iterations": iterations,
+                "salt": salt,
+                "salted_password": salted_password,
+            }
             for name, mechanism, iterations in upsertions
         ],
     }
@@ -96,6 +104,20 @@ def test_they_are_there_after_a_restart_and_in_every_process(cluster: AdminClust
     assert live.user_credentials.find(SCRAM_SHA_256, "alice") is None
     assert live.user_credentials.secret == secret
     live.close()
+
+
+def test_an_empty_salt_is_stored_and_read_again(cluster: AdminCluster) -> None:
+    """Kafka stores it too, and rejects an empty salted password with UNKNOWN_SERVER_ERROR."""
+    assert altered(cluster, upsertions=[("alice", 1, 4096)], salt=b"", salted_password=bytes(32)) == {"alice": 0}
+    assert described(cluster) == {"alice": [(1, 4096)]}
+    live = LiveSettings(cluster.path, cluster.config, lambda: cluster.controller.version, lambda: 0)
+    found = live.user_credentials.find(SCRAM_SHA_256, "alice")
+    assert found == credential_of(SCRAM_SHA_256, bytes(32), b"", 4096)
+    live.close()
+    assert altered(cluster, upsertions=[("bob", 2, 4096)], salted_password=b"") == {
+        "bob": ErrorCode.UNKNOWN_SERVER_ERROR
+    }
+    assert described(cluster).keys() == {"alice"}
 
 
 def test_the_file_is_for_its_owner_alone(cluster: AdminCluster) -> None:

@@ -64,6 +64,9 @@ def altered_credentials(current: Mapping[str, str], changes: Sequence[Deletion |
         mechanism = mechanism_of(change)
         if isinstance(change, Upsertion):
             _check_iterations(mechanism, change.iterations)
+            if not change.salted_password:
+                # Kafka's error code: Java rejects an empty HMAC key.
+                raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "invalid salted password: empty")
             made = credential_of(mechanism, change.salted_password, change.salt, change.iterations)
             credentials[mechanism] = written(made)
         elif credentials.pop(mechanism, None) is None:

@@ -26,7 +26,7 @@ FEWEST_ITERATIONS: Final = 4096
 MOST_ITERATIONS: Final = 16384
 
 _SALT_BYTES: Final = 26
-_WRITTEN = re.compile(r"salt=([^,]+),stored_key=([^,]+),server_key=([^,]+),iterations=(\d+)")
+_WRITTEN = re.compile(r"salt=([^,]*),stored_key=([^,]+),server_key=([^,]+),iterations=(\d+)")
 
 
 class ScramCredential(NamedTuple):
@@ -71,6 +71,6 @@ def read(text: str) -> ScramCredential:
     """Return the credential that `written` has written. Raises ValueError for any other text."""
     match = _WRITTEN.fullmatch(text)
     if match is None:
-        raise ValueError("no SCRAM credential")
+        raise ValueError("invalid SCRAM credential: not salt=,stored_key=,server_key=,iterations=")
     salt, stored_key, server_key = (base64.b64decode(each, validate=True) for each in match.groups()[:3])
     return ScramCredential(salt, stored_key, server_key, int(match[4]))
