@@ -189,13 +189,18 @@ _FEATURES = (
 _NO_TIERS = "there is no remote storage: local offsets are the log's, offsets of tiers are -1"
 _NO_TWO_PHASES = "version 6 (two-phase commit, KIP-939) is not served; Kafka 4 does not list it either"
 _HAVE_SETTINGS = (
-    "of topics, brokers, groups and subscriptions to client metrics, which are kept and sent to no client; there are "
-    "no broker loggers"
+    "topics, brokers, groups, loggers (the level of each, until the next start) and client metrics subscriptions "
+    "(stored, and sent to no client)"
 )
-_CHANGES = (
-    f"{_HAVE_SETTINGS}; only settings that are described are taken: none of share and streams groups, and none of an "
-    "unknown name, which Kafka keeps for a broker's plugins"
+_KNOWN_SETTINGS = (
+    "settings that are not described are rejected: those of share and streams groups, and unknown names, which Kafka "
+    "stores for plugins of a broker"
 )
+_REPLACES = (
+    "topics, brokers, groups and client metrics subscriptions (stored, and sent to no client); as in Kafka, levels of "
+    f"loggers change by INCREMENTAL_ALTER_CONFIGS alone; {_KNOWN_SETTINGS}"
+)
+_CHANGES = f"{_HAVE_SETTINGS}; {_KNOWN_SETTINGS}"
 _NOT_REPLICATED = "replication factor 1; replicas can only be assigned to the one broker"
 _NO_ELIGIBLE = "eligible leader replicas (KIP-966): there are none without replication"
 _BROKERS_ONLY = "describes brokers; asked for controllers it answers MISMATCHED_ENDPOINT_TYPE"
@@ -203,7 +208,9 @@ _CONSUMER_GROUPS = (
     "uniform and range assignors; patterns of RE2's syntax; groups change between this protocol and the classic one "
     "while they have members; rack ids are described, and have no say in assignments"
 )
-_RESOURCES = "topics, the broker, groups with settings of their own, subscriptions to client metrics; no broker loggers"
+_RESOURCES = (
+    "topics, the broker, the loggers of the broker, groups with settings of their own, client metrics subscriptions"
+)
 
 API_TABLE: tuple[Api, ...] = (
     _hot(ApiKey.PRODUCE, (3, 13), 0, _REFUSED_PRODUCE),
@@ -274,7 +281,7 @@ API_TABLE: tuple[Api, ...] = (
     _kio(ApiKey.CREATE_ACLS, (1, 3), handle_create_acls, _NO_AUTHORIZER, exclusive=True),
     _kio(ApiKey.DELETE_ACLS, (1, 3), handle_delete_acls, _NO_AUTHORIZER, exclusive=True),
     _kio(ApiKey.DESCRIBE_CONFIGS, (1, 4), handle_describe_configs, _HAVE_SETTINGS),
-    _kio(ApiKey.ALTER_CONFIGS, (0, 2), handle_alter_configs, _CHANGES, exclusive=True),
+    _kio(ApiKey.ALTER_CONFIGS, (0, 2), handle_alter_configs, _REPLACES, exclusive=True),
     _kio(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), handle_alter_replica_log_dirs, _ONE_DIRECTORY),
     _kio(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), handle_describe_log_dirs),
     _refused(ApiKey.SASL_AUTHENTICATE, (0, 2), _SASL),

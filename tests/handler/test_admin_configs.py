@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from broker.apis.configs.alter_configs import handle_alter_configs, handle_incremental_alter_configs
+from broker.apis.configs.config_resources import handle_list_config_resources
+from broker.apis.table import API_TABLE
 from broker.config.topic_config import TOPIC_CONFIGS
-from broker.metadata.configs.alter_configs import BROKER, BROKER_LOGGER, GROUP, TOPIC
+from broker.metadata.configs.alter_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from broker.metadata.configs.describe_configs import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
@@ -379,3 +381,22 @@ def test_levels_do_not_change_by_the_older_api(cluster: AdminCluster) -> None:
     request = {"resources": [resource], "validate_only": False}
     [result] = cluster.call(handle_alter_configs, ApiKey.ALTER_CONFIGS, 2, request).responses
     assert (result.error_code, "Unknown resource type 8" in result.error_message) == (42, True)
+
+
+@pytest.mark.parametrize(
+    "key", [ApiKey.DESCRIBE_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.LIST_CONFIG_RESOURCES]
+)
+def test_the_page_of_apis_names_every_resource_type_that_has_settings(cluster: AdminCluster, key: ApiKey) -> None:
+    listed = cluster.call(handle_list_config_resources, ApiKey.LIST_CONFIG_RESOURCES, 1, {"resource_types": []})
+    words = {
+        TOPIC: "topics",
+        BROKER: "broker",
+        BROKER_LOGGER: "loggers",
+        CLIENT_METRICS: "client metrics",
+        GROUP: "groups",
+    }
+    of_everything = {each.resource_type for each in listed.config_resources} | {CLIENT_METRICS, GROUP}
+    assert of_everything == words.keys()
+    [note] = [api.note for api in API_TABLE if api.key == key]
+    assert [word for word in words.values() if word not in note] == []
+    assert "no broker loggers" not in note
