@@ -25,7 +25,7 @@ def bound_socket(wanted: Listener, receive_buffer_bytes: int = -1) -> socket.soc
     address cannot be bound, with exit code 4 when it is in use.
     """
     try:
-        family, address = _resolve(wanted)
+        family, address = _address_of(wanted)
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     except OSError as failure:
         raise refused(str(wanted), failure) from failure
@@ -50,11 +50,19 @@ def refused(name: str, failure: OSError) -> BootFailed:
     return BootFailed(f"cannot listen on {name}: {failure.strerror or failure}")
 
 
-def _resolve(wanted: Listener) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    if not wanted.host:
-        if socket.has_dualstack_ipv6():
-            return socket.AF_INET6, ("::", wanted.port)
-        return socket.AF_INET, ("0.0.0.0", wanted.port)  # noqa: S104 - what an empty host asks for
-    found = socket.getaddrinfo(wanted.host, wanted.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+def resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str | int | bytes, ...]]:
+    """Return the family and the address of a host to bind to. Raises OSError."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except UnicodeError:
+        raise OSError(f"invalid host name {host}: a label is empty or longer than 63 characters") from None
     family, _, _, _, address = found[0]
-    return family, (str(address[0]), wanted.port)
+    return family, address
+
+
+def _address_of(wanted: Listener) -> tuple[socket.AddressFamily, tuple[str | int | bytes, ...]]:
+    if wanted.host:
+        return resolve(wanted.host, wanted.port)
+    if socket.has_dualstack_ipv6():
+        return socket.AF_INET6, ("::", wanted.port)
+    return socket.AF_INET, ("0.0.0.0", wanted.port)  # noqa: S104 - what an empty host asks for

@@ -25,6 +25,7 @@ from broker.config.listeners import (
     advertised,
     check_listeners,
     narrowed,
+    parse_advertised,
     parse_listeners,
     parse_protocol_map,
     without_controllers,
@@ -168,7 +169,7 @@ class BrokerConfig(
     @property
     def _advertised_entries(self) -> tuple[Listener, ...]:
         entries = without_controllers(self.advertised_listeners or (), self.controller_listener_names)
-        return parse_listeners(entries, parse_protocol_map(self.listener_security_protocol_map))
+        return parse_advertised(entries, parse_protocol_map(self.listener_security_protocol_map))
 
     @property
     def data_dir(self) -> Path:

@@ -1,9 +1,10 @@
 """Reads ``listeners`` and ``advertised.listeners`` and names what is wrong with them. Pure; opens no socket.
 
-Rules: names are upper-cased and map to a protocol, names and ports are unique but for one IPv4 and one IPv6
-address on the same port (``H04``); the wildcard address is never advertised (``C18``); an address that other
-machines can reach needs ``insecure.listen`` unless its clients are authenticated. Where that is not set, all
-interfaces become the loopback address that clients are given, if they are given one: as in Kafka's own sample file.
+Rules: names are upper-cased, map to a protocol and are unique. Ports of listeners are unique but for one IPv4 and one
+IPv6 address on the same port (``H04``); advertised ports need not be: a proxy may distinguish listeners by host. The
+wildcard address is never advertised (``C18``); an address that other machines can reach needs ``insecure.listen``
+unless its clients are authenticated. Where that is not set, all interfaces become the loopback address that clients are
+given, if they are given one: as in Kafka's own sample file.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-_ADDRESS = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9A-Fa-f:.%]+)\]|([^\[\]:/]*)):(\d+)")
+#: Name, host, port. Hosts have the characters of Kafka's, an IPv6 address with or without its brackets.
+_ADDRESS = re.compile(r"([A-Za-z0-9_.-]+)://\[?([0-9A-Za-z%._:-]*)\]?:(\d+)")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _HIGHEST_PORT = 65535
 _LONGEST_NAME = 255
@@ -24,7 +26,11 @@ MOST_LISTENERS = 32
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One entry of listeners or advertised.listeners. No host means every interface, port 0 any free port."""
+    """One entry of listeners or advertised.listeners.
+
+    Without a host: listens on every interface, and advertises the address that each client has reached. Port 0: listens
+    on any free port, and advertises that.
+    """
 
     name: str
     host: str
@@ -50,6 +56,14 @@ class Listener:
         except ValueError:
             return False
 
+    @property
+    def lacks_zone(self) -> bool:
+        """Whether it is an address that each interface may have, without the interface."""
+        try:
+            return ipaddress.IPv6Address(self.host).is_link_local and "%" not in self.host
+        except ValueError:
+            return False
+
 
 def parse_protocol_map(text: str) -> dict[str, str]:
     """Return listener name -> protocol from NAME:PROTOCOL, comma-separated. Protocols' own names stand for themselves.
@@ -66,16 +80,22 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 
 
 def parse_listeners(entries: Sequence[str], protocols: Mapping[str, str]) -> tuple[Listener, ...]:
-    """Return the listeners that the entries write. Raises ValueError, worded for the user."""
+    """Parse ``listeners``. Raises ValueError, worded for the user."""
+    listeners = parse_advertised(entries, protocols)
+    for index, listener in enumerate(listeners):
+        for other in listeners[index + 1 :]:
+            if listener.port == other.port != 0 and not _differ_in_family(listener, other):
+                raise ValueError(f"each listener must have a different port, {listener.port} stands twice")
+    return listeners
+
+
+def parse_advertised(entries: Sequence[str], protocols: Mapping[str, str]) -> tuple[Listener, ...]:
+    """Parse ``advertised.listeners``. Raises ValueError, worded for the user."""
     listeners = tuple(_parse_entry(entry, protocols) for entry in entries)
     names = [listener.name for listener in listeners]
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"each listener must have a different name, {name} stands twice")
-    for index, listener in enumerate(listeners):
-        for other in listeners[index + 1 :]:
-            if listener.port == other.port != 0 and not _differ_in_family(listener, other):
-                raise ValueError(f"each listener must have a different port, {listener.port} stands twice")
     return listeners
 
 
@@ -110,6 +130,8 @@ def check_listeners(
     if len(listeners) > MOST_LISTENERS:
         raise ValueError(f"there are {len(listeners)} listeners, and may be {MOST_LISTENERS}")
     for listener in listeners:
+        if listener.lacks_zone:
+            raise ValueError(f"{listener} is a link-local address: name its interface, as in [{listener.host}%eth0]")
         if not (listener.is_loopback or insecure_listen or authenticates(listener)):
             raise ValueError(
                 f"{listener} can be reached from other machines and clients are not authenticated: let them be by "
@@ -120,14 +142,15 @@ def check_listeners(
 def advertised(listeners: Sequence[Listener], advertised_entries: Sequence[Listener]) -> tuple[Listener, ...]:
     """Return one advertised listener for each listener, in the same order.
 
-    For one on all interfaces for which nothing is set there is one without a host: each client is given the address by
-    which it has reached the broker, with TLS the name that it has asked for. Raises ValueError, worded for the user.
+    For one on all interfaces for which nothing is set, and for an empty host, there is one without a host: each client
+    is given the address by which it has reached the broker, with TLS the name that it has asked for. Raises ValueError,
+    worded for the user.
     """
     names = [listener.name for listener in listeners]
     for entry in advertised_entries:
         if entry.name not in names:
             raise ValueError(f"{entry.name} is not the name of a listener")
-        if entry.is_wildcard:
+        if entry.host and entry.is_wildcard:
             raise ValueError(f"{entry} cannot be advertised; use a routable address")
     by_name = {entry.name: entry for entry in advertised_entries}
     return tuple(by_name.get(listener.name) or _self_advertised(listener) for listener in listeners)
@@ -146,7 +169,7 @@ def _parse_entry(entry: str, protocols: Mapping[str, str]) -> Listener:
     match = _ADDRESS.fullmatch(entry)
     if match is None:
         raise ValueError(f"{entry} is not of the form NAME://host:port")
-    name, port = match[1].upper(), int(match[4])
+    name, host, port = match[1].upper(), _host(entry, match[2]), int(match[3])
     if len(entry) > _LONGEST_NAME:
         raise ValueError(f"{entry[:_LONGEST_NAME]}... is longer than {_LONGEST_NAME} characters")
     if port > _HIGHEST_PORT:
@@ -154,7 +177,18 @@ def _parse_entry(entry: str, protocols: Mapping[str, str]) -> Listener:
     protocol = protocols.get(name)
     if protocol is None:
         raise ValueError(f"no protocol is known for {name}; add it to listener.security.protocol.map")
-    return Listener(name, match[2] or match[3] or "", port, protocol)
+    return Listener(name, host, port, protocol)
+
+
+def _host(entry: str, text: str) -> str:
+    """Return the host; of an IPv6 address without a zone where that means nothing, for few resolvers know it there."""
+    if ":" not in text:
+        return text
+    try:
+        address = ipaddress.IPv6Address(text)
+    except ValueError:
+        raise ValueError(f"{entry} has an invalid IPv6 address: {text}") from None
+    return text if address.is_link_local else text.partition("%")[0]
 
 
 def _differ_in_family(one: Listener, other: Listener) -> bool:

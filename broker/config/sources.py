@@ -112,7 +112,7 @@ def with_derived_listeners(given: Sequence[Assignment]) -> Sequence[Assignment]:
     advertised = [each for each in given if each.origin.place == f"environment {_ADVERTISED}" and each.text.strip()]
     if not advertised or any(each.name == "listeners" and each.text.strip() for each in given):
         return given
-    everywhere = re.sub(r"://[^:]*:", "://0.0.0.0:", advertised[0].text)
+    everywhere = re.sub(r"://(\[[^]]*\]|[^:]*):", "://0.0.0.0:", advertised[0].text)
     others = [each for each in given if each.name != "listeners"]
     return [*others, Assignment("listeners", everywhere, advertised[0].origin)]
 

@@ -69,9 +69,9 @@ class BoundListener:
     @property
     def entry(self) -> ListenerEntry:
         """The listener as it is published."""
-        return ListenerEntry(self.name, self.protocol, *self.here).advertised_at(
-            self.advertised_host, self.advertised_port
-        )
+        here, _ = self.here
+        entry = ListenerEntry(self.name, self.protocol, here, self.advertised_port)
+        return entry.advertised_at(self.advertised_host, self.advertised_port)
 
     @property
     def here(self) -> tuple[str, int]:

@@ -12,6 +12,7 @@ import socket
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from broker.config.bound_socket import resolve
 from broker.config.settings.status import STATUS_PORT
 from broker.errors import BootFailed
 
@@ -69,8 +70,7 @@ def status_url(listening: socket.socket | None, *, by_https: bool = False) -> st
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, _, _, _, address = found[0]
+    family, address = resolve(host, port)
     listening = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

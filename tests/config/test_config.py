@@ -121,6 +121,12 @@ def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path: Path) -> None:
         ({"listeners": ""}, "at least one listener"),
         ({"listeners": "A://localhost:1"}, "no protocol is known for A"),
         ({"listener.security.protocol.map": "A:SECRET"}, "is not NAME:PROTOCOL"),
+        ({"listeners": "PLAINTEXT://[::1%]:9092"}, "has an invalid IPv6 address: ::1%"),
+        ({"listeners": "PLAINTEXT://localhost:9092:9092"}, "has an invalid IPv6 address: localhost:9092"),
+        ({"listeners": "PLAINTEXT://[fe80::1]:9092"}, r"name its interface, as in \[fe80::1%eth0\]"),
+        ({"listeners": "PLAINTEXT://:1,SSL://:1"}, "must have a different port"),
+        ({"advertised.listeners": "PLAINTEXT://[::]:1"}, "cannot be advertised"),
+        ({"advertised.listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "must have a different name"),
     ],
 )
 def test_listeners_that_are_refused(sets: dict[str, str], complaint: str) -> None:
@@ -156,6 +162,37 @@ def test_all_interfaces_are_advertised_as_what_was_reached(host: str) -> None:
     config = load(None, {"listeners": listeners, "insecure.listen": "true"}, {})
     assert all(each.is_wildcard for each in config.bound_listeners)
     assert [each.host for each in config.effective_advertised_listeners] == ["", ""]
+
+
+TWO = {
+    "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+    "listeners": "A://127.0.0.1:9092,B://127.0.0.1:9093",
+}
+
+
+@pytest.mark.parametrize(
+    ("told", "addresses"),
+    [
+        (
+            "A://internal.example:9092,B://external.example:9092",
+            ["A://internal.example:9092", "B://external.example:9092"],
+        ),
+        ("A://:9092,B://one.example:0", ["A://:9092", "B://one.example:0"]),
+        ("A://[::1%lo]:1,B://[fe80::1%eth0]:1", ["A://[::1]:1", "B://[fe80::1%eth0]:1"]),
+        ("A://[2001:db8::7]:1,B://2001:db8::8:1", ["A://[2001:db8::7]:1", "B://[2001:db8::8]:1"]),
+    ],
+)
+def test_c18_what_kafka_advertises_may_be_advertised(told: str, addresses: list[str]) -> None:
+    """One port for several listeners, the host that a client has reached, an IPv6 address with a zone."""
+    config = load(None, {**TWO, "advertised.listeners": told}, {})
+    assert [str(each) for each in config.effective_advertised_listeners] == addresses
+
+
+def test_a04_an_ipv6_address_may_have_a_zone() -> None:
+    """It stays where it means something: of a link-local address."""
+    sets = {**TWO, "listeners": "A://[::1%lo]:9092,B://[fe80::1%eth0]:9093", "insecure.listen": "true"}
+    assert [each.host for each in load(None, sets, {}).bound_listeners] == ["::1", "fe80::1%eth0"]
+    assert load(None, {"listeners": "PLAINTEXT://[::1%lo]:9092"}, {}).bound_listeners[0].is_loopback
 
 
 def test_node_id_and_broker_id_are_one() -> None:

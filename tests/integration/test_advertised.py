@@ -5,6 +5,7 @@ import socket
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -119,3 +120,26 @@ def test_c18_what_is_advertised_may_be_set_and_unset_while_clients_are_connected
         client.list_topics(timeout=DEADLINE_SECONDS)
     finally:
         broker.stop()
+
+
+def test_c18_listeners_may_share_an_advertised_port_and_leave_the_host_to_what_is_reached(tmp_path: Path) -> None:
+    settings = {
+        "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT,C:PLAINTEXT",
+        "listeners": "A://127.0.0.1:0,B://[::1%lo]:0,C://127.0.0.2:0",
+        "advertised.listeners": "A://internal.example:9092,B://external.example:9092,C://:9092",
+    }
+    broker = BrokerProcess(tmp_path, settings)
+    broker.start()
+    try:
+        ports = {each.laddr.ip: each.laddr.port for each in listening(broker)}
+        given = [told(written(host, ports[host])) for host in ("127.0.0.1", "::1", "127.0.0.2")]
+        assert given == ["internal.example:9092", "external.example:9092", "127.0.0.2:9092"]
+        assert broker.status()["bootstrap"] == "internal.example:9092,external.example:9092,127.0.0.2:9092"
+    finally:
+        broker.stop()
+
+
+def listening(broker: BrokerProcess) -> list[Any]:
+    """Return the sockets at which the acceptor waits for clients."""
+    [acceptor] = broker.processes("acceptor")
+    return [each for each in psutil.Process(acceptor["pid"]).net_connections("tcp") if each.status == "LISTEN"]

@@ -4,6 +4,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 
+import psutil
 import pytest
 
 from broker.config.listeners import Listener
@@ -89,3 +90,32 @@ def test_an_empty_host_is_every_interface(closing: ExitStack) -> None:
     listener = bound(closing, plaintext(""))
     listen(listener, 5)
     socket.create_connection(("127.0.0.1", listener.port)).close()
+
+
+def link_local() -> str | None:
+    """Return a link-local address of this machine, with its interface."""
+    found = ((name, each) for name, of_one in psutil.net_if_addrs().items() for each in of_one)
+    here = [each.address for _, each in found if each.family == socket.AF_INET6 and each.address.startswith("fe80:")]
+    return here[0] if here else None
+
+
+@pytest.mark.skipif(link_local() is None, reason="no interface has a link-local address")
+def test_a04_a_link_local_address_is_bound_at_its_interface(closing: ExitStack) -> None:
+    host = link_local()
+    assert host is not None
+    listener = bound(closing, plaintext(host))
+    name = listener.socket.getsockname()
+    assert (name[0], socket.if_indextoname(name[3])) == tuple(host.split("%"))
+    listen(listener, 5)
+    socket.create_connection((host, listener.port)).close()
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64])
+def test_a_host_that_cannot_be_a_name_is_one_line(host: str) -> None:
+    with pytest.raises(BootFailed, match=f"cannot listen on PLAINTEXT://{host}:0: invalid host name {host}"):
+        bind(plaintext(host), plaintext(host), -1, 0)
+
+
+def test_c18_without_an_advertised_host_the_advertised_port_is_that_which_is_set(closing: ExitStack) -> None:
+    entry = bound(closing, plaintext("127.0.0.1"), plaintext("", 19092)).entry
+    assert (entry.advertised_host, entry.advertised_port, entry.reached_port) == ("127.0.0.1", 19092, 19092)

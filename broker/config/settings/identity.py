@@ -72,8 +72,10 @@ class IdentitySettings:
             dynamic=True,
             per_broker=True,
             doc="Addresses given to clients, each NAME://host:port with the name of a listener. Port 0 stands "
-            "for the port that the listener was given. Set it where the broker is reached by another address than it "
-            "has: behind published ports of a container, a proxy or NAT. `rotunda start --advertise` is short for it.",
+            "for the port that the listener was given, an empty host for the address by which a client has reached "
+            "the listener. Listeners may have the same port here. Set it where the broker is reached by another "
+            "address than it has: behind published ports of a container, a proxy or NAT. `rotunda start --advertise` "
+            "is short for it.",
         )
     )
     listener_security_protocol_map: str = setting(
