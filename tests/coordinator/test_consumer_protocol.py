@@ -392,3 +392,27 @@ def test_only_members_of_the_epoch_commit_and_fetch(coordinator: Coordinator) ->
     coordinator.ask(member_id="m2", member_epoch=-1)
     assert commit("", -1) == 0
     assert group.validate_delete() == group.validate_offset_delete() == 0
+
+
+@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize(
+    ("member", "instance", "epoch", "error"),
+    [
+        ("", None, -1, 0),
+        ("", None, -2, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("", None, 0, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("", "i", -1, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("m9", None, -1, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("m1", None, -1, ErrorCode.STALE_MEMBER_EPOCH),
+        ("m1", None, 2, ErrorCode.STALE_MEMBER_EPOCH),
+        ("m1", None, 3, 0),
+        ("m1", "i", 3, 0),
+    ],
+)
+def test_a_transaction_commits_for_a_group_with_members(
+    coordinator: Coordinator, version: int, member: str, instance: str | None, epoch: int, error: int
+) -> None:
+    """Producers that name the group alone send generation -1 and no member: Kafka accepts that in a transaction."""
+    two_members(coordinator)
+    validate = coordinator.consumer_group.validate_offset_commit
+    assert validate(member, instance, epoch, version, transactional=True) == error

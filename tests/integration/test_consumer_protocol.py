@@ -3,12 +3,15 @@
 I68, I69; users row 10.
 """
 
+import asyncio
 import threading
 import uuid
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
+import aiokafka
 import pytest
 from confluent_kafka import (
     ConsumerGroupState,
@@ -23,6 +26,11 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.groups.libraries import consumer_of
+
+with warnings.catch_warnings():
+    # The client reads its schemas by a function that Python 3.11 deprecates, some of them while it runs.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka
 
 BROKER_SETTINGS = {
     "group.consumer.heartbeat.interval.ms": 100,
@@ -247,6 +255,49 @@ def test_members_do_not_notice_the_death_of_their_coordinator(
     third = readers(group, [topic])
     broker.kill("handler", wait=False)
     wait_until(lambda: sizes(*members, third) == [1, 1, 2], "a new share for each, in spite of another death")
+
+
+def commit_by_aiokafka(bootstrap: str, topic: str, group: str, offset: int) -> None:
+    """Commit an offset of partition 0 in a transaction, naming the group alone."""
+
+    async def work() -> None:
+        async with aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=group) as producer:
+            await producer.begin_transaction()
+            await producer.send_offsets_to_transaction({aiokafka.TopicPartition(topic, 0): offset}, group)
+            await producer.commit_transaction()
+
+    asyncio.run(asyncio.wait_for(work(), WAIT_S))
+
+
+def commit_by_kafka_python(bootstrap: str, topic: str, group: str, offset: int) -> None:
+    """Commit an offset of partition 0 in a transaction, naming the group alone."""
+    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, transactional_id=group)
+    try:
+        producer.init_transactions()
+        producer.begin_transaction()
+        offsets = {kafka.TopicPartition(topic, 0): kafka.OffsetAndMetadata(offset, "", -1)}
+        producer.send_offsets_to_transaction(offsets, group)
+        producer.commit_transaction()
+    finally:
+        producer.close(timeout=WAIT_S)
+
+
+@pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("commit", [commit_by_aiokafka, commit_by_kafka_python])
+def test_producers_that_name_the_group_alone_commit_for_its_members(
+    broker: BrokerProcess,
+    admin: AdminClient,
+    readers: Callable[..., Reader],
+    topic: str,
+    group: str,
+    commit: Callable[[str, str, str, int], None],
+) -> None:
+    create(admin, topic, 1)
+    member = readers(group, [topic])
+    wait_until(lambda: sizes(member) == [1], "the assignment")
+    commit(broker.bootstrap, topic, group, 7)
+    assert committed(admin, group) == {0: 7}
+    assert describe(admin, group).type == ConsumerGroupType.CONSUMER
 
 
 def test_an_invalid_pattern_is_refused(readers: Callable[..., Reader], group: str) -> None:

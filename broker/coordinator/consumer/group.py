@@ -118,9 +118,13 @@ class ConsumerGroup:
     def validate_offset_commit(
         self, member_id: str, instance_id: str | None, generation: int, api_version: int, *, transactional: bool
     ) -> int:
-        """Return the error of a commit: a member says its epoch, and nobody else commits while there are members."""
-        del instance_id
+        """Return the error of a commit: by a member in its epoch, or by nobody in particular.
+
+        Without a member, offsets are committed in a transaction, as by older producers, or while the group is empty.
+        """
         if generation < 0 and not self.members:
+            return 0
+        if transactional and generation == -1 and not member_id and instance_id is None:
             return 0
         member = self.members.get(member_id)
         if member is None:
