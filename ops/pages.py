@@ -19,7 +19,7 @@ PAGES = {
     "docs/authorisation.md": ("broker.security.acl.checks", "describe_markdown"),
     "docs/behaviours.md": ("tests.behaviours", "describe_markdown"),
     "docs/configuration.md": ("broker.config.reference_page", "describe_markdown"),
-    "docs/layout.md": ("shm.layout", "describe_markdown"),
+    "docs/layout.md": ("shm.layout_page", "describe_markdown"),
     "docs/limits.md": ("broker.config.limits.page", "describe_markdown"),
     "docs/metrics.md": ("broker.metrics.reference_page", "describe_markdown"),
     "docs/producer-settings.md": ("broker.client.producer.settings_page", "describe_markdown"),

@@ -2,13 +2,11 @@
 
 Every process uses it. Offsets come from the order of the fields, with native order and natural alignment (wire-order
 stores tear), and every other module of the package asks for them by name; what the request log needs is declared in
-`shm.recorder_layout`. A field names the one role that writes it; `describe_markdown` prints the map as docs/layout.md.
+`shm.recorder_layout`. A field names the one role that writes it; `shm.layout_page` prints the map as docs/layout.md.
 Change a record: raise LAYOUT_VERSION.
 """
 
 from __future__ import annotations
-
-import struct
 
 from shm.fault_layout import FAULT_COUNT, FAULT_TABLE
 from shm.quota_layout import QUOTA_SAMPLE, QUOTA_SLOT, QUOTA_TABLE
@@ -361,39 +359,3 @@ RECORDS: tuple[Record, ...] = (
     FAULT_TABLE,
     FAULT_COUNT,
 )
-
-_PREAMBLE = f"""# The map of shared memory
-
-Printed by `shm/layout.py`, which is the only place where offsets stand. Layout version {LAYOUT_VERSION}.
-
-Numbers are native-order and naturally aligned; a word is 8 bytes. Every field has one writing role. Fields of
-envelopes are written before the frame is published; after that the frame belongs to its reader until release.
-
-| segment | contents |
-|---|---|
-| `/rotunda-<instance>-control` | BROKER_WORDS, PROCESS_SLOTs, CURRENT_REQUESTs, the partition table |
-| the partition table | PARTITION_ROWs, WAITERs, FETCHEDs, MOVED_ROWS |
-| `/rotunda-<instance>-rings` | request, response and peer rings: RING_HEADER, then frames |
-| `/rotunda-<instance>-arena` | payloads too large for a ring; no words of its own |
-| `/rotunda-<instance>-metrics` | one METRICS_PAGE per process |
-| `/rotunda-<instance>-snapshots` | SNAPSHOTS_HEADER, SNAPSHOTs (processors, handlers, listeners), CLIENT_HOSTs |
-| `/rotunda-<instance>-quotas` | one QUOTA_TABLE per target, then one per processor |
-| `/rotunda-<instance>-recorder` | RECORDER_SETTINGS, RECORDER_SOURCEs, then one ring for each source |
-| `/rotunda-<instance>-recent` | two RECENT_BUFFERs |
-| `/rotunda-<instance>-faults` | FAULT_TABLE, FAULT_COUNTs; only of a broker that was started for tests |
-"""
-
-
-def describe_markdown() -> str:
-    """Return the text of docs/layout.md."""
-    parts = [_PREAMBLE]
-    for record in RECORDS:
-        rows = [f"## {record.name} ({record.size} bytes)\n", f"{record.text}\n"]
-        rows += ["| offset | field | size | unit | writer | meaning |", "|---|---|---|---|---|---|"]
-        for field in record.fields:
-            size = struct.calcsize("@" + field.kind)
-            offset = record.offset(field.name)
-            cells = (offset, field.name, size, field.unit, field.writer, field.text)
-            rows.append("| " + " | ".join(map(str, cells)) + " |")
-        parts.append("\n".join(rows) + "\n")
-    return "\n".join(parts)

@@ -6,69 +6,84 @@ the pages are made or checked, never in the broker.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable
 
 from broker.config.broker_config import BROKER_KEYS
-from broker.config.kafka import LISTENER_ONLY, OPEN, REFUSED, WITHOUT_MEANING, kafka_settings, without_meaning
+from broker.config.kafka import LISTENER_ONLY, REFUSED, WITHOUT_MEANING
 from broker.config.keys import Key, render
 from broker.config.listener_overrides import OF_LISTENERS, OF_MECHANISMS
 from broker.config.topic_config import TOPIC_CONFIGS
 
 _LINE_LENGTH = 100
+#: Longer descriptions have their first sentence on the page; ops/server.properties has the whole.
+_MOST_CHARACTERS = 140
+_SENTENCE_END = re.compile(r"(?<=\.)\s+(?=[A-Z0-9-])")
 
 _INTRODUCTION = """\
 # Configuration
 
-This page is generated from the modules of `broker/config`; `python ops/pages.py` writes it.
+Set a property at the start, or while the broker runs:
 
-A setting has the name that it has in Kafka, wherever Kafka has it. Its value comes from the first of these
-that gives one:
+```
+rotunda start --set num.partitions=3                      # a flag of its own (--data-dir) does the same for some
+ROTUNDA_NUM_PARTITIONS=3 rotunda start                    # "." is "_", "_" is "__", "-" is "___"; KAFKA_... works too
+rotunda start --config server.properties                  # Kafka's format
+rotunda config set log.retention.ms=3600000 --cluster     # while it runs; needs no restart
+```
 
-1. a flag of `rotunda start`: `--set num.partitions=3`, or a flag of its own such as `--data-dir`;
-2. the environment: `ROTUNDA_NUM_PARTITIONS=3`, or `KAFKA_NUM_PARTITIONS=3` as in Kafka's container images.
-   `_` stands for a dot, `__` for an underscore, `___` for a hyphen;
-3. the file named by `--config`, in the format of Kafka's `server.properties`
-   (`ops/server.properties` lists every setting);
-4. the default.
+The first of these sources with a value counts: flag, environment, file, default. A value set while the broker runs wins
+over all of them and outlives a restart. Useful commands:
 
-A name that is no setting stops the start, with the closest one that is; only a variable that begins with
-`KAFKA_` is left alone, since it may be meant for another program. `rotunda check-config` checks without starting,
-`rotunda print-config` shows every value and where it came from.
+| command | what it does |
+| --- | --- |
+| `rotunda check-config` | validate without starting |
+| `rotunda print-config` | print every value and its source |
+| `rotunda config describe NAME` | print one setting of the running broker in full |
+| `rotunda reload` | read the file again; the log names the settings that need a restart |
 
-A `server.properties` of Kafka 4 starts this broker. Of the settings that Kafka has and this broker has not some are
-[accepted](#settings-of-kafka-without-meaning-here), and one line of the log names them; others ask for what would
-silently not be done and are [refused](#settings-of-kafka-that-are-refused). Two things are read this broker's way,
-which the log says as well: listeners named in `controller.listener.names` are not opened, and without `insecure.listen`
-a listener on all interfaces that is advertised as `localhost` is opened on the loopback address alone. As in Kafka's
-images, `KAFKA_ADVERTISED_LISTENERS` without any `listeners` stands for these on all interfaces.
+An unknown setting stops the start, with the closest known name. Only `KAFKA_...` variables may be unknown. The full
+text of every setting, with its allowed values, is in [ops/server.properties](../ops/server.properties).
 
-Settings whose column *dynamic* is not *no* can be changed while the broker runs, by
-[`rotunda config set`](command-line.md#settings-of-a-running-broker), `kafka-configs` or any other admin client: for
-all brokers (*cluster*), for this one (*broker*), or for one of its listeners, with `listener.name.<name>.` in front of
-its name (*listener*). A setting of the file that can be changed so is also put in force by `rotunda reload`; the log
-names those that take a restart.
+## A server.properties of Kafka
+
+It starts this broker, with these differences:
+
+- [Some settings have no effect](#settings-of-kafka-without-effect). One line of the log names those that are set.
+- [Some settings are refused](#settings-of-kafka-that-are-refused), because their effect would silently be missing.
+- Listeners named in `controller.listener.names` are not opened.
+- A listener on all interfaces that is advertised as `localhost` opens on loopback alone, unless `insecure.listen` is
+  set.
+- `KAFKA_ADVERTISED_LISTENERS` without `listeners` sets both, on all interfaces, as in Kafka's images.
+"""
+
+_BROKER = """\
+## Broker
+
+*live* is where a value can change while the broker runs: *yes* (one broker or all), *broker* (this broker), *listener*
+(as `listener.name.<name>.<setting>`), *no* (restart).
 """
 
 _TOPICS = """\
 ## Topics
 
-Given when a topic is created or changed. A topic without a value of its own has that of the broker setting
-named under *default*.
+Set when a topic is created, or later with `rotunda topic alter` or `rotunda config set --topic`. Without a value of its
+own a topic has the broker setting under *default*, which also describes it where the last column is empty.
 """
 
 _WITHOUT_MEANING = """\
-## Settings of Kafka without meaning here
+## Settings of Kafka without effect
 
-They may have any value of their type, are described as they were set, and change nothing. Those that Kafka changes
-while it runs can be changed here as well.
+Any value of the right type is accepted, stored and described. `*` stands for the rest of a name; the two other tables
+come first.
 """
 
 _REFUSED = """\
 ## Settings of Kafka that are refused
 
-Any value but Kafka's default stops the start, with the reason. So does one above 1 for the number of replicas of a
-topic, or for `min.insync.replicas`, since there is one broker.
+Any value but Kafka's default stops the start. So does a replication factor or `min.insync.replicas` above 1: there is
+one broker.
 """
 
 _SAMPLE_HEADER = """\
@@ -78,17 +93,26 @@ Remove the # in front of a setting to change it; start with: rotunda start --con
 
 
 def describe_markdown() -> str:
-    """Return the text of ``docs/configuration.md``."""
-    shown = [key for key in TOPIC_CONFIGS.values() if not key.internal]
+    """Return the text of ``docs/configuration.md``: one line a setting."""
+    broker = [
+        _row((f"`{key.name}`", _default(key), _live(key), _short(key)))
+        for key in sorted(BROKER_KEYS.values(), key=lambda key: key.name)
+    ]
+    topics = [
+        _row((f"`{key.name}`", _default(key), "" if _is_as_of_broker(key) else _short(key)))
+        for key in sorted(TOPIC_CONFIGS.values(), key=lambda key: key.name)
+        if not key.internal
+    ]
     return "\n".join(
         [
             _INTRODUCTION,
-            "## Broker",
-            "",
-            *settings_table(BROKER_KEYS.values(), with_dynamic=True),
+            _BROKER,
+            *_head("setting", "default", "live", "what it does"),
+            *broker,
             "",
             _TOPICS,
-            *settings_table(shown, with_dynamic=False),
+            *_head("setting", "default", "what it does"),
+            *topics,
             "",
             _WITHOUT_MEANING,
             *_without_meaning(),
@@ -109,47 +133,34 @@ def sample_properties() -> str:
     return "\n".join(lines) + "\n"
 
 
-def settings_table(keys: Iterable[Key], *, with_dynamic: bool) -> list[str]:
-    """Return the lines of a table of settings, in the order of their names."""
-    columns = [
-        "setting",
-        "type",
-        "default",
-        "allowed",
-        *(["dynamic"] if with_dynamic else []),
-        "what it does",
-    ]
-    lines = [_row(columns), _row(["---"] * len(columns))]
+def settings_table(keys: Iterable[Key]) -> list[str]:
+    """Return the lines of a table of settings with type and range, in the order of their names."""
+    lines = _head("setting", "type", "default", "allowed", "what it does")
     for key in sorted(keys, key=lambda key: key.name):
         kind = key.kind.name.lower()
-        cells = [
-            f"`{key.name}`",
-            f"{kind}, {key.unit}" if key.unit else kind,
-            _default(key),
-            key.valid_values,
-            *([_dynamic(key)] if with_dynamic else []),
-            key.doc,
-        ]
-        lines.append(_row(cells))
+        kind = f"{kind}, {key.unit}" if key.unit else kind
+        lines.append(_row((f"`{key.name}`", kind, _plain_default(key), key.valid_values, key.doc)))
     return lines
 
 
 def _without_meaning() -> list[str]:
-    by_reason: dict[str, list[str]] = {}
-    for name in kafka_settings():
-        reason = None if name in BROKER_KEYS or name in REFUSED else without_meaning(name)
-        if reason:
-            by_reason.setdefault(reason, []).append(f"`{name}`")
-    for reason, names in WITHOUT_MEANING.items():
-        others = [name for name in names.split() if name in OPEN or (name not in kafka_settings() and name[-1] != ".")]
-        by_reason.setdefault(reason, []).extend(f"`{name}*`" if name in OPEN else f"`{name}`" for name in others)
-    rows = [_row((reason, ", ".join(names))) for reason, names in by_reason.items()]
-    return [_row(("why", "settings")), _row(["---"] * 2), *rows]
+    rows = [
+        _row((reason, ", ".join(f"`{name}*`" if name[-1] == "." else f"`{name}`" for name in sorted(names.split()))))
+        for reason, names in WITHOUT_MEANING.items()
+    ]
+    return [*_head("why", "settings"), *rows]
 
 
 def _refused() -> list[str]:
-    rows = [_row((f"`{name}`", reason)) for name, reason in sorted(REFUSED.items())]
-    return [_row(("setting", "why")), _row(["---"] * 2), *rows]
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in sorted(REFUSED.items()):
+        by_reason.setdefault(reason, []).append(f"`{name}`")
+    rows = [_row((reason, ", ".join(names))) for reason, names in by_reason.items()]
+    return [*_head("why", "settings"), *rows]
+
+
+def _head(*columns: str) -> list[str]:
+    return [_row(columns), _row(["---"] * len(columns))]
 
 
 def _row(cells: Iterable[str]) -> str:
@@ -157,18 +168,38 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _default(key: Key) -> str:
+    text = _plain_default(key)
+    named = key.unit == key.name.rpartition(".")[2]
+    return f"{text} {key.unit}" if key.unit and not named and text[0] == "`" else text
+
+
+def _plain_default(key: Key) -> str:
     if key.default_text:
         return key.default_text
     text = render(key.default)
     return f"`{text}`" if text else "none"
 
 
-def _dynamic(key: Key) -> str:
+def _short(key: Key) -> str:
+    """Return the description of a key, its first sentence where it is long, with the choices that it does not name."""
+    first, *rest = _SENTENCE_END.split(key.doc)
+    text = first if rest and len(key.doc) > _MOST_CHARACTERS else key.doc
+    missing = [choice for choice in key.choices if choice not in text]
+    return f"{text} One of: {', '.join(key.choices)}." if missing else text
+
+
+def _is_as_of_broker(key: Key) -> bool:
+    """Return whether the broker setting that a topic's setting falls back to has the same description."""
+    setting = BROKER_KEYS.get((key.default_text or "").partition(" or ")[0])
+    return setting is not None and setting.doc == key.doc
+
+
+def _live(key: Key) -> str:
     if not key.dynamic:
         return "no"
     if key.name in LISTENER_ONLY:
         return "listener"
-    where = "broker" if key.per_broker else "cluster, broker"
+    where = "broker" if key.per_broker else "yes"
     return f"{where}, listener" if key.name in {*OF_LISTENERS, *OF_MECHANISMS} else where
 
 

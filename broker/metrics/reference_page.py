@@ -1,56 +1,88 @@
-"""Prints docs/metrics.md from the two catalogues. Runs when the page is made or checked."""
+"""Prints docs/metrics.md, and single metrics for `rotunda metrics --describe`, from the two catalogues."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from broker.metrics.derived_metrics import DERIVED
 from broker.metrics.kafka_metrics import KAFKA_METRICS
 from broker.metrics.prometheus import PREFIX, exposed_name
-from shm.metrics.catalogue import CATALOGUE, MAX_LISTENERS
+from shm.metrics.catalogue import CATALOGUE
 from shm.metrics.metric import HISTOGRAM, Metric
 
 _PREAMBLE = """# Metrics
 
-Printed from `shm/metrics/catalogue.py` and `broker/metrics/derived_metrics.py`, where every metric is declared once.
-Each process writes a page of its own in shared memory; readers add up the pages of a role. Counters survive the restart
-of their process, not of the broker. Histograms keep values within 2 %.
+Read every metric of the local broker, or the notes on one:
 
-*In /metrics* says what Prometheus calls it: base units, `_total` behind counters. These names are an interface. A
-histogram has the buckets, sum and count that Prometheus expects. What is not known is absent. `ops/grafana` has a
-dashboard, `ops/alerts.yml` the alerts.
+```
+rotunda metrics
+rotunda metrics --describe rotunda_acceptor_accept_errors_total
+curl http://127.0.0.1:8080/metrics          # the same for Prometheus, at the status page's address
+```
+
+The names and labels are an interface: they are added, not renamed. A name that ends in `_total` is a counter. A
+histogram is marked; its values are exact to 2 %. All others are gauges. Units are seconds and bytes. An unknown value
+is absent. Counters survive the death of their process; they start at 0 when the broker starts.
+
+`ops/grafana` has a dashboard and `ops/alerts.yml` has alerts. [Kafka's names](#kafkas-names) come last.
 """
+_TABLE = ["| metric | labels | meaning |", "|---|---|---|"]
 
 
 def describe_markdown() -> str:
-    """Return the text of docs/metrics.md."""
+    """Return the text of docs/metrics.md: one line a metric."""
     parts = [_PREAMBLE]
     for role, metrics in CATALOGUE.items():
         if role == "controller":
             continue
-        title = "handler and controller" if role == "handler" else role
-        parts.append(f"## {title}\n")
-        parts += ["| metric | kind | unit | label | in /metrics | meaning |", "|---|---|---|---|---|---|"]
-        for m in metrics:
-            name = exposed_name(role, m)
-            parts.append(f"| {m.name} | {m.kind} | {m.unit} | {_label_text(m)} | `{name}` | {m.line} |")
+        parts += [f"## {'handler and controller' if role == 'handler' else role}\n", *_TABLE]
+        parts += [_row(exposed_name(role, metric), metric, role) for metric in metrics]
         parts.append("")
-        parts += [f"**{m.name}**: {m.line} {m.text}\n" for m in metrics]
     for title, metrics in DERIVED.items():
-        parts.append(f"## {title}\n\nWorked out by readers, so no page has them.\n")
-        parts += ["| in /metrics | kind | unit | labels | meaning |", "|---|---|---|---|---|"]
-        parts += [f"| `{PREFIX}{m.name}` | {m.kind} | {m.unit} | {', '.join(m.keys)} | {m.line} |" for m in metrics]
+        parts += [f"## {title}\n", *_TABLE]
+        parts += [_row(PREFIX + metric.name, metric, "") for metric in metrics]
         parts.append("")
-        parts += [f"**{PREFIX}{m.name}**: {m.line} {m.text}\n" for m in metrics]
     parts += ["## Kafka's names\n", "| Kafka | here | |", "|---|---|---|"]
     parts += [f"| {m.names} | {_code(m.query)} | {m.text} |" for m in KAFKA_METRICS]
     return "\n".join(parts)
 
 
+def describe_metric(name: str) -> str:
+    """Return the notes on a metric, by its name in /metrics; empty when there is none of that name."""
+    for exposed, metric, role in _all_metrics():
+        if exposed == name:
+            labels = ", ".join(_labels(metric, role, with_values=True)) or "none"
+            facts = f"{metric.kind}; labels: {labels}"
+            return f"{exposed}\n  {facts}\n  {metric.line} {metric.text}\n"
+    return ""
+
+
+def _all_metrics() -> Iterator[tuple[str, Metric, str]]:
+    for role, metrics in CATALOGUE.items():
+        yield from ((exposed_name(role, metric), metric, role) for metric in metrics)
+    for metrics in DERIVED.values():
+        yield from ((PREFIX + metric.name, metric, "") for metric in metrics)
+
+
+def _row(name: str, metric: Metric, role: str) -> str:
+    kind = "Histogram. " if metric.kind == HISTOGRAM else ""
+    labels = ", ".join(_labels(metric, role, with_values=False))
+    return f"| `{name}` | {labels} | {kind}{metric.line} |"
+
+
+def _labels(metric: Metric, role: str, *, with_values: bool) -> Iterator[str]:
+    """Return the labels that the metric has in /metrics."""
+    if metric.kind == HISTOGRAM:
+        yield "api"
+    elif role in {"processor", "handler", "controller"} and not metric.keys:
+        yield "processor" if role == "processor" else "handler"
+    if metric.label:
+        label = "stage" if metric.kind == HISTOGRAM else metric.label
+        listed = with_values and metric.label != "listener"
+        yield f"{label} ({', '.join(metric.values)})" if listed else label
+    for key in metric.keys:
+        yield "client_software_name, client_software_version" if key == "software" and role else key
+
+
 def _code(query: str) -> str:
     return f"`{query}`".replace("|", "\\|") if query else ""
-
-
-def _label_text(metric: Metric) -> str:
-    if metric.label == "listener":
-        return f"listener: 0 to {MAX_LISTENERS - 1}"
-    text = f"{metric.label}: {', '.join(metric.values)}" if metric.label else ", ".join(metric.keys)
-    return "; ".join(filter(None, ("api_key", text))) if metric.kind == HISTOGRAM else text

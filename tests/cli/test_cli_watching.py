@@ -66,6 +66,22 @@ def test_nothing_found_says_where_the_latest_are(broker: BrokerProcess) -> None:
     assert (json.loads(done.stdout), done.stderr, done.returncode) == ([], EMPTY, 0)
 
 
+def test_a_metric_is_described_without_a_broker(tmp_path: object) -> None:
+    with start(str(tmp_path), "metrics", "--describe", "rotunda_processor_mutes_total") as process:
+        out, complaint = process.communicate(timeout=120)
+    assert (process.returncode, complaint) == (0, "")
+    assert out.startswith("rotunda_processor_mutes_total\n  counter; labels: processor, cause (pipeline, arena, ")
+
+
+def test_an_unknown_metric_is_bad_usage(tmp_path: object) -> None:
+    with start(str(tmp_path), "metrics", "--describe", "rotunda_x") as process:
+        _, complaint = process.communicate(timeout=120)
+    assert (process.returncode, complaint) == (
+        2,
+        "rotunda: unknown metric rotunda_x; rotunda metrics prints all names\n",
+    )
+
+
 BAD_ARGUMENTS = [
     ("requests", "--limit", "0"),
     ("requests", "--limit", "-1"),

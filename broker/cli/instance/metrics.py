@@ -19,6 +19,7 @@ from shm.segment import SegmentError
 if TYPE_CHECKING:
     from broker.metrics.broker_reading import BrokerReading
 
+_USAGE_EXIT_CODE = 2
 _NOT_RUNNING_EXIT_CODE = 3
 
 #: How long handlers are given to publish their groups; they look twice a second whether somebody wants to know.
@@ -27,7 +28,9 @@ _LOOK_AGAIN_S = 0.05
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    """Print every metric; exit code 3 when no broker runs."""
+    """Print every metric, or the notes on one; exit code 3 when no broker runs, 2 for an unknown metric."""
+    if parsed.describe:
+        return _describe(parsed.describe)
     path = run_path(parsed, environment)
     record = run_dir.read(path)
     try:
@@ -43,4 +46,14 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
         select.select((), (), (), _LOOK_AGAIN_S)
         reading = reader.read()
     sys.stdout.write(render(reading, per_partition=parsed.per_partition))
+    return 0
+
+
+def _describe(name: str) -> int:
+    from broker.metrics.reference_page import describe_metric  # noqa: PLC0415
+
+    text = describe_metric(name)
+    if not text:
+        raise BootFailed(f"unknown metric {name}; rotunda metrics prints all names", _USAGE_EXIT_CODE)
+    sys.stdout.write(text)
     return 0

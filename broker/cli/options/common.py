@@ -150,6 +150,7 @@ def add_metrics(command: argparse.ArgumentParser) -> None:
     """Add the options of `rotunda metrics`."""
     run_dir_option(command)
     command.add_argument("--per-partition", action="store_true", help="also the metrics of each partition")
+    command.add_argument("--describe", metavar="NAME", help="print the notes on one metric and exit; needs no broker")
 
 
 def add_group(command: argparse.ArgumentParser) -> None:

@@ -29,7 +29,7 @@ def describe_markdown() -> str:
     return "\n".join(
         [
             _INTRODUCTION,
-            *settings_table(KEYS.values(), with_dynamic=False),
+            *settings_table(KEYS.values()),
             "",
             _ACCESS,
             "## Of Java's client alone",

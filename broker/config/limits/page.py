@@ -9,12 +9,14 @@ from broker.config.limits.table import LIMITS
 
 _PREAMBLE = """# Limits
 
-Printed from `broker/config/limits/table.py`. Whatever a client can make many of has a limit, a metric that shows how
-much of it there is or how often the limit was met, and an end. Where Kafka has a limit it is Kafka's setting. What is
-refused is refused with Kafka's error code, and the log says so in a line now and then.
+Whatever a client can make many of has a limit. Each row has the limit, the metrics that show it, the result beyond it
+and its end.
 
-A limit with a name is a [setting](configuration.md); a number is a constant of the code. [Metrics](metrics.md) are
-named as in `/metrics`.
+- A name is a [setting](configuration.md), Kafka's where Kafka has the limit. A number is a constant.
+- Beyond a limit clients get Kafka's error code, and the log has a line now and then.
+- [Metrics](metrics.md) have their names in `/metrics`.
+
+Printed from `broker/config/limits/table.py`.
 """
 
 
@@ -36,8 +38,8 @@ def describe_markdown() -> str:
     for area in LIMITS:
         parts += [f"## {area.title}\n", "| what | limit | metrics | beyond it | its end |", "|---|---|---|---|---|"]
         for limit in area.limits:
-            bounds = "<br>".join(_bound_text(bound) for bound in limit.bounds)
-            metrics = "<br>".join(f"`{name}`" for name in limit.metrics)
+            bounds = "; ".join(_bound_text(bound) for bound in limit.bounds)
+            metrics = ", ".join(f"`{name}`" for name in limit.metrics)
             parts.append(f"| {limit.what} | {bounds} | {metrics} | {limit.beyond} | {limit.end} |")
         parts.append("")
     return "\n".join(parts)
