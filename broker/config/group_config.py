@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from broker.config.broker_config import BrokerConfig
-from broker.config.keys import Kind, Value, did_you_mean
+from broker.config.keys import TRIMMED, Kind, Value, did_you_mean, parse_whole_number
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 
@@ -25,6 +25,10 @@ class GroupKey(NamedTuple):
     greatest_name: str
     doc: str
     kind: Kind = Kind.INT
+
+    def parse(self, text: str) -> int:
+        """Return the value that ``text`` writes. Raises ValueError, worded for the user."""
+        return parse_whole_number(text.strip(TRIMMED), self.kind)
 
 
 def _key(name: str, what: str, doc: str) -> GroupKey:
@@ -58,7 +62,7 @@ GROUP_CONFIGS: Mapping[str, GroupKey] = MappingProxyType(
 def group_value(key: GroupKey, configs: Mapping[str, str], broker: BrokerConfig) -> Value:
     """Return the value in force for a group whose own settings are ``configs``."""
     own = configs.get(key.name)
-    return broker.value(key.broker_name) if own is None else int(own)
+    return broker.value(key.broker_name) if own is None else key.parse(own)
 
 
 def validate_group_configs(configs: Mapping[str, str], broker: BrokerConfig) -> None:
@@ -85,10 +89,8 @@ def validate_group_configs(configs: Mapping[str, str], broker: BrokerConfig) -> 
 def _number(key: GroupKey, configs: Mapping[str, str], broker: BrokerConfig) -> int:
     try:
         value = group_value(key, configs, broker)
-    except ValueError:
-        raise _invalid(
-            f"Invalid value {configs[key.name]} for configuration {key.name}: Not a number of type INT"
-        ) from None
+    except ValueError as error:
+        raise _invalid(f"Invalid value {configs[key.name]} for configuration {key.name}: {error}") from None
     if not isinstance(value, int):
         raise TypeError(f"{key.broker_name} is not a whole number: {value!r}")
     return value

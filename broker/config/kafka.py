@@ -94,6 +94,9 @@ REFUSED: Mapping[str, str] = MappingProxyType(
 #: Of Kafka's dynamic settings those that are set for one broker at a time.
 _PER_BROKER = ("listeners", "listener.security.protocol.map", "principal.builder.class", "sasl.", "ssl.")
 
+#: Kafka's least values for changes while the broker runs, where the range in a file begins below.
+_LEAST_WHILE_RUNNING: Mapping[str, int] = MappingProxyType({"log.cleaner.threads": 1})
+
 #: Kafka changes these for a listener only: listener.name.NAME. stands before their names.
 LISTENER_ONLY = frozenset(
     f"ssl.{name}"
@@ -109,7 +112,8 @@ def kafka_settings() -> Mapping[str, Key]:
     """Return every setting that Kafka has for a broker, by name, with its type, default and update mode there."""
     settings = {}
     for line in TABLE.strip().splitlines():
-        name, kind, mode, default = line.split()
+        name, kind, mode, default, *ranges = line.split()
+        least, most = [int(bound) if bound else None for bound in ranges[0].split("..")] if ranges else (None, None)
         key = Key(name=name, kind=Kind[kind], default=None, doc="", nullable=default == "null")
         settings[name] = replace(
             key,
@@ -118,6 +122,9 @@ def kafka_settings() -> Mapping[str, Key]:
             per_broker=mode == "dynamic" and name.startswith(_PER_BROKER),
             sensitive=key.kind is Kind.PASSWORD,
             choices=("required", "requested", "none") if name == "ssl.client.auth" else (),
+            least=least,
+            most=most,
+            least_while_running=_LEAST_WHILE_RUNNING.get(name),
         )
     return MappingProxyType(settings)
 

@@ -6,18 +6,18 @@ it; it can be given no other value. Facts only; `broker.config.kafka` has what t
 
 from __future__ import annotations
 
-#: One a line: name, type, fixed or dynamic, default ('' is the empty text).
+#: One a line: name, type, fixed or dynamic, default ('' is the empty text), and the range of some that are kept here.
 TABLE = """
-add.partitions.to.txn.retry.backoff.max.ms INT fixed 100
-add.partitions.to.txn.retry.backoff.ms INT fixed 20
+add.partitions.to.txn.retry.backoff.max.ms INT fixed 100 0..
+add.partitions.to.txn.retry.backoff.ms INT fixed 20 1..
 advertised.listeners LIST fixed null
 alter.config.policy.class.name CLASS fixed null
-alter.log.dirs.replication.quota.window.num INT fixed 11
-alter.log.dirs.replication.quota.window.size.seconds INT fixed 1
+alter.log.dirs.replication.quota.window.num INT fixed 11 1..
+alter.log.dirs.replication.quota.window.size.seconds INT fixed 1 1..
 authorizer.class.name STRING fixed ''
 auto.create.topics.enable BOOLEAN fixed true
 auto.leader.rebalance.enable BOOLEAN fixed true
-background.threads INT dynamic 10
+background.threads INT dynamic 10 1..
 broker.heartbeat.interval.ms INT fixed 2000
 broker.id INT fixed -1
 broker.rack STRING fixed null
@@ -33,16 +33,16 @@ connections.max.idle.ms LONG fixed 600000
 connections.max.reauth.ms LONG fixed 0
 controlled.shutdown.enable BOOLEAN fixed true
 controller.listener.names LIST fixed null
-controller.quorum.append.linger.ms INT fixed 25
+controller.quorum.append.linger.ms INT fixed 25 0..
 controller.quorum.auto.join.enable BOOLEAN fixed false
 controller.quorum.bootstrap.servers LIST fixed ''
-controller.quorum.election.backoff.max.ms INT fixed 1000
-controller.quorum.election.timeout.ms INT fixed 1000
-controller.quorum.fetch.max.bytes INT fixed 1048576
-controller.quorum.fetch.snapshot.max.bytes INT fixed 1048576
-controller.quorum.fetch.timeout.ms INT fixed 2000
-controller.quorum.request.timeout.ms INT fixed 2000
-controller.quorum.retry.backoff.ms INT fixed 20
+controller.quorum.election.backoff.max.ms INT fixed 1000 0..
+controller.quorum.election.timeout.ms INT fixed 1000 0..
+controller.quorum.fetch.max.bytes INT fixed 1048576 1..
+controller.quorum.fetch.snapshot.max.bytes INT fixed 1048576 1..
+controller.quorum.fetch.timeout.ms INT fixed 2000 0..
+controller.quorum.request.timeout.ms INT fixed 2000 0..
+controller.quorum.retry.backoff.ms INT fixed 20 0..
 controller.quorum.voters LIST fixed ''
 controller.quota.window.num INT fixed 11
 controller.quota.window.size.seconds INT fixed 1
@@ -50,9 +50,9 @@ controller.socket.timeout.ms INT fixed 30000
 cordoned.log.dirs LIST dynamic ''
 create.topic.policy.class.name CLASS fixed null
 default.replication.factor INT fixed 1
-delegation.token.expiry.check.interval.ms LONG fixed 3600000
-delegation.token.expiry.time.ms LONG fixed 86400000
-delegation.token.max.lifetime.ms LONG fixed 604800000
+delegation.token.expiry.check.interval.ms LONG fixed 3600000 1..
+delegation.token.expiry.time.ms LONG fixed 86400000 1..
+delegation.token.max.lifetime.ms LONG fixed 604800000 1..
 delegation.token.secret.key PASSWORD fixed null
 delete.records.purgatory.purge.interval.requests INT fixed 1
 delete.topic.enable BOOLEAN fixed true
@@ -73,53 +73,53 @@ group.consumer.min.heartbeat.interval.ms INT fixed 5000
 group.consumer.min.session.timeout.ms INT fixed 45000
 group.consumer.session.timeout.ms INT fixed 45000
 group.coordinator.append.linger.ms INT fixed -1
-group.coordinator.background.threads INT fixed 2
-group.coordinator.cached.buffer.max.bytes INT dynamic 1048588
+group.coordinator.background.threads INT fixed 2 1..
+group.coordinator.cached.buffer.max.bytes INT dynamic 1048588 524288..
 group.coordinator.rebalance.protocols LIST fixed classic,consumer,streams
-group.coordinator.threads INT fixed 4
+group.coordinator.threads INT fixed 4 1..
 group.initial.rebalance.delay.ms INT fixed 3000
 group.max.session.timeout.ms INT fixed 1800000
 group.max.size INT fixed 2147483647
 group.min.session.timeout.ms INT fixed 6000
-group.share.assignment.interval.ms INT dynamic 1000
+group.share.assignment.interval.ms INT dynamic 1000 0..
 group.share.assignors LIST fixed simple
-group.share.delivery.count.limit INT fixed 5
-group.share.heartbeat.interval.ms INT fixed 5000
-group.share.max.assignment.interval.ms INT fixed 15000
-group.share.max.delivery.count.limit INT fixed 10
-group.share.max.heartbeat.interval.ms INT fixed 15000
-group.share.max.partition.max.record.locks INT fixed 4000
-group.share.max.record.lock.duration.ms INT fixed 60000
-group.share.max.session.timeout.ms INT fixed 60000
-group.share.max.share.sessions INT fixed 2000
-group.share.max.size INT fixed 200
-group.share.min.assignment.interval.ms INT fixed 0
-group.share.min.delivery.count.limit INT fixed 2
-group.share.min.heartbeat.interval.ms INT fixed 5000
-group.share.min.partition.max.record.locks INT fixed 100
-group.share.min.record.lock.duration.ms INT fixed 15000
-group.share.min.session.timeout.ms INT fixed 45000
-group.share.partition.max.record.locks INT fixed 2000
-group.share.record.lock.duration.ms INT fixed 30000
-group.share.session.timeout.ms INT fixed 45000
-group.streams.assignment.interval.ms INT dynamic 1000
-group.streams.heartbeat.interval.ms INT fixed 5000
-group.streams.initial.rebalance.delay.ms INT fixed 3000
-group.streams.max.assignment.interval.ms INT fixed 15000
-group.streams.max.heartbeat.interval.ms INT fixed 15000
-group.streams.max.session.timeout.ms INT fixed 60000
-group.streams.max.size INT fixed 2147483647
-group.streams.max.standby.replicas INT fixed 2
-group.streams.min.assignment.interval.ms INT fixed 0
-group.streams.min.heartbeat.interval.ms INT fixed 5000
-group.streams.min.session.timeout.ms INT fixed 45000
-group.streams.num.standby.replicas INT fixed 0
-group.streams.session.timeout.ms INT fixed 45000
+group.share.delivery.count.limit INT fixed 5 2..10
+group.share.heartbeat.interval.ms INT fixed 5000 1..
+group.share.max.assignment.interval.ms INT fixed 15000 0..
+group.share.max.delivery.count.limit INT fixed 10 5..25
+group.share.max.heartbeat.interval.ms INT fixed 15000 1..
+group.share.max.partition.max.record.locks INT fixed 4000 2000..10000
+group.share.max.record.lock.duration.ms INT fixed 60000 30000..3600000
+group.share.max.session.timeout.ms INT fixed 60000 1..
+group.share.max.share.sessions INT fixed 2000 1..
+group.share.max.size INT fixed 200 1..1000
+group.share.min.assignment.interval.ms INT fixed 0 0..
+group.share.min.delivery.count.limit INT fixed 2 2..5
+group.share.min.heartbeat.interval.ms INT fixed 5000 1..
+group.share.min.partition.max.record.locks INT fixed 100 100..2000
+group.share.min.record.lock.duration.ms INT fixed 15000 1000..30000
+group.share.min.session.timeout.ms INT fixed 45000 1..
+group.share.partition.max.record.locks INT fixed 2000 100..10000
+group.share.record.lock.duration.ms INT fixed 30000 1000..3600000
+group.share.session.timeout.ms INT fixed 45000 1..
+group.streams.assignment.interval.ms INT dynamic 1000 0..
+group.streams.heartbeat.interval.ms INT fixed 5000 1..
+group.streams.initial.rebalance.delay.ms INT fixed 3000 0..
+group.streams.max.assignment.interval.ms INT fixed 15000 0..
+group.streams.max.heartbeat.interval.ms INT fixed 15000 1..
+group.streams.max.session.timeout.ms INT fixed 60000 1..
+group.streams.max.size INT fixed 2147483647 1..
+group.streams.max.standby.replicas INT fixed 2 0..
+group.streams.min.assignment.interval.ms INT fixed 0 0..
+group.streams.min.heartbeat.interval.ms INT fixed 5000 1..
+group.streams.min.session.timeout.ms INT fixed 45000 1..
+group.streams.num.standby.replicas INT fixed 0 0..
+group.streams.session.timeout.ms INT fixed 45000 1..
 initial.broker.registration.timeout.ms INT fixed 60000
 inter.broker.listener.name STRING fixed null
-kafka.metrics.polling.interval.secs INT fixed 10
+kafka.metrics.polling.interval.secs INT fixed 10 1..
 kafka.metrics.reporters LIST fixed ''
-leader.imbalance.check.interval.seconds LONG fixed 300
+leader.imbalance.check.interval.seconds LONG fixed 300 1..
 listener.security.protocol.map STRING dynamic \
 SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT
 listeners LIST dynamic PLAINTEXT://:9092
@@ -128,25 +128,25 @@ log.cleaner.dedupe.buffer.size LONG dynamic 134217728
 log.cleaner.delete.retention.ms LONG dynamic 86400000
 log.cleaner.enable BOOLEAN fixed true
 log.cleaner.io.buffer.load.factor DOUBLE dynamic 0.9
-log.cleaner.io.buffer.size INT dynamic 524288
+log.cleaner.io.buffer.size INT dynamic 524288 0..
 log.cleaner.io.max.bytes.per.second DOUBLE dynamic 1.7976931348623157E308
 log.cleaner.max.compaction.lag.ms LONG dynamic 9223372036854775807
 log.cleaner.min.cleanable.ratio DOUBLE dynamic 0.5
 log.cleaner.min.compaction.lag.ms LONG dynamic 0
-log.cleaner.threads INT dynamic 1
+log.cleaner.threads INT dynamic 1 0..
 log.cleanup.policy LIST dynamic delete
 log.dir LIST fixed /tmp/kafka-logs
-log.dir.failure.timeout.ms LONG fixed 30000
+log.dir.failure.timeout.ms LONG fixed 30000 1..
 log.dirs LIST fixed null
 log.flush.interval.messages LONG dynamic 9223372036854775807
 log.flush.interval.ms LONG dynamic null
-log.flush.offset.checkpoint.interval.ms INT fixed 60000
+log.flush.offset.checkpoint.interval.ms INT fixed 60000 0..
 log.flush.scheduler.interval.ms LONG fixed 9223372036854775807
-log.flush.start.offset.checkpoint.interval.ms INT fixed 60000
+log.flush.start.offset.checkpoint.interval.ms INT fixed 60000 0..
 log.index.interval.bytes INT dynamic 4096
 log.index.size.max.bytes INT dynamic 10485760
-log.local.retention.bytes LONG dynamic -2
-log.local.retention.ms LONG dynamic -2
+log.local.retention.bytes LONG dynamic -2 -2..
+log.local.retention.ms LONG dynamic -2 -2..
 log.message.timestamp.after.max.ms LONG dynamic 3600000
 log.message.timestamp.before.max.ms LONG dynamic 9223372036854775807
 log.message.timestamp.type STRING dynamic CreateTime
@@ -167,31 +167,31 @@ max.connections INT dynamic 2147483647
 max.connections.per.ip INT dynamic 2147483647
 max.connections.per.ip.overrides STRING dynamic ''
 max.incremental.fetch.session.cache.slots INT fixed 1000
-max.request.partition.size.limit INT fixed 2000
+max.request.partition.size.limit INT fixed 2000 1..
 message.max.bytes INT dynamic 1048588
 metadata.log.dir STRING fixed null
-metadata.log.max.record.bytes.between.snapshots LONG fixed 20971520
-metadata.log.max.snapshot.interval.ms LONG fixed 3600000
-metadata.log.segment.bytes INT fixed 1073741824
+metadata.log.max.record.bytes.between.snapshots LONG fixed 20971520 1..
+metadata.log.max.snapshot.interval.ms LONG fixed 3600000 0..
+metadata.log.segment.bytes INT fixed 1073741824 8388608..
 metadata.log.segment.ms LONG fixed 604800000
-metadata.max.idle.interval.ms INT fixed 500
+metadata.max.idle.interval.ms INT fixed 500 0..
 metadata.max.retention.bytes LONG fixed 104857600
 metadata.max.retention.ms LONG fixed 604800000
 metric.reporters LIST dynamic org.apache.kafka.common.metrics.JmxReporter
-metrics.num.samples INT fixed 2
+metrics.num.samples INT fixed 2 1..
 metrics.recording.level STRING fixed INFO
-metrics.sample.window.ms LONG fixed 30000
+metrics.sample.window.ms LONG fixed 30000 1..
 min.insync.replicas INT dynamic 1
 node.id INT fixed null
 num.io.threads INT dynamic 8
 num.network.threads INT dynamic 3
 num.partitions INT fixed 1
-num.recovery.threads.per.data.dir INT dynamic 2
+num.recovery.threads.per.data.dir INT dynamic 2 1..
 num.replica.alter.log.dirs.threads INT fixed null
-num.replica.fetchers INT dynamic 1
+num.replica.fetchers INT dynamic 1 1..
 offset.metadata.max.bytes INT fixed 4096
-offsets.commit.timeout.ms INT fixed 5000
-offsets.load.buffer.size INT fixed 5242880
+offsets.commit.timeout.ms INT fixed 5000 1..
+offsets.load.buffer.size INT fixed 5242880 1..
 offsets.retention.check.interval.ms LONG fixed 600000
 offsets.retention.minutes INT fixed 10080
 offsets.topic.compression.codec INT fixed 0
@@ -203,47 +203,47 @@ process.roles LIST fixed null
 producer.id.expiration.ms INT dynamic 86400000
 producer.purgatory.purge.interval.requests INT fixed 1000
 queued.max.request.bytes LONG fixed -1
-queued.max.requests INT fixed 500
+queued.max.requests INT fixed 500 1..
 quota.window.num INT fixed 11
 quota.window.size.seconds INT fixed 1
-remote.fetch.max.wait.ms INT dynamic 500
-remote.list.offsets.request.timeout.ms LONG dynamic 30000
-remote.log.index.file.cache.total.size.bytes LONG dynamic 1073741824
-remote.log.manager.copier.thread.pool.size INT dynamic 10
-remote.log.manager.copy.max.bytes.per.second LONG dynamic 9223372036854775807
-remote.log.manager.copy.quota.window.num INT fixed 11
-remote.log.manager.copy.quota.window.size.seconds INT fixed 1
-remote.log.manager.expiration.thread.pool.size INT dynamic 10
-remote.log.manager.fetch.max.bytes.per.second LONG dynamic 9223372036854775807
-remote.log.manager.fetch.quota.window.num INT fixed 11
-remote.log.manager.fetch.quota.window.size.seconds INT fixed 1
-remote.log.manager.follower.thread.pool.size INT dynamic 2
-remote.log.manager.task.interval.ms LONG fixed 30000
-remote.log.manager.thread.pool.size INT fixed 2
-remote.log.metadata.custom.metadata.max.bytes INT fixed 128
+remote.fetch.max.wait.ms INT dynamic 500 1..
+remote.list.offsets.request.timeout.ms LONG dynamic 30000 1..
+remote.log.index.file.cache.total.size.bytes LONG dynamic 1073741824 1..
+remote.log.manager.copier.thread.pool.size INT dynamic 10 1..
+remote.log.manager.copy.max.bytes.per.second LONG dynamic 9223372036854775807 1..
+remote.log.manager.copy.quota.window.num INT fixed 11 1..
+remote.log.manager.copy.quota.window.size.seconds INT fixed 1 1..
+remote.log.manager.expiration.thread.pool.size INT dynamic 10 1..
+remote.log.manager.fetch.max.bytes.per.second LONG dynamic 9223372036854775807 1..
+remote.log.manager.fetch.quota.window.num INT fixed 11 1..
+remote.log.manager.fetch.quota.window.size.seconds INT fixed 1 1..
+remote.log.manager.follower.thread.pool.size INT dynamic 2 1..
+remote.log.manager.task.interval.ms LONG fixed 30000 1..
+remote.log.manager.thread.pool.size INT fixed 2 1..
+remote.log.metadata.custom.metadata.max.bytes INT fixed 128 0..
 remote.log.metadata.manager.class.name STRING fixed \
 org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager
 remote.log.metadata.manager.class.path STRING fixed null
 remote.log.metadata.manager.impl.prefix STRING fixed rlmm.config.
 remote.log.metadata.manager.listener.name STRING fixed null
-remote.log.reader.max.pending.tasks INT fixed 100
-remote.log.reader.threads INT dynamic 10
+remote.log.reader.max.pending.tasks INT fixed 100 1..
+remote.log.reader.threads INT dynamic 10 1..
 remote.log.storage.manager.class.name STRING fixed null
 remote.log.storage.manager.class.path STRING fixed null
 remote.log.storage.manager.impl.prefix STRING fixed rsm.config.
 remote.log.storage.system.enable BOOLEAN fixed false
-replica.fetch.backoff.ms INT fixed 1000
-replica.fetch.max.bytes INT fixed 1048576
+replica.fetch.backoff.ms INT fixed 1000 0..
+replica.fetch.max.bytes INT fixed 1048576 0..
 replica.fetch.min.bytes INT fixed 1
-replica.fetch.response.max.bytes INT fixed 10485760
+replica.fetch.response.max.bytes INT fixed 10485760 0..
 replica.fetch.wait.max.ms INT fixed 500
 replica.high.watermark.checkpoint.interval.ms LONG fixed 5000
 replica.lag.time.max.ms LONG fixed 30000
 replica.selector.class STRING fixed null
 replica.socket.receive.buffer.bytes INT fixed 65536
 replica.socket.timeout.ms INT fixed 30000
-replication.quota.window.num INT fixed 11
-replication.quota.window.size.seconds INT fixed 1
+replication.quota.window.num INT fixed 11 1..
+replication.quota.window.size.seconds INT fixed 1 1..
 request.timeout.ms INT fixed 30000
 sasl.client.callback.handler.class CLASS fixed null
 sasl.enabled.mechanisms LIST dynamic GSSAPI
@@ -268,10 +268,10 @@ sasl.mechanism.controller.protocol STRING fixed GSSAPI
 sasl.mechanism.inter.broker.protocol STRING dynamic GSSAPI
 sasl.oauthbearer.assertion.algorithm STRING fixed RS256
 sasl.oauthbearer.assertion.claim.aud STRING fixed null
-sasl.oauthbearer.assertion.claim.exp.seconds INT fixed 300
+sasl.oauthbearer.assertion.claim.exp.seconds INT fixed 300 0..86400
 sasl.oauthbearer.assertion.claim.iss STRING fixed null
 sasl.oauthbearer.assertion.claim.jti.include BOOLEAN fixed false
-sasl.oauthbearer.assertion.claim.nbf.seconds INT fixed 60
+sasl.oauthbearer.assertion.claim.nbf.seconds INT fixed 60 0..3600
 sasl.oauthbearer.assertion.claim.sub STRING fixed null
 sasl.oauthbearer.assertion.file STRING fixed null
 sasl.oauthbearer.assertion.private.key.file STRING fixed null
@@ -296,17 +296,17 @@ sasl.server.callback.handler.class CLASS fixed null
 sasl.server.max.receive.size INT fixed 524288
 security.inter.broker.protocol STRING fixed PLAINTEXT
 security.providers STRING fixed null
-share.coordinator.append.linger.ms INT fixed -1
-share.coordinator.cached.buffer.max.bytes INT dynamic 1048588
-share.coordinator.load.buffer.size INT fixed 5242880
-share.coordinator.snapshot.update.records.per.snapshot INT fixed 500
+share.coordinator.append.linger.ms INT fixed -1 -1..
+share.coordinator.cached.buffer.max.bytes INT dynamic 1048588 524288..
+share.coordinator.load.buffer.size INT fixed 5242880 1..
+share.coordinator.snapshot.update.records.per.snapshot INT fixed 500 0..500
 share.coordinator.state.topic.compression.codec INT fixed 0
-share.coordinator.state.topic.min.isr SHORT fixed 2
-share.coordinator.state.topic.num.partitions INT fixed 50
-share.coordinator.state.topic.replication.factor SHORT fixed 3
-share.coordinator.state.topic.segment.bytes INT fixed 104857600
-share.coordinator.threads INT fixed 1
-share.coordinator.write.timeout.ms INT fixed 5000
+share.coordinator.state.topic.min.isr SHORT fixed 2 1..
+share.coordinator.state.topic.num.partitions INT fixed 50 1..
+share.coordinator.state.topic.replication.factor SHORT fixed 3 1..
+share.coordinator.state.topic.segment.bytes INT fixed 104857600 1..
+share.coordinator.threads INT fixed 1 1..
+share.coordinator.write.timeout.ms INT fixed 5000 1..
 share.fetch.purgatory.purge.interval.requests INT fixed 1000
 socket.connection.setup.timeout.max.ms LONG fixed 30000
 socket.connection.setup.timeout.ms LONG fixed 10000
@@ -337,12 +337,12 @@ ssl.truststore.certificates PASSWORD dynamic null
 ssl.truststore.location STRING dynamic null
 ssl.truststore.password PASSWORD dynamic null
 ssl.truststore.type STRING dynamic JKS
-telemetry.max.bytes INT fixed 1048576
+telemetry.max.bytes INT fixed 1048576 1..
 transaction.abort.timed.out.transaction.cleanup.interval.ms INT fixed 10000
 transaction.max.timeout.ms INT fixed 900000
 transaction.partition.verification.enable BOOLEAN dynamic true
 transaction.remove.expired.transaction.cleanup.interval.ms INT fixed 3600000
-transaction.state.log.load.buffer.size INT fixed 5242880
+transaction.state.log.load.buffer.size INT fixed 5242880 1..
 transaction.state.log.min.isr INT fixed 2
 transaction.state.log.num.partitions INT fixed 50
 transaction.state.log.replication.factor SHORT fixed 3

@@ -11,7 +11,9 @@ import dataclasses
 import difflib
 import enum
 import math
+import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -25,6 +27,17 @@ MAX_LONG = 2**63 - 1
 ONE_REPLICA = "there is one broker, which holds one replica"
 
 _TRUTH = {"true": True, "false": False}
+
+#: What Java's String.trim removes at both ends, and what its pattern for lists takes for space.
+TRIMMED = "".join(map(chr, range(0x21)))
+_SPACE = " \t\n\x0b\f\r"
+
+#: As Java's Integer.parseInt: the digits of any script, if each is one UTF-16 unit.
+_WHOLE_NUMBER = re.compile(r"[+-]?(?:(?![\U00010000-\U0010ffff])\d)+")
+#: As Java's Double.parseDouble.
+_DECIMAL = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[fFdD]?", re.ASCII)
+_HEXADECIMAL = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
+_NOT_FINITE = re.compile(r"[+-]?(?:NaN|Infinity)")
 
 
 class Kind(enum.IntEnum):
@@ -81,7 +94,7 @@ class Key:
 
     def parse(self, text: str) -> Value:
         """Return the value that ``text`` writes. Raises ValueError, worded for the user, when it is none."""
-        stripped = text.strip()
+        stripped = text.strip(TRIMMED)
         if self.nullable and not stripped:
             return None
         value = _PARSERS[self.kind](self, stripped)
@@ -109,9 +122,10 @@ class Key:
             raise ValueError(f"Value must be at least {least} while the broker runs")
 
     def _check_range(self, value: float) -> None:
-        if self.least is not None and value < self.least:
+        # So written that NaN is out of every range.
+        if self.least is not None and not value >= self.least:
             raise ValueError(f"Value must be at least {self.least}")
-        if self.most is not None and value > self.most:
+        if self.most is not None and not value <= self.most:
             because = f": {self.most_because}" if self.most_because else ""
             raise ValueError(f"Value must be no more than {self.most}{because}")
 
@@ -154,6 +168,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {close[0]}?)" if close else ""
 
 
+def parse_whole_number(text: str, kind: Kind) -> int:
+    """Return the number that Java reads. Raises ValueError, worded for the user."""
+    lowest, highest = _BOUNDS[kind]
+    # Python raises ValueError for thousands of digits.
+    with suppress(ValueError):
+        if _WHOLE_NUMBER.fullmatch(text) and lowest <= (value := int(text)) <= highest:
+            return value
+    raise ValueError(f"Not a number of type {kind.name}")
+
+
 def setting(key: Key) -> Any:
     """Return the dataclass field that holds the key's value; the key is its metadata."""
     return dataclasses.field(default=key.default, metadata={"key": key})
@@ -173,25 +197,28 @@ def _parse_boolean(_key: Key, text: str) -> Value:
 
 
 def _parse_whole_number(key: Key, text: str) -> Value:
-    try:
-        value = int(text)
-    except ValueError:
-        raise ValueError(f"Not a number of type {key.kind.name}") from None
-    lowest, highest = _BOUNDS[key.kind]
-    if not lowest <= value <= highest:
-        raise ValueError(f"Not a number of type {key.kind.name}")
-    return value
+    return parse_whole_number(text, key.kind)
 
 
 def _parse_double(_key: Key, text: str) -> Value:
-    try:
+    if _NOT_FINITE.fullmatch(text):
         return float(text)
-    except ValueError:
-        raise ValueError("Not a number of type DOUBLE") from None
+    if decimal := _DECIMAL.fullmatch(text):
+        return float(decimal[1])
+    if hexadecimal := _HEXADECIMAL.fullmatch(text):
+        try:
+            return float.fromhex(hexadecimal[1])
+        except OverflowError:
+            return -math.inf if text.startswith("-") else math.inf
+    raise ValueError("Not a number of type DOUBLE")
 
 
 def _parse_list(_key: Key, text: str) -> Value:
-    return tuple(item.strip() for item in text.split(",")) if text else ()
+    """Return the elements, each once, as Kafka 4.4 does."""
+    items = dict.fromkeys(item.strip(_SPACE) for item in text.split(",")) if text else {}
+    if "" in items:
+        raise ValueError("Elements must not be empty")
+    return tuple(items)
 
 
 def _parse_string(_key: Key, text: str) -> Value:

@@ -23,7 +23,7 @@ INVALID_CONFIG = 40
 
 _BROKER_KEYS: Mapping[str, Key] = keys_of(LogSettings)
 _MS_PER_UNIT = {"hours": 3600 * 1000, "minutes": 60 * 1000}
-_REPLICA = re.compile(r"\d+:\d+")
+_REPLICA = re.compile(r"[0-9]+:[0-9]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

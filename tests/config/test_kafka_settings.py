@@ -125,6 +125,26 @@ def test_what_has_no_meaning_is_kept_and_named_in_one_line(tmp_path: Path) -> No
     assert list(start_notes(load(None, {}, {}))) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        ("background.threads", "0", "Value must be at least 1"),
+        ("group.share.max.size", "1001", "Value must be no more than 1000"),
+        ("log.cleaner.threads", "-1", "Value must be at least 0"),
+    ],
+)
+def test_what_has_no_meaning_has_kafkas_range(name: str, value: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=f"Invalid value {value} for configuration {name}: {complaint}$"):
+        load(None, {name: value}, {})
+
+
+def test_no_cleaner_threads_are_a_setting_of_a_start_alone() -> None:
+    """As in Kafka, where a file may have 0."""
+    config = load(None, {"log.cleaner.threads": "0"}, {})
+    with pytest.raises(ConfigError, match="Value must be at least 1 while the broker runs"):
+        config.with_dynamic({"log.cleaner.threads": "0"})
+
+
 def test_what_has_no_meaning_changes_while_it_runs_as_in_kafka() -> None:
     config = load(None, {}, {}).with_dynamic({"ssl.protocol": "TLSv1.2"}, {"background.threads": "5"})
     entries = described(config)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import pytest
 
 from broker.config.broker_config import load
+from broker.config.group_config import GROUP_CONFIGS
 from broker.config.topic_config import TOPIC_CONFIGS, LogConfig, validate_topic_configs
 from broker.errors import ApiError, ConfigError
 from broker.metadata.configs.describe_configs import (
@@ -147,6 +150,14 @@ def test_what_follows_from_a_topics_settings() -> None:
             "Invalid value burn for configuration cleanup.policy: String must be one of: compact, delete",
         ),
         (
+            {"cleanup.policy": "delete,"},
+            "Invalid value delete, for configuration cleanup.policy: Elements must not be empty",
+        ),
+        (
+            {"min.cleanable.dirty.ratio": "NaN"},
+            "Invalid value NaN for configuration min.cleanable.dirty.ratio: Value must be at least 0",
+        ),
+        (
             {"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"},
             "conflict topic config setting min.compaction.lag.ms (9) > max.compaction.lag.ms (8)",
         ),
@@ -175,6 +186,53 @@ def test_values_that_are_allowed() -> None:
         },
         BROKER,
     )
+
+
+#: Texts of whole numbers, and what Java's Long.parseLong makes of them after String.trim; None: nothing.
+WHOLE_NUMBERS: Mapping[str, int | None] = dict.fromkeys(
+    # At last a no-break space, a space of a third of an em, and a digit that is two UTF-16 units.
+    ["1_000", "1e3", "0x10", "--5", "+", "-", "", "5L", "1.0", "Infinity", str(2**63), "\xa05", "\u20045", "\U0001d7cf"]
+) | {"5": 5, "+5": 5, " 5 ": 5, "\x015\t": 5, "05": 5, "-0": 0, "\uff11": 1, "\u0663": 3, str(2**63 - 1): 2**63 - 1}
+#: The same of Double.parseDouble, as far as it is in the range.
+DOUBLES: Mapping[str, float | None] = (
+    dict.fromkeys(["1_0", "5e", "inf", "nan", "infinity", "\uff11", "0x1", "", "NaN", "Infinity", "-Infinity", "1e999"])
+    | dict.fromkeys(["0x1p9999", "-0x1p9999", "0x1.8p0"])
+    | {"0.5": 0.5, " .5 ": 0.5, "1.": 1.0, "+0.5": 0.5, "1e-1": 0.1, "1d": 1.0, "0.5F": 0.5, "1E0D": 1.0, "-0.0": 0.0}
+    | {"0x1p-3": 0.125, "0x.8p0": 0.5, "0X1P-1d": 0.5}
+)
+
+
+@pytest.mark.parametrize("text", WHOLE_NUMBERS)
+def test_whole_numbers_are_those_of_java(text: str) -> None:
+    """As Kafka 4.4 reads a topic's setting, and so of every setting: groups have a table of their own."""
+    assert _read(lambda: LogConfig.resolve({"segment.ms": text}, BROKER).segment_ms) == (WHOLE_NUMBERS[text] or None)
+    group_key = GROUP_CONFIGS["consumer.session.timeout.ms"]
+    number = WHOLE_NUMBERS[text]
+    assert _read(lambda: group_key.parse(text)) == (None if number == 2**63 - 1 else number)
+
+
+@pytest.mark.parametrize("text", DOUBLES)
+def test_doubles_are_those_of_java(text: str) -> None:
+    """Kafka lets NaN through; here it is out of every range, since nothing compares with it."""
+    config = _read(lambda: LogConfig.resolve({"min.cleanable.dirty.ratio": text}, BROKER).min_cleanable_dirty_ratio)
+    assert config == DOUBLES[text]
+
+
+def _read(read: Callable[[], object]) -> object:
+    try:
+        return read()
+    except (ConfigError, ValueError):
+        return None
+
+
+def test_elements_of_a_list_count_once() -> None:
+    """Kafka 4.4 drops duplicates when it reads a list."""
+    assert LogConfig.resolve({"cleanup.policy": "delete , compact,delete"}, BROKER).cleanup_policy == (
+        "delete",
+        "compact",
+    )
+    [entry] = [each for each in describe_topic({"cleanup.policy": "delete,delete"}, BROKER) if "cleanup" in each.name]
+    assert entry.value == "delete"
 
 
 def test_a_bad_stored_value_is_a_config_error() -> None:

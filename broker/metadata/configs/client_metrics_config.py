@@ -98,11 +98,9 @@ def validate_client_metrics(name: str, configs: Mapping[str, str]) -> None:
 
 def _check_type(key: Key, text: str) -> None:
     try:
-        value = key.parse(text)
+        key.parse(text)
     except ValueError as error:
         raise _bad_value(f"Invalid value {text} for configuration {key.name}: {error}") from None
-    if isinstance(value, tuple) and "" in value:
-        raise _bad_value(f"Configuration '{key.name}' values must not be empty.")
 
 
 def _is_pair(pair: str) -> bool:

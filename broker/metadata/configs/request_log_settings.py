@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.config.keys import MAX_LONG
+
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
     from shm.rings.recorder_rings import RecorderRings
@@ -20,7 +22,7 @@ def store_settings(rings: RecorderRings, config: BrokerConfig, processors: int, 
     rings.settings().store(
         enabled=config.request_log_enable and has_room,
         sample_interval=config.request_log_sample_interval,
-        slow_ns=config.request_log_slow_threshold_ms * _NS_PER_MS,
+        slow_ns=min(config.request_log_slow_threshold_ms * _NS_PER_MS, MAX_LONG),
         rows_per_second=max(1, rows_per_second // processors) if rows_per_second else 0,
         retention=(config.request_log_retention_ms, config.request_log_retention_bytes),
         roles_interval_ms=config.request_log_roles_interval_ms,
