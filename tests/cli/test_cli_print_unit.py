@@ -1,4 +1,4 @@
-"""The unit that `rotunda print-unit` prints, and those that docs/reports.md has for reports, as systemd reads them."""
+"""The unit that `rotunda print-unit` prints and those of docs/operations.md for reports, as systemd reads them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_configuration_that_is_not_there_is_named(tmp_path: Path, capsys: pyte
 
 
 def test_systemd_finds_nothing_wrong_with_the_units_for_reports(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "reports.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
     units = re.findall(r"```ini\n# /etc/systemd/system/(\S+)\n(.*?)```", text, re.DOTALL)
     assert [name for name, _ in units] == ["rotunda-reports.service", "rotunda-reports.timer"]
     installed = str(Path(sys.executable).parent / "rotunda")

@@ -178,7 +178,8 @@ def test_the_query_in_the_documentation_counts_what_the_jobs_count(log: Log) -> 
     # Rows that no manifest counts, as a killed run leaves them.
     for directory in log.runs():
         shutil.copytree(log.rollups_path / directory, (log.rollups_path / directory).with_name("run=killed"))
-    (query,) = re.findall(r"```sql\n(.*?)```", (REPOSITORY / "docs" / "reports.md").read_text(), re.DOTALL)
+    page = (REPOSITORY / "docs" / "internals" / "reports.md").read_text()
+    (query,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     assert query.count("'rollups/") == 2
     with duckdb.connect() as connection:
         found = connection.sql(query.replace("'rollups/", f"'{log.rollups_path}/")).fetchall()
