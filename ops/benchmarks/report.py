@@ -5,6 +5,7 @@ Only what stands between the two markers of a part of that page is replaced; wha
 
 import os
 import platform
+import re
 import subprocess
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ SHORT = "falls short"
 #: How kload's figures are called in the tables.
 UNITS = {"req_s": "requests/s", "mb_s": "MB/s"}
 GIGABYTE = 1 << 30
+_PARTS_OF_A_SUM = re.compile(r" \([^()|]*\d \+ \d[^()|]*\)")
 
 
 class Part(NamedTuple):
@@ -84,7 +86,8 @@ def cpu_model() -> str:
 
 
 def record(page: Path, part: Part, text: str) -> None:
-    """Put `text` between the markers of a part of `page`; the page must already have them."""
+    """Put `text` between the markers of a part of `page`, sums of processor time without their parts."""
+    text = _PARTS_OF_A_SUM.sub("", text)
     before, rest = page.read_text().split(part.begin)
     _, after = rest.split(part.end)
     page.write_text(f"{before}{part.begin}\n\n{text}\n\n{part.end}{after}")

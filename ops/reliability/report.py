@@ -1,10 +1,11 @@
-"""The table that a campaign ends with: printed, and kept in docs/reliability.md."""
+"""The tables that a campaign ends with, and their summary, which docs/reliability.md keeps."""
 
 from __future__ import annotations
 
 import os
 import platform
 import subprocess
+from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,8 +13,9 @@ from pathlib import Path
 from ops.reliability.broker import REPOSITORY
 from ops.reliability.bystander import Sightings
 from ops.reliability.campaign import Footprint, Result
+from ops.reliability.killing import KILL, STOP
 from ops.reliability.ledger import Tally
-from ops.reliability.pauses import CauseOfPauses
+from ops.reliability.pauses import BESIDE, DIED, HANDLER_STOPPED, STOPPED, CauseOfPauses
 
 MEGABYTE = 1 << 20
 COLUMNS = (
@@ -126,9 +128,37 @@ def megabytes(size: int) -> str:
     return f"{size / MEGABYTE:.1f} MB"
 
 
-def record(page: Path, part: str, words: str) -> None:
-    """Put what came of a campaign between the two marks of a part of the page."""
-    begin, end = f"<!-- {part}: written by ops/campaign --record {part} -->", f"<!-- end of {part} -->"
+def summary(result: Result) -> str:
+    """Return the one table of docs/reliability.md."""
+    together = sum(result.tallies.values(), Tally())
+    signals = Counter[str]()
+    for name, count in result.actions.items():
+        signal, _, role = name.partition(" ")
+        if role not in {"replaced", "woken"}:
+            signals[signal if signal in {KILL, STOP} else "other"] += count
+    faults = ("lost", "twice", "out_of_order", "misplaced", "aborted_seen", "torn")
+    worst = {row.cause: f"{row.worst_seconds:.2f} s" for row in result.pauses}
+    closed = sum(row.closed for row in result.pauses if row.cause in {BESIDE, STOPPED, HANDLER_STOPPED})
+    first, last = result.footprints[0], result.footprints[-1]
+    rows = [
+        ("processes killed; stopped", f"{signals[KILL]:,}; {signals[STOP]:,}"),
+        ("other attacks", f"{signals['other']:,}"),
+        ("mutated frames", f"{result.frames['frames']:,}"),
+        ("records acknowledged; read", f"{together.acknowledged:,}; {together.read:,}"),
+        *((title, f"{getattr(together, field):,}") for title, field in COLUMNS if field in faults),
+        ("responses to bystanders", f"{result.sightings.answers:,}"),
+        ("longest pause when its own processor died", worst[DIED]),
+        ("longest pause otherwise", worst[BESIDE]),
+        ("connections closed while their processor lived", f"{closed:,}"),
+        ("memory (PSS) at the beginning; at the end", f"{megabytes(first.total)}; {megabytes(last.total)}"),
+    ]
+    head = f"Seed {result.orders.seed}, {result.seconds / 60:.1f} minutes of attacks."
+    return f"{head}\n\n{table(('what', 'result'), rows)}"
+
+
+def record(page: Path, words: str) -> None:
+    """Put the summary of a campaign between the two marks of the page."""
+    begin, end = "<!-- latest: written by ops/campaign --record -->", "<!-- end of latest -->"
     before, rest = page.read_text().split(begin)
     _, after = rest.split(end)
     page.write_text(f"{before}{begin}\n\n{surroundings()}\n{words}\n\n{end}{after}")
