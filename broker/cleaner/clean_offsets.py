@@ -12,13 +12,18 @@ import logging
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.log.checkpoints import CheckpointCorruptError, read_lines, read_offsets, write_lines, write_offsets
+from broker.log.checkpoints import (
+    CLEANER_FILE,
+    CheckpointCorruptError,
+    read_lines,
+    read_offsets,
+    write_lines,
+    write_offsets,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: In Kafka's form and under Kafka's name.
-CHECKPOINT_FILE: Final = "cleaner-offset-checkpoint"
 TOPIC_IDS_FILE: Final = "cleaner-topic-ids"
 
 logger = logging.getLogger(__name__)
@@ -59,7 +64,7 @@ class CleanOffsets:
 
     def _write(self) -> None:
         try:
-            write_offsets(self._data_dir / CHECKPOINT_FILE, {key: each.offset for key, each in self._offsets.items()})
+            write_offsets(self._data_dir / CLEANER_FILE, {key: each.offset for key, each in self._offsets.items()})
             ids = [f"{name} {index} {each.topic_id.hex()}" for (name, index), each in sorted(self._offsets.items())]
             write_lines(self._data_dir / TOPIC_IDS_FILE, ids)
         except OSError as error:
@@ -69,7 +74,7 @@ class CleanOffsets:
 def _read(data_dir: Path) -> dict[TopicPartition, CleanOffset]:
     try:
         ids = _read_topic_ids(data_dir / TOPIC_IDS_FILE)
-        offsets = read_offsets(data_dir / CHECKPOINT_FILE)
+        offsets = read_offsets(data_dir / CLEANER_FILE)
     except CheckpointCorruptError as error:
         logger.warning("Ignoring a checkpoint: %s", error)
         return {}

@@ -98,7 +98,10 @@ def boot(context: ProcessContext, index: int, generation: int, clock: Clock, poi
     else:
         # Before it looks: what a predecessor has taken over says nothing of this process.
         context.slots.set_metadata_version(Role.HANDLER, index, 0)
+        # A later generation opens what an earlier one has served, or what is new.
+        partitions.log_manager.is_clean_start = context.is_clean_start and generation == 1
         partitions.load_metadata()
+        partitions.log_manager.is_clean_start = False
         partitions.publish_taken_over()
         # A predecessor's flags speak of fetches that died with it, as do those of handlers that are no more.
         gone = range(context.handlers, context.broker_words.handlers_made) if index == 0 else ()

@@ -123,6 +123,8 @@ class ProcessContext:
     status_socket: socket | None = None
     #: By which tests inject faults; None in a broker that was not started for them.
     faults: Segment | None = None
+    #: Whether the broker that used the data directory before has closed it in order.
+    is_clean_start: bool = False
 
     @property
     def after_log_line(self) -> Callable[[], None] | None:

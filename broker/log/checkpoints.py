@@ -17,6 +17,8 @@ VERSION = 0
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_FILE = "log-start-offset-checkpoint"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
+#: How far each partition has been compacted: one that is not in it has a batch for every offset.
+CLEANER_FILE = "cleaner-offset-checkpoint"
 
 _log = logging.getLogger(__name__)
 

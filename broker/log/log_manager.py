@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from broker.clock import Clock
 from broker.config.topic_config import LogConfig
-from broker.log.checkpoints import HIGH_WATERMARK_FILE, LOG_START_OFFSET_FILE, RECOVERY_POINT_FILE
+from broker.log.checkpoints import CLEANER_FILE, HIGH_WATERMARK_FILE, LOG_START_OFFSET_FILE, RECOVERY_POINT_FILE
 from broker.log.flusher import Flusher, FlushJob
 from broker.log.offset_checkpoints import OffsetCheckpoints
 from broker.log.partition_log import LogDamaged, LogWriteFailed, PartitionLog, PartitionName
@@ -68,6 +68,7 @@ class LogManager:
         "_removed",
         "_to_expire",
         "_written",
+        "is_clean_start",
         "logs",
         "producer_ids",
     )
@@ -92,6 +93,8 @@ class LogManager:
         now_ns = clock.monotonic_ns()
         self._checkpoint_due_ns = now_ns + CHECKPOINT_INTERVAL_NS
         self._expire_due_ns = now_ns + EXPIRE_INTERVAL_NS
+        #: Whether logs are opened that an earlier run of the broker has closed in order.
+        self.is_clean_start = False
         #: Remembered by all partitions, as of the last checkpoint.
         self.producer_ids = 0
 
@@ -106,9 +109,13 @@ class LogManager:
             is_known = claim_directory(directory, name)
         except TopicIdMismatch as error:
             raise LogDamaged(str(error)) from error
-        # A checkpoint of a removed topic of the same name says nothing about this one.
         found = self._checkpointed().pop(key, Checkpointed())
-        if not is_known:
+        if self.is_clean_start:
+            found = found._replace(is_gapless=found.is_gapless and not config.compacts)
+        elif is_known:
+            found = found._replace(is_exact=False, is_gapless=False)
+        else:
+            # The checkpoint of a removed topic of the same name.
             found = Checkpointed()
         if published is not None:
             published = published._replace(recovery_point=found.recovery_point)
@@ -245,9 +252,16 @@ class LogManager:
 
     def _checkpointed(self) -> dict[TopicPartition, Checkpointed]:
         if self._found is None:
-            recovery_points, starts = self._checkpoints.read(RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE)
+            recovery_points, starts, ends, compacted = self._checkpoints.read(*_FILES, CLEANER_FILE)
             self._found = {
-                key: Checkpointed(recovery_points.get(key, 0), starts.get(key, 0))
+                key: Checkpointed(
+                    recovery_points.get(key, 0),
+                    starts.get(key, 0),
+                    ends.get(key, 0),
+                    # Kafka does not write where a log begins if its first segment begins there.
+                    is_exact=key in recovery_points and key in starts,
+                    is_gapless=key in recovery_points and key in starts and key not in compacted,
+                )
                 for key in recovery_points.keys() | starts.keys()
             }
         return self._found

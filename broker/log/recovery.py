@@ -20,6 +20,7 @@ from broker.log.checkpoints import set_aside
 from broker.log.index_repair import repair_indexes
 from broker.log.indexes.time_index import NO_TIMESTAMP
 from broker.log.indexes.transaction_index import TransactionIndex
+from broker.log.lost_files import report_emptied, report_lost, report_set_aside
 from broker.log.segments.log_segment import LogSegment
 from broker.log.segments.segment_files import (
     INDEX_SUFFIX,
@@ -59,6 +60,16 @@ class Checkpointed(NamedTuple):
 
     recovery_point: int = 0
     log_start_offset: int = 0
+    end_offset: int = 0
+    #: The broker was stopped in order: the log began and ended at these offsets, and files that lack any were removed.
+    is_exact: bool = False
+    #: Unless they were removed, there is a batch for every offset: it is exact, and was never compacted.
+    is_gapless: bool = False
+
+    @property
+    def known_end(self) -> int:
+        """The offset below which every offset was used, as far as is known."""
+        return max(self.recovery_point, self.log_start_offset, self.end_offset)
 
 
 class SegmentInfo(NamedTuple):
@@ -101,7 +112,7 @@ class LogDamaged(RotundaError):  # noqa: N818  # said as it is
 def load_files(directory: Path, shape: SegmentShape, resume: PublishedEnd | Checkpointed) -> LoadedFiles:
     """Bring the files of `directory` in order and return what stands. Raises LogDamaged, OSError."""
     bases = _remove_leftovers(directory)
-    _report_emptied(directory, bases[:-1])
+    report_emptied(directory, bases[:-1])
     if isinstance(resume, PublishedEnd):
         return _cut_to_published(directory, bases, shape, resume)
     return _recover(directory, bases, shape, resume)
@@ -151,18 +162,6 @@ def _set_directories_aside(directory: Path) -> None:
     for name in names:
         kept = set_aside(directory / name)
         _log.warning("%s is a directory, not a file: it is now %s, and the file is made again", directory / name, kept)
-
-
-def _report_emptied(directory: Path, rolled: list[int]) -> None:
-    """Log which segments have lost all their records: none is rolled empty.
-
-    One that compaction has left without records has no timestamps in its index either.
-    """
-    for base_offset in rolled:
-        path = segment_file(directory, base_offset, LOG_SUFFIX)
-        times = segment_file(directory, base_offset, TIME_INDEX_SUFFIX)
-        if not path.stat().st_size and times.is_file() and times.stat().st_size:
-            _log.error("%s is empty: its records are lost. Put a copy of it in its place if there is one", path)
 
 
 def _infos(directory: Path, bases: list[int]) -> list[SegmentInfo]:
@@ -230,31 +229,38 @@ def _note(segment: LogSegment, header: BatchHeader, epoch_starts: list[tuple[int
 
 def _recover(directory: Path, bases: list[int], shape: SegmentShape, resume: Checkpointed) -> LoadedFiles:
     if not bases:
-        return _create_first(directory, resume.log_start_offset, shape)
+        report_lost(directory, resume.log_start_offset, resume.known_end)
+        return _create_first(directory, resume.known_end, shape)
+    if resume.is_exact:
+        report_lost(directory, resume.log_start_offset, bases[0])
     epoch_starts: list[tuple[int, int]] = []
-    indexed = offsets_of(directory, TXN_INDEX_SUFFIX)
     unindexed: list[int] = []
     for number, base_offset in enumerate(bases):
         is_last = number == len(bases) - 1
         if not is_last and bases[number + 1] <= resume.recovery_point and _has_index(directory, base_offset):
-            _repair_indexes(new_segment(directory, base_offset, shape), bases[number + 1])
-            if base_offset in indexed:
-                unindexed += _lost_entries(directory, base_offset, bases[number + 1])
-            continue
-        segment = new_segment(directory, base_offset, shape)
-        end_offset, whole = _recover_segment(segment, resume.recovery_point, epoch_starts, unindexed)
-        if not whole:
-            _log.warning("%s: cut to offset %d at byte %d", segment.path, end_offset, segment.position)
-            bases = _without_torn(directory, bases, number, resume.recovery_point)
-            is_last = number == len(bases) - 1
-        if is_last:
-            break
-        segment.become_inactive()
-    if end_offset < resume.recovery_point:
-        _log.error("%s: offsets %d to %d were durable and are lost", directory, end_offset, resume.recovery_point - 1)
+            end_offset = _repair_indexes(new_segment(directory, base_offset, shape), bases[number + 1])
+            unindexed += _lost_entries(directory, base_offset, bases[number + 1])
+        else:
+            segment = new_segment(directory, base_offset, shape)
+            end_offset, whole = _recover_segment(segment, resume.recovery_point, epoch_starts, unindexed)
+            if not whole:
+                _log.warning("%s: cut to offset %d at byte %d", segment.path, end_offset, segment.position)
+                bases = _without_torn(directory, bases, number, resume.recovery_point)
+                is_last = number == len(bases) - 1
+            if is_last:
+                break
+            segment.become_inactive()
+        if resume.is_gapless:
+            report_lost(directory, end_offset, bases[number + 1])
+    report_lost(directory, end_offset, resume.recovery_point)
     if end_offset < resume.log_start_offset:
         segment.close()
-        return _begin_anew(directory, bases, resume.log_start_offset, shape)
+        return _begin_anew(directory, bases, end_offset, shape, resume)
+    if resume.is_exact and end_offset < resume.recovery_point:
+        segment.become_inactive()
+        segment = new_segment(directory, resume.recovery_point, shape, existing=False)
+        segment.create()
+        bases, end_offset = [*bases, segment.base_offset], segment.base_offset
     return LoadedFiles(_infos(directory, bases[:-1]), segment, end_offset, epoch_starts, min([*unindexed, end_offset]))
 
 
@@ -271,18 +277,28 @@ def _without_torn(directory: Path, bases: list[int], cut: int, recovery_point: i
     return bases[: cut + 1]
 
 
-def _begin_anew(directory: Path, bases: list[int], log_start_offset: int, shape: SegmentShape) -> LoadedFiles:
+def _begin_anew(
+    directory: Path, bases: list[int], end_offset: int, shape: SegmentShape, resume: Checkpointed
+) -> LoadedFiles:
     for base_offset in bases:
+        set_aside(segment_file(directory, base_offset, LOG_SUFFIX))
         remove_segment_files(directory, base_offset)
-    return _create_first(directory, log_start_offset, shape)
+    report_set_aside(directory, end_offset, resume.log_start_offset, resume.known_end)
+    return _create_first(directory, resume.known_end, shape)
 
 
-def _repair_indexes(segment: LogSegment, end_offset: int) -> None:
-    """Look at the indexes of a segment that is durable, and build them anew if they are damaged."""
+def _repair_indexes(segment: LogSegment, next_base: int) -> int:
+    """Check the indexes of a segment that is durable, rebuild damaged ones, and return where its records end."""
     try:
         size_bytes = os.fstat(segment.fileno()).st_size
-        if size_bytes:
-            repair_indexes(segment, size_bytes, end_offset)
+        if not size_bytes:
+            return next_base
+        repair_indexes(segment, size_bytes, next_base)
+        last = segment.index.last()
+        end_offset = segment.base_offset
+        for _, header in scan_headers(segment.fileno(), last[1] if last else 0, size_bytes):
+            end_offset = header.last_offset + 1
+        return end_offset
     finally:
         segment.close()
 
@@ -294,8 +310,10 @@ def _has_index(directory: Path, base_offset: int) -> bool:
 def _lost_entries(directory: Path, base_offset: int, end_offset: int) -> list[int]:
     """Look at the transaction index of a segment that is durable; return from where on it makes no sense, if it does.
 
-    Nothing of it is lost but by damage to the file.
+    Nothing of it is lost but by damage to the file, or if there is none.
     """
+    if not segment_file(directory, base_offset, TXN_INDEX_SUFFIX).exists():
+        return []
     index = TransactionIndex(directory, base_offset)
     try:
         entries = index.entries()

@@ -83,8 +83,8 @@ def serve(
             config.data_dir, config.max_partitions, ephemeral=config.ephemeral, before_change=reserve.make_room
         )
         before_start()
-        take_clean_shutdown_mark(config.data_dir)
-        context = _make_heritage(config, run_path, cluster_id, log_output, undo)
+        was_clean = take_clean_shutdown_mark(config.data_dir)
+        context = _make_heritage(config, run_path, cluster_id, log_output, undo, is_clean_start=was_clean)
         log_setup.configure(Role.SUPERVISOR.label, 0, log_output.line_format, after_line=context.after_log_line)
         for note in start_notes(config):
             _log.info("%s", note)
@@ -197,6 +197,8 @@ def _make_heritage(
     cluster_id: str,
     log_output: LogOutput,
     undo: ExitStack,
+    *,
+    is_clean_start: bool,
 ) -> ProcessContext:
     listeners: list[BoundListener] = []
     # Also those that were set while an earlier run lasted.
@@ -212,13 +214,11 @@ def _make_heritage(
     if status_socket is not None:
         undo.callback(status_socket.close)
     try:
-        context = shared_resources.make(
-            config, new_instance(), run_path, cluster_id, log_output, listeners, status_socket
-        )
+        made = shared_resources.make(config, new_instance(), run_path, cluster_id, log_output, listeners, status_socket)
     except SharedMemoryTooSmall as failure:
         raise BootFailed(str(failure)) from failure
-    undo.callback(shared_resources.release, context)
-    return context
+    undo.callback(shared_resources.release, made)
+    return replace(made, is_clean_start=is_clean_start)
 
 
 def _record(context: ProcessContext) -> RunRecord:

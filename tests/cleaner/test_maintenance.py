@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from broker.cleaner import compaction
-from broker.cleaner.clean_offsets import CHECKPOINT_FILE, CleanOffsets
+from broker.cleaner.clean_offsets import CleanOffsets
 from broker.cleaner.cleaned_segment import CleanedSegment
 from broker.cleaner.maintenance import Upkeep
 from broker.config.topic_config import LogConfig
@@ -171,7 +171,7 @@ def test_a_deleted_topic_leaves_the_checkpoint_at_once(tmp_path: Path) -> None:
     partitions.deleted = [(SimpleNamespace(name="t"), SimpleNamespace(index=0))]
     partitions.upkeep.refresh()
     assert not partitions.is_compacted(0)
-    assert checkpoints.read_offsets(tmp_path / CHECKPOINT_FILE) == {}
+    assert checkpoints.read_offsets(tmp_path / checkpoints.CLEANER_FILE) == {}
 
 
 @pytest.mark.parametrize("written", [0, 1])

@@ -1,5 +1,6 @@
 """Everything dies at once and starts again on the same data directory: what was acknowledged is there."""
 
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from tests.support.deadline import wait_until
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import (
+    EARLIEST,
     METADATA,
     create_topic,
     init_producer_id,
@@ -177,3 +179,22 @@ def test_the_leftovers_of_a_crash_are_removed_by_the_next_start(durable) -> None
     durable.kill_everything()
     durable.start()
     assert not any(Path(name).exists() for name in made)
+
+
+def test_a_partition_whose_directory_is_gone_goes_on_at_its_end(durable, topic) -> None:
+    """The start reports it, and no offset that a consumer knows stands for another record."""
+    with WireClient(durable.port) as client:
+        create_topic(client, topic, 2)
+        for partition in range(2):
+            produce(client, topic, partition, record_batch([b"x"] * 5))
+    durable.stop()
+    shutil.rmtree(durable.data_dir / f"{topic}-0")
+    begin = durable.log_bytes()
+    durable.start()
+    lines = [line for line in durable.log_since(begin) if " ERROR " in line]
+    assert len(lines) == 1, lines
+    assert f"{topic}-0: offsets 0 to 4 are lost" in lines[0]
+    with WireClient(durable.port) as client:
+        assert list_offset(client, topic, 0, EARLIEST) == (0, 5)
+        assert produce(client, topic, 0, record_batch([b"y"])).base_offset == 5
+        assert len(read_partition(client, topic, 1)) == 5

@@ -87,7 +87,7 @@ def commit_swap(directory: Path, bases: Sequence[int]) -> None:
 
 def complete_swaps(directory: Path) -> bool:
     """Bring to an end what was decided, and undo what was not; return whether anything was. Raises OSError."""
-    decided = offsets_of(directory, LOG_SUFFIX + SWAP_SUFFIX)
+    decided = [base for base in offsets_of(directory, LOG_SUFFIX + SWAP_SUFFIX) if not _is_undecided(directory, base)]
     for base_offset in decided:
         end_offset = _end_offset(_temporary(directory, base_offset, LOG_SUFFIX, SWAP_SUFFIX), base_offset)
         replaced = [base for base in offsets_of(directory, LOG_SUFFIX) if base_offset < base < end_offset]
@@ -97,6 +97,22 @@ def complete_swaps(directory: Path) -> bool:
         if name.endswith(SWAP_SUFFIX):
             remove_if_there(directory / name)
     return bool(decided)
+
+
+def _is_undecided(directory: Path, base_offset: int) -> bool:
+    """Whether a swap file is dropped, as in Kafka: a cleaned file of the same base offset or a smaller one is there.
+
+    The segment must stand, with its index: what this module has begun to replace is completed.
+    """
+    cleaned = [offsets_of(directory, suffix + CLEANED_SUFFIX)[:1] for suffix in SEGMENT_SUFFIXES]
+    if not any(first <= [base_offset] for first in cleaned if first):
+        return False
+    log, index = (segment_file(directory, base_offset, suffix) for suffix in (LOG_SUFFIX, INDEX_SUFFIX))
+    swap = _temporary(directory, base_offset, LOG_SUFFIX, SWAP_SUFFIX)
+    if not (log.exists() and index.exists()) or log.samefile(swap):
+        return False
+    _log.warning("%s is dropped: a cleaned file beside it was not complete; %s stays", swap, log.name)
+    return True
 
 
 #: The log file last.
