@@ -25,6 +25,8 @@ _START: Final = struct.Struct(
     "h"  # request_api_version
     "i"  # correlation_id
 )
+_LENGTH_BYTES: Final = 2
+_LONGEST_BYTES: Final = 2**15 - 1
 _unpack_start = _START.unpack_from
 _pack_int32 = struct.Struct(">i").pack
 _pack_correlation_and_tags = struct.Struct(">ix").pack
@@ -37,7 +39,7 @@ class RequestHeader(NamedTuple):
     api_version: int
     correlation_id: int
     client_id: str
-    """Empty when the client sent null."""
+    """Empty when the client sent null. Invalid UTF-8 has U+FFFD in it, as in Kafka."""
     body_offset: int
     """Where the body starts, in the buffer that was parsed."""
 
@@ -52,13 +54,21 @@ def parse_header(buffer: Buffer, offset: int, end: int) -> RequestHeader:
         flexible_from = FLEXIBLE_FROM.get(api_key)
         if flexible_from is None:
             raise InvalidReceive(f"unknown api key {api_key}")
-        client_id, offset = read_nullable_string(buffer, offset + _START.size, end)
+        try:
+            client_id, offset = read_nullable_string(buffer, offset + _START.size, end)
+        except UnicodeDecodeError as error:
+            client_id, offset = _repaired(error.object), offset + _START.size + _LENGTH_BYTES + len(error.object)
         if api_version >= flexible_from:
             offset = skip_tagged_fields(buffer, offset, end)
     except MALFORMED as error:
         raise InvalidReceive(f"malformed request header: {error}") from error
     check_end(offset, end)
     return RequestHeader(api_key, api_version, correlation_id, client_id or "", offset)
+
+
+def _repaired(text: bytes) -> str:
+    """Return a client id that is not UTF-8 with U+FFFD for the invalid bytes, and no longer than a string may be."""
+    return text.decode(errors="replace").encode()[:_LONGEST_BYTES].decode(errors="ignore")
 
 
 def response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:

@@ -17,6 +17,7 @@ from broker.protocol.kio import kio_adapter
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask
+from tests.support.exposition import Scraper
 from tests.support.quota_client import QuotaClient
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic
@@ -88,6 +89,20 @@ def test_e09_one_client_has_one_rate_over_all_processors_and_handlers(
     assert given[0] == 0
     assert max(given[-4:]) >= 1000
     assert connect(f"{topic}-other").produce(topic) == 0
+
+
+def test_c06_a_client_id_that_is_not_utf_8_has_a_name_for_quotas_and_metrics(
+    broker: BrokerProcess, wire: WireClient, topic: str, connect: Any
+) -> None:
+    """Kafka puts U+FFFD in the place of invalid bytes, and knows the client by that name."""
+    create_topic(wire, topic, 1)
+    set_quota(wire, {"client-id": f"{topic}-\ufffd"}, producer_byte_rate=LIMIT)
+    client = connect(f"{topic}-\udce9")
+    throttled_produce(client, topic)
+    scraper = Scraper(broker)
+    wait_until(
+        lambda: scraper.scrape().values("client_quota_limit", client_id=f"{topic}-\ufffd"), "the quota in the metrics"
+    )
 
 
 def test_b28_a_throttled_client_that_leaves_is_forgotten(wire: WireClient, topic: str, connect: Any) -> None:

@@ -101,6 +101,15 @@ def test_counts_equal_what_clients_sent_request_by_request(start: Start) -> None
     broker.start()
 
 
+def test_a_client_id_that_is_not_utf_8_is_in_the_rows_as_kafka_reads_it(start: Start) -> None:
+    broker = start()
+    with client_of(broker) as client:
+        client.send(sized(struct.pack(">hhih", API_VERSIONS, 0, 5, 4) + b"caf\xe9"))
+        assert client.receive_frame()[:6] == struct.pack(">ih", 5, 0)
+    wait_until(lambda: "caf\ufffd" in {row["clientId"] for row in rows(broker, "requests")}, "the row")
+    assert "caf\ufffd" in {row["clientId"] for row in rows(broker, "connections")}
+
+
 def test_a_client_id_that_changes_comes_out_right(start: Start) -> None:
     broker = start()
     with client_of(broker) as client:

@@ -1,5 +1,7 @@
 """Request headers of both versions, and the one response header that is an exception."""
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,6 +36,27 @@ def test_c06_request_headers_are_read_as_kio_writes_them(
     )
     header = parse_header(b"??" + data + b"body", 2, len(data) + 6)
     assert header == (api_key, version, correlation_id, client_id or "", 2 + len(data))
+
+
+@pytest.mark.parametrize(
+    ("client_id", "expected"),
+    [
+        (b"caf\xe9", "caf\ufffd"),
+        (b"\xff\xfe-a", "\ufffd\ufffd-a"),
+        (b"\xe2\x82", "\ufffd"),
+        (b"\xc0\x80", "\ufffd\ufffd"),
+        (b"\xf0\x9f\x98\x80\x80", "\U0001f600\ufffd"),
+        (b"\xff" * 32767, "\ufffd" * (32767 // 3)),
+    ],
+)
+@pytest.mark.parametrize("version", [8, 9])
+def test_c06_a_client_id_that_is_not_utf_8_is_read_as_kafka_reads_it(
+    client_id: bytes, expected: str, version: int
+) -> None:
+    header = struct.pack(">hhih", ApiKey.METADATA, version, 7, len(client_id)) + client_id + b"\0" * (version == 9)
+    assert parse_header(memoryview(b"??" + header + b"body"), 2, 2 + len(header) + 4) == (
+        ApiKey.METADATA, version, 7, expected, 2 + len(header)
+    )  # fmt: skip
 
 
 def test_flexible_versions_are_those_of_kio() -> None:

@@ -19,7 +19,7 @@ BATCH = record_batch([b"x" * 49_000])
 
 
 class QuotaClient:
-    """A connection of a client that gives an id."""
+    """A connection of a client that gives an id. For `produce` surrogates are bytes that are not UTF-8."""
 
     def __init__(self, broker: BrokerProcess, client_id: str, port: int | None = None) -> None:
         """``port``: of another listener than the first."""
@@ -40,7 +40,7 @@ class QuotaClient:
     def produce(self, topic: str, partition: int = 0, version: int = 7, acks: int = 1) -> int:
         """Send a batch of 49 KB; return the throttle time in ms that the answer gives."""
         body = produce_body([(topic, partition, BATCH)], acks)
-        name = self.client_id.encode()
+        name = self.client_id.encode(errors="surrogateescape")
         header = struct.pack(">hhih", ApiKey.PRODUCE, version, CORRELATION_ID, len(name)) + name
         self.wire.send(sized(header + body))
         if not acks:
