@@ -10,6 +10,7 @@ import pytest
 from broker.coordinator.offsets.commits import CommitTime, take_commit
 from broker.coordinator.offsets.offset_expiration import Pace, delete_offsets, expire_offsets
 from broker.coordinator.offsets.offsets import NO_EXPIRY, CommitTarget, CommitTargets, CommittedOffset, OffsetStore
+from broker.protocol.error_codes import ErrorCode
 from broker.protocol.steps import finished
 from tests.support.feeds import random_seed
 from tests.support.groups.coordinator import GROUP, Coordinator
@@ -234,6 +235,29 @@ def test_what_is_noted_of_a_group_that_nobody_asks_about_is_bounded() -> None:
         store.restore(CommitTargets(GROUP, [part]), [offset], 0)
         assert len(store._noted.get(GROUP, [])) <= 256
     assert store.of_group(GROUP)["topic"][0].offset == 999
+
+
+# ---- the text of a commit --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("x" * 8, 0),
+        ("x" * 9, ErrorCode.OFFSET_METADATA_TOO_LARGE),
+        ("\u20ac" * 8, 0),
+        ("\u20ac" * 9, ErrorCode.OFFSET_METADATA_TOO_LARGE),
+        ("\U0001f600" * 4, 0),
+        ("\U0001f600" * 4 + "x", ErrorCode.OFFSET_METADATA_TOO_LARGE),
+    ],
+)
+@pytest.mark.parametrize("producer_id", [-1, 7])
+def test_the_text_of_a_commit_is_limited_in_utf_16_units(text: str, error: int, producer_id: int) -> None:
+    """Kafka compares the length of a Java string with offset.metadata.max.bytes."""
+    shard = Coordinator().shard
+    time = CommitTime(0, most_metadata=8)
+    answers, first = take_commit(shard, GROUP, ("t", bytes(16), 1), [(0, 5, -1, text)], time, [], producer_id)
+    assert [each.error_code for each in answers] == [first] == [error]
 
 
 # ---- retention -------------------------------------------------------------------------------------------------------

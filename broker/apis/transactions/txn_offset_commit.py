@@ -125,9 +125,7 @@ def _commit(context: RequestContext, request: Any, deferred: Deferred) -> None:
             _refused(context, request, ErrorCode.ILLEGAL_GENERATION if error == ErrorCode.STALE_MEMBER_EPOCH else error)
         )
         return
-    time = CommitTime(
-        broker.clock.wall_ms(), most_metadata_bytes=broker.metadata.broker_config.offset_metadata_max_bytes
-    )
+    time = CommitTime(broker.clock.wall_ms(), most_metadata=broker.metadata.broker_config.offset_metadata_max_bytes)
     records: list[Record] = []
     topics = []
     for asked in request.topics:

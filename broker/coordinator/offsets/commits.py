@@ -62,7 +62,8 @@ class CommitTime(NamedTuple):
 
     now_ms: int
     expire_ms: int = NO_EXPIRY
-    most_metadata_bytes: int = 4096
+    most_metadata: int = 4096
+    """In UTF-16 units, as Kafka counts."""
 
 
 #: (partition, offset, leader epoch, metadata)
@@ -133,7 +134,7 @@ def take_commit(
     """Take the offsets of one topic, add their records, and return the error of each and the first of them."""
     name, topic_id, partitions = topic
     prefix = _key_prefix(group_id, name)
-    now_ms, expire_ms, most_metadata_bytes = time
+    now_ms, expire_ms, most_metadata = time
     offsets = shard.offsets
     if (len(prefix) + _MOST_VALUE_BYTES) * (len(records) + len(parts)) > _MOST_BYTES:
         code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
@@ -150,7 +151,7 @@ def take_commit(
         if not 0 <= partition < partitions:
             answers.append(OffsetCommitPartResponse(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             first_error = first_error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif len(text) > most_metadata_bytes:
+        elif _java_length(text) > most_metadata:
             answers.append(OffsetCommitPartResponse(partition, ErrorCode.OFFSET_METADATA_TOO_LARGE))
             first_error = first_error or ErrorCode.OFFSET_METADATA_TOO_LARGE
         else:
@@ -162,3 +163,8 @@ def take_commit(
             records.append((prefix + _pack_int32(partition), encode_offset_value(committed)))
             answers.append(_taken(partition, 0))
     return answers, first_error
+
+
+def _java_length(text: str) -> int:
+    """Return the number of UTF-16 units in a text: the length that Kafka compares with its limits."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
