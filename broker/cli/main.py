@@ -14,6 +14,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from broker.cli.options.acls import add_acl
@@ -56,14 +57,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Names may hold what this terminal's encoding has no place for; better escaped than not printed.
         sys.stdout.reconfigure(errors="backslashreplace")
-    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = [_as_utf_8(each) for each in (sys.argv[1:] if arguments is None else arguments)]
     try:
         parsed = _parser(arguments).parse_args(arguments)
         module, function = parsed.run
         code: int = getattr(importlib.import_module(module), function)(parsed, os.environ)
         if sys.stdout is not None:
             sys.stdout.flush()
-    except (ConfigError, UsageError) as failure:
+    except (ConfigError, UsageError, UnicodeEncodeError) as failure:
         return _complain(failure, _USAGE_EXIT_CODE)
     except BootFailed as failure:
         return _complain(failure, failure.exit_code)
@@ -74,6 +75,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as failure:
         return _unwritable(failure)
     return code
+
+
+def _as_utf_8(argument: str) -> str:
+    """Return an argument read as UTF-8, whatever the locale; a path that is not UTF-8 stays as it is."""
+    with suppress(UnicodeError):
+        return os.fsencode(argument).decode()
+    return argument
 
 
 def _unwritable(failure: OSError) -> int:
@@ -90,7 +98,10 @@ def _unwritable(failure: OSError) -> int:
 
 
 def _complain(failure: Exception, code: int) -> int:
-    for line in str(failure).splitlines():
+    text = str(failure)
+    if isinstance(failure, UnicodeEncodeError):
+        text = f"invalid argument {failure.object!a}: not UTF-8"
+    for line in text.splitlines():
         print(f"rotunda: {line}", file=sys.stderr)
     return code
 

@@ -1,12 +1,14 @@
 """`rotunda group` against a whole broker whose groups and transactions a real client made."""
 
 import json
+import sys
 import time
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from tests.cli.record_commands import Done, ended
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.groups.libraries import subscriber
@@ -113,3 +115,29 @@ def test_read_committed_lag(broker: BrokerProcess, topic: str) -> None:
     assert lags(broker, name, "--read-committed") == {0: (0, 0.0)}
     assert lags(broker, name)[0][0] == 1
     producer.abort_transaction()
+
+
+@pytest.mark.parametrize("utf_8", ["0", "1"])
+def test_a_name_that_the_terminal_cannot_show(
+    broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch, utf_8: str
+) -> None:
+    """A locale without an encoding: names on the command line are UTF-8, printed names are escaped."""
+    assert broker.command("topic", "create", topic).returncode == 0
+    name = f"grüße-{topic}"
+    subscriber(broker.bootstrap, name, [topic]).commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+    monkeypatch.setenv("LC_ALL", "C")
+    monkeypatch.setenv("PYTHONUTF8", utf_8)
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    shown = f"gr\\xfc\\xdfe-{topic}".encode()
+
+    def run(*arguments: str | bytes) -> Done:
+        line = [sys.executable, "-m", "broker", "group", *arguments, "--bootstrap", broker.bootstrap]
+        return ended(cast("list[str]", line), b"")
+
+    assert shown in run("list").out
+    assert name in {each["group"] for each in json.loads(run("list", "--json").out)}
+    assert shown in run("describe", name.encode()).out
+    refused = run("describe", b"gr\xfc\xdfe")
+    assert (refused.code, refused.out) == (2, b"")
+    assert refused.err == "rotunda: invalid argument 'gr\\udcfc\\udcdfe': not UTF-8\n"
+    assert shown in run("delete", name.encode()).out
