@@ -124,7 +124,9 @@ def test_a_name_that_the_terminal_cannot_show(
     """A locale without an encoding: names on the command line are UTF-8, printed names are escaped."""
     assert broker.command("topic", "create", topic).returncode == 0
     name = f"grüße-{topic}"
-    subscriber(broker.bootstrap, name, [topic]).commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": name})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+    consumer.close()
     monkeypatch.setenv("LC_ALL", "C")
     monkeypatch.setenv("PYTHONUTF8", utf_8)
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
