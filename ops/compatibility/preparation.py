@@ -22,6 +22,8 @@ HOME = (REPOSITORY / ".venv").resolve() / "compatibility"
 JARS = HOME / "jars"
 CLASSES = HOME / "classes"
 KAFKA_JARS = HOME / "kafka-jars"
+SCHEMA_JARS = HOME / "schema-jars"
+SCHEMA_CLASSES = HOME / "schema-classes"
 MIRROR_JARS = HOME / "mirror-jars"
 GO_TEST = HOME / "kgo.test"
 GO_SOURCES = HOME / "kgo"
@@ -69,15 +71,26 @@ def copy_jars(pom: Path, target: Path) -> None:
 def prepare_java() -> None:
     """Resolve Kafka's jars and compile the Java programs."""
     copy_jars(SOURCES / "java" / "pom.xml", JARS)
-    sources = sorted(str(path) for path in (SOURCES / "java").glob("*.java"))
-    shutil.rmtree(CLASSES, ignore_errors=True)
-    run("javac", "-Xlint:all,-path", "-Werror", "-d", str(CLASSES), "-cp", f"{JARS}/*", *sources)
+    compile_java("java", CLASSES, JARS)
 
 
 def prepare_kafka() -> None:
     """Bring what Kafka's broker needs beside the jars of the Java clients."""
     prepare("java")
     copy_jars(SOURCES / "kafka" / "pom.xml", KAFKA_JARS)
+
+
+def prepare_schema() -> None:
+    """Resolve the jars with Kafka's message definitions and compile the program that round-trips messages."""
+    copy_jars(SOURCES / "schema" / "pom.xml", SCHEMA_JARS)
+    compile_java("schema", SCHEMA_CLASSES, SCHEMA_JARS)
+
+
+def compile_java(folder: str, classes: Path, jars: Path) -> None:
+    """Compile the Java programs of one folder against the jars of another."""
+    sources = sorted(str(path) for path in (SOURCES / folder).glob("*.java"))
+    shutil.rmtree(classes, ignore_errors=True)
+    run("javac", "-Xlint:all,-path", "-Werror", "-d", str(classes), "-cp", f"{jars}/*", *sources)
 
 
 def prepare_mirror() -> None:
@@ -148,6 +161,7 @@ def prepare_python() -> None:
 PREPARE: dict[str, Callable[[], None]] = {
     "java": prepare_java,
     "kafka": prepare_kafka,
+    "schema": prepare_schema,
     "mirror": prepare_mirror,
     "go": prepare_go,
     "node": prepare_node,

@@ -16,6 +16,8 @@ ROOT = Path(__file__).parents[2]
 MOST_MODULE_LINES = 400
 MOST_TEST_LINES = 600
 MOST_FUNCTION_LINES = 60
+#: Written by a program (`ops/schema.py`): of any length.
+GENERATED = frozenset({ROOT / "broker" / "protocol" / "schema" / "table.py"})
 #: Beside each other in one package.
 MOST_MODULES = 20
 LOCK_FILES = ("requirements.lock", "requirements-test.lock")
@@ -36,7 +38,7 @@ def test_modules_and_functions_are_short_and_modules_say_what_they_are(folder: s
     for path in sources(folder):
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text)
-        if len(text.splitlines()) > most_lines:
+        if len(text.splitlines()) > most_lines and path not in GENERATED:
             faults.append(f"{path} has more than {most_lines} lines")
         if folder != "tests" and not ast.get_docstring(tree):
             faults.append(f"{path} does not open with a paragraph")

@@ -1,0 +1,48 @@
+"""Readers and writers of every version of every message, compiled from Kafka's definitions when first used.
+
+Run by every process. Messages have Kafka's names; `broker.protocol.codec` frames requests and responses.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import Any
+
+from broker.errors import InvalidReceive
+from broker.protocol.primitives import Buffer
+from broker.protocol.schema.definitions import MessageDefinition, definition
+from broker.protocol.schema.reading import Read, make_reader
+from broker.protocol.schema.writing import Write, make_writer
+
+
+@cache
+def reader(name: str, version: int) -> Read:
+    """Return the function that reads a version of a message. InvalidReceive if there is no such version."""
+    return make_reader(_checked(name, version), version)
+
+
+@cache
+def writer(name: str, version: int) -> Write:
+    """Return the function that writes a version of a message. InvalidReceive if there is no such version."""
+    return make_writer(_checked(name, version), version)
+
+
+def read(name: str, version: int, buffer: Buffer, offset: int, end: int, most_elements: int = sys.maxsize) -> Any:
+    """Return the message whose bytes are [offset, end) of `buffer`. Raises InvalidReceive."""
+    return reader(name, version)(buffer, offset, end, most_elements)
+
+
+def write(name: str, version: int, values: Any) -> bytes:
+    """Return the bytes of a message from its value or from a mapping."""
+    return writer(name, version)(values)
+
+
+def _checked(name: str, version: int) -> MessageDefinition:
+    try:
+        found = definition(name)
+    except KeyError as error:
+        raise InvalidReceive(f"no message {name}") from error
+    if version not in found.versions:
+        raise InvalidReceive(f"no version {version} of {name}")
+    return found

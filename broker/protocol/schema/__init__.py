@@ -1,0 +1,1 @@
+"""Kafka's message definitions and the code that is generated from them at first use. Pure."""

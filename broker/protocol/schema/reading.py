@@ -1,0 +1,298 @@
+"""Generates the function that reads one version of a message.
+
+Nothing in the bytes is trusted. The message is first copied, so that no read gets beyond it: of a value that is cut off
+Python's slices are short, and the next head or the check at the end fails. An element takes at least a byte, so the
+number of elements of all arrays together is bounded by the number of bytes, besides `most_elements`. Tagged fields that
+the version does not know are skipped.
+
+Runs of fields of fixed size are one call of `struct`, together with the head (length, count, number of tagged fields)
+of the value that follows.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from broker.errors import InvalidReceive
+from broker.protocol.primitives import (
+    MALFORMED,
+    MOST_TAGGED_FIELDS,
+    Buffer,
+    read_unsigned_varint,
+    skip_tagged_fields,
+)
+from broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition
+from broker.protocol.schema.source import FIXED, Source
+
+Read: TypeAlias = Callable[[Buffer, int, int, int], Any]
+"""(buffer, offset, end, most elements) -> the message in [offset, end). Raises InvalidReceive."""
+
+_LONGEST_STRING: Final = 0x7FFF
+
+
+def make_reader(message: MessageDefinition, version: int) -> Read:
+    """Return the function that reads one version of a message."""
+    generator = _ReaderSource(message, version)
+    names = generator.source.compile(f"read {message.name} {version}")
+    read: Read = names["read"]
+    return read
+
+
+def _long_string(data: bytes, offset: int, name: str) -> tuple[str, int]:
+    """Return a string whose varint length takes several bytes, or is 0 where null is invalid."""
+    length, offset = read_unsigned_varint(data, offset)
+    if length == 0:
+        raise _null(name)
+    if length > _LONGEST_STRING + 1:
+        raise InvalidReceive(f"string {name} of {length - 1} bytes")
+    stop = offset + length - 1
+    return data[offset:stop].decode(), stop
+
+
+def _long_bytes(data: bytes, offset: int, name: str) -> tuple[bytes, int]:
+    """Return bytes whose varint length takes several bytes, or is 0 where null is invalid."""
+    length, offset = read_unsigned_varint(data, offset)
+    if length == 0:
+        raise _null(name)
+    stop = offset + length - 1
+    return data[offset:stop], stop
+
+
+def _null(name: str) -> InvalidReceive:
+    return InvalidReceive(f"null in {name}, which must not be null")
+
+
+def _too_many() -> InvalidReceive:
+    return InvalidReceive("more elements in its arrays than its bytes hold, or than a request may have")
+
+
+def _ids(data: bytes, offset: int, count: int) -> tuple[bytes, ...]:
+    return tuple([data[start : start + 16] for start in range(offset, offset + 16 * count, 16)])
+
+
+def _check_tag_count(count: int) -> None:
+    if count > MOST_TAGGED_FIELDS:
+        raise InvalidReceive(f"{count} tagged fields in one structure")
+
+
+def _check_size(name: str, is_right: bool) -> None:
+    if not is_right:
+        raise InvalidReceive(f"tagged field {name} of a wrong size")
+
+
+_GLOBALS: Final[dict[str, Any]] = {
+    "MALFORMED": MALFORMED,
+    "InvalidReceive": InvalidReceive,
+    "check_size": _check_size,
+    "check_tag_count": _check_tag_count,
+    "ids": _ids,
+    "long_bytes": _long_bytes,
+    "long_string": _long_string,
+    "new": object.__new__,
+    "null": _null,
+    "skip_tagged_fields": skip_tagged_fields,
+    "too_many": _too_many,
+    "unpack": struct.unpack_from,
+    "varint": read_unsigned_varint,
+}
+
+
+class _ReaderSource:
+    """The source of one reader. `_run`: fields of fixed size that are not read yet, as (layout, target)."""
+
+    def __init__(self, message: MessageDefinition, version: int) -> None:
+        self.source = Source(dict(_GLOBALS))
+        self._version = version
+        self._is_flexible = version in message.flexible
+        self._run: list[tuple[str, str]] = []
+        self._tagged: list[tuple[str, StructureDefinition]] = []
+        source = self.source
+        with source.block("def read(buffer, offset, end, most):"):
+            source.add("data = bytes(buffer[offset:end])")
+            source.add("offset = 0")
+            source.add("end = len(data)")
+            source.add("left = end if end < most else most")
+            with source.block("try:"):
+                self._structure(message.structure, "message")
+                self._flush()
+            with source.block("except MALFORMED as error:"):
+                source.add(f"raise InvalidReceive(f'malformed {message.name} {version}: {{error}}') from error")
+            with source.block("if offset > end:"):
+                source.add(f"raise InvalidReceive(f'{message.name} {version} ends after {{end}} bytes')")
+            source.add("return message")
+        while self._tagged:
+            self._tagged_reader(*self._tagged.pop())
+
+    def _structure(self, structure: StructureDefinition, target: str) -> None:
+        """Read a structure into a variable."""
+        source = self.source
+        source.add(f"{target} = new({source.refer('Class', structure.value_class)})")
+        tagged = []
+        for field in structure.fields:
+            place = f"{target}.{field.name}"
+            if self._version in field.versions and field.tag is None:
+                self._field(field, place)
+            else:
+                source.add(f"{place} = {source.constant(field.default)}")
+                if self._version in field.versions:
+                    tagged.append(field)
+        if self._is_flexible:
+            offset = self._head("B", "count")
+            source.add(f"offset += {offset}")
+            if tagged:
+                reader = source.name("read_tagged")
+                self._tagged.append((reader, structure))
+                source.add(f"if count: offset, left = {reader}({target}, data, offset - 1, left)")
+            else:
+                source.add("if count: offset = skip_tagged_fields(data, offset - 1, end)")
+
+    def _field(self, field: Field, target: str) -> None:
+        is_nullable = self._version in field.nullable
+        if field.is_array:
+            self._array(field, target, is_nullable)
+        elif field.structure is None:
+            self._primitive(field, target, is_nullable)
+        elif is_nullable:
+            self._nullable_structure(field, field.structure, target)
+        else:
+            self._nested(field.structure, target)
+
+    def _nested(self, structure: StructureDefinition, target: str) -> None:
+        inner = self.source.name("inner")
+        self._structure(structure, inner)
+        self.source.add(f"{target} = {inner}")
+
+    def _nullable_structure(self, field: Field, structure: StructureDefinition, target: str) -> None:
+        """Read a structure behind a byte that is negative for null, or as a tagged field zero (KIP-893)."""
+        offset = self._head("b", "mark")
+        self.source.add(f"offset += {offset}")
+        with self.source.block("if mark < 0:" if field.tag is None else "if mark <= 0:"):
+            self.source.add(f"{target} = None")
+        with self.source.block("else:"):
+            self._nested(structure, target)
+            self._flush()
+
+    def _primitive(self, field: Field, target: str, is_nullable: bool) -> None:
+        layout = FIXED.get(field.kind)
+        if layout is not None:
+            self._run.append((layout, target))
+            return
+        is_string = field.kind == "string"
+        decoded = ".decode()" if is_string else ""
+        if self._is_flexible and not field.is_inflexible:
+            self._compact(field.name, is_string, target, decoded, is_nullable)
+        else:
+            self._legacy(field.name, "h" if is_string else "i", target, decoded, is_nullable)
+
+    def _compact(self, name: str, is_string: bool, target: str, decoded: str, is_nullable: bool) -> None:
+        source = self.source
+        offset = self._head("B", "length")
+        with source.block("if 0 < length < 128:"):
+            source.add(f"stop = offset + length + {offset - 1}")
+            source.add(f"{target} = data[offset + {offset}:stop]{decoded}")
+            source.add("offset = stop")
+        if is_nullable:
+            with source.block("elif not length:"):
+                source.add(f"{target} = None")
+                source.add(f"offset += {offset}")
+        with source.block("else:"):
+            read = "long_string" if is_string else "long_bytes"
+            source.add(f"{target}, offset = {read}(data, offset + {offset - 1}, {name!r})")
+
+    def _legacy(self, name: str, layout: str, target: str, decoded: str, is_nullable: bool) -> None:
+        source = self.source
+        offset = self._head(layout, "length")
+        with source.block("if length >= 0:"):
+            source.add(f"stop = offset + length + {offset}")
+            source.add(f"{target} = data[offset + {offset}:stop]{decoded}")
+            source.add("offset = stop")
+        with source.block("else:"):
+            if is_nullable:
+                source.add(f"{target} = None")
+                source.add(f"offset += {offset}")
+            else:
+                source.add(f"raise null({name!r})")
+
+    def _array(self, field: Field, target: str, is_nullable: bool) -> None:
+        source = self.source
+        if self._is_flexible:
+            offset = self._head("B", "count")
+            source.add(f"if count < 128: offset += {offset}")
+            source.add(f"else: count, offset = varint(data, offset + {offset - 1})")
+            source.add("count -= 1")
+        else:
+            source.add(f"offset += {self._head('i', 'count')}")
+        with source.block("if count > 0:"):
+            source.add("left -= count")
+            source.add("if left < 0: raise too_many()")
+            self._elements(field, target)
+        source.add(f"elif not count: {target} = ()")
+        source.add(f"else: {target} = None" if is_nullable else f"else: raise null({field.name!r})")
+
+    def _elements(self, field: Field, target: str) -> None:
+        source = self.source
+        layout = FIXED.get(field.kind)
+        if field.kind == "uuid":
+            source.add(f"{target} = ids(data, offset, count)")
+            source.add("offset += count * 16")
+        elif layout is not None:
+            source.add(f"{target} = unpack(f'>{{count}}{layout}', data, offset)")
+            source.add(f"offset += count * {struct.calcsize('>' + layout)}")
+        else:
+            items, item = source.name("items"), source.name("item")
+            source.add(f"{items} = []")
+            with source.block("for _ in range(count):"):
+                if field.structure is None:
+                    self._primitive(field, item, is_nullable=False)
+                else:
+                    self._structure(field.structure, item)
+                self._flush()
+                source.add(f"{items}.append({item})")
+            source.add(f"{target} = tuple({items})")
+
+    def _head(self, layout: str, name: str) -> int:
+        """Read the fields that wait together with the head of a value; return the number of bytes of both."""
+        self._run.append((layout, name))
+        return self._unpack()
+
+    def _flush(self) -> None:
+        """Read the fields that wait."""
+        if self._run:
+            self.source.add(f"offset += {self._unpack()}")
+
+    def _unpack(self) -> int:
+        """Read the fields that wait, from the offset, which stays; return their number of bytes."""
+        layout = "".join([each for each, _ in self._run])
+        targets = ", ".join([target for _, target in self._run])
+        if layout == "B":
+            self.source.add(f"{targets} = data[offset]")
+        else:
+            comma = "," if len(self._run) == 1 else ""
+            self.source.add(f"{targets}{comma} = {self.source.method('unpack_from', layout)}(data, offset)")
+        self._run.clear()
+        return struct.calcsize(f">{layout}")
+
+    def _tagged_reader(self, name: str, structure: StructureDefinition) -> None:
+        """Define the function that reads the tagged fields of a structure."""
+        source = self.source
+        known = [each for each in structure.fields if each.tag is not None and self._version in each.versions]
+        with source.block(f"def {name}(target, data, offset, left):"):
+            source.add("end = len(data)")
+            source.add("fields, offset = varint(data, offset)")
+            source.add("check_tag_count(fields)")
+            with source.block("for _ in range(fields):"):
+                source.add("tag, offset = varint(data, offset)")
+                source.add("size, offset = varint(data, offset)")
+                source.add("behind = offset + size")
+                source.add("check_size('', behind <= end)")
+                word = "if"
+                for field in known:
+                    with source.block(f"{word} tag == {field.tag}:"):
+                        self._field(field, f"target.{field.name}")
+                        self._flush()
+                        source.add(f"check_size({field.name!r}, offset == behind)")
+                    word = "elif"
+                source.add("else: offset = behind")
+            source.add("return offset, left")

@@ -1,0 +1,206 @@
+"""Generates the function that writes one version of a message.
+
+A structure is a value of its class (`broker.protocol.schema.values`) or a mapping from field names to values. Fields
+that the version lacks are dropped; a name that no version has is a TypeError. Tagged fields are written in the order of
+their tags unless they have their default. Null is written as empty where only other versions allow null. The values are
+this program's own: one of a wrong type is a bug and raises whatever it raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import itemgetter
+from struct import pack
+from typing import Any, Final, TypeAlias
+
+from broker.protocol.primitives import tagged_fields_bytes, unsigned_varint_bytes
+from broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition
+from broker.protocol.schema.source import FIXED, Source
+
+Write: TypeAlias = Callable[[Any], bytes]
+"""value or mapping -> its bytes."""
+
+_GLOBALS: Final[dict[str, Any]] = {
+    "VARINTS": tuple([bytes((value,)) for value in range(128)]),
+    "pack": pack,
+    "tagged_fields_bytes": tagged_fields_bytes,
+    "varint": unsigned_varint_bytes,
+}
+
+
+def make_writer(message: MessageDefinition, version: int, structure: StructureDefinition | None = None) -> Write:
+    """Return the function that writes one version of a message, or of a structure in it."""
+    generator = _WriterSource(message, version, structure or message.structure)
+    write: Write = generator.source.compile(f"write {message.name} {version}")["write"]
+    return write
+
+
+class _WriterSource:
+    """The source of one writer.
+
+    `_run`: fields of fixed size that are not written yet, as (layout, expression). `_pieces`: expressions of bytes that
+    are not yet in the list that `_parts` names.
+    """
+
+    def __init__(self, message: MessageDefinition, version: int, structure: StructureDefinition) -> None:
+        self.source = Source(dict(_GLOBALS))
+        self._version = version
+        self._is_flexible = version in message.flexible
+        self._run: list[tuple[str, str]] = []
+        self._pieces: list[str] = []
+        self._parts = "parts"
+        with self.source.block("def write(message):"):
+            self.source.add("parts = []")
+            self._structure(structure, "message")
+            self._flush()
+            self.source.add("return b''.join(parts)")
+
+    def _structure(self, structure: StructureDefinition, value: str) -> None:
+        """Write the structure in a variable."""
+        name = self.source.refer("Class", structure.value_class)
+        self.source.add(f"if {value}.__class__ is not {name}: {value} = {name}(**{value})")
+        present = [each for each in structure.fields if self._version in each.versions]
+        for field in present:
+            if field.tag is None:
+                self._field(field, f"{value}.{field.name}")
+        if self._is_flexible:
+            tagged = [(each.tag, each) for each in present if each.tag is not None]
+            if tagged:
+                self._tagged([field for _, field in sorted(tagged, key=itemgetter(0))], value)
+            else:
+                self._run.append(("B", "0"))
+
+    def _field(self, field: Field, value: str) -> None:
+        is_nullable = self._version in field.nullable
+        if field.is_array:
+            self._array(field, value, is_nullable)
+        elif field.structure is None:
+            self._primitive(field, value, is_nullable)
+        else:
+            inner = self.source.name("inner")
+            self.source.add(f"{inner} = {value}")
+            if is_nullable:
+                self._flush()
+                with self.source.block(f"if {inner} is None:"):
+                    self._run.append(("b", "-1" if field.tag is None else "0"))
+                    self._flush()
+                with self.source.block("else:"):
+                    self._run.append(("b", "1"))
+                    self._structure(field.structure, inner)
+                    self._flush()
+            else:
+                self._structure(field.structure, inner)
+
+    def _primitive(self, field: Field, value: str, is_nullable: bool) -> None:
+        layout = FIXED.get(field.kind)
+        if layout is not None:
+            self._run.append((layout, value))
+            return
+        is_string = field.kind == "string"
+        source = self.source
+        data, length = source.name("data"), source.name("length")
+        is_compact = self._is_flexible and not field.is_inflexible
+        bias = " + 1" if is_compact else ""
+        if is_nullable:
+            source.add(f"{data} = {value}")
+            source.add(f"if {data} is None: {data}, {length} = b'', {0 if is_compact else -1}")
+            with source.block("else:"):
+                if is_string:
+                    source.add(f"{data} = {data}.encode()")
+                source.add(f"{length} = len({data}){bias}")
+        else:
+            if field.nullable.highest >= 0:
+                value = f"({value} or {'str' if is_string else 'bytes'}())"
+            source.add(f"{data} = {value}{'.encode()' if is_string else ''}")
+            source.add(f"{length} = len({data}){bias}")
+        self._head("h" if is_string else "i", length, is_compact)
+        self._pieces.append(data)
+
+    def _head(self, layout: str, number: str, is_compact: bool) -> None:
+        """Write a length or count after the fields that wait."""
+        if not is_compact:
+            self._run.append((layout, number))
+            self._pack()
+        elif self._run:
+            waiting = self._run.copy()
+            self._run.append(("B", number))
+            fused, alone = self._packed(self._run), self._packed(waiting)
+            self._pieces.append(f"({fused} if {number} < 128 else {alone} + varint({number}))")
+            self._run.clear()
+        else:
+            self._pieces.append(f"(VARINTS[{number}] if {number} < 128 else varint({number}))")
+
+    def _array(self, field: Field, value: str, is_nullable: bool) -> None:
+        source = self.source
+        items, count = source.name("items"), source.name("count")
+        empty = "" if is_nullable or field.nullable.highest < 0 else " or ()"
+        source.add(f"{items} = {value}{empty}")
+        bias = " + 1" if self._is_flexible else ""
+        null = 0 if self._is_flexible else -1
+        alternative = f" if {items} is not None else {null}" if is_nullable else ""
+        source.add(f"{count} = len({items}){bias}{alternative}")
+        self._head("i", count, self._is_flexible)
+        layout = FIXED.get(field.kind)
+        if layout is not None and field.kind != "uuid":
+            values = f"pack(f'>{{len({items})}}{layout}', *{items})"
+            self._pieces.append(f"({values} if {items} else b'')")
+            return
+        self._flush()
+        with source.block(f"if {items}:"):
+            if field.kind == "uuid":
+                source.add(f"{self._parts} += {items}")
+                return
+            item = source.name("item")
+            with source.block(f"for {item} in {items}:"):
+                if field.structure is None:
+                    self._primitive(field, item, is_nullable=False)
+                else:
+                    self._structure(field.structure, item)
+                self._flush()
+
+    def _tagged(self, fields: list[Field], value: str) -> None:
+        """Write those of the tagged fields that do not have their default."""
+        source = self.source
+        tagged = source.name("tagged")
+        source.add(f"{tagged} = []")
+        self._flush()
+        for field in fields:
+            inner = source.name("value")
+            source.add(f"{inner} = {value}.{field.name}")
+            if field.structure is not None and not field.is_array:
+                name = source.refer("Class", field.structure.value_class)
+                convert = f"{inner} = {name}(**{inner})"
+                source.add(f"if {inner} is not None and {inner}.__class__ is not {name}: {convert}")
+            with source.block(f"if {self._differs(field, inner)}:"):
+                outer, self._parts = self._parts, source.name("parts")
+                source.add(f"{self._parts} = []")
+                self._field(field, inner)
+                self._flush()
+                source.add(f"{tagged}.append(({field.tag}, b''.join({self._parts})))")
+                self._parts = outer
+        self._pieces.append(f"(tagged_fields_bytes({tagged}) if {tagged} else VARINTS[0])")
+
+    def _differs(self, field: Field, value: str) -> str:
+        """Return the condition that a tagged field does not have its default. Null where it is invalid is left out."""
+        default = f"{value} != {self.source.constant(field.default)}"
+        if field.is_array and field.default is not None:
+            default = f"({value} is None or len({value}))"
+        return default if self._version in field.nullable else f"{value} is not None and {default}"
+
+    def _packed(self, run: list[tuple[str, str]]) -> str:
+        layout = "".join([each for each, _ in run])
+        return f"{self.source.method('pack', layout)}({', '.join([value for _, value in run])})"
+
+    def _pack(self) -> None:
+        if self._run:
+            self._pieces.append(self._packed(self._run))
+            self._run.clear()
+
+    def _flush(self) -> None:
+        """Append everything that waits to the list of parts."""
+        self._pack()
+        if len(self._pieces) == 1:
+            self.source.add(f"{self._parts}.append({self._pieces[0]})")
+        elif self._pieces:
+            self.source.add(f"{self._parts} += {', '.join(self._pieces)}")
+        self._pieces.clear()
