@@ -1,6 +1,7 @@
 """The table of what was run: printed, and kept as docs/compatibility.md.
 
-The page is rewritten as a whole, or the rows of those clients that were run; each row has the day of its run.
+The page has one row a client, with the day of its run. It is rewritten as a whole, or only the rows of the clients that
+were run.
 """
 
 import datetime
@@ -13,13 +14,20 @@ from ops.compatibility.clients import Client
 from ops.compatibility.outcomes import Outcome, Verdict
 
 DETAIL_CHARACTERS = 200
-COLUMNS = ("client", "version", "feature", "day", "result")
+COLUMNS = ("client", "version", "day", "result", "features")
 HEAD = """# Compatibility
 
-Printed by `ops/compat --record`: unmodified clients against a real broker, feature by feature. "not run" means that
-the machine lacked what the client needs, and shows nothing either way. Each check was itself held against Apache
-Kafka {kafka} with `ops/compat --against HOST:PORT`, but for those that read this broker's own files, kill its processes
-or were not run. librdkafka's tests get topics of one replica where they ask for three.
+Unmodified clients against a real broker, feature by feature:
+
+```
+ops/compat                           # everything that this machine can run
+ops/compat --against HOST:PORT       # the same checks against another broker
+ops/compat --record                  # rewrite this page
+```
+
+*Handlers killed*: the same features while handlers are killed. *Not run*: the machine lacked what the client needs.
+Each check was held against Apache Kafka {kafka} too, except those that read Rotunda's files or kill its processes.
+librdkafka's tests get topics of one replica where they ask for three.
 
 {summary}.
 
@@ -31,6 +39,7 @@ or were not run. librdkafka's tests get topics of one replica where they ask for
 #: A row of the page: a cell for each of COLUMNS.
 Row = tuple[str, ...]
 _BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
+_COUNT = re.compile(r"(\d+) (passed|failed|not run)")
 
 
 class Table:
@@ -58,13 +67,15 @@ class Table:
         day = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
         ran = {client.name for client, _ in self._rows}
         rows = [row for row in rows_of(page) if row[0] not in ran]
-        rows += [(each.name, each.version(), of.feature, day, result_of(of)) for each, of in self._rows]
+        for name, version in {client.name: client.version for client, _ in self._rows}.items():
+            outcomes = [outcome for client, outcome in self._rows if client.name == name]
+            rows.append((name, version(), day, result_of(outcomes), features_of(outcomes)))
         places = {client.name: place for place, client in enumerate(clients)}
         rows = sorted((row for row in rows if row[0] in places), key=lambda row: places[row[0]])
         page.write_text(
             HEAD.format(
                 kafka=kafka,
-                summary=counted([row[-1].partition(":")[0] for row in rows]),
+                summary=counted([verdict for row in rows for verdict in verdicts_of(row)]),
                 columns=" | ".join(COLUMNS),
                 lines="|".join("---" for _ in COLUMNS),
                 rows="\n".join(f"| {' | '.join(row)} |" for row in rows),
@@ -79,10 +90,22 @@ def rows_of(page: Path) -> list[Row]:
     return [row for row in rows[2:] if len(row) == len(COLUMNS)]
 
 
-def result_of(outcome: Outcome) -> str:
-    """Return the last cell of an outcome; what went wrong is cut to a line."""
-    detail = shortened(outcome.detail)
-    return f"{outcome.verdict.value}: {detail}" if detail else outcome.verdict.value
+def verdicts_of(row: Row) -> list[str]:
+    """Return a verdict for each feature that a row of the page counts."""
+    return [verdict for number, verdict in _COUNT.findall(row[3].partition(":")[0]) for _ in range(int(number))]
+
+
+def features_of(outcomes: Sequence[Outcome]) -> str:
+    """Return the names of the features."""
+    return "; ".join(shortened(outcome.feature) for outcome in outcomes)
+
+
+def result_of(outcomes: Sequence[Outcome]) -> str:
+    """Return how many features passed, and what went wrong with the others."""
+    numbers = Counter(outcome.verdict for outcome in outcomes)
+    text = ", ".join(f"{numbers[verdict]} {verdict.value}" for verdict in Verdict if numbers[verdict])
+    faults = [f"{each.feature}: {each.detail}" for each in outcomes if each.verdict is Verdict.FAILED]
+    return f"{text}: {shortened('; '.join(faults))}" if faults else text
 
 
 def counted(verdicts: Sequence[str]) -> str:
