@@ -1,20 +1,26 @@
-"""Prints docs/layout.md from `shm.layout`. Runs when the page is made or checked."""
+"""Prints the map of `shm.layout`: docs/layout.md, and by `python -m shm.layout_page` every field."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+import sys
+from collections.abc import Collection, Iterable
 
-from shm.layout import LAYOUT_VERSION, RECORDS, RESPONSE_ENVELOPE
+from shm.layout import LAYOUT_VERSION, RECORDS
 from shm.record import Record
-from shm.recorder_layout import FACTS, REQUEST_ROW
 
 _PREAMBLE = f"""# The map of shared memory
 
-Printed from `shm/layout.py`, the only place that defines offsets. Layout version {LAYOUT_VERSION}.
+Print the fields of all records, or of one:
 
-Numbers are native-order and naturally aligned. A word is 8 bytes. Every field has one writing role. Fields of an
-envelope are written before its frame is published; then the frame belongs to its reader until release.
+```
+python -m shm.layout_page
+python -m shm.layout_page PARTITION_ROW
+```
+
+`shm/layout.py` is the only place that defines offsets. Layout version {LAYOUT_VERSION}. Numbers are native-order and
+naturally aligned; a word is 8 bytes. Every field has one writing role. Fields of an envelope are written before its
+frame is published; then the frame belongs to its reader until release.
 
 | segment | contents |
 |---|---|
@@ -32,29 +38,36 @@ envelope are written before its frame is published; then the frame belongs to it
 
 
 def describe_markdown() -> str:
-    """Return the text of docs/layout.md."""
-    return "\n".join([_PREAMBLE, *(_describe(record) for record in RECORDS)])
+    """Return the text of docs/layout.md: segments and records."""
+    lines = ["| record | bytes | writers | what it is |", "|---|---|---|---|"]
+    for record in RECORDS:
+        writers = ", ".join(dict.fromkeys(field.writer for field in record.fields))
+        lines.append(_row((record.name, record.size, writers, record.text)))
+    return "\n".join([_PREAMBLE, *lines])
 
 
-def _describe(record: Record) -> str:
-    writers = sorted({field.writer for field in record.fields})
-    written = f" Writer: {writers[0]}." if len(writers) == 1 else ""
-    lines = [f"## {record.name} ({record.size} bytes)\n", f"{record.text}{written}\n"]
-    columns = ["offset", "field", "size", "unit", *([] if written else ["writer"]), "meaning"]
-    lines += [_row(columns), "|" + "---|" * len(columns)]
-    fields = record.fields
-    if record is REQUEST_ROW:
-        first, last = (RESPONSE_ENVELOPE.offset(field.name) for field in (FACTS[0], FACTS[-1]))
-        cells = (0, f"{FACTS[0].name} to {FACTS[-1].name}", "", "", FACTS[0].writer)
-        lines.append(_row((*cells, f"as in RESPONSE_ENVELOPE, offsets {first} to {last} there")))
-        fields = fields[len(FACTS) :]
-    for field in fields:
-        unit = "" if field.unit == "-" else field.unit
-        writer = [] if written else [field.writer]
-        size = struct.calcsize("@" + field.kind)
-        lines.append(_row((record.offset(field.name), field.name, size, unit, *writer, field.text)))
+def describe(record: Record) -> str:
+    """Return the fields of a record, one a line."""
+    lines = [f"{record.name} ({record.size} bytes): {record.text}"]
+    for field in record.fields:
+        size, unit = struct.calcsize("@" + field.kind), "" if field.unit == "-" else f", {field.unit}"
+        place = f"{record.offset(field.name):4} {field.name} ({size} bytes{unit}; {field.writer})"
+        lines.append(f"{place}: {field.text}")
     return "\n".join(lines) + "\n"
+
+
+def main(names: Collection[str]) -> int:
+    """Print the fields of the records named, or of all; return the exit code."""
+    if unknown := set(names) - {record.name for record in RECORDS}:
+        print(f"unknown record: {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    print("\n".join(describe(record) for record in RECORDS if not names or record.name in names))
+    return 0
 
 
 def _row(cells: Iterable[object]) -> str:
     return "| " + " | ".join(map(str, cells)) + " |"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

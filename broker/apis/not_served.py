@@ -57,5 +57,8 @@ NOT_SERVED: Mapping[int, tuple[str, str]] = MappingProxyType(
 
 
 def describe_rows() -> list[str]:
-    """Return the rows of the table of these APIs."""
-    return [f"| {key} | {name} | {reason} |" for key, (name, reason) in sorted(NOT_SERVED.items())]
+    """Return the rows of the table of these APIs, one a reason."""
+    by_reason: dict[str, list[str]] = {}
+    for key, (name, reason) in sorted(NOT_SERVED.items()):
+        by_reason.setdefault(reason, []).append(f"{name} ({key})")
+    return [f"| {', '.join(names)} | {reason} |" for reason, names in by_reason.items()]

@@ -333,8 +333,8 @@ def advertised() -> tuple[tuple[int, int, int], ...]:
 _PAGE_HEAD = """\
 # APIs and versions
 
-Printed by `broker/apis/table.py`, from the table that dispatches requests. The versions are those of Kafka 4: the ones
-that it dropped are not served here either, and wherever else a version or a field is left out, the remarks say why.
+The versions are those of Kafka 4. Remarks name every version and field that is missing. Printed from
+`broker/apis/table.py`, which dispatches requests.
 
 | key | API | versions served | remarks |
 |---|---|---|---|"""
@@ -342,10 +342,10 @@ that it dropped are not served here either, and wherever else a version or a fie
 _NOT_SERVED_HEAD = """
 ## Not served
 
-These are not advertised, and a request for one closes its connection, as Kafka does.
+These APIs are not advertised. A request for one closes its connection, as in Kafka.
 
-| key | API | why not |
-|---|---|---|"""
+| APIs | why not |
+|---|---|"""
 
 
 def describe_markdown() -> str:

@@ -18,7 +18,7 @@ from broker.config.topic_config import TOPIC_CONFIGS
 
 _LINE_LENGTH = 100
 #: Longer descriptions have their first sentence on the page; ops/server.properties has the whole.
-_MOST_CHARACTERS = 140
+_MOST_CHARACTERS = 100
 _SENTENCE_END = re.compile(r"(?<=\.)\s+(?=[A-Z0-9-])")
 
 _INTRODUCTION = """\
@@ -68,8 +68,8 @@ _BROKER = """\
 _TOPICS = """\
 ## Topics
 
-Set when a topic is created, or later with `rotunda topic alter` or `rotunda config set --topic`. Without a value of its
-own a topic has the broker setting under *default*, which also describes it where the last column is empty.
+Set them when a topic is created, or later with `rotunda topic alter` or `rotunda config set --topic`. A topic without a
+value of its own has the broker setting of the second column, which also describes it.
 """
 
 _WITHOUT_MEANING = """\
@@ -98,11 +98,9 @@ def describe_markdown() -> str:
         _row((f"`{key.name}`", _default(key), _live(key), _short(key)))
         for key in sorted(BROKER_KEYS.values(), key=lambda key: key.name)
     ]
-    topics = [
-        _row((f"`{key.name}`", _default(key), "" if _is_as_of_broker(key) else _short(key)))
-        for key in sorted(TOPIC_CONFIGS.values(), key=lambda key: key.name)
-        if not key.internal
-    ]
+    topic_keys = sorted((key for key in TOPIC_CONFIGS.values() if not key.internal), key=lambda key: key.name)
+    as_of_broker = [_row((f"`{key.name}`", _default(key))) for key in topic_keys if _is_as_of_broker(key)]
+    topics = [_row((f"`{key.name}`", _default(key), _short(key))) for key in topic_keys if not _is_as_of_broker(key)]
     return "\n".join(
         [
             _INTRODUCTION,
@@ -111,6 +109,9 @@ def describe_markdown() -> str:
             *broker,
             "",
             _TOPICS,
+            *_head("setting", "default and description"),
+            *as_of_broker,
+            "",
             *_head("setting", "default", "what it does"),
             *topics,
             "",

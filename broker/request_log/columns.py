@@ -284,18 +284,12 @@ DATASETS: dict[str, Dataset] = {each.name: each for each in (REQUESTS, CONNECTIO
 
 _PREAMBLE = """# The request log
 
-Printed by `broker/request_log/columns.py`, where every column is declared once.
+What every request did, as Parquet files. Any reader opens them:
 
-The recorder process writes what every request did to Parquet files (zstd) below the data directory:
-
-    request-log/<dataset>/v=VERSION/date=YYYY-MM-DD/hour=HH/part-<run>-<generation>-<number>.parquet
-
-Date and hour are UTC. A file is written under a name that begins with a dot and renamed when it is whole, so a reader
-never meets half of one. `request.log.roll.ms` and `request.log.roll.bytes` say when a file is finished; as long as
-somebody runs `rotunda requests --follow`, files are finished every second. `request.log.retention.ms` and
-`request.log.retention.bytes` say when the oldest go. All settings are on the [configuration page](configuration.md).
-
-Every reader of Parquet can open it as it is:
+```
+rotunda requests --slow              # single requests: --errors, --follow, --api, --client, --topic
+rotunda report latency               # Spark jobs over all of them
+```
 
 ```python
 pandas.read_parquet("request-log/requests")
@@ -309,18 +303,22 @@ FROM read_parquet('request-log/requests/**/*.parquet', hive_partitioning = true)
 WHERE requestApiKeyName = 'PRODUCE' GROUP BY ALL ORDER BY requests DESC;
 ```
 
-Columns are only ever added. To read files of several versions together, say `union_by_name = true` to DuckDB and
-`mergeSchema` to Spark; pandas, and Polars with `extra_columns="ignore"`, have the columns of the oldest file.
+## Files
 
-**Nothing is lost silently.** Processors never wait for the recorder. When requests come faster than
-`request.log.rows.per.second` for more than a second, or than the recorder keeps up with, fewer of the ordinary ones
-are recorded and `sampleWeight` says how many each row stands for; requests that failed or were slow are always
-recorded. What finds no room at all, and what is lost with a process that is killed, is a row of `gaps`. A killed
-recorder loses what it had not finished a file of; a killed processor what it had gathered, half a second at most.
+    request-log/<dataset>/v=VERSION/date=YYYY-MM-DD/hour=HH/part-<run>-<generation>-<number>.parquet
 
-**Times** are microseconds. `time` is wall-clock time, worked out from the machine's monotonic clock; the durations
-are of the monotonic clock alone and add up to `totalTimeUs`. A column that says *null* is empty where it does not
-apply.
+- They are below the data directory, in UTC. A file has its name when it is complete.
+- `request.log.roll.ms` and `request.log.roll.bytes` end a file; `rotunda requests --follow` ends it every second.
+- `request.log.retention.ms` and `request.log.retention.bytes` delete the oldest.
+- Columns are only added. To read old and new files together use DuckDB's `union_by_name = true`, Spark's `mergeSchema`
+  or Polars' `extra_columns="ignore"`.
+- Above `request.log.rows.per.second` ordinary requests are sampled, and `sampleWeight` is the number of requests that a
+  row stands for. Failed and slow requests always have a row.
+- Every loss is a row of `gaps`: a full ring, a killed process, a failed write. A killed recorder loses its unfinished
+  file, a killed processor half a second.
+- Times are microseconds. The durations of a request add up to `totalTimeUs`.
+
+Names are those of KIP-673; brackets have its name where it differs. Printed by `broker/request_log/columns.py`.
 """
 
 
@@ -329,13 +327,16 @@ def describe_markdown() -> str:
     parts = [_PREAMBLE.replace("VERSION", str(FORMAT_VERSION))]
     for dataset in DATASETS.values():
         parts.append(f"## {dataset.name}\n\n{dataset.text}\n")
-        parts += ["| column | type | null | meaning | KIP-673 |", "|---|---|---|---|---|"]
-        parts += [
-            f"| {c.name} | {_TYPE_TEXTS.get(c.kind, c.kind)} | {'null' if c.nullable else ''} | {c.text} | {c.source} |"
-            for c in dataset.columns
-        ]
+        parts += ["| column | type | meaning |", "|---|---|---|"]
+        parts += [_row(column) for column in dataset.columns]
         parts.append("")
     return "\n".join(parts)
+
+
+def _row(column: Column) -> str:
+    kind = _TYPE_TEXTS.get(column.kind, column.kind) + (" or null" if column.nullable else "")
+    source = column.source.rpartition(".")[2]
+    return f"| {column.name} | {kind} | {column.text}{f' ({source})' if source not in {'', column.name} else ''} |"
 
 
 _TYPE_TEXTS = {TIMESTAMP: "timestamp (UTC, µs)"}

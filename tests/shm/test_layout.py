@@ -4,9 +4,8 @@ import struct
 
 import pytest
 
-from shm.layout import RECORDS, REQUEST_ROW, Field, Record
-from shm.layout_page import describe_markdown
-from shm.recorder_layout import FACTS
+from shm.layout import RECORDS, Field, Record
+from shm.layout_page import describe, describe_markdown, main
 
 ALL = pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
 
@@ -44,12 +43,23 @@ def test_struct_and_dtype_agree(record: Record) -> None:
 
 
 @ALL
-def test_the_page_lists_every_field(record: Record) -> None:
-    page = describe_markdown()
-    assert f"## {record.name} ({record.size} bytes)" in page
-    copied = FACTS if record is REQUEST_ROW else ()
-    for field in record.fields:
-        assert field in copied or f"| {record.offset(field.name)} | {field.name} |" in page
+def test_the_page_lists_every_record_and_the_command_every_field(record: Record) -> None:
+    assert f"| {record.name} | {record.size} | " in describe_markdown()
+    fields = describe(record).splitlines()[1:]
+    assert len(fields) == len(record.fields)
+    for field, line in zip(record.fields, fields, strict=True):
+        assert line.split()[:2] == [str(record.offset(field.name)), field.name]
+        assert field.writer in line
+
+
+def test_the_command_prints_the_records_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["WAITER", "FETCHED"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines() if "bytes):" in line] == [
+        "WAITER",
+        "FETCHED",
+    ]
+    assert main(["NONE"]) == 2
+    assert capsys.readouterr().err == "unknown record: NONE\n"
 
 
 def test_sizes_that_other_parts_count_on() -> None:

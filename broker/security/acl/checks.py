@@ -238,14 +238,16 @@ def refusal(
 LEFT_OUT: Final = -1
 
 _HEAD = """\
-# Authorisation: what each API checks
+# Authorisation: the checks of each API
 
-Printed by `broker/security/acl/checks.py`, from the table that the APIs ask. The checks are those of Apache Kafka 4.3,
-in its order; they are made where `authorizer.class.name` is set. APIs that are not listed may be asked by everybody.
-A Fetch that waits while ACLs change is checked again before it is answered; Kafka does not do so.
+With `authorizer.class.name` set, every request passes these checks, those of Apache Kafka 4.3 in its order. APIs that
+are not listed need no right. A failed check is answered with the resource's `..._AUTHORIZATION_FAILED`, for example
+`TOPIC_AUTHORIZATION_FAILED`; *left out* means that the client does not see the resource.
 
-| API | resource | operation | otherwise | remarks |
-|---|---|---|---|---|"""
+A waiting Fetch is checked again when ACLs change; Kafka does not do so. Printed from `broker/security/acl/checks.py`.
+
+| API | resource | operation | remarks |
+|---|---|---|---|"""
 
 
 def describe_markdown() -> str:
@@ -254,6 +256,6 @@ def describe_markdown() -> str:
     for api, checks in sorted(CHECKS.items()):
         for number, check in enumerate(checks):
             name = "" if number else api.name
-            answer = "left out" if check.error is None else check.error.name
-            rows.append(f"| {name} | {check.of} | {check.operation.name} | {answer} | {check.remark} |")
+            remarks = filter(None, ("left out" if check.error is None else "", check.remark))
+            rows.append(f"| {name} | {check.of} | {check.operation.name} | {'; '.join(remarks)} |")
     return "\n".join([_HEAD, *rows, ""])
