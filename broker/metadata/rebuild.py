@@ -30,7 +30,11 @@ from broker.metadata.storage.metadata_file import (
 )
 from broker.metadata.storage.reader import MetadataReader
 from broker.metadata.storage.store import MetadataStore, nothing_to_do
-from broker.metadata.topics.topic_validation import check_topic_name, internal_topic_configs
+from broker.metadata.topics.topic_validation import (
+    CLUSTER_METADATA_TOPIC,
+    check_topic_name,
+    internal_topic_configs,
+)
 from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
 from broker.protocol.routing import topic_id_for
 
@@ -189,10 +193,19 @@ def _topics_in(path: Path, before_change: Callable[[], None]) -> dict[bytes, str
 
 
 def _partition_directories(data_dir: Path) -> Iterator[FoundLog]:
-    """Yield the directories that hold a partition's log, by name and number."""
+    """Yield the directories that hold a partition's log, by name and number.
+
+    Kafka's controllers keep a log of their own, credentials included, in a directory of the same form. Those that Kafka
+    removes, moves or has no replica for end with `-delete`, `-future` or `-stray`, not with a number.
+    """
     for path in sorted(data_dir.iterdir()):
         topic, _, number = path.name.rpartition("-")
-        if topic and number.isdecimal() and path.is_dir() and offsets_of(path, LOG_SUFFIX):
+        if (
+            topic not in {"", CLUSTER_METADATA_TOPIC}
+            and number.isdecimal()
+            and path.is_dir()
+            and offsets_of(path, LOG_SUFFIX)
+        ):
             yield FoundLog(path, topic, int(number), read_topic_id(path))
 
 

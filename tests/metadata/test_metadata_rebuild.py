@@ -119,6 +119,39 @@ def test_topics_that_an_old_copy_does_not_know_are_named_and_added_on_request(
     assert not caplog.text
 
 
+#: As Kafka names them: the log of its controllers, and partitions that it removes, moves or has no replica of.
+KAFKA_DIRECTORIES = (
+    "__cluster_metadata-0",
+    "orders-7.0123456789abcdef0123456789abcdef-delete",
+    "orders-8.0123456789abcdef0123456789abcdef-future",
+    "orders-9.0123456789abcdef0123456789abcdef-stray",
+)
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_directories_that_kafka_keeps_for_itself_become_no_topics(
+    data_dir: Path, is_lost: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in KAFKA_DIRECTORIES:
+        (data_dir / name).mkdir()
+        (data_dir / name / "00000000000000000000.log").write_bytes(b"records")
+    path = metadata_path(data_dir)
+    if is_lost:
+        path.unlink()
+    check_or_rebuild(config_of(data_dir, **{"metadata.rebuild": "true"}), NOW_MS)
+    delta = MetadataReader(path).read(0)
+    assert delta is not None
+    assert {each.name: len(each.rows) for each in delta.topics} == {"orders": 3, "users": 1}
+    assert "__cluster_metadata" not in caplog.text
+    assert all((data_dir / name / "00000000000000000000.log").exists() for name in KAFKA_DIRECTORIES)
+
+
+def test_a_new_file_beside_the_log_of_kafkas_controllers_is_no_loss(tmp_path: Path) -> None:
+    (tmp_path / "__cluster_metadata-0").mkdir()
+    (tmp_path / "__cluster_metadata-0" / "00000000000000000000.log").write_bytes(b"records")
+    check_or_rebuild(config_of(tmp_path), NOW_MS)
+
+
 def test_a_file_of_a_newer_version_is_not_taken_for_damage(data_dir: Path) -> None:
     path = metadata_path(data_dir)
     with sqlite3.connect(path) as connection:
