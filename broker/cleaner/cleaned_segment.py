@@ -39,7 +39,9 @@ class CleanedSegment:
         self._directory = directory
         self._base_offset = base_offset
         self._index_interval_bytes = index_interval_bytes
-        self._fd = os.open(self._path(LOG_SUFFIX), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(
+            self._path(LOG_SUFFIX), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644
+        )
         self._buffer = bytearray()
         self._offsets = bytearray()
         self._times = bytearray()
@@ -74,7 +76,9 @@ class CleanedSegment:
             (TIME_INDEX_SUFFIX, self._times),
             (TXN_INDEX_SUFFIX, entries),
         ):
-            fd = os.open(self._path(suffix), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            fd = os.open(
+                self._path(suffix), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644
+            )
             try:
                 _write(fd, content)
                 os.fsync(fd)

@@ -24,6 +24,7 @@ from broker.log.segments.segment_files import (
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     offsets_of,
+    read_file,
     segment_file,
 )
 from broker.log.segments.segment_scan import scan_headers
@@ -168,7 +169,7 @@ class SegmentedLog(NamedTuple):
             if offset > self.published.end_offset:
                 continue
             try:
-                entries = decode(segment_file(self.directory, offset, SNAPSHOT_SUFFIX).read_bytes())
+                entries = decode(read_file(segment_file(self.directory, offset, SNAPSHOT_SUFFIX)))
             except (SnapshotCorruptError, FileNotFoundError):
                 continue
             return offset, {
@@ -192,7 +193,7 @@ class SegmentedLog(NamedTuple):
 
     def _open(self, segment: Segment) -> int:
         path = segment_file(self.directory, segment.base_offset, LOG_SUFFIX)
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
 
 
 def look_at(directory: Path, published: Published) -> SegmentedLog:

@@ -88,7 +88,7 @@ def replay_partition(
 
 
 def _read(path: bytes, position: int, length: int) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         return os.pread(fd, length, position)
     finally:

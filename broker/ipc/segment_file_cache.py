@@ -29,7 +29,7 @@ class OpenFile:
     __slots__ = ("fd",)
 
     def __init__(self, path: str) -> None:
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
 
     def __del__(self) -> None:
         # The attribute is missing when opening failed.

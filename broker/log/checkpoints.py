@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from broker.log.segments.segment_files import remove_if_there
+from broker.log.segments.segment_files import read_file, remove_if_there
 
 VERSION = 0
 
@@ -44,7 +44,7 @@ def replace_file(path: Path, content: str, *, durable: bool = True) -> None:
 
 
 def _write(path: Path, content: bytes, *, durable: bool) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         # A disk that is nearly full takes a part and fails with the next one.
         while content:
@@ -78,7 +78,7 @@ def text_of(lines: Sequence[str]) -> str:
 def read_lines(path: Path) -> list[str]:
     """Return the entries of a checkpoint file; none if there is no file. Raises CheckpointCorruptError."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_file(path).decode().splitlines()
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError) as error:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from broker.errors import BootFailed
 from broker.log.checkpoints import replace_file, set_aside
-from broker.log.segments.segment_files import DELETE_SUFFIX, remove_if_there
+from broker.log.segments.segment_files import DELETE_SUFFIX, read_file, remove_if_there
 
 META_PROPERTIES_FILE = "meta.properties"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
@@ -108,7 +108,7 @@ def _read_properties(path: Path) -> dict[str, str]:
     Raises OSError when it cannot be.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_file(path).decode().splitlines()
     except FileNotFoundError:
         return {}
     except (IsADirectoryError, UnicodeDecodeError) as error:
@@ -159,7 +159,7 @@ def lock_data_dir(path: Path) -> int:
 
     Not shared with children: a lock of this kind belongs to the process that took it. Raises DataDirInUse.
     """
-    fd = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

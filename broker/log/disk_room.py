@@ -48,6 +48,6 @@ def _nameless(directory: Path) -> int:
         if error.errno != errno.EOPNOTSUPP:
             raise
     path = directory / f".room-{os.getpid()}.tmp"
-    fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     path.unlink()
     return fd

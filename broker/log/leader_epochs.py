@@ -138,8 +138,11 @@ def _epochs_of_batches(directory: Path, bases: Sequence[int]) -> LeaderEpochs:
     """Return the epochs that the batches of a log name, by walking over all of them."""
     epochs = LeaderEpochs()
     for base_offset in bases:
-        with segment_file(directory, base_offset, LOG_SUFFIX).open("rb") as file:
-            for _, header in scan_headers(file.fileno(), 0, os.fstat(file.fileno()).st_size):
+        fd = os.open(segment_file(directory, base_offset, LOG_SUFFIX), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            for _, header in scan_headers(fd, 0, os.fstat(fd).st_size):
                 if header.leader_epoch > epochs.latest:
                     epochs.assign(header.leader_epoch, header.base_offset)
+        finally:
+            os.close(fd)
     return epochs

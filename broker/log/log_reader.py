@@ -220,7 +220,7 @@ class LogReader:
         """Open a published segment; return (descriptor, which file it is, its size). Raises FileNotFoundError."""
         known = self._files.get(base_offset)
         path = known.path if known else os.fsencode(segment_file(self.directory, base_offset, LOG_SUFFIX))
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         status = os.fstat(fd)
         if known is None or known.inode != status.st_ino:
             known = self._files[base_offset] = SegmentFile(path, status.st_ino)

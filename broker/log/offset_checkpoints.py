@@ -10,6 +10,7 @@ taken as they are, as in a directory that Kafka wrote.
 
 import fcntl
 import logging
+import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ from broker.log.checkpoints import (
     text_of,
     write_lines,
 )
+from broker.log.segments.segment_files import read_file
 from broker.protocol.crc import crc32c
 
 TopicPartition = tuple[str, int]
@@ -122,13 +124,17 @@ class OffsetCheckpoints:
 
     def _checksum_of(self, name: str) -> int:
         try:
-            return crc32c((self._data_dir / name).read_bytes())
+            return crc32c(read_file(self._data_dir / name))
         except OSError:
             return 0
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Hold an exclusive lock among the handlers, for as long as it takes to write a few small files."""
-        with (self._data_dir / LOCK_FILE).open("ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(self._data_dir / LOCK_FILE, flags, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
             yield
+        finally:
+            os.close(fd)

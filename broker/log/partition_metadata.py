@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from broker.errors import RotundaError
 from broker.log.checkpoints import replace_file
-from broker.log.segments.segment_files import LOG_SUFFIX, offsets_of
+from broker.log.segments.segment_files import LOG_SUFFIX, offsets_of, read_file
 
 FILE_NAME = "partition.metadata"
 VERSION = 0
@@ -76,7 +76,7 @@ def _read(directory: Path) -> str | None:
     """Return what the file says, however illegible; None if there is none."""
     path = directory / FILE_NAME
     try:
-        return path.read_text(encoding="utf-8", errors="backslashreplace")
+        return read_file(path).decode(errors="backslashreplace")
     except FileNotFoundError:
         return None
     except OSError as error:

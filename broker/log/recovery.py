@@ -28,6 +28,7 @@ from broker.log.segments.segment_files import (
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     offsets_of,
@@ -143,7 +144,7 @@ def new_segment(directory: Path, base_offset: int, shape: SegmentShape, *, exist
 
 def _remove_leftovers(directory: Path) -> list[int]:
     """Complete or remove the traces of steps cut short; return the base offsets of the segments."""
-    _set_directories_aside(directory)
+    _set_strangers_aside(directory)
     complete_swaps(directory)
     bases = offsets_of(directory, LOG_SUFFIX)
     for name in os.listdir(directory):
@@ -155,13 +156,19 @@ def _remove_leftovers(directory: Path) -> list[int]:
     return bases
 
 
-def _set_directories_aside(directory: Path) -> None:
-    """Make room for indexes and snapshots in whose place a directory stands: they are made again from the batches."""
+def _set_strangers_aside(directory: Path) -> None:
+    """Rename directories and symbolic links in the place of an index or a snapshot: these are rebuilt from the batches.
+
+    Raises LogDamaged when a link stands in the place of a log file.
+    """
     with os.scandir(directory) as entries:
-        names = [each.name for each in entries if each.is_dir() and each.name.endswith(_MADE_AGAIN)]
-    for name in names:
-        kept = set_aside(directory / name)
-        _log.warning("%s is a directory, not a file: it is now %s, and the file is made again", directory / name, kept)
+        found = [each for each in entries if each.is_symlink() or each.is_dir()]
+    for each in found:
+        if each.is_symlink() and each.name.endswith((LOG_SUFFIX, LOG_SUFFIX + SWAP_SUFFIX)):
+            raise LogDamaged(f"{each.path} is a symbolic link, which is not followed: put the file in its place")
+        if each.name.endswith(_MADE_AGAIN):
+            kept = set_aside(Path(each.path))
+            _log.warning("%s is not a file: it is now %s, and the file is rebuilt", each.path, kept)
 
 
 def _infos(directory: Path, bases: list[int]) -> list[SegmentInfo]:

@@ -51,7 +51,7 @@ class SegmentSpan(NamedTuple):
 @contextmanager
 def _open_walk(directory: Path, span: SegmentSpan) -> Iterator[SegmentWalk]:
     path = segment_file(directory, span.base_offset, LOG_SUFFIX)
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         status = os.fstat(fd)
         yield SegmentWalk(directory, span.base_offset, fd, status.st_size if span.limit is None else span.limit)

@@ -99,7 +99,7 @@ class LagAges:
 def _header_at(found: FileSlice) -> BatchHeader | None:
     """Return the header of the batch at the start of a slice, or None if it is not there any more."""
     try:
-        fd = os.open(found.path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(found.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
     try:

@@ -86,7 +86,7 @@ class AbortedTransactions:
             size_bytes = os.stat(path).st_size - start  # noqa: PTH116  # the path is bytes and this is per request
             if size_bytes < ENTRY.size:
                 return
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
             return
         try:

@@ -52,7 +52,7 @@ def _replay_segment(
     aborted = []
     batches = markers = 0
     index = OffsetIndex(directory, info.base_offset, writable=False)
-    fd = os.open(segment_file(directory, info.base_offset, LOG_SUFFIX), os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(segment_file(directory, info.base_offset, LOG_SUFFIX), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         start = index.lookup(from_offset)
         for header, marker in scan_markers(fd, start, info.size_bytes):

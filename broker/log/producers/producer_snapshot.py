@@ -26,7 +26,7 @@ from broker.log.producers.producer_entry import PACKED_BATCH
 from broker.log.producers.producer_state import ProducerState
 from broker.log.segments.log_segment import IOV_MAX
 from broker.log.segments.open_segments import OPEN_SEGMENTS
-from broker.log.segments.segment_files import SNAPSHOT_SUFFIX, offsets_of, remove_if_there, segment_file
+from broker.log.segments.segment_files import SNAPSHOT_SUFFIX, offsets_of, read_file, remove_if_there, segment_file
 from broker.protocol.crc import crc32c
 
 VERSION = 1
@@ -137,7 +137,7 @@ class SnapshotFiles:
             offset = self.offsets[-1]
             if offset <= end_offset:
                 try:
-                    return offset, ProducerState(decode(self._path(offset).read_bytes()))
+                    return offset, ProducerState(decode(read_file(self._path(offset))))
                 except (SnapshotCorruptError, FileNotFoundError) as error:
                     _log.warning("Removing producer snapshot %s: %s", self._path(offset), error)
             self._remove(offset)
@@ -158,7 +158,7 @@ class SnapshotFiles:
         """Make the newest snapshot durable, if there is one."""
         if not self.offsets:
             return
-        fd = os.open(self._path(self.offsets[-1]), os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(self._path(self.offsets[-1]), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             os.fsync(fd)
         finally:

@@ -73,11 +73,11 @@ class OpenSegments:
     def open(self, path: Path, flags: int) -> int:
         """Return a descriptor of a file. When there are none left, idle segments give theirs up. Raises OSError."""
         try:
-            return os.open(path, flags | os.O_CLOEXEC, 0o644)
+            return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         except OSError as error:
             if error.errno not in NO_DESCRIPTOR or not self.make_room():
                 raise
-        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
 
     def make_room(self) -> bool:
         """Close the quarter of the segments that is idle longest; return whether there were any."""

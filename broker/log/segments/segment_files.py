@@ -76,6 +76,19 @@ def doom_segment_files(directory: Path, base_offset: int) -> None:
         rename_if_there(path, path.with_name(path.name + DELETED_SUFFIX))
 
 
+def read_file(path: Path) -> bytes:
+    """Return the content of a file of the data directory; a symbolic link in its place is not followed.
+
+    Raises OSError.
+    """
+    with open(path, "rb", opener=_open_no_link) as file:
+        return file.read()
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW)
+
+
 def rename_if_there(path: Path, to: Path) -> None:
     """Rename a file, over whatever has the other name; that it is not there is fine."""
     try:

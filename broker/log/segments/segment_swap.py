@@ -155,7 +155,7 @@ def _keep_for_readers(log: Path) -> None:
 def _end_offset(path: Path, base_offset: int) -> int:
     """Return the offset after the last batch of a log file."""
     end_offset = base_offset
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         for _, header in scan_headers(fd, 0, os.fstat(fd).st_size):
             end_offset = header.last_offset + 1

@@ -35,7 +35,7 @@ class StorageReserve:
         if self._is_kept or not has_room(self._data_dir, 2 * RESERVE_BYTES):
             return
         try:
-            fd = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            fd = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
                 os.posix_fallocate(fd, 0, RESERVE_BYTES)
             finally:
