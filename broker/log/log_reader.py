@@ -98,10 +98,10 @@ class LogReader:
         end_offset, end_base, end_position = end
         place = self._places.get(offset)
         if place is not None and place[0] == end_base:
-            position = place[1]
+            _, position, known_inode = place
+            path, inode = self._files[end_base]
             length = end_position - position
-            if 0 < length <= max_bytes:
-                path, inode = self._files[end_base]
+            if 0 < length <= max_bytes and inode == known_inode:
                 self._remember(end_offset, (end_base, end_position, inode))
                 return FileSlice(path, inode, position, length, end_offset)
         if offset >= end_offset:
@@ -140,10 +140,11 @@ class LogReader:
             except FileNotFoundError:
                 self.forget()
                 continue
-            # With the records that compaction removes go the entries of their transactions: what was found there must
-            # belong to the file that is sent, and so must the place of the stable offset.
-            is_same = found.inode == inode or found.path != self._files[base_offset].path
-            if is_same and _is_there(found):
+            # Compaction removes the entries of transactions together with their records: the entries must be those of
+            # the file that is sent, and so must the place of the stable offset. `locate` may have called `forget`.
+            stable_file = self._files.get(base_offset)
+            is_same = found.inode == inode or (stable_file is not None and found.path != stable_file.path)
+            if is_same and found.next_offset <= stable_offset and _is_there(found):
                 return found, aborted
             self.forget()
         return None, ()

@@ -51,9 +51,15 @@ class IndexFile:
         self.truncate(0)
 
     def read(self, index: int) -> tuple[int, ...]:
-        """Return the fields of entry `index`, which must be one of those in the file."""
+        """Return the fields of entry `index`, which is below `entries`.
+
+        Raises FileNotFoundError when the file has been cut or replaced since its entries were counted.
+        """
         entry = self.entry
-        return entry.unpack(os.pread(self._open(), entry.size, index * entry.size))
+        data = os.pread(self._open(), entry.size, index * entry.size)
+        if len(data) < entry.size:
+            raise FileNotFoundError(f"{self.path}: cut or replaced meanwhile")
+        return entry.unpack(data)
 
     def floor(self, field: int, target: int) -> int:
         """Return the number of the last entry whose `field` is <= `target`, or -1."""

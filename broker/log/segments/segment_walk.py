@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker.log.indexes.offset_index import OffsetIndex
+from broker.log.segments.segment_files import LOG_SUFFIX, segment_file
 from broker.log.segments.segment_scan import scan_headers
 from broker.protocol.records import BATCH_HEADER_BYTES
 
@@ -50,7 +51,10 @@ class SegmentWalk:
         self.limit = limit
 
     def position_of(self, offset: int) -> int:
-        """Return a batch start at or before the batch that holds `offset`. An entry that is damaged is not believed."""
+        """Return a batch start at or before the batch that holds `offset`; the segment's start if its index is damaged.
+
+        Raises FileNotFoundError when the index is that of another file, which has replaced this one.
+        """
         index = OffsetIndex(self.directory, self.base_offset, writable=False)
         try:
             found = index.floor(offset)
@@ -62,6 +66,7 @@ class SegmentWalk:
         first = next(scan_headers(self.fd, position, self.limit, BATCH_HEADER_BYTES), None)
         if first is not None and self.base_offset <= first[1].base_offset <= first[1].last_offset <= last_offset:
             return position
+        check_not_replaced(segment_file(self.directory, self.base_offset, LOG_SUFFIX), os.fstat(self.fd).st_ino)
         if index.file.path not in _reported:
             _reported.add(index.file.path)
             _log.warning(
