@@ -15,6 +15,7 @@ An expected outcome (full, empty, not there yet) is a return value and never one
 """
 
 import re
+from collections.abc import Iterable
 
 
 class RotundaError(Exception):
@@ -71,7 +72,11 @@ class BootFailed(RotundaError):  # noqa: N818 - the protocol's word for it
 
 
 class ConfigError(RotundaError):
-    """A property is unknown, malformed, out of range, or contradicts another one."""
+    """A property is unknown, malformed, out of range, or contradicts another one; ``names`` are those involved."""
+
+    def __init__(self, reason: str, names: Iterable[str] = ()) -> None:
+        super().__init__(reason)
+        self.names = tuple(names)
 
 
 class UsageError(RotundaError):

@@ -186,12 +186,15 @@ class BrokerConfig(
         """
         fixed = sorted(name for name in {*overrides, *cluster_wide} if _is_fixed(name))
         if fixed:
-            raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]; they take a restart")
+            raise ConfigError(
+                f"Cannot update these configs dynamically: [{', '.join(fixed)}]; they take a restart", fixed
+            )
         of_listeners = sorted(LISTENER_ONLY & {*overrides, *cluster_wide})
         if of_listeners:
             raise ConfigError(
                 "These security configs can be dynamically updated only per-listener using the listener prefix: "
-                f"[{', '.join(of_listeners)}]"
+                f"[{', '.join(of_listeners)}]",
+                of_listeners,
             )
         defaults = Origin(Source.DYNAMIC_DEFAULT, "set while running, cluster-wide")
         own = Origin(Source.DYNAMIC, "set while running")
@@ -302,7 +305,8 @@ def is_of_images(name: str) -> bool:
 def _accept(assignments: Iterable[Assignment], below: Layers = MappingProxyType({})) -> dict[str, tuple[Layer, ...]]:
     """Lay the assignments, weakest first, over what is there. Raises ConfigError that names every error."""
     layers = dict(below)
-    complaints = []
+    complaints: list[str] = []
+    involved: list[str] = []
     for name, text, origin in assignments:
         # Whoever sets one while the broker runs knows where.
         place = "" if origin.source >= Source.DYNAMIC_DEFAULT else f"{origin}: "
@@ -310,6 +314,7 @@ def _accept(assignments: Iterable[Assignment], below: Layers = MappingProxyType(
         if key is None:
             hint = did_you_mean(name, {*BROKER_KEYS, *kafka_settings()})
             complaints.append(f"{place}unknown setting {name}{hint}")
+            involved.append(name)
             continue
         try:
             value = absolute(name, key.parse(text))
@@ -318,11 +323,12 @@ def _accept(assignments: Iterable[Assignment], below: Layers = MappingProxyType(
         except ValueError as error:
             shown = "(hidden)" if key.sensitive else text
             complaints.append(f"{place}Invalid value {shown} for configuration {name}: {error}")
+            involved.append(name)
         else:
             if name not in REFUSED:
                 layers[name] = (Layer(origin, value), *layers.get(name, ()))
     if complaints:
-        raise ConfigError("\n".join(complaints))
+        raise ConfigError("\n".join(complaints), involved)
     take_other_names(layers)
     return layers
 
@@ -336,7 +342,8 @@ def _values(layers: Layers) -> dict[str, Any]:
 
 def _check(config: BrokerConfig, rules: _Rules | None = None) -> None:
     """Raise ConfigError if values that are each allowed do not go together."""
-    complaints = []
+    complaints: list[str] = []
+    involved: list[str] = []
     for names, rule in rules or _RULES:
         try:
             complaint = rule(config)
@@ -345,8 +352,9 @@ def _check(config: BrokerConfig, rules: _Rules | None = None) -> None:
         if complaint:
             places = {str(config.origin(name)) for name in names if name in config.layers}
             complaints.append(f"{', '.join(sorted(places)) or 'default'}: {names[0]}: {complaint}")
+            involved += names
     if complaints:
-        raise ConfigError("\n".join(complaints))
+        raise ConfigError("\n".join(complaints), involved)
 
 
 def _listeners_complaint(config: BrokerConfig) -> str | None:

@@ -5,6 +5,7 @@ Runs in the controller.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from broker.metadata.metadata_cache import MetadataCache
     from shm.control import BrokerWords
     from shm.rings.bell import EventBell, SemaphoreBell
+
+log = logging.getLogger(__name__)
 
 
 class ActiveController:
@@ -44,7 +47,10 @@ class ActiveController:
     def announce(self) -> None:
         """Tell every process that the metadata has changed."""
         # Also when nothing has changed: a predecessor may have been killed before it came to this.
-        self._store_settings()
+        try:
+            self._store_settings()
+        except Exception:  # what is stored is announced all the same
+            log.exception("not all settings are in force: a fault in publishing them")
         version = self.controller.version
         if self._broker_words.metadata_version == version:
             return

@@ -32,12 +32,15 @@ from broker.metadata.configs.alter_configs import (
     shown,
 )
 from broker.metadata.configs.client_quotas import QuotaEntity, QuotaOp, altered_quotas, stored_name
+from broker.metadata.configs.stored_values import check_readable
 from broker.metadata.features import LEVEL, FeatureUpdate, check_updates
 from broker.metadata.metadata_cache import INTERNAL_TOPICS, MetadataCache, TopicInfo
 from broker.metadata.process_counts import Room, check_change
 from broker.metadata.producer_ids import ProducerIds
 from broker.metadata.security.acls import AclChanges
 from broker.metadata.security.scram_users import Deletion, Upsertion, changed_users
+from broker.metadata.storage.entity_store import BROKER as BROKER_KIND
+from broker.metadata.storage.entity_store import TOPIC as TOPIC_KIND
 from broker.metadata.storage.entity_store import EntityKind
 from broker.metadata.storage.metadata_file import CERTIFICATES, EVERY_BROKER, metadata_path
 from broker.metadata.storage.request_dedup import TopicOutcome
@@ -100,12 +103,13 @@ class Controller:
         Raises BootFailed: unusable, or too many partitions there.
         """
         path = metadata_path(config.data_dir)
-        store = MetadataStore.open(path, ephemeral=config.ephemeral, before_change=before_change)
+        store = MetadataStore.open(path, ephemeral=config.ephemeral, before_change=before_change, check=check_readable)
         taken = store.taken_rows()
         if taken and taken[-1][0] >= partitions.rows:
             store.close()
             raise BootFailed(f"partition row {taken[-1][0]} is beyond max.partitions ({partitions.rows})")
         metadata.refresh()
+        metadata.set_aside.log(path)
         rows = PartitionRows(partitions, taken, metadata.version, taken_over)
         return cls(store, metadata, rows, config, coordinators, room)
 
@@ -262,15 +266,17 @@ class Controller:
         """Change the quotas of one entity (KIP-546). Raises ApiError when it may not have them."""
         current = self._metadata.client_quotas.get(entity, {})
         quotas = altered_quotas(entity, current, operations)
-        if not validate_only and quotas != current:
+        name = stored_name(entity)
+        if not validate_only and self._is_change(EntityKind.CLIENT_QUOTA, name, current, quotas):
             with self._change() as transaction:
-                transaction.set_entity(EntityKind.CLIENT_QUOTA, stored_name(entity), quotas)
+                transaction.set_entity(EntityKind.CLIENT_QUOTA, name, quotas)
             log.info("the quotas of %s are now %s", dict(entity), quotas)
             self._metadata.refresh()
 
     def alter_user_credentials(self, user: str, changes: Sequence[Deletion | Upsertion]) -> None:
         """Change the SCRAM credentials of a user (KIP-554): all or nothing. Raises ApiError."""
-        stored = changed_users(self._metadata.user_credentials, user, changes)
+        unreadable = self._metadata.set_aside.of(EntityKind.USER_CREDENTIAL, user)
+        stored = changed_users(self._metadata.user_credentials, user, changes, unreadable)
         with self._change() as transaction:
             for name, values in stored.items():
                 transaction.set_entity(EntityKind.USER_CREDENTIAL, name, values)
@@ -284,7 +290,11 @@ class Controller:
             return
         current = self._metadata.finalized_features
         check_updates(updates, current)
-        changed = [update for update in updates if update.level != current.get(update.name, 0)]
+        changed = [
+            update
+            for update in updates
+            if self._is_change(EntityKind.FEATURE, update.name, current.get(update.name, 0), update.level)
+        ]
         if changed and not validate_only:
             with self._change(request) as transaction:
                 for update in changed:
@@ -340,9 +350,9 @@ class Controller:
         configs = altered_topic(alteration, current, self._metadata.broker_config, name)
         if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-        if not validate_only and configs != current:
+        if not validate_only and self._is_change(TOPIC_KIND, name, current, configs):
             with self._change() as transaction:
-                transaction.set_topic_configs(topic.topic_id, configs)
+                transaction.set_topic_configs(topic.topic_id, name, configs)
             self._changed("topic", name, configs)
 
     def _alter_broker(self, name: str, alteration: Alteration, validate_only: bool) -> None:
@@ -354,7 +364,7 @@ class Controller:
         # As in Kafka files are read again also when their names stay.
         reads_certificates = any("ssl." in change.name for change in alteration.changes)
         check_change(self._metadata, {**overrides, name: configs}, self.room, reads_certificates=reads_certificates)
-        if not validate_only and (configs != current or reads_certificates):
+        if not validate_only and (self._is_change(BROKER_KIND, name, current, configs) or reads_certificates):
             with self._change() as transaction:
                 transaction.set_broker_configs(name, configs)
                 if reads_certificates:
@@ -377,14 +387,18 @@ class Controller:
     def _alter_group(self, name: str, alteration: Alteration, validate_only: bool) -> None:
         current = self._metadata.group_configs(name)
         configs = altered_group(alteration, current, self._metadata.broker_config, name)
-        if not validate_only and configs != current:
+        if not validate_only and self._is_change(EntityKind.GROUP, name, current, configs):
             self._replace(EntityKind.GROUP, name, configs)
 
     def _alter_client_metrics(self, name: str, alteration: Alteration, validate_only: bool) -> None:
         current = self._metadata.client_metrics_configs.get(name, {})
         configs = altered_client_metrics(alteration, current, name)
-        if not validate_only and configs != current:
+        if not validate_only and self._is_change(EntityKind.CLIENT_METRICS, name, current, configs):
             self._replace(EntityKind.CLIENT_METRICS, name, configs)
+
+    def _is_change(self, kind: str, name: str, current: object, new: object) -> bool:
+        """Return whether something else is to be stored: also without what cannot be read."""
+        return new != current or bool(self._metadata.set_aside.of(kind, name))
 
     def _replace(self, kind: EntityKind, name: str, configs: Mapping[str, str]) -> None:
         """Replace the settings of an entity; without any it is gone."""

@@ -7,7 +7,9 @@ changes only, if need be in steps, and its cost is that of what changed. Never w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice, repeat
 from pathlib import Path
 from typing import NamedTuple
@@ -16,14 +18,17 @@ from broker.config.broker_config import BrokerConfig
 from broker.config.topic_config import LogConfig
 from broker.metadata.configs.broker_settings import BrokerSettings
 from broker.metadata.configs.client_quotas import ClientQuotas, QuotaEntity, quotas_of
+from broker.metadata.configs.stored_values import KEEP_RECORDS, SetAside
 from broker.metadata.features import LEVEL, finalized_levels
-from broker.metadata.storage.entity_store import Entities, EntityKind, replace_changed
+from broker.metadata.storage.entity_store import BROKER, TOPIC, Entities, EntityKind, replace_changed
 from broker.metadata.storage.reader import MetadataDelta, MetadataReader, TopicRecord
 from broker.metadata.topics.topic_validation import metric_name
 from broker.protocol.routing import owner_of, topic_hash
 from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps, finished
-from broker.security.acl.acls import Acl, acls_of
+from broker.security.acl.acls import Acl
 from broker.security.acl.authorizer import Authorizer, super_users_of
+
+log = logging.getLogger(__name__)
 
 #: Topics that belong to the broker itself and are marked as such in Metadata.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
@@ -61,7 +66,9 @@ class MetadataCache:
     def __init__(self, path: Path, handlers: int, broker_config: BrokerConfig) -> None:
         self._reader = MetadataReader(path)
         self._handlers = handlers
-        self._settings = BrokerSettings(broker_config)
+        #: The stored values that have no effect because this version cannot read them.
+        self.set_aside = SetAside()
+        self._settings = BrokerSettings(broker_config, self.set_aside)
         #: The configuration as it was read last, from flags, environment and file.
         self.loaded_config = broker_config
         self._by_name: dict[str, TopicInfo] = {}
@@ -129,7 +136,8 @@ class MetadataCache:
         config = self._log_configs.get(topic.topic_id)
         if config is None:
             now = self._by_id.get(topic.topic_id, topic)
-            config = LogConfig.resolve(now.configs, self.broker_config)
+            keeps_records = KEEP_RECORDS if self.set_aside.of(TOPIC, now.name) else {}
+            config = LogConfig.resolve({**now.configs, **keeps_records}, self.broker_config)
             self._log_configs[topic.topic_id] = config
         return config
 
@@ -212,20 +220,24 @@ class MetadataCache:
             if number % ELEMENTS_AT_ONCE == 0:
                 yield
             self._take(record, changes)
-        if self._settings.take(delta.broker_configs):
-            self._take_settings(changes)
+        with _contained(BROKER, delta.version):
+            if self._settings.take(delta.broker_configs):
+                self._take_settings(changes)
         for kind, entities in delta.entities.items():
             yield
-            if kind is EntityKind.ACL:
-                yield from self._take_acls(entities, are_all=True)
-            else:
-                self._take_entities(kind, entities)
+            with _contained(kind, delta.version):
+                if kind is EntityKind.ACL:
+                    yield from self._take_acls(entities, are_all=True)
+                else:
+                    found = self.set_aside.readable_entities(kind, entities)
+                    self._take_entities(kind, {name: values for name, values in found.items() if values})
         for kind, entities in delta.changed_entities.items():
             yield
-            if kind is EntityKind.ACL:
-                yield from self._take_acls(entities, are_all=False)
-            else:
-                self._take_changed_entities(kind, entities)
+            with _contained(kind, delta.version):
+                if kind is EntityKind.ACL:
+                    yield from self._take_acls(entities, are_all=False)
+                else:
+                    self._take_changed_entities(kind, self.set_aside.readable_entities(kind, entities))
         self.version = delta.version
 
     def _drop_missing(self, records: list[TopicRecord], changes: Changes) -> Steps[None]:
@@ -238,6 +250,8 @@ class MetadataCache:
             changes.deleted.extend((topic, partition) for partition in topic.partitions)
 
     def _take(self, record: TopicRecord, changes: Changes) -> None:
+        configs = self.set_aside.readable(TOPIC, record.name, {} if record.deleted else record.configs)
+        record = record._replace(configs=configs)
         known = self._by_id.get(record.topic_id)
         known_partitions = len(known.partitions) if known is not None else 0
         if record.deleted:
@@ -312,8 +326,9 @@ class MetadataCache:
         removed: list[Acl] = []
         left = iter(entities.items())
         while some := list(islice(left, ELEMENTS_AT_ONCE)):
-            for acl, (_, is_there) in zip(acls_of([name for name, _ in some]), some, strict=True):
-                (added if is_there else removed).append(acl)
+            for acl, (_, is_there) in zip(self.set_aside.readable_acls([name for name, _ in some]), some, strict=True):
+                if acl is not None:
+                    (added if is_there else removed).append(acl)
             yield
         if are_all:
             yield from self.authorizer.replace(added)
@@ -326,6 +341,15 @@ class MetadataCache:
             PartitionInfo(index, row, owner_of(name_hash, index, self._handlers)) for index, row in record.rows
         )
         return TopicInfo(record.name, record.topic_id, partitions, record.configs, record.name in INTERNAL_TOPICS)
+
+
+@contextmanager
+def _contained(kind: str, version: int) -> Iterator[None]:
+    """Log a fault of taking over values of one kind; the process goes on with what it had of it."""
+    try:
+        yield
+    except Exception:  # it would end every process, and each of its replacements
+        log.exception("values of the kind %s are not in force in this process as of change %d", kind, version)
 
 
 def _authorizer_of(config: BrokerConfig) -> Authorizer | None:

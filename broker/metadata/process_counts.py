@@ -10,8 +10,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.errors import ApiError, ConfigError
-from broker.metadata.configs.broker_settings import settings_in_force
+from broker.metadata.configs.broker_settings import BrokerSettings, settings_in_force
 from broker.metadata.configs.listener_changes import check_listeners
+from broker.metadata.configs.stored_values import SetAside
+from broker.metadata.storage.entity_store import BROKER
 from broker.metadata.storage.metadata_file import metadata_path
 from broker.metadata.storage.reader import MetadataReader
 from broker.protocol.error_codes import ErrorCode
@@ -50,7 +52,11 @@ def configured_at_start(config: BrokerConfig) -> BrokerConfig:
     reader = MetadataReader(metadata_path(config.data_dir))
     stored = reader.read(0, with_topics=False)
     reader.close()
-    return config if stored is None else settings_in_force(config, stored.broker_configs)
+    if stored is None:
+        return config
+    settings = BrokerSettings(config, SetAside())
+    settings.take(stored.broker_configs)
+    return settings.in_force
 
 
 def check_change(
@@ -67,7 +73,11 @@ def check_change(
     not changed.
     """
     before = metadata.broker_config
-    after = settings_in_force(loaded or metadata.loaded_config, overrides)
+    after, conflicts = settings_in_force(loaded or metadata.loaded_config, overrides)
+    for broker, reasons in conflicts.items():
+        for name, reason in reasons.items():
+            if name not in metadata.set_aside.of(BROKER, broker):
+                raise ApiError(ErrorCode.INVALID_REQUEST, reason)
     try:
         check_tls(after, None if reads_certificates else before)
     except ConfigError as error:

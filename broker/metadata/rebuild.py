@@ -21,6 +21,7 @@ from broker.errors import ApiError, BootFailed
 from broker.log.checkpoints import set_aside
 from broker.log.partition_metadata import read_topic_id
 from broker.log.segments.segment_files import LOG_SUFFIX, offsets_of
+from broker.metadata.configs.stored_values import check_readable
 from broker.metadata.storage.metadata_file import (
     FORMAT,
     complete_schema,
@@ -221,7 +222,7 @@ def _rebuild(
             logger.warning("%s is left alone: %s", each.path, error.message)
         else:
             by_topic.setdefault(each.topic, []).append(each)
-    store = MetadataStore.open(path, ephemeral=config.ephemeral, before_change=before_change)
+    store = MetadataStore.open(path, ephemeral=config.ephemeral, before_change=before_change, check=check_readable)
     with closing(store):
         row = max((taken for taken, _ in store.taken_rows()), default=-1) + 1
         with store.transaction() as transaction:

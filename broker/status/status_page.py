@@ -49,7 +49,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
 
     def beat() -> None:
         if settings.refresh() and tls is not None:
-            tls.follow()
+            settings.apply(tls.follow)
         context.slots.beat(Role.WEB, index, SystemClock.monotonic_ns())
 
     while listening not in select.select((listening, stop.fileno()), (), (), BEAT_S)[0]:

@@ -222,7 +222,8 @@ class Supervisor:
             self._settings.refresh()
             # SQLite's connections must not be open across a fork.
             self._settings.close()
-            self._listeners.turn(self._settings.broker_config)
+            config = self._settings.broker_config
+            self._settings.apply(lambda: self._listeners.turn(config))
 
     def _restart_due(self) -> None:
         for child in self._children:

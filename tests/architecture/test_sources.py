@@ -13,7 +13,7 @@ import grimp
 import pytest
 
 ROOT = Path(__file__).parents[2]
-MOST_MODULE_LINES = 400
+MOST_MODULE_LINES = 600
 MOST_TEST_LINES = 600
 MOST_FUNCTION_LINES = 60
 #: Written by a program (`ops/schema.py`): of any length.

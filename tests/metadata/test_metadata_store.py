@@ -67,7 +67,7 @@ def test_what_is_committed_survives_a_reopening(path: Path) -> None:
     store = MetadataStore.open(path)
     topic_id = insert(store, "kept", [3, 4])
     with store.transaction() as transaction:
-        transaction.set_topic_configs(topic_id, {"cleanup.policy": "compact"})
+        transaction.set_topic_configs(topic_id, "orders", {"cleanup.policy": "compact"})
         transaction.set_broker_configs("1", {"log.retention.ms": "5"})
     store.close()
     delta = MetadataReader(path).read(0)

@@ -144,7 +144,11 @@ def run(monkeypatch: pytest.MonkeyPatch, failing: list[bool], draining: bool = T
         mark_ready=control.slots.mark_ready,
         config=load(None, {"shutdown.timeout.ms": "1000", "quota.window.num": "1"}, {}),
         live_settings=lambda: SimpleNamespace(
-            user_credentials=None, refresh=lambda: False, client_quotas={}, broker_config=load(None, {}, {})
+            user_credentials=None,
+            refresh=lambda: False,
+            apply=lambda *followers: [follow() for follow in followers],
+            client_quotas={},
+            broker_config=load(None, {}, {}),
         ),
         quota_tables=QuotaTables(memoryview(bytearray(QuotaTables.bytes_needed(1, 2))), 1, 2),
         channel_shape=SimpleNamespace(targets=1),

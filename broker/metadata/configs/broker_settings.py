@@ -6,11 +6,12 @@ force as well. Reads nothing itself.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 
 from broker.config.broker_config import BrokerConfig
 from broker.errors import ConfigError
+from broker.metadata.configs.stored_values import KEEP_RECORDS_OF_ALL, SetAside
+from broker.metadata.storage.entity_store import BROKER
 from broker.metadata.storage.metadata_file import (
     CERTIFICATES,
     CONFIGURATION_FILE,
@@ -20,14 +21,14 @@ from broker.metadata.storage.metadata_file import (
 )
 from broker.server_log import log_levels
 
-log = logging.getLogger(__name__)
-
 
 class BrokerSettings:
     """The configuration in force, and what it is made of."""
 
-    def __init__(self, static: BrokerConfig) -> None:
+    def __init__(self, static: BrokerConfig, set_aside: SetAside) -> None:
+        """Note what cannot be put in force in ``set_aside``."""
         self._static = static
+        self._set_aside = set_aside
         self._stored: Mapping[str, Mapping[str, str]] = {}
         #: As it was read last, from flags, environment and file.
         self.loaded = static
@@ -43,28 +44,51 @@ class BrokerSettings:
         """Put in force what the metadata file has, by broker id as text; return whether that has changed."""
         if stored == self._stored:
             return False
-        self._stored = stored
-        self.overrides = {name: configs for name, configs in stored.items() if name not in UNTIL_RESTART}
-        read_again = stored.get(CONFIGURATION_FILE)
-        if read_again is not None:
+        readable = {
+            name: self._set_aside.readable(BROKER, name, stored.get(name, {})) for name in {*self._stored, *stored}
+        }
+        self.overrides = {name: configs for name, configs in readable.items() if configs and name not in UNTIL_RESTART}
+        read_again = readable.get(CONFIGURATION_FILE)
+        if read_again:
             texts = {name: text for name, text in read_again.items() if name != CONFIGURATION_FILE}
             self.loaded = self._static.with_file(texts)
-        self.in_force = settings_in_force(self.loaded, stored)
-        self.certificate_readings = int(stored.get(CERTIFICATES, {}).get(CERTIFICATES, "0"))
-        levels = {name: level for name, level in stored.get(LOG_LEVELS, {}).items() if name != LOG_LEVELS}
+        wanted = {name: {**configs, **self._stand_ins(name)} for name, configs in readable.items()}
+        self.in_force, conflicts = settings_in_force(self.loaded, wanted)
+        for name, reasons in conflicts.items():
+            self._set_aside.note(BROKER, name, {**self._set_aside.of(BROKER, name), **reasons})
+        self.certificate_readings = int(readable.get(CERTIFICATES, {}).get(CERTIFICATES, "0"))
+        levels = {name: level for name, level in readable.get(LOG_LEVELS, {}).items() if name != LOG_LEVELS}
         if levels != self.log_levels:
             self.log_levels = levels
             log_levels.apply(levels)
+        self._stored = stored
         return True
 
+    def _stand_ins(self, broker: str) -> dict[str, str]:
+        aside = self._set_aside.of(BROKER, broker)
+        return {name: value for name, value in KEEP_RECORDS_OF_ALL.items() if name in aside}
 
-def settings_in_force(config: BrokerConfig, stored: Mapping[str, Mapping[str, str]]) -> BrokerConfig:
-    """Return the settings with what was set for this broker and for every broker, by broker id as text.
 
-    All of it was acceptable when it was set; if the configuration file no longer goes with it, the file wins.
+def settings_in_force(
+    config: BrokerConfig, stored: Mapping[str, Mapping[str, str]]
+) -> tuple[BrokerConfig, dict[str, dict[str, str]]]:
+    """Return the settings with those that were set for this broker and for every broker, by broker id as text.
+
+    Also return which of them are not in force, by broker and name, with the reason: each was accepted when it was set,
+    but one that does not go together with the configuration file of today has no effect.
     """
-    try:
-        return config.with_dynamic(stored.get(str(config.node_id), {}), stored.get(EVERY_BROKER, {}))
-    except ConfigError as error:
-        log.warning("ignored the settings made while the broker ran: %s", error)
-        return config
+    layers = {name: dict(stored.get(name, {})) for name in (str(config.node_id), EVERY_BROKER)}
+    conflicts: dict[str, dict[str, str]] = {}
+    while True:
+        own, every = layers.values()
+        try:
+            return config.with_dynamic(own, every), conflicts
+        except ConfigError as error:
+            names = {*own, *every}
+            if not names:
+                raise
+            names = names.intersection(error.names) or names
+            for broker, configs in layers.items():
+                for name in names & configs.keys():
+                    del configs[name]
+                    conflicts.setdefault(broker, {})[name] = str(error).replace("\n", "; ")

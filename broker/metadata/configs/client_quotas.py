@@ -116,13 +116,24 @@ def stored_name(entity: QuotaEntity) -> str:
 def quotas_of(stored: Entities) -> ClientQuotas:
     """Return the quotas as stored."""
     return MappingProxyType(
-        {
-            tuple((entity_type, name) for entity_type, name in json.loads(text)): {
-                key: float(value) for key, value in values.items()
-            }
-            for text, values in stored.items()
-        }
+        {_read_name(text): {key: float(value) for key, value in values.items()} for text, values in stored.items()}
     )
+
+
+def is_entity(text: str) -> bool:
+    """Return whether the name under which an entity is stored can be read."""
+    try:
+        _read_name(text)
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+def _read_name(text: str) -> QuotaEntity:
+    entity = tuple((entity_type, name) for entity_type, name in json.loads(text))
+    if not all(isinstance(entity_type, str) and isinstance(name, str | None) for entity_type, name in entity):
+        raise ValueError("invalid entity: types and names are texts")
+    return entity
 
 
 def _matches_all(entity: Mapping[str, str | None], matches: Iterable[Match]) -> bool:

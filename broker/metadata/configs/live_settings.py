@@ -16,8 +16,9 @@ from pathlib import Path
 from broker.config.broker_config import BrokerConfig
 from broker.metadata.configs.broker_settings import BrokerSettings
 from broker.metadata.configs.client_quotas import ClientQuotas, QuotaEntity, quotas_of
-from broker.metadata.storage.entity_store import EntityKind, replace_changed
-from broker.metadata.storage.reader import MetadataReader
+from broker.metadata.configs.stored_values import SetAside
+from broker.metadata.storage.entity_store import Entities, EntityKind, replace_changed
+from broker.metadata.storage.reader import MetadataDelta, MetadataReader
 from broker.security.sasl.user_credentials import UserCredentials
 
 INTERVAL_NS = 100_000_000
@@ -36,7 +37,8 @@ class LiveSettings:
         self._reader = MetadataReader(path)
         self._announced = announced
         self._now_ns = now_ns
-        self._settings = BrokerSettings(config)
+        self._set_aside = SetAside()
+        self._settings = BrokerSettings(config, self._set_aside)
         self._quotas: dict[QuotaEntity, Mapping[str, float]] = {}
         self._users = UserCredentials()
         self._next_read_ns = 0
@@ -76,6 +78,14 @@ class LiveSettings:
             self._is_unseen, changed = False, True
         return changed
 
+    def apply(self, *followers: Callable[[], None]) -> None:
+        """Call what puts the settings in force; a fault of one is logged, and the others are called."""
+        for follow in followers:
+            try:
+                follow()
+            except Exception:  # whatever it is, it is on record
+                log.exception("not all settings are in force in this process")
+
     def close(self) -> None:
         """Close the file until the next change: who forks holds it open only while it reads."""
         self._reader.close()
@@ -85,22 +95,28 @@ class LiveSettings:
         self._next_read_ns = now_ns + INTERVAL_NS
         try:
             delta = self._reader.read(self.version, with_topics=False)
+            return delta is not None and self._take(delta)
         except sqlite3.Error as error:
-            self._next_read_ns = now_ns + RETRY_NS
-            self._reader.close()
             log.warning("the settings stay as they were for now: the metadata file cannot be read: %s", error)
-            return False
-        if delta is None:
-            return False
-        self.version = delta.version
+        except Exception:  # no process ends because of settings
+            log.exception("the settings stay as they were for now: a change after %d is not applied", self.version)
+        self._next_read_ns = now_ns + RETRY_NS
+        self._reader.close()
+        return False
+
+    def _take(self, delta: MetadataDelta) -> bool:
         changed = self._settings.take(delta.broker_configs)
-        users = delta.entities.get(EntityKind.USER_CREDENTIAL)
+        users = self._readable(delta.entities, EntityKind.USER_CREDENTIAL)
         if users is not None:
             self._users.replace(users)
-        self._users.take(delta.changed_entities.get(EntityKind.USER_CREDENTIAL, {}))
-        everything = delta.entities.get(EntityKind.CLIENT_QUOTA)
+        self._users.take(self._readable(delta.changed_entities, EntityKind.USER_CREDENTIAL) or {})
+        everything = self._readable(delta.entities, EntityKind.CLIENT_QUOTA)
         if everything is not None:
-            self._quotas = dict(quotas_of(everything))
-        some = quotas_of(delta.changed_entities.get(EntityKind.CLIENT_QUOTA, {}))
-        replace_changed(self._quotas, some)
+            self._quotas = {}
+        some = self._readable(delta.changed_entities, EntityKind.CLIENT_QUOTA) or {}
+        replace_changed(self._quotas, quotas_of({**(everything or {}), **some}))
+        self.version = delta.version
         return changed or everything is not None or bool(some)
+
+    def _readable(self, found: Mapping[EntityKind, Entities], kind: EntityKind) -> Entities | None:
+        return self._set_aside.readable_entities(kind, found[kind]) if kind in found else None

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
+from broker.metadata.configs.stored_values import SetAside, check_readable
 from broker.metadata.security.scram_users import MECHANISMS, Upsertion, changed_users
 from broker.metadata.storage.entity_store import EntityKind
 from broker.metadata.storage.metadata_file import metadata_path
@@ -22,7 +23,8 @@ def stored_users(data_dir: Path) -> dict[str, dict[str, str]]:
     """Return by user, by mechanism, the credentials as stored; under a name that no user has stands their secret."""
     with closing(MetadataReader(metadata_path(data_dir))) as reader:
         delta = reader.read(0, with_topics=False)
-    stored = {} if delta is None else delta.entities.get(EntityKind.USER_CREDENTIAL, {})
+    kind = EntityKind.USER_CREDENTIAL
+    stored = {} if delta is None else SetAside().readable_entities(kind, delta.entities.get(kind, {}))
     return {name: {key: str(value) for key, value in values.items()} for name, values in stored.items()}
 
 
@@ -33,7 +35,7 @@ def store_user(data_dir: Path, user: str, password: str, mechanisms: Iterable[st
         salt = new_salt()
         proof = salted(mechanism, password, salt, iterations)
         changes.append(Upsertion(user, MECHANISMS[mechanism], iterations, salt, proof))
-    store = MetadataStore.open(metadata_path(data_dir))
+    store = MetadataStore.open(metadata_path(data_dir), check=check_readable)
     try:
         changed = changed_users(stored_users(data_dir), user, changes)
         with store.transaction() as transaction:

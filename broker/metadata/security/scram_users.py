@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -49,15 +49,23 @@ class Upsertion(NamedTuple):
 
 
 def changed_users(
-    stored: Mapping[str, Mapping[str, str]], user: str, changes: Sequence[Deletion | Upsertion]
+    stored: Mapping[str, Mapping[str, str]],
+    user: str,
+    changes: Sequence[Deletion | Upsertion],
+    unreadable: Collection[str] = (),
 ) -> dict[str, Mapping[str, str]]:
-    """Return by name what is to be stored when a user is changed. Raises ApiError: all or nothing."""
-    credentials = altered_credentials(stored.get(user, {}), changes)
+    """Return by name what is to be stored when a user is changed. Raises ApiError: all or nothing.
+
+    Credentials for ``unreadable`` mechanisms can be deleted too, and are not kept.
+    """
+    credentials = altered_credentials(stored.get(user, {}), changes, unreadable)
     log.info("the user %r is to have credentials for %s", user, ", ".join(credentials) or "nothing")
     return {user: credentials} if SECRET_NAME in stored else {SECRET_NAME: new_secret(), user: credentials}
 
 
-def altered_credentials(current: Mapping[str, str], changes: Sequence[Deletion | Upsertion]) -> dict[str, str]:
+def altered_credentials(
+    current: Mapping[str, str], changes: Sequence[Deletion | Upsertion], unreadable: Collection[str] = ()
+) -> dict[str, str]:
     """Return a user's credentials by mechanism, as stored, after the changes. Raises ApiError: all or nothing."""
     credentials = dict(current)
     for change in changes:
@@ -69,7 +77,7 @@ def altered_credentials(current: Mapping[str, str], changes: Sequence[Deletion |
                 raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "invalid salted password: empty")
             made = credential_of(mechanism, change.salted_password, change.salt, change.iterations)
             credentials[mechanism] = written(made)
-        elif credentials.pop(mechanism, None) is None:
+        elif credentials.pop(mechanism, None) is None and mechanism not in unreadable:
             raise ApiError(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
     return credentials
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import enum
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
 from broker.errors import ApiError
@@ -49,10 +50,19 @@ _SIZE = "SELECT COALESCE(SUM(LENGTH(name) + LENGTH(key) + LENGTH(value) + 200), 
 
 #: The same of an entity that has nothing but its name, which is put down as the value 1 of an empty key.
 _BYTES_BESIDE_A_NAME = 201
+_NAME_ALONE: Mapping[str, StoredValue] = MappingProxyType({"": 1})
+
+#: Raises ApiError if values (by key) of a thing, by its kind and name, could not be read again.
+Check = Callable[[str, str, Mapping[str, StoredValue]], None]
 
 
 _Name = TypeVar("_Name")
 _Value = TypeVar("_Value")
+
+
+#: The kinds of things with settings that have tables of their own.
+TOPIC = "topic"
+BROKER = "broker"
 
 
 class EntityKind(enum.StrEnum):
@@ -64,6 +74,10 @@ class EntityKind(enum.StrEnum):
     FEATURE = "feature"
     USER_CREDENTIAL = "user-credential"
     ACL = "acl"
+
+
+#: A file of a newer version may have others, which have no effect.
+_KINDS = frozenset(EntityKind)
 
 
 def ensure_schema(connection: sqlite3.Connection) -> None:
@@ -101,16 +115,18 @@ def replace_entity(
     _record(connection, change, kind, name)
 
 
-def stage_names(connection: sqlite3.Connection, names: Sequence[str]) -> Steps[None]:
-    """Hand names over in steps, for `add_staged` or `remove_staged`; they are in memory, and in no change.
+def stage_names(connection: sqlite3.Connection, names: Sequence[str], check: Check) -> Steps[None]:
+    """Hand names of ACLs over in steps, for `add_staged` or `remove_staged`; they are in memory, and in no change.
 
     A change of ten thousand is then a few statements. Names are distinct; those that were staged before are forgotten.
     """
     connection.execute(_STAGED)
     connection.execute("DELETE FROM staged")
     for first in range(0, len(names), ELEMENTS_AT_ONCE):
-        connection.execute("BEGIN")
         some = names[first : first + ELEMENTS_AT_ONCE]
+        for name in some:
+            check(EntityKind.ACL, name, _NAME_ALONE)
+        connection.execute("BEGIN")
         connection.executemany("INSERT INTO staged VALUES (?)", [(name,) for name in some])
         connection.execute("COMMIT")
         yield
@@ -167,7 +183,7 @@ def read_entities(connection: sqlite3.Connection, since: int) -> Steps[dict[Enti
     """Return in steps all entities of each kind that has changed after change ``since``."""
     changed = connection.execute("SELECT kind FROM entity_changes WHERE change > ?", (since,))
     found: dict[EntityKind, Entities] = {}
-    for kind in _texts(changed):
+    for kind in _KINDS.intersection(_texts(changed)):
         found[EntityKind(kind)] = yield from _read_kind(connection, kind)
     return found
 
@@ -189,7 +205,7 @@ def read_changed_entities(connection: sqlite3.Connection, since: int) -> Steps[M
             if key is not None:
                 values[key] = value
         yield
-    return {EntityKind(kind): entities for kind, entities in found.items()}
+    return {EntityKind(kind): entities for kind, entities in found.items() if kind in _KINDS}
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:

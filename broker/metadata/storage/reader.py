@@ -30,7 +30,7 @@ class TopicRecord(NamedTuple):
     topic_id: bytes
     name: str
     deleted: bool
-    configs: dict[str, str]
+    configs: Mapping[str, str]
     rows: tuple[tuple[int, int], ...]
 
 

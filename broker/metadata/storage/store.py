@@ -19,6 +19,9 @@ from pathlib import Path
 from broker.errors import ApiError, BootFailed
 from broker.metadata.storage import request_dedup
 from broker.metadata.storage.entity_store import (
+    BROKER,
+    TOPIC,
+    Check,
     EntityKind,
     StoredValue,
     add_staged,
@@ -51,12 +54,14 @@ _DROP_SPENT_TOMBSTONES = "DELETE FROM topics WHERE deleted AND topic_id NOT IN (
 class Transaction:
     """The statements of one change. Everything done through it becomes visible at once, or not at all."""
 
-    def __init__(self, connection: sqlite3.Connection, change: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, change: int, check: Check) -> None:
         self._connection = connection
+        self._check = check
         self.change = change
 
     def insert_topic(self, topic_id: bytes, name: str, rows: Sequence[int], configs: Mapping[str, str]) -> None:
         """Add a topic whose partition i takes ``rows[i]``."""
+        self._check(TOPIC, name, configs)
         self._connection.execute(
             "INSERT INTO topics VALUES (?, ?, 0, ?, ?)", (topic_id, name, self.change, encode_configs(configs))
         )
@@ -67,8 +72,9 @@ class Transaction:
         self._insert_partitions(topic_id, first_partition, rows)
         self._connection.execute("UPDATE topics SET change = ? WHERE topic_id = ?", (self.change, topic_id))
 
-    def set_topic_configs(self, topic_id: bytes, configs: Mapping[str, str]) -> None:
+    def set_topic_configs(self, topic_id: bytes, name: str, configs: Mapping[str, str]) -> None:
         """Replace all settings of a topic."""
+        self._check(TOPIC, name, configs)
         self._connection.execute(
             "UPDATE topics SET change = ?, configs = ? WHERE topic_id = ?",
             (self.change, encode_configs(configs), topic_id),
@@ -82,12 +88,14 @@ class Transaction:
 
     def set_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
         """Replace all settings of a broker (its id as text, or "" for the default of all brokers)."""
+        self._check(BROKER, broker, configs)
         self._connection.execute("DELETE FROM broker_configs WHERE broker = ?", (broker,))
         rows = [(broker, name, value) for name, value in configs.items()]
         self._connection.executemany("INSERT INTO broker_configs VALUES (?, ?, ?)", rows)
 
     def set_entity(self, kind: EntityKind, name: str, values: Mapping[str, StoredValue]) -> None:
         """Replace all values of a group, of a client's quota or of a feature; without any it is gone."""
+        self._check(kind, name, values)
         replace_entity(self._connection, self.change, kind, name, values)
 
     def add_staged_acls(self) -> None:
@@ -121,23 +129,34 @@ def nothing_to_do() -> None:
     """Precede a change of which nothing is in the way."""
 
 
+def accept_all(_kind: str, _name: str, _values: Mapping[str, StoredValue]) -> None:
+    """Check nothing."""
+
+
 class MetadataStore:
     """The writing connection. One process has it at a time: the controller."""
 
-    def __init__(self, connection: sqlite3.Connection, before_change: Callable[[], None]) -> None:
+    def __init__(self, connection: sqlite3.Connection, before_change: Callable[[], None], check: Check) -> None:
         self._connection = connection
         self._before_change = before_change
+        self._check = check
         #: While several transactions are made with one change: what ends it, and the change once it has begun.
         self._together: ExitStack | None = None
         self._shared: Transaction | None = None
 
     @classmethod
     def open(
-        cls, path: Path, *, ephemeral: bool = False, before_change: Callable[[], None] = nothing_to_do
+        cls,
+        path: Path,
+        *,
+        ephemeral: bool = False,
+        before_change: Callable[[], None] = nothing_to_do,
+        check: Check = accept_all,
     ) -> MetadataStore:
         """Open the file, making it if it is not there. ``ephemeral`` data is not forced to disk.
 
-        ``before_change`` is called before each change: it makes room on a full disk, or raises an ApiError.
+        ``before_change`` is called before each change: it makes room on a full disk, or raises an ApiError. ``check``
+        is called with what is about to be stored.
 
         Raises BootFailed when the file is from a newer version, damaged or cannot be written.
         """
@@ -157,11 +176,11 @@ class MetadataStore:
                 f"{path} was written by a newer version (format {stored}, this version reads up to {FORMAT})",
                 EXIT_DATA_FROM_NEWER_VERSION,
             )
-        return cls(connection, before_change)
+        return cls(connection, before_change, check)
 
     def stage(self, names: Sequence[str]) -> Steps[None]:
         """Hand over in steps the names that the next change is about: it can then be one of very many."""
-        return stage_names(self._connection, names)
+        return stage_names(self._connection, names, self._check)
 
     @property
     def entity_bytes(self) -> int:
@@ -192,7 +211,7 @@ class MetadataStore:
     def _change(self) -> Iterator[Transaction]:
         with self._committing():
             change = state_of(self._connection, "change") + 1
-            yield Transaction(self._connection, change)
+            yield Transaction(self._connection, change, self._check)
             self._connection.execute("UPDATE state SET value = ? WHERE name = 'change'", (change,))
 
     @property

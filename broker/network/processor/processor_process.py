@@ -82,15 +82,16 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     garbage = GarbageSearch(clock.monotonic_ns)
     beat_ns, report_ns, expiry = 0, 0, CertificateExpiry()
     settings = context.live_settings()
-    quotas.follow(settings.client_quotas, settings.broker_config)
-    processor.tls.follow(settings)
-    processor.authentication.follow(settings)
+    followers = (
+        lambda: quotas.follow(settings.client_quotas, settings.broker_config),
+        lambda: processor.tls.follow(settings),
+        lambda: processor.authentication.follow(settings),
+    )
+    settings.apply(*followers)
     removed = RemovedListeners(context.listener_table)
     while not stop.is_set():
         if settings.refresh():
-            quotas.follow(settings.client_quotas, settings.broker_config)
-            processor.tls.follow(settings)
-            processor.authentication.follow(settings)
+            settings.apply(*followers)
         targets.follow()
         with faults:
             removed.end_connections(processor)
