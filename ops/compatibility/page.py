@@ -31,6 +31,9 @@ librdkafka's tests get topics of one replica where they ask for three.
 
 {summary}.
 
+Related: [APIs and versions](api-versions.md), [behaviours](behaviours.md) of Kafka's network layer row by row,
+[reliability](reliability.md) under attack, [performance](performance.md) beside Kafka.
+
 | {columns} |
 |{lines}|
 {rows}
@@ -39,6 +42,7 @@ librdkafka's tests get topics of one replica where they ask for three.
 #: A row of the page: a cell for each of COLUMNS.
 Row = tuple[str, ...]
 _BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
+_AS = "as "
 _COUNT = re.compile(r"(\d+) (passed|failed|not run)")
 
 
@@ -78,7 +82,7 @@ class Table:
                 summary=counted([verdict for row in rows for verdict in verdicts_of(row)]),
                 columns=" | ".join(COLUMNS),
                 lines="|".join("---" for _ in COLUMNS),
-                rows="\n".join(f"| {' | '.join(row)} |" for row in rows),
+                rows="\n".join(f"| {' | '.join(row)} |" for row in _with_references(rows)),
             )
         )
 
@@ -87,7 +91,21 @@ def rows_of(page: Path) -> list[Row]:
     """Return the rows of a page; none of one that is not there."""
     lines = page.read_text().splitlines() if page.exists() else []
     rows = [tuple(cell.strip() for cell in _BETWEEN_CELLS.split(line)[1:-1]) for line in lines if line[:1] == "|"]
-    return [row for row in rows[2:] if len(row) == len(COLUMNS)]
+    found: dict[str, Row] = {}
+    for row in rows[2:]:
+        if len(row) == len(COLUMNS):
+            named = row[-1].removeprefix(_AS)
+            found[row[0]] = (*row[:-1], found[named][-1] if row[-1] != named else named)
+    return list(found.values())
+
+
+def _with_references(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows; one with the features of an earlier one names that instead."""
+    first: dict[str, str] = {}
+    return [
+        (*row[:-1], row[-1] if first.setdefault(row[-1], row[0]) == row[0] else f"{_AS}{first[row[-1]]}")
+        for row in rows
+    ]
 
 
 def verdicts_of(row: Row) -> list[str]:

@@ -34,3 +34,12 @@ def test_only_the_rows_of_clients_that_were_run_are_replaced(tmp_path: Path) -> 
         (CHOSEN[2].name, "1 passed", "b"),
     ]
     assert "3 passed, 1 failed, 0 not run." in page.read_text()
+
+
+def test_a_row_with_the_features_of_an_earlier_one_names_it(tmp_path: Path) -> None:
+    page, table = tmp_path / "page.md", Table()
+    for client in CHOSEN[:2]:
+        table.add(client, [Outcome("a", Verdict.PASSED), Outcome("b", Verdict.PASSED)])
+    table.record(page, "4.3.1", CHOSEN)
+    assert f"| 2 passed | as {CHOSEN[0].name} |" in page.read_text()
+    assert [row[-1] for row in rows_of(page)] == ["a; b", "a; b"]
