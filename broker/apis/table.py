@@ -205,12 +205,13 @@ _NOT_REPLICATED = "replication factor 1; replicas can only be assigned to the on
 _NO_ELIGIBLE = "eligible leader replicas (KIP-966): there are none without replication"
 _BROKERS_ONLY = "describes brokers; asked for controllers it answers MISMATCHED_ENDPOINT_TYPE"
 _CONSUMER_GROUPS = (
-    "uniform and range assignors; patterns of RE2's syntax; groups change between this protocol and the classic one "
-    "while they have members; rack ids are described, and have no say in assignments"
+    "uniform and range assignors; patterns of RE2's syntax, up to 2,000 of its instructions; groups change between "
+    "this protocol and the classic one while they have members; rack ids are described, and have no say in assignments"
 )
 _RESOURCES = (
     "topics, the broker, the loggers of the broker, groups with settings of their own, client metrics subscriptions"
 )
+_PATTERNS = "patterns up to 2,000 of RE2's instructions; fewer where there are transactional ids of more than 500 bytes"
 
 API_TABLE: tuple[Api, ...] = (
     _hot(ApiKey.PRODUCE, (3, 13), 0, _REFUSED_PRODUCE),
@@ -303,7 +304,7 @@ API_TABLE: tuple[Api, ...] = (
     _kio(ApiKey.DESCRIBE_CLUSTER, (0, 2), handle_describe_cluster, _BROKERS_ONLY),
     _kio(ApiKey.DESCRIBE_PRODUCERS, (0, 0), handle_describe_producers),
     _kio(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), handle_describe_transactions),
-    _kio(ApiKey.LIST_TRANSACTIONS, (0, 2), handle_list_transactions),
+    _kio(ApiKey.LIST_TRANSACTIONS, (0, 2), handle_list_transactions, _PATTERNS),
     _hand(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         (0, 1),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from broker.coordinator.classic.protocol import ClassicProtocol
 from broker.coordinator.consumer.protocol import CONSUMER_REPLAYS, ConsumerProtocol
 from broker.coordinator.consumer.sessions import Cluster
+from broker.coordinator.consumer.topic_patterns import TopicPatterns
 from broker.coordinator.group import (
     CLASSIC,
     CONSUMER,
@@ -96,6 +97,7 @@ class GroupCoordinator:
         self.memory = GroupMemory(self._memory_limit_bytes, self.shards, timers)
         self.classic = ClassicProtocol(lambda: metadata.broker_config, timers, clock.wall_ms, events)
         cluster = Cluster(metadata, lambda: metadata.broker_config, metadata.group_configs, clock.wall_ms)
+        self.topic_patterns = TopicPatterns(metadata, metadata.authorizer, clock.monotonic_ns)
         self.consumers = ConsumerProtocol(cluster, timers, self.classic.adopt, events)
         #: By kind of group.
         self.protocols: Mapping[str, GroupProtocol] = {CLASSIC: self.classic, CONSUMER: self.consumers}

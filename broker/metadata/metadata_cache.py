@@ -113,6 +113,10 @@ class MetadataCache:
         topic = self._by_metric_name.get(metric_name(name))
         return None if topic is None else topic.name
 
+    def topic_names(self) -> frozenset[str]:
+        """Return the names of all topics."""
+        return frozenset(self._by_name)
+
     def topics(self) -> list[TopicInfo]:
         """Return all topics, by name."""
         return [self._by_name[name] for name in sorted(self._by_name)]

@@ -1,10 +1,12 @@
 """Consumer groups request by request: what each is answered, in which state, and what time and death do to a group."""
 
+from itertools import count
 from typing import Any
 
 import pytest
 
 from broker.coordinator.consumer.member import MemberState
+from broker.coordinator.consumer.topic_patterns import MOST_WAIT_NS, TopicPatterns
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from tests.support.groups.coordinator import GROUP, Coordinator, FakeTopics, described
@@ -366,6 +368,41 @@ def test_tombstones_delete_a_group(coordinator: Coordinator) -> None:
     coordinator.join("m3", subscribed_topic_names=None, subscribed_topic_regex="b")
     coordinator.committed += [(*record, 0) for record in coordinator.consumer_group.tombstones()]
     assert coordinator.replayed() == {}
+
+
+# ---- patterns ------------------------------------------------------------------------------------------------------
+
+
+def test_a_pattern_that_takes_long_is_followed_when_it_has_been_resolved() -> None:
+    """Until then its member is one without these topics, and is not told that nothing has changed."""
+    topics = FakeTopics({"a": 4, "b": 2})
+    coordinator = Coordinator(topics=topics)
+    times = count(0, MOST_WAIT_NS)
+    coordinator.patterns = TopicPatterns(topics, None, lambda: next(times))
+    joined = coordinator.join("m1", subscribed_topic_names=None, subscribed_topic_regex="a")
+    assert (joined.error_code, joined.member_epoch, joined.assignment) == (0, 2, {})
+    assert coordinator.ask(member_id="m1", member_epoch=2).assignment is None
+    coordinator.patterns = TopicPatterns(topics, None, coordinator.clock.monotonic_ns)
+    told = coordinator.ask(member_id="m1", member_epoch=2)
+    assert (told.member_epoch, told.assignment) == (3, {A: ALL})
+    written = len(coordinator.committed)
+    assert coordinator.ask(member_id="m1", member_epoch=3).assignment is None
+    assert len(coordinator.committed) == written
+
+
+def test_members_that_leave_and_expire_wait_for_no_pattern(coordinator: Coordinator) -> None:
+    for member, pattern in (("m1", "a"), ("m2", "b"), ("m3", "a|b")):
+        coordinator.join(member, subscribed_topic_names=None, subscribed_topic_regex=pattern)
+    coordinator.topics.make("a", 8)
+    coordinator.topics_changed()
+    coordinator.ask(member_id="m1", member_epoch=-1)
+    assert set(coordinator.consumer_group.regexes) == {"b", "a|b"}
+    coordinator.advance_ms(44_000)
+    coordinator.ask(member_id="m2", member_epoch=coordinator.consumer_group.members["m2"].epoch)
+    coordinator.advance_ms(2_000)
+    assert set(coordinator.consumer_group.members) == {"m2"}
+    assert set(coordinator.consumer_group.regexes) == {"b"}
+    assert described(coordinator.shard) == coordinator.replayed()
 
 
 # ---- commits of offsets --------------------------------------------------------------------------------------------

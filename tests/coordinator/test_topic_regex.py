@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from broker.metadata.topics.topic_regex import InvalidPatternError, TopicRegex
+from broker.metadata.topics.topic_regex import COST_AT_ONCE, MOST_COST, InvalidPatternError, TopicRegex
+from broker.protocol.steps import finished
 
 SEED = random.randrange(2**32)
 ATOMS = ["a", "b", ".", "[ab]", "[^a]", r"\w", r"\d", "a-", r"\.", "(?:)", r"\b", "^", "$", "[a-c1-3]", r"[\w-]", r"\D"]
@@ -68,7 +69,8 @@ def test_the_syntax_is_that_of_re2(pattern: str, matching: str, other: str) -> N
     [
         *("(", ")", "a**", "*", "a|*", "[a", "[b-a]", "[[:none:]]", "(?", "(?Pa)", "(?P<>a)", "\\"),
         *("(?=a)", "(?!a)", "(?<=a)b", "(?<!a)b", r"(a)\1", r"\p{Klingon}", r"\xZZ"),
-        *("a{2,1}", "a{1001}", "(((a{100}){100}){100})", "a" * 5000),
+        *("a{2,1}", "a{1001}", "(((a{100}){100}){100})", "a" * 1025),
+        *("([ab]?){1000}", r"\pL{4}", ".{300}"),
     ],
 )
 def test_what_re2_refuses_is_refused(pattern: str) -> None:
@@ -82,6 +84,40 @@ def test_no_pattern_keeps_a_handler_busy(pattern: str) -> None:
     began = time.process_time()
     assert not TopicRegex(pattern).matches("a" * 248 + "-")
     assert time.process_time() - began < 1
+
+
+def test_many_names_are_matched_in_steps_of_bounded_cost() -> None:
+    """However a pattern is made: between two yields one match, or as many as their cost allows."""
+    chance = random.Random(SEED)
+    names = ["".join(chance.choice("ab") for _ in range(chance.randrange(1, 250))) for _ in range(60)]
+    for pattern in ("a.*", "([ab]?){700}", "[ab]*a[ab]{40}"):
+        regex = TopicRegex(pattern)
+        costs: list[list[int]] = [[]]
+
+        def text_of(name: str, regex: TopicRegex = regex, costs: list[list[int]] = costs) -> str:
+            costs[-1].append(regex.size * len(name))
+            return name
+
+        steps = regex.matching(names, text_of)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found = end.value
+                break
+            # The next one is matched after the yield.
+            costs.append([costs[-1].pop()])
+        assert found == [name for name in names if regex.matches(name)], (SEED, pattern)
+        assert all(len(each) == 1 or sum(each) <= COST_AT_ONCE for each in costs), (SEED, pattern)
+
+
+def test_a_text_that_takes_too_long_is_not_matched() -> None:
+    regex = TopicRegex("[ab]*a[ab]{100}")
+    longest = MOST_COST // regex.size
+    assert finished(regex.matching(["a" * longest], str)) == ["a" * longest]
+    for text in ("a" * (longest + 1), "\u00e4" * (longest // 2 + 1)):
+        with pytest.raises(InvalidPatternError):
+            finished(regex.matching([text], str))
 
 
 def test_garbage_is_either_a_pattern_or_refused() -> None:

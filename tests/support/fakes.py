@@ -6,10 +6,13 @@ class FakeClock:
 
     def __init__(self, monotonic_ns: int = 0, wall_ms: int = 1_700_000_000_000) -> None:
         self._monotonic_ns = monotonic_ns
+        #: The time that a reading of the monotonic clock takes.
+        self.reading_ns = 0
         self._wall_ns = wall_ms * 1_000_000
 
     def monotonic_ns(self) -> int:
         """Return nanoseconds, as far as they were advanced."""
+        self._monotonic_ns += self.reading_ns
         return self._monotonic_ns
 
     def wall_ms(self) -> int:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
-from functools import partial
 
 from broker.apis.context import BrokerContext, RequestContext
 from broker.coordinator.consumer.heartbeat import MEMBER_ID_FROM_CLIENT, Client
 from broker.coordinator.consumer.member import JOIN_EPOCH
+from broker.coordinator.consumer.topic_patterns import NO_MATCHES, Matches
 from broker.errors import ApiError
 from broker.metadata.features import GROUP_VERSION
 from broker.protocol.error_codes import ErrorCode, text_of
@@ -18,19 +17,21 @@ from broker.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from broker.scheduling.deferred import Deferred
-from broker.security.acl.acls import Operation, ResourceType
+from broker.scheduling.slices import Work
+from broker.security.acl.acls import ResourceType
 
 _UUID_BYTES = 16
 
 
 def handle_consumer_group_heartbeat(
     context: RequestContext, request: ConsumerGroupHeartbeatRequest
-) -> ConsumerGroupHeartbeatResponse | Deferred:
+) -> ConsumerGroupHeartbeatResponse | Deferred | Work:
     """Return what the member is to know: at once if it is nothing new, else when what it did is committed. HOT."""
     if refusal := _refusal(context, request):
         return ConsumerGroupHeartbeatResponse(refusal, None)
     groups = context.broker.coordinators.groups
-    client = Client(context.client_id, client_host(context), _may_see(context))
+    session = None if context.broker.metadata.authorizer is None else context.session
+    client = Client(context.client_id, client_host(context), session)
     try:
         require_consumer_protocol(context.broker)
         shard = groups.shard_of(request.group_id)
@@ -41,11 +42,38 @@ def handle_consumer_group_heartbeat(
         joins = request.member_epoch == JOIN_EPOCH
         if joins and not request.member_id and context.api_version < MEMBER_ID_FROM_CLIENT:
             request = request._replace(member_id=_member_id(context))
-        deferred = Deferred()
-        groups.consumers.consumer_heartbeat(shard, request, context.api_version, client, deferred.complete)
+        patterns = groups.consumers.needed_patterns(shard, request, context.api_version)
     except ApiError as error:
-        return ConsumerGroupHeartbeatResponse(error.code, error.message or text_of(error.code))
+        return _refused(error)
+    if patterns:
+        return _resolved(context, request, client, patterns)
+    return _changed(context, request, client, NO_MATCHES)
+
+
+def _resolved(
+    context: RequestContext, request: ConsumerGroupHeartbeatRequest, client: Client, patterns: set[str]
+) -> Work:
+    """Resolve the patterns that the group needs, as far as there is time, and take the heartbeat."""
+    matches = yield from context.broker.coordinators.groups.topic_patterns.resolve(client.session, patterns)
+    return _changed(context, request, client, matches)
+
+
+def _changed(
+    context: RequestContext, request: ConsumerGroupHeartbeatRequest, client: Client, matches: Matches
+) -> ConsumerGroupHeartbeatResponse | Deferred:
+    """Take a heartbeat that changes something."""
+    groups = context.broker.coordinators.groups
+    deferred = Deferred()
+    try:
+        shard = groups.shard_of(request.group_id)
+        groups.consumers.consumer_heartbeat(shard, request, client, matches, deferred.complete)
+    except ApiError as error:
+        return _refused(error)
     return deferred
+
+
+def _refused(error: ApiError) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error.code, error.message or text_of(error.code))
 
 
 def _refusal(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> int:
@@ -55,14 +83,6 @@ def _refusal(context: RequestContext, request: ConsumerGroupHeartbeatRequest) ->
         return error
     errors = [context.refusal(ResourceType.TOPIC, name) for name in request.subscribed_topic_names or ()]
     return max(errors, default=0)
-
-
-def _may_see(context: RequestContext) -> Callable[[str], bool] | None:
-    """Return whether the client may know of a topic: patterns find no others for it, as in Kafka."""
-    authorizer = context.broker.metadata.authorizer
-    if authorizer is None:
-        return None
-    return partial(authorizer.allows, context.session, Operation.DESCRIBE, ResourceType.TOPIC, is_asked_for=False)
 
 
 def require_consumer_protocol(broker: BrokerContext) -> None:

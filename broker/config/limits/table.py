@@ -218,6 +218,16 @@ _GROUPS = Area(
             end="session.timeout.ms",
         ),
         Limit(
+            what="Instructions of a pattern that RE2 has compiled; those times the bytes of a name, for each name",
+            bounds=(
+                "broker.metadata.topics.topic_regex:MOST_INSTRUCTIONS",
+                "broker.metadata.topics.topic_regex:MOST_COST",
+            ),
+            metrics=("rotunda_request_errors_total",),
+            beyond="INVALID_REGULAR_EXPRESSION",
+            end="with the answer",
+        ),
+        Limit(
             what="Text of a committed offset",
             bounds=("offset.metadata.max.bytes",),
             metrics=("rotunda_request_errors_total",),

@@ -7,7 +7,7 @@ assignment has to be made anew; ``assignment_epoch`` is the epoch that the prese
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -75,8 +75,6 @@ class ConsumerGroup:
         self.members: dict[str, ConsumerGroupMember] = {}
         self.target: dict[str, Assignment] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
-        #: Whether who has sent the last heartbeat may know of a topic, which patterns do not find else; None: of any.
-        self.may_see: Callable[[str], bool] | None = None
         self.static_members: dict[str, str] = {}
         self.sessions: dict[str, Session] = {}
         #: Topics or settings may have changed since they were last looked at.
@@ -264,6 +262,10 @@ class ConsumerGroup:
     def subscriptions(self) -> set[Subscription]:
         """Return what members subscribe to, each subscription once."""
         return {(member.topic_names, member.topic_regex) for member in self.members.values()}
+
+    def patterns(self) -> set[str]:
+        """Return the patterns of the members."""
+        return {member.topic_regex for member in self.members.values() if member.topic_regex}
 
     def topic_names(self, subscription: Subscription) -> frozenset[str]:
         """Return the names that a subscription amounts to."""

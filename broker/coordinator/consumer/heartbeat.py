@@ -5,9 +5,9 @@ Pure. What a heartbeat does to its group is in `update`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.coordinator.consumer.assignment import Assignment
 from broker.coordinator.consumer.group import ConsumerGroup
@@ -18,9 +18,12 @@ from broker.coordinator.consumer.member import (
     ConsumerGroupMember,
 )
 from broker.errors import ApiError
-from broker.metadata.topics.topic_regex import InvalidPatternError, TopicRegex, compiled
+from broker.metadata.topics.topic_regex import InvalidPatternError, compiled
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest as Request
+
+if TYPE_CHECKING:
+    from broker.security.session import Session
 
 #: From this version on, a member brings its id (KIP-1082); before, one is made for it.
 MEMBER_ID_FROM_CLIENT: Final = 1
@@ -31,8 +34,8 @@ class Client(NamedTuple):
 
     client_id: str
     host: str
-    may_see: Callable[[str], bool] | None = None
-    """Whether the client may know that there is a topic; None: of any."""
+    session: Session | None = None
+    """Its user and address, which decide the topics that it may describe; None without an authorizer."""
 
 
 def validate(request: Request, api_version: int, assignors: Sequence[str]) -> None:
@@ -53,7 +56,7 @@ def validate(request: Request, api_version: int, assignors: Sequence[str]) -> No
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
         )
     if request.subscribed_topic_regex:
-        topic_regex(request.subscribed_topic_regex)
+        _validate_regex(request.subscribed_topic_regex)
 
 
 def _validate_join(request: Request) -> None:
@@ -135,10 +138,9 @@ def updated_member(member: ConsumerGroupMember, request: Request, client: Client
     return replace(member, classic=None, **news)
 
 
-def topic_regex(pattern: str) -> TopicRegex:
-    """Return a pattern, ready to be asked. Raises ApiError INVALID_REGULAR_EXPRESSION."""
+def _validate_regex(pattern: str) -> None:
     try:
-        return compiled(pattern)
+        compiled(pattern)
     except InvalidPatternError as error:
         raise ApiError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,

@@ -43,6 +43,7 @@ from broker.coordinator.consumer.migration import (
 from broker.coordinator.consumer.records import KEY_KINDS
 from broker.coordinator.consumer.replay import replay_consumer_record
 from broker.coordinator.consumer.sessions import Cluster, Sessions
+from broker.coordinator.consumer.topic_patterns import Matches
 from broker.coordinator.consumer.update import Environment, GroupUpdate
 from broker.coordinator.group import (
     Group,
@@ -111,20 +112,30 @@ class ConsumerProtocol:
         self._sessions.extend(group, session)
         return ConsumerGroupHeartbeatResponse(0, None, request.member_id, member.epoch, group.heartbeat_interval_ms)
 
+    def needed_patterns(self, shard: GroupShard, request: ConsumerGroupHeartbeatRequest, api_version: int) -> set[str]:
+        """Return the patterns to resolve before a heartbeat. Raises ApiError for one that is wrong in itself."""
+        validate(request, api_version, self._cluster.environment().assignors)
+        own = {request.subscribed_topic_regex} if request.subscribed_topic_regex else set[str]()
+        group = shard.groups.get(request.group_id)
+        if is_leaving(request):
+            return set()
+        if not isinstance(group, ConsumerGroup):
+            return own
+        return group.patterns() | own if group.is_stale else own - group.regexes.keys()
+
     def consumer_heartbeat(
         self,
         shard: GroupShard,
         request: ConsumerGroupHeartbeatRequest,
-        api_version: int,
         client: Client,
+        matches: Matches,
         answer: Answer,
     ) -> None:
-        """Take a heartbeat of any kind, the first and the last included; answered once what it did is committed.
+        """Take a valid heartbeat of any kind, the first and the last included; answered once what it did is committed.
 
-        Raises ApiError when it is refused.
+        ``matches`` are those of the patterns that it needs. Raises ApiError when it is refused.
         """
-        environment = self._cluster.environment()
-        validate(request, api_version, environment.assignors)
+        environment = self._cluster.environment()._replace(matches=matches)
         if is_leaving(request):
             self._leave(shard, request, environment, answer)
             return
@@ -137,7 +148,6 @@ class ConsumerProtocol:
             )
         if group.is_stale or not group.session_timeout_ms:
             self._cluster.settle(group)
-        group.may_see = client.may_see
         update = GroupUpdate(group, environment)
         before = update.member_for(request)
         more_bytes = heartbeat_bytes(group, request)

@@ -49,8 +49,8 @@ class Topics(Protocol):
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         """Return the topic of that id, or None."""
 
-    def topics(self) -> Sequence[Topic]:
-        """Return all topics."""
+    def topic_names(self) -> frozenset[str]:
+        """Return the names of all topics."""
 
 
 def existing(topics: Topics, names: Iterable[str]) -> dict[bytes, int]:

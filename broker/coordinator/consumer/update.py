@@ -8,7 +8,7 @@ own. Each change of memory leaves the record of it, in the same order, so that a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,7 +19,6 @@ from broker.coordinator.consumer.heartbeat import (
     check_epoch,
     dynamic_member,
     static_member,
-    topic_regex,
     updated_member,
 )
 from broker.coordinator.consumer.member import (
@@ -51,8 +50,8 @@ from broker.coordinator.consumer.target_assignment import (
     metadata_hash,
     preferred_assignor,
 )
+from broker.coordinator.consumer.topic_patterns import NO_MATCHES, Matches
 from broker.errors import ApiError
-from broker.metadata.topics.topic_regex import TopicRegex
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest as Request
 
@@ -69,6 +68,8 @@ class Environment(NamedTuple):
     topics: Topics
     assignors: Sequence[str]
     wall_ms: int
+    matches: Matches = NO_MATCHES
+    """The topics of the group's patterns, as far as they have been resolved for this update."""
 
 
 class GroupUpdate:
@@ -183,20 +184,20 @@ class GroupUpdate:
         return self.replace_static_member(known, request.member_id)
 
     def _refresh_regexes(self, subscription_changed: bool) -> bool:
-        """Resolve the patterns of the group's members as far as there is need; return whether topics have changed."""
-        group = self._group
-        if not (subscription_changed or (group.is_stale and group.regexes)):
+        """Take over the resolved patterns of the group's members; return whether their topics have changed."""
+        group, matches = self._group, self._environment.matches
+        if not (subscription_changed or matches.names):
             return False
-        used = {regex for _, regex in group.subscriptions() if regex}
+        used = group.patterns()
         for regex in group.regexes.keys() - used:
             del group.regexes[regex]
             self.records.append(deletion(KeyKind.REGEX, group.group_id, regex))
         changed = False
-        for regex in sorted(used if group.is_stale else used - group.regexes.keys()):
-            names = _matching(topic_regex(regex), self._environment.topics, group.may_see)
+        for regex in sorted(used & matches.names.keys()):
+            names = matches.names[regex]
             known = group.regexes.get(regex)
             if known is None or known.topic_names != names:
-                resolved = ResolvedRegex(names, self._environment.topics.version, self._environment.wall_ms)
+                resolved = ResolvedRegex(names, matches.version, self._environment.wall_ms)
                 group.regexes[regex] = resolved
                 self.records.append(regex_record(group.group_id, regex, resolved))
                 changed = True
@@ -208,10 +209,15 @@ class GroupUpdate:
         if not (must_rise or group.is_stale):
             return
         found = metadata_hash(group.partition_counts(self._environment.topics))
-        group.is_stale = False
+        group.is_stale = not self._are_patterns_resolved()
         if must_rise or found != group.metadata_hash:
             group.metadata_hash = found
             self._raise_epoch()
+
+    def _are_patterns_resolved(self) -> bool:
+        group, (version, names) = self._group, self._environment.matches
+        known = names.keys() if group.is_stale else names.keys() | group.regexes.keys()
+        return group.patterns() <= known and (not names or version == self._environment.topics.version)
 
     def _raise_epoch(self) -> None:
         group = self._group
@@ -255,8 +261,3 @@ class GroupUpdate:
             group.put_member(moved)
             self.records.append(current_member_record(group.group_id, moved))
         return moved
-
-
-def _matching(regex: TopicRegex, topics: Topics, may_see: Callable[[str], bool] | None) -> frozenset[str]:
-    found = frozenset(topic.name for topic in topics.topics() if regex.matches(topic.name))
-    return found if may_see is None else frozenset(filter(may_see, found))

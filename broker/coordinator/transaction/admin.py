@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, overload
 from broker.coordinator.transaction.records import decode_value, encode_value
 from broker.coordinator.transaction.transaction import TransactionMetadata, TransactionState
 from broker.errors import ApiError
-from broker.metadata.topics.topic_regex import compiled
+from broker.metadata.topics.topic_regex import InvalidPatternError, compiled
 from broker.partitions.transaction_messages import TopicPartition
 from broker.protocol.coordinator_routing import TRANSACTION_TOPIC
 from broker.protocol.error_codes import ErrorCode
@@ -188,16 +188,26 @@ class TransactionAdmin:
         if self._locator.is_loading(TRANSACTION_TOPIC):
             return int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), b""
         wanted = _read_filter(payload)
-        matches = compiled(wanted.pattern).matches if wanted.pattern else None
         now_ms = self._clock.wall_ms()
+        chosen: list[Transaction] = []
         parts: list[bytes] = []
 
-        def list_one(transaction: Transaction) -> None:
-            metadata, transactional_id = transaction.metadata, transaction.transactional_id
-            if _passes(wanted, metadata, now_ms) and (matches is None or matches(transactional_id)):
-                parts.append(string_bytes(transactional_id) + _LISTED.pack(metadata.producer_id, metadata.state))
+        def choose(transaction: Transaction) -> None:
+            if _passes(wanted, transaction.metadata, now_ms):
+                chosen.append(transaction)
 
-        yield from each_of(list(self._transactions.transactions()), list_one)
+        def pack(transaction: Transaction) -> None:
+            facts = _LISTED.pack(transaction.metadata.producer_id, transaction.metadata.state)
+            parts.append(string_bytes(transaction.transactional_id) + facts)
+
+        yield from each_of(list(self._transactions.transactions()), choose)
+        if wanted.pattern:
+            try:
+                matching = compiled(wanted.pattern).matching(chosen, lambda each: each.transactional_id)
+                chosen = yield from matching
+            except InvalidPatternError:
+                return int(ErrorCode.INVALID_REGULAR_EXPRESSION), b""
+        yield from each_of(chosen, pack)
         return 0, b"".join(parts)
 
 

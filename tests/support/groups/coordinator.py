@@ -17,6 +17,7 @@ from broker.coordinator.consumer.group import ConsumerGroup
 from broker.coordinator.consumer.heartbeat import Client
 from broker.coordinator.consumer.protocol import ConsumerProtocol
 from broker.coordinator.consumer.sessions import Cluster
+from broker.coordinator.consumer.topic_patterns import NO_MATCHES, TopicPatterns
 from broker.coordinator.coordinator_log import CoordinatorLog
 from broker.coordinator.group import CLASSIC
 from broker.coordinator.group_coordinator import REPLAYS
@@ -77,8 +78,8 @@ class FakeTopics:
     def topic_by_id(self, topic_id: bytes) -> FakeTopic | None:
         return next((topic for topic in self._topics.values() if topic.topic_id == topic_id), None)
 
-    def topics(self) -> list[FakeTopic]:
-        return list(self._topics.values())
+    def topic_names(self) -> frozenset[str]:
+        return frozenset(self._topics)
 
 
 class Coordinator:
@@ -166,7 +167,9 @@ class Coordinator:
             answer(response)
             return
         try:
-            self.protocol.consumer_heartbeat(self.shard, request, version, CLIENT, answer)
+            needed = self.protocol.needed_patterns(self.shard, request, version)
+            matches = finished(self.patterns.resolve(None, needed)) if needed else NO_MATCHES
+            self.protocol.consumer_heartbeat(self.shard, request, CLIENT, matches, answer)
         except ApiError as error:
             answer(ConsumerGroupHeartbeatResponse(error.code, error.message))
 
@@ -192,6 +195,7 @@ class Coordinator:
         cluster = Cluster(
             self.topics, lambda: self._config, lambda name: self.group_configs.get(name, {}), self.clock.wall_ms
         )
+        self.patterns = TopicPatterns(self.topics, None, self.clock.monotonic_ns)
         self.classic = ClassicProtocol(lambda: self._config, self.timers, self.clock.wall_ms, self.told.append)
         self.protocol = ConsumerProtocol(cluster, self.timers, self.classic.adopt, self.told.append)
         self.log = CoordinatorLog("__consumer_offsets", 0, self._stage, self.clock.wall_ms)
