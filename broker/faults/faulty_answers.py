@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from broker.faults.error_answers import altered
 from broker.faults.faulty_session import FaultySession
 from broker.ipc.answer_spool import AnswerSpool
+from broker.ipc.request import Request
 from broker.ipc.request_channel import CLOSE_CONNECTION, DELAYED
 from broker.ipc.request_facts import Records
-from broker.ipc.response_writer import NO_FACTS, AnswerFacts, FileRange, ReplyTo, ResponseWriter
+from broker.ipc.response_writer import NO_FACTS, AnswerFacts, FileRange, ResponseWriter
 from broker.protocol.throttle_time import with_throttle_time
 from shm.recorder_layout import INJECTED_SHIFT
 
@@ -24,90 +25,94 @@ _NS_PER_MS = 1_000_000
 class FaultyAnswers(ResponseWriter):
     """The producing ends of one target's response rings."""
 
-    def send(self, to: ReplyTo, local_ns: int, complete_ns: int, payload: bytes, facts: AnswerFacts = NO_FACTS) -> None:
+    def send(
+        self, request: Request, local_ns: int, complete_ns: int, payload: bytes, facts: AnswerFacts = NO_FACTS
+    ) -> None:
         """Answer with ``payload``, or with what faults make of it."""
-        struck = to[10]
+        struck = request.session
         if isinstance(struck, FaultySession):
             if struck.loses_answer:
-                self.close_connection(to, local_ns, facts)
+                self.close_connection(request, local_ns, facts)
                 return
             if struck.alters_answer:
-                wire = altered(to[5], to[6], to[7], payload, struck.error, struck.topic)
+                wire = altered(
+                    request.api_key, request.api_version, request.correlation_id, payload, struck.error, struck.topic
+                )
                 if wire is not None:
                     payload, facts = wire, facts._replace(error_code=struck.error)
-            payload, facts = _throttled(to, payload, facts)
-        super().send(to, local_ns, complete_ns, payload, facts)
+            payload, facts = _throttled(request, payload, facts)
+        super().send(request, local_ns, complete_ns, payload, facts)
 
     def send_spooled(
-        self, to: ReplyTo, local_ns: int, complete_ns: int, spool: AnswerSpool, facts: AnswerFacts = NO_FACTS
+        self, request: Request, local_ns: int, complete_ns: int, spool: AnswerSpool, facts: AnswerFacts = NO_FACTS
     ) -> None:
         """Answer with what a spool holds. Raises OSError."""
-        if to[10].is_faulty and spool.payload() is None:
+        if request.session.is_faulty and spool.payload() is None:
             path = spool.finish()
             payload = path.read_bytes()
             path.unlink()
-            self.send(to, local_ns, complete_ns, payload, facts)
+            self.send(request, local_ns, complete_ns, payload, facts)
             return
-        super().send_spooled(to, local_ns, complete_ns, spool, facts)
+        super().send_spooled(request, local_ns, complete_ns, spool, facts)
 
-    def try_put(self, to: ReplyTo, now_ns: int, size: int, records: Records, tail: bytes) -> int:
+    def try_put(self, request: Request, now_ns: int, size: int, records: Records, tail: bytes) -> int:
         """Begin an answer as ever; -1 for that of a struck request, which then goes by `send`. HOT."""
-        return -1 if to[10].is_faulty else super().try_put(to, now_ns, size, records, tail)
+        return -1 if request.session.is_faulty else super().try_put(request, now_ns, size, records, tail)
 
     def try_ranges(
         self,
-        to: ReplyTo,
+        request: Request,
         stamps: tuple[int, int],
         chunks: Sequence[bytes],
         ranges: Sequence[tuple[int, bytes, int, int, int]],
         facts: tuple[Records, bytes],
     ) -> bool:
         """Answer as ever; False for a struck request, which is then answered by `send_ranges`. HOT."""
-        return not to[10].is_faulty and super().try_ranges(to, stamps, chunks, ranges, facts)
+        return not request.session.is_faulty and super().try_ranges(request, stamps, chunks, ranges, facts)
 
     def send_ranges(
         self,
-        to: ReplyTo,
+        request: Request,
         stamps: tuple[int, int],
         inline: bytes,
         ranges: Sequence[FileRange],
         facts: AnswerFacts = NO_FACTS,
     ) -> None:
         """Answer with ranges of files, or with what faults make of it."""
-        struck = to[10]
+        struck = request.session
         if isinstance(struck, FaultySession):
             if struck.loses_answer:
-                self.close_connection(to, stamps[0], facts)
+                self.close_connection(request, stamps[0], facts)
                 return
             if inline:
-                inline, facts = _throttled(to, inline, facts)
-        super().send_ranges(to, stamps, inline, ranges, facts)
+                inline, facts = _throttled(request, inline, facts)
+        super().send_ranges(request, stamps, inline, ranges, facts)
 
-    def no_response(self, to: ReplyTo, local_ns: int, complete_ns: int, facts: AnswerFacts = NO_FACTS) -> None:
+    def no_response(self, request: Request, local_ns: int, complete_ns: int, facts: AnswerFacts = NO_FACTS) -> None:
         """End a request that has no answer on the wire, or its connection."""
-        struck = to[10]
+        struck = request.session
         if isinstance(struck, FaultySession) and struck.loses_answer:
-            self.close_connection(to, local_ns, facts)
+            self.close_connection(request, local_ns, facts)
             return
-        super().no_response(to, local_ns, complete_ns, _throttled(to, b"", facts)[1])
+        super().no_response(request, local_ns, complete_ns, _throttled(request, b"", facts)[1])
 
     def _envelope(
-        self, to: ReplyTo, stamps: tuple[int, int], shape: tuple[int, int, int, int], facts: AnswerFacts
+        self, request: Request, stamps: tuple[int, int], shape: tuple[int, int, int, int], facts: AnswerFacts
     ) -> bytes:
         """Return an envelope that says what was injected, and until when the answer is held back."""
-        struck = to[10]
+        struck = request.session
         if isinstance(struck, FaultySession):
             facts = facts._replace(throttled_by=facts.throttled_by | struck.injected << INJECTED_SHIFT)
             if struck.delay_ms and shape[0] != CLOSE_CONNECTION:
                 shape = (shape[0] + DELAYED, *shape[1:])
                 stamps = stamps[0], stamps[1] + struck.delay_ms * _NS_PER_MS
-        return super()._envelope(to, stamps, shape, facts)
+        return super()._envelope(request, stamps, shape, facts)
 
 
-def _throttled(to: ReplyTo, wire: bytes, facts: AnswerFacts) -> tuple[bytes, AnswerFacts]:
+def _throttled(request: Request, wire: bytes, facts: AnswerFacts) -> tuple[bytes, AnswerFacts]:
     """Return an answer and its facts with the throttle time that is injected, if there is one."""
-    struck = to[10]
+    struck = request.session
     if not isinstance(struck, FaultySession) or struck.throttle_ms <= facts.throttle_ms:
         return wire, facts
-    wire = with_throttle_time(to[5], to[6], wire, struck.throttle_ms) if wire else wire
+    wire = with_throttle_time(request.api_key, request.api_version, wire, struck.throttle_ms) if wire else wire
     return wire, facts._replace(throttle_ms=struck.throttle_ms, throttled_by=0)

@@ -13,8 +13,8 @@ from broker.partitions.recently_used import RecentlyUsed
 from broker.security.session import Session
 
 if TYPE_CHECKING:
-    from broker.ipc.frame import Frame
     from broker.ipc.listener_table import ListenerTable
+    from broker.ipc.request import Request
     from broker.ipc.response_writer import AnswerFacts
     from broker.metadata.metadata_cache import MetadataCache
     from broker.server_log.slow_turns import Doing
@@ -60,14 +60,14 @@ class AnswerCache:
     def __len__(self) -> int:
         return len(self._answers)
 
-    def key_of(self, frame: Frame) -> CacheKey | None:
+    def key_of(self, request: Request) -> CacheKey | None:
         """Return what a request's answer is found by, or None if it is too long for that."""
-        view, start, end = frame.view, frame.start, frame.end
+        view, start, end = request.view, request.start, request.end
         if end - start > MOST_REQUEST_BYTES:
             return None
         rest = bytes(view[start + _REST : end])
         head = bytes(view[start : start + _CORRELATION_ID])
-        return frame.session, frame.listener, head, rest, self._current
+        return request.session, request.listener, head, rest, self._current
 
     @property
     def _current(self) -> tuple[int, int]:

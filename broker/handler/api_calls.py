@@ -30,7 +30,7 @@ from broker.handler.denials import Denials
 from broker.handler.late_answers import LateAnswers
 from broker.ipc.answer_spool import AnswerSpool
 from broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, RowOf, about_of, first_error, subject_of, throttle_of
-from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
+from broker.ipc.response_writer import AnswerFacts, ResponseWriter
 from broker.protocol.api_keys import ONLY_ANSWERED, ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
@@ -47,8 +47,8 @@ from broker.server_log.slow_turns import Doing, SlowTurns
 
 if TYPE_CHECKING:
     from broker.apis.table import Api
-    from broker.ipc.frame import Frame
     from broker.ipc.listener_table import ListenerTable
+    from broker.ipc.request import Request
     from shm.tables.current_request import CurrentRequest
 
 logger = logging.getLogger(__name__)
@@ -73,18 +73,15 @@ class Call(NamedTuple):
     """
 
     api: Api
-    to: ReplyTo
-    version: int
-    correlation_id: int
-    received_ns: int
+    request: Request
     doing: Doing
     is_long: bool
     about: bytes = NO_SUBJECT
     cache_key: CacheKey | None = None
 
-    def decoded(self, request: Any, row_of: RowOf) -> Call:
+    def decoded(self, body: Any, row_of: RowOf) -> Call:
         """Return this with what the request is about."""
-        return self._replace(about=subject_of(request, self.api.log_fields, row_of))
+        return self._replace(about=subject_of(body, self.api.log_fields, row_of))
 
 
 class ApiCalls:
@@ -114,68 +111,66 @@ class ApiCalls:
             denials = Denials(self._responses.view, current, broker.coordinators.group_feed.name_denial)
             authorizer.on_denied, self._responses.denial_of = denials.note, denials.of
 
-    def handle(self, api: Api, frame: Frame) -> None:
+    def handle(self, api: Api, request: Request) -> None:
         """Decode a request and call its API's function, now or in slices. Raises InvalidReceive."""
         decode, function = api.decode, api.function
         if decode is None or function is None:
             raise InvalidReceive(f"{api.key.name} has no function")
-        in_line = self._slices.has(frame.to[1])
-        cache_key = None if api.is_cacheable is None or in_line else self._cache.key_of(frame)
-        if cache_key is not None and self._answer_again(frame, cache_key):
+        in_line = self._slices.has(request.connection_id)
+        cache_key = None if api.is_cacheable is None or in_line else self._cache.key_of(request)
+        if cache_key is not None and self._answer_again(request, cache_key):
             return
-        header = parse_header(frame.view, frame.start, frame.end)
-        is_long = frame.end - header.body_offset > MOST_BYTES_AT_ONCE
+        header = parse_header(request.view, request.start, request.end)
+        is_long = request.end - header.body_offset > MOST_BYTES_AT_ONCE
         context = RequestContext(
-            frame.api_key, frame.api_version, frame.correlation_id, header.client_id, frame.to[1], frame.to[2],
-            self._listeners[frame.listener], frame.received_ns, self._broker, frame.session, in_line or is_long,
+            request.api_key, request.api_version, request.correlation_id, header.client_id, request.connection_id,
+            request.sequence, self._listeners[request.listener], request.received_ns, self._broker, request.session,
+            in_line or is_long,
         )  # fmt: skip
         doing = (api.key.name, header.client_id)
-        call = Call(
-            api, frame.to, frame.api_version, frame.correlation_id, frame.received_ns, doing, is_long,
-            cache_key=cache_key,
-        )  # fmt: skip
+        call = Call(api, request, doing, is_long, cache_key=cache_key)
         if is_long or in_line:
             # The request's memory is another's after this turn.
-            source = frame.view[header.body_offset : frame.end]
+            source = request.view[header.body_offset : request.end]
             copied = Deferred() if len(source) > COPIED_AT_ONCE else bytes(source)
             self._begin(call, self._from_its_bytes(call, context, copied))
             if isinstance(copied, Deferred):
-                self._copy(call, frame, source, copied)
+                self._copy(call, request, source, copied)
             return
-        request = decode(frame.view, frame.api_version, header.body_offset, frame.end)
-        self._settle(call.decoded(request, self._broker.partitions.row_of), function(context, request))
+        body = decode(request.view, request.api_version, header.body_offset, request.end)
+        self._settle(call.decoded(body, self._broker.partitions.row_of), function(context, body))
 
-    def refuse_version(self, api: Api, frame: Frame) -> None:
+    def refuse_version(self, api: Api, request: Request) -> None:
         """Refuse a version that is not served: ApiVersions with what is (``C08``). Raises InvalidReceive."""
         if api.key != ApiKey.API_VERSIONS:
             served = f"{api.min_version}-{api.max_version}"
-            raise InvalidReceive(f"{api.key.name} version {frame.api_version} is not served; {served} are")
-        payload = unsupported_version_response(frame.correlation_id, api.min_version, api.max_version)
+            raise InvalidReceive(f"{api.key.name} version {request.api_version} is not served; {served} are")
+        payload = unsupported_version_response(request.correlation_id, api.min_version, api.max_version)
         now_ns = self._now_ns()
-        self._responses.send(frame.to, now_ns, now_ns, payload, AnswerFacts(int(ErrorCode.UNSUPPORTED_VERSION)))
+        self._responses.send(request, now_ns, now_ns, payload, AnswerFacts(int(ErrorCode.UNSUPPORTED_VERSION)))
 
-    def close_faulty(self, to: ReplyTo, error: Exception) -> None:
+    def close_faulty(self, request: Request, error: Exception) -> None:
         """Close the connection of a request that cannot be read, or has met a fault of ours (``E02``, ``E08``)."""
-        key, version = to[5], to[6]
+        key, version = request.api_key, request.api_version
         if isinstance(error, InvalidReceive):
             self._warnings.warning(f"{key} {version}", BAD_REQUEST, key, version, error)
         else:
             what = "request failed (api key %d, version %d); closing its connection"
             logger.error(what, key, version, exc_info=error)
-        self._responses.close_connection(to, self._now_ns())
+        self._responses.close_connection(request, self._now_ns())
 
     def forget_unused(self, now_ns: int) -> None:
         """Forget answers that nobody has asked for lately. Called now and then."""
         self._cache.forget_unused(now_ns)
 
-    def _answer_again(self, frame: Frame, key: CacheKey) -> bool:
+    def _answer_again(self, request: Request, key: CacheKey) -> bool:
         """Answer with what the last request of these bytes was answered with; False if that is not known."""
         found = self._cache.find(key)
         if found is None:
             return False
         now_ns = self._now_ns()
         self._turns.spent(now_ns, found.doing)
-        self._responses.send(frame.to, now_ns, now_ns, found.payload(frame.correlation_id), found.facts)
+        self._responses.send(request, now_ns, now_ns, found.payload(request.correlation_id), found.facts)
         return True
 
     def _settle(self, call: Call, response: Any) -> None:
@@ -206,13 +201,13 @@ class ApiCalls:
         api = call.api
         if api.encode is None:
             raise InvalidReceive(f"{api.key.name} has no encoder")
-        payload = api.encode(call.version, call.correlation_id, response)
+        payload = api.encode(call.request.api_version, call.request.correlation_id, response)
         error_code = first_error(response, api.log_fields)
         facts = AnswerFacts(error_code, NO_RECORDS, about_of(call.about, response), *throttle_of(response))
         self._keep(call, response, payload, facts)
         complete_ns = self._now_ns()
         self._turns.spent(complete_ns, call.doing)
-        self._responses.send(call.to, local_ns, complete_ns, payload, facts)
+        self._responses.send(call.request, local_ns, complete_ns, payload, facts)
 
     def _keep(self, call: Call, response: Any, payload: bytes | None, facts: AnswerFacts) -> None:
         """Give this answer to later requests of the same bytes, if it lasts and is short."""
@@ -224,8 +219,8 @@ class ApiCalls:
             self._cache.keep(key, payload, facts, call.doing)
 
     def _watch(self, call: Call, deferred: Deferred) -> None:
-        deadline_ns = call.received_ns + deferred.timeout_ms * 1_000_000
-        attempt = self._current.during((call.to[1], call.to[2]), deferred.try_complete)
+        deadline_ns = call.request.received_ns + deferred.timeout_ms * 1_000_000
+        attempt = self._current.during(call.request.identity, deferred.try_complete)
         self._purgatory.watch(DelayedOperation(attempt, deadline_ns, lambda: self._close(call)))
 
     # ---- in slices -----------------------------------------------------------------------------------------------
@@ -234,14 +229,14 @@ class ApiCalls:
         """Have a work done in slices; it returns what is put off, or None."""
         new = SlicedWork(
             work,
-            lane=call.to[1],
-            identity=(call.to[1], call.to[2]),
+            lane=call.request.connection_id,
+            identity=call.request.identity,
             done=self._put_off,
             failed=lambda: self._close(call),
             doing=call.doing,
             exclusive=call.api.exclusive,
-            size=call.to[8],
-            is_wanted=partial(self._is_there, call.to[1]) if call.api.key in ONLY_ANSWERED else None,
+            size=call.request.size_bytes,
+            is_wanted=partial(self._is_there, call.request.connection_id) if call.api.key in ONLY_ANSWERED else None,
         )
         try:
             self._slices.add(new)
@@ -252,9 +247,9 @@ class ApiCalls:
         """Return whether the client of a connection waits for answers. HOT."""
         return not self._broker.client_hosts.has_ended(connection)
 
-    def _copy(self, call: Call, frame: Frame, source: memoryview, copied: Deferred) -> None:
+    def _copy(self, call: Call, request: Request, source: memoryview, copied: Deferred) -> None:
         """Copy what takes milliseconds to copy, beside all other works; the request's memory is kept that long."""
-        hold = frame.ring.hold(frame.ring_start)
+        hold = request.ring.hold(request.ring_start)
 
         def pieces() -> Work:
             # Its pages are made as they are written to.
@@ -272,23 +267,23 @@ class ApiCalls:
             hold.answered = True
             self._close(call)
 
-        self._slices.add_now(SlicedWork(pieces(), "copies", done, failed, call.doing, call.to[1:3]))
+        self._slices.add_now(SlicedWork(pieces(), "copies", done, failed, call.doing, call.request.identity))
 
     def _from_its_bytes(self, call: Call, context: RequestContext, copied: bytes | Deferred) -> Work:
         """Decode a request, call its function, and go on with what that returns."""
         body = (yield copied) if isinstance(copied, Deferred) else copied
-        api, end = call.api, len(body)
+        api, version, end = call.api, call.request.api_version, len(body)
         try:
             if api.decode_in_steps is None:
-                request = api.decode(memoryview(body), call.version, 0, end) if api.decode is not None else None
+                request = api.decode(memoryview(body), version, 0, end) if api.decode is not None else None
             else:
-                request = yield from api.decode_in_steps(body, call.version, 0, end)
+                request = yield from api.decode_in_steps(body, version, 0, end)
             call = call.decoded(request, self._broker.partitions.row_of)
             yield None
             response = api.function(context, request) if api.function is not None else None
             return (yield from self._in_slices(call, response))
         except InvalidReceive as error:
-            self._warnings.warning(f"{api.key} {call.version}", BAD_REQUEST, api.key, call.version, error)
+            self._warnings.warning(f"{api.key} {version}", BAD_REQUEST, api.key, version, error)
             self._close(call)
             return None
 
@@ -307,7 +302,7 @@ class ApiCalls:
             error_code = yield from self._encode(call, response, spool)
             facts = AnswerFacts(error_code, NO_RECORDS, about_of(call.about, response), *throttle_of(response))
             self._keep(call, response, spool.payload(), facts)
-            self._responses.send_spooled(call.to, local_ns, self._now_ns(), spool, facts)
+            self._responses.send_spooled(call.request, local_ns, self._now_ns(), spool, facts)
         except AnswerTooLargeError:
             most_bytes = self._most_bytes()
             self._warnings.warning(
@@ -332,8 +327,8 @@ class ApiCalls:
         encode = call.api.encode_in_slices
         if encode is None:
             raise InvalidReceive(f"{call.api.key.name} is not encoded in slices")
-        encoder = encode(call.version, spool, self._most_bytes())
-        yield from encoder.encode(call.correlation_id, response)
+        encoder = encode(call.request.api_version, spool, self._most_bytes())
+        yield from encoder.encode(call.request.correlation_id, response)
         return encoder.error_code
 
     def _most_bytes(self) -> int:
@@ -342,14 +337,14 @@ class ApiCalls:
     # ---- faults --------------------------------------------------------------------------------------------------
 
     def _close(self, call: Call) -> None:
-        self._responses.close_connection(call.to, self._now_ns())
+        self._responses.close_connection(call.request, self._now_ns())
 
     def _contained(self, call: Call, answer: Callable[[], None]) -> None:
         """Answer such that faults close the connection and do not reach whoever completes a `Deferred`."""
-        self._current.enter((call.to[1], call.to[2]))
+        self._current.enter(call.request.identity)
         try:
             answer()
         except Exception:
-            logger.exception("cannot answer api key %d, version %d", call.api.key, call.version)
+            logger.exception("cannot answer api key %d, version %d", call.api.key, call.request.api_version)
             self._close(call)
         self._current.leave()

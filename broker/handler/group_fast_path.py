@@ -19,8 +19,9 @@ from broker.coordinator.offsets.commit_memo import CommitFrame, RememberedCommit
 from broker.coordinator.offsets.commits import Committer, RepeatedCommit
 from broker.coordinator.offsets.offsets import CommitTarget
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, subject, tail
-from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
+from broker.ipc.response_writer import AnswerFacts, ResponseWriter
 from broker.partitions.request_memo import PREFIX_START, RequestMemo
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.messages import heartbeat, offset_commit
@@ -63,8 +64,8 @@ _MOST_TARGETS: Final = 32_768
 
 _unpack_int16 = Struct(">h").unpack_from
 
-#: Takes (reply to, version, memory, start, end); False when the request is to take the general path.
-Short = Callable[[ReplyTo, int, memoryview, int, int], bool]
+#: Takes a request; False when it is to take the general path.
+Short = Callable[[Request], bool]
 
 
 class RememberedHeartbeat(NamedTuple):
@@ -74,7 +75,7 @@ class RememberedHeartbeat(NamedTuple):
     session: Session
     prefix: bytes
     shard: GroupShard
-    request: heartbeat.HeartbeatRequest
+    said: heartbeat.HeartbeatRequest
 
     def varying(self, view: memoryview, start: int, end: int) -> tuple[()] | None:
         """Return nothing for the same request, None for any other. HOT."""
@@ -108,19 +109,20 @@ class GroupFastPath:
             {_HEARTBEAT: self.heartbeat, _OFFSET_COMMIT: self.commit},
         )
 
-    def heartbeat(self, to: ReplyTo, version: int, view: memoryview, start: int, end: int) -> bool:
+    def heartbeat(self, request: Request) -> bool:
         """Take a heartbeat; False if it is to take the general path."""
-        if not 0 <= version <= _NEWEST_HEARTBEAT or not _SHORTEST <= end - start <= _LONGEST_HEARTBEAT:
+        version = request.api_version
+        if not 0 <= version <= _NEWEST_HEARTBEAT or not _SHORTEST <= request.end - request.start <= _LONGEST_HEARTBEAT:
             return False
-        found = self._heartbeats.find(to, version, view, start, end)
+        found = self._heartbeats.find(request)
         if found is not None and not found[0].shard.is_open:
             # Nothing is to keep what was known of a partition that has gone.
             self._heartbeats.clear()
             found = None
-        remembered = found[0] if found is not None else self._read_heartbeat(to[10], version, view, start, end)
+        remembered = found[0] if found is not None else self._read_heartbeat(request)
         if remembered is None:
             return False
-        shard, (group_id, generation, member_id, instance_id) = remembered.shard, remembered.request
+        shard, (group_id, generation, member_id, instance_id) = remembered.shard, remembered.said
         group = shard.groups.get(group_id)
         if group is None or shard.has_failed:
             return False
@@ -129,78 +131,82 @@ class GroupFastPath:
         if not error:
             if found is None:
                 # Its sender is a member: others may say whatever they like.
-                self._heartbeats.keep(to[1], remembered)
+                self._heartbeats.keep(request.connection_id, remembered)
             at = responses.try_begin(
-                to, now_ns, heartbeat.ANSWER_BYTES[version], NO_RECORDS, self._heartbeat_tails[version]
+                request, now_ns, heartbeat.ANSWER_BYTES[version], NO_RECORDS, self._heartbeat_tails[version]
             )
             if at >= 0:
-                heartbeat.encode_heartbeat_response_into(responses.view, at, version, to[7], 0)
+                heartbeat.encode_heartbeat_response_into(responses.view, at, version, request.correlation_id, 0)
                 return True
-        payload = heartbeat.encode_heartbeat_response(version, to[7], heartbeat.HeartbeatResponse(error))
-        responses.send(to, now_ns, now_ns, payload, AnswerFacts(error))
+        payload = heartbeat.encode_heartbeat_response(
+            version, request.correlation_id, heartbeat.HeartbeatResponse(error)
+        )
+        responses.send(request, now_ns, now_ns, payload, AnswerFacts(error))
         return True
 
-    def _read_heartbeat(
-        self, session: Session, version: int, view: memoryview, start: int, end: int
-    ) -> RememberedHeartbeat | None:
+    def _read_heartbeat(self, request: Request) -> RememberedHeartbeat | None:
         """Return what a member says and who keeps its group; None if it is not kept here, or the member may not."""
-        body = _body_of(view, start, is_flexible=version >= heartbeat.FIRST_FLEXIBLE)
-        if body < 0:
+        version, view, start, end = request.api_version, request.view, request.start, request.end
+        body_at = _body_of(view, start, is_flexible=version >= heartbeat.FIRST_FLEXIBLE)
+        if body_at < 0:
             return None
-        request = heartbeat.parse_heartbeat(view, version, body, end)
+        body = heartbeat.parse_heartbeat(view, version, body_at, end)
         authorizer = self._broker.metadata.authorizer
-        if refusal(authorizer, session, _HEARTBEAT, ResourceType.GROUP, request.group_id):
+        if refusal(authorizer, request.session, _HEARTBEAT, ResourceType.GROUP, body.group_id):
             return None
         try:
-            shard = self._groups.shard_of(request.group_id)
+            shard = self._groups.shard_of(body.group_id)
         except ApiError:
             return None
-        return RememberedHeartbeat(version, session, bytes(view[start + PREFIX_START : end]), shard, request)
+        return RememberedHeartbeat(version, request.session, bytes(view[start + PREFIX_START : end]), shard, body)
 
-    def commit(self, to: ReplyTo, version: int, view: memoryview, start: int, end: int) -> bool:
+    def commit(self, request: Request) -> bool:
         """Take a commit of offsets; False if it is to take the general path."""
-        if not self._is_short_and_next(to, version, end - start):
+        if not self._is_short_and_next(request):
             return False
-        found = self._commits.find(to, version, view, start, end)
-        if found is not None and self._commit_again(to, *found):
+        found = self._commits.find(request)
+        if found is not None and self._commit_again(request, *found):
             return True
-        body = _body_of(view, start, is_flexible=version >= offset_commit.FIRST_FLEXIBLE)
-        if body < 0:
+        version, view, start, end = request.api_version, request.view, request.start, request.end
+        body_at = _body_of(view, start, is_flexible=version >= offset_commit.FIRST_FLEXIBLE)
+        if body_at < 0:
             return False
         places: list[int] = []
-        request = offset_commit.parse_offset_commit(view, version, body, end, places)
-        if is_refused(self._broker, to[10], version, request):
+        body = offset_commit.parse_offset_commit(view, version, body_at, end, places)
+        if is_refused(self._broker, request.session, version, body):
             return False
-        judged = judge_commit(self._broker, version, request)
+        judged = judge_commit(self._broker, version, body)
         facts = self._commit_facts(version, judged.row, judged.partitions)
         if judged.shard is None or not judged.records:
-            self._answers.answer(to, version, judged.response, judged.error, facts)
+            self._answers.answer(request, judged.response, judged.error, facts)
             return True
-        payload = offset_commit.encode_offset_commit_response(version, to[7], judged.response)
+        payload = offset_commit.encode_offset_commit_response(version, request.correlation_id, judged.response)
         is_short = not judged.error and len(payload) <= _LONGEST_ANSWER
         if is_short and (at := topics_at(version, view, start, end)) >= 0:
             frame = CommitFrame(view, start + PREFIX_START, at, end, places)
-            self._remember(to, version, request, judged, frame)
+            self._remember(request, body, judged, frame)
 
         def done(error: int) -> None:
             if error:
-                refused = offset_commit.refused(request.topics, error)
-                self._answers.answer(to, version, refused, error, facts)
+                refused = offset_commit.refused(body.topics, error)
+                self._answers.answer(request, refused, error, facts)
             elif is_short:
-                self._answers.send_short(to, payload, facts)
+                self._answers.send_short(request, payload, facts)
             else:
                 now_ns = self._now_ns()
-                self._responses.send(to, now_ns, now_ns, payload, AnswerFacts(judged.error, about=facts[0]))
+                self._responses.send(request, now_ns, now_ns, payload, AnswerFacts(judged.error, about=facts[0]))
 
-        self._linger.connections.add(to[1])
-        judged.shard.append(judged.records, self._answers.contained(to, done), patient=True)
+        self._linger.connections.add(request.connection_id)
+        judged.shard.append(judged.records, self._answers.contained(request, done), patient=True)
         return True
 
-    def _is_short_and_next(self, to: ReplyTo, version: int, size: int) -> bool:
+    def _is_short_and_next(self, request: Request) -> bool:
         """Return whether a commit may take the fast path. HOT."""
         # An older commit of this connection may be among what is done in slices.
-        is_next = _SHORTEST <= size <= _LONGEST_COMMIT and not self._slices.has(to[1])
-        return is_next and _OLDEST_COMMIT <= version <= _NEWEST_COMMIT
+        is_next = _SHORTEST <= request.end - request.start <= _LONGEST_COMMIT and not self._slices.has(
+            request.connection_id
+        )
+        return is_next and _OLDEST_COMMIT <= request.api_version <= _NEWEST_COMMIT
 
     def forget_metadata(self) -> None:
         """Parse the next commit of every member anew: topics, settings or ACLs have changed."""
@@ -214,7 +220,7 @@ class GroupFastPath:
         self._heartbeats.forget_unused(now_ns)
         self._commits.forget_unused(now_ns)
 
-    def _commit_again(self, to: ReplyTo, remembered: RememberedCommit, offsets: Sequence[int]) -> bool:
+    def _commit_again(self, request: Request, remembered: RememberedCommit, offsets: Sequence[int]) -> bool:
         """Take a commit that differs from one before in its offsets alone; False if not taken. HOT."""
         shard, committer = remembered.shard, remembered.committer
         group = shard.groups.get(committer.group_id)
@@ -226,21 +232,20 @@ class GroupFastPath:
             return False
         if not self._protocols[group.kind].may_commit_again(shard, group, committer):
             return False
-        self._linger.connections.add(to[1])
-        shard.commit_again(remembered.commit, offsets, self._broker.clock.wall_ms(), (to, remembered))
+        self._linger.connections.add(request.connection_id)
+        shard.commit_again(remembered.commit, offsets, self._broker.clock.wall_ms(), (request, remembered))
         return True
 
     def _remember(
         self,
-        to: ReplyTo,
-        version: int,
-        request: offset_commit.OffsetCommitRequest,
+        request: Request,
+        body: offset_commit.OffsetCommitRequest,
         judged: ValidatedCommit,
         at: CommitFrame,
     ) -> None:
         """Let the member's next commits be compared with this one, of which everything was taken."""
-        metadata, targets = self._broker.metadata, []
-        for name, topic_id, parts in request.topics:
+        metadata, version, targets = self._broker.metadata, request.api_version, []
+        for name, topic_id, parts in body.topics:
             topic = metadata.topic_by_id(topic_id) if version >= offset_commit.TOPIC_ID_FROM else metadata.topic(name)
             if topic is None:
                 return
@@ -253,12 +258,14 @@ class GroupFastPath:
         if self._targets + len(targets) > _MOST_TARGETS:
             self.forget_metadata()
         facts = self._commit_facts(version, judged.row, judged.partitions)
-        group_id, generation, member_id, instance_id, _, _ = request
+        group_id, generation, member_id, instance_id, _, _ = body
         committer = Committer(group_id, member_id, instance_id, generation, version)
-        said = request, judged.response
+        said = body, judged.response
         commit = RepeatedCommit(group_id, targets)
-        whose = to[10], committer
-        before = self._commits.keep(to[1], RememberedCommit(whose, judged.shard, commit, said, at, facts))
+        whose = request.session, committer
+        before = self._commits.keep(
+            request.connection_id, RememberedCommit(whose, judged.shard, commit, said, at, facts)
+        )
         self._targets += len(targets) - (len(before.commit.targets.parts) if before is not None else 0)
 
     def _facts_of_a_commit(self, version: int, row: int, partitions: int) -> tuple[bytes, bytes]:

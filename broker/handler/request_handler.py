@@ -22,12 +22,11 @@ from broker.handler.peer_calls import PeerCalls
 from broker.handler.peer_payloads import PeerPayloads
 from broker.handler.peer_rpc import PeerRpc
 from broker.handler.screening import Screening, fault_table, response_writer
-from broker.ipc.frame import NOTED, Frame
 from broker.ipc.memory_areas import MemoryAreas
 from broker.ipc.peer_channel import Peers
+from broker.ipc.request import NOTED, Request
 from broker.ipc.request_channel import INLINE, REQUEST
 from broker.ipc.request_rings import RequestRings
-from broker.ipc.response_writer import ReplyTo
 from broker.ipc.unreleased_requests import RingFrame
 from broker.log.segments.open_segments import OPEN_SEGMENTS
 from broker.partitions.fetch.fetch import FetchPath
@@ -42,12 +41,15 @@ from broker.server_log.slow_turns import COMMITTING, LONG_NS, METADATA, TAKING, 
 from shm.tables.current_request import REQUEST_AT
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from broker.ipc.peer_channel import Received
     from broker.ipc.poison_requests import PoisonRequests
     from broker.ipc.process_context import ProcessContext
     from broker.ipc.request_ring import RequestRing
     from broker.metadata.active_controller import ActiveController
     from broker.partitions.partition_manager import PartitionManager
+    from broker.partitions.produce.produce_memo import RememberedRequest
 
 logger = logging.getLogger(__name__)
 
@@ -288,58 +290,45 @@ class RequestHandler:
         self._partitions.changes.begin(self.slices, self._follow_partitions, self._purgatory.something_changed)
 
     def _take_frames(self, processor: int, ring: RequestRing, frames: list[RingFrame], end_ns: int) -> list[RingFrame]:
-        """Take requests of one ring, one at least, until a time; return what is left for the next turn."""
-        view, unpack, header_bytes = self._responses.view, REQUEST.unpack_from, REQUEST.size
-        try_produce, produced, fast_paths = self._produce.try_fast, self._produce.last, self._fast_paths
-        oldest_generation, alone_until_ns = self._oldest_generation, self._alone_until_ns
+        """Serve requests of one ring, one at least, until a time; return the frames that are left for the next turn."""
+        view, unpack, header_bytes, new = self._responses.view, REQUEST.unpack_from, REQUEST.size, Request.__new__
+        produced, oldest_generation = self._produce.last, self._oldest_generation
         current, screened, session_of = self._poison.current.words, self._screening.concerns, self._sessions.of
         quotas, book, now_ns = self._quotas, self._quotas.book, self._now_ns
         dequeued_ns = taken_ns = now_ns()
-        in_force, start, taken = quotas.begin(view, frames[0][0], dequeued_ns), ring.cursor, True
+        in_force, start = quotas.begin(view, frames[0][0], dequeued_ns), ring.cursor
         for number, (at, _, end) in enumerate(frames, 1):  # noqa: B007 - read behind the loop
+            request = new(Request)
             (
-                connection, sequence, received, key, version, correlation, size, session_bytes,
-                address, listener, area, generation, noted,
+                request.connection_id, request.sequence, request.received_ns, request.api_key, request.api_version,
+                request.correlation_id, size, session_bytes, address, request.listener, area, generation, state,
             ) = unpack(view, at)  # fmt: skip
-            if generation < oldest_generation and key != _PRODUCE:
+            is_produce = request.api_key == _PRODUCE
+            if generation < oldest_generation and not is_produce:
                 start = end
                 continue
             current[REQUEST_AT] = at
             memory, first = (view, at + header_bytes) if area == INLINE else (self._areas.view(area), address)
-            like = produced.recent.get(connection) if key == _PRODUCE and not screened else None
-            user = like.session if like is not None else session_of(bytes(
-                view[(user_at := at + header_bytes + (0 if area else size)) : user_at + session_bytes]
-            )) if session_bytes else ANONYMOUS  # fmt: skip
-            whose = like.quotas if like is not None and not area else (
-                quotas.begin_one(user.user, listener, memory, first, taken_ns) if in_force else None
-            )  # fmt: skip
-            to = (processor, connection, sequence, received, dequeued_ns, key, version, correlation, size, whose, user)
-            try:
-                # fmt: off
-                if (received <= alone_until_ns or screened) and self._screening.takes(Frame(
-                    to, received, key, version, correlation, listener, area, memory, first, first + size, at,
-                    noted == NOTED, ring, start,
-                )):
-                    # fmt: on
-                    taken = True
-                elif key == _PRODUCE:
-                    taken = not noted and try_produce(to, version, memory, (first, first + size, at), like)
-                else:
-                    way = fast_paths.get(key)
-                    taken = way is not None and way(to, version, memory, first, first + size)
-                if not taken:
-                    whose = (to := self._of_client(to, listener, memory, first, taken_ns))[9]
-                    frame = Frame(
-                        to, received, key, version, correlation, listener, area, memory, first, first + size, at,
-                        noted == NOTED, ring, start,
-                    )  # fmt: skip
-                    self._dispatch(frame)
-                if received <= alone_until_ns:
-                    self._commit()
-            except Exception as error:
-                self._calls.close_faulty(to, error)
+            request.processor, request.dequeued_ns, request.size_bytes = processor, dequeued_ns, size
+            request.area, request.view, request.start, request.end = area, memory, first, first + size
+            request.ring, request.ring_start, request.envelope_at, request.is_noted = ring, start, at, state == NOTED
+            like = produced.recent.get(request.connection_id) if is_produce and not screened else None
+            if like is not None:
+                request.session = like.session
+            elif session_bytes:
+                session_at = at + header_bytes + (0 if area else size)
+                request.session = session_of(bytes(view[session_at : session_at + session_bytes]))
+            else:
+                request.session = ANONYMOUS
+            if like is not None and not area:
+                request.quotas = like.quotas
+            else:
+                user = request.session.user
+                request.quotas = quotas.begin_one(user, request.listener, memory, first, taken_ns) if in_force else None
+            is_fast = self._serve(request, like, screened, taken_ns)
             start, taken_ns = end, now_ns()
-            if whose is not None and (key != _PRODUCE or area or not taken):
+            whose = request.quotas
+            if whose is not None and (not is_produce or area or not is_fast):
                 whose.spent_ns += taken_ns - book.mark_ns
                 book.mark_ns = taken_ns
             if taken_ns >= end_ns:
@@ -348,29 +337,46 @@ class RequestHandler:
         current[REQUEST_AT], ring.cursor, self._taken_ns, self.requests = 0, start, taken_ns, self.requests + number
         return frames[number:]
 
-    def _of_client(self, to: ReplyTo, listener: int, memory: memoryview, first: int, now_ns: int) -> ReplyTo:
-        """Return a Produce as one of the client whose id it has: so far it was one of its connection's last client.
+    def _serve(
+        self, request: Request, like: RememberedRequest | None, screened: Collection[object], now_ns: int
+    ) -> bool:
+        """Serve a request by the first way that takes it, and contain its faults; False if that is the general way."""
+        key = request.api_key
+        is_alone = request.received_ns <= self._alone_until_ns
+        is_fast = True
+        try:
+            if (is_alone or screened) and self._screening.takes(request):
+                pass
+            elif key == _PRODUCE:
+                is_fast = not request.is_noted and self._produce.try_fast(request, like)
+            else:
+                way = self._fast_paths.get(key)
+                is_fast = way is not None and way(request)
+            if not is_fast:
+                if key == _PRODUCE and self._quotas.is_in_force:
+                    # So far it has the quotas of its connection's last client, which may have been another.
+                    user, listener = request.session.user, request.listener
+                    request.quotas = self._quotas.begin_one(user, listener, request.view, request.start, now_ns)
+                self._dispatch(request)
+            if is_alone:
+                self._commit()
+        except Exception as error:
+            self._calls.close_faulty(request, error)
+        return is_fast
 
-        One that is like an earlier one needs no look: the memo knows whose that was, quotas and session.
-        """
-        if to[5] != _PRODUCE or not self._quotas.is_in_force:
-            return to
-        whose = self._quotas.begin_one(to[10].user, listener, memory, first, now_ns)
-        return (*to[:9], whose, to[10])
-
-    def _dispatch(self, frame: Frame) -> None:
+    def _dispatch(self, request: Request) -> None:
         """Take a request to the function that the registry names for it (``E07``)."""
-        api = APIS.get(frame.api_key)
+        api = APIS.get(request.api_key)
         if api is None:
-            raise InvalidReceive(f"api key {frame.api_key} is not served")
-        if not api.min_version <= frame.api_version <= api.max_version:
-            self._calls.refuse_version(api, frame)
-        elif frame.api_key == _PRODUCE:
-            self._produce.handle(frame)
-        elif frame.api_key == _FETCH:
-            self._fetch.handle(frame)
+            raise InvalidReceive(f"api key {request.api_key} is not served")
+        if not api.min_version <= request.api_version <= api.max_version:
+            self._calls.refuse_version(api, request)
+        elif request.api_key == _PRODUCE:
+            self._produce.handle(request)
+        elif request.api_key == _FETCH:
+            self._fetch.handle(request)
         else:
-            self._calls.handle(api, frame)
+            self._calls.handle(api, request)
 
     def _publish(self) -> None:
         """Answers first, then the memory of the requests, then the bells (``D07``)."""

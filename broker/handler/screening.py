@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from broker.faults.fault import Fault, FaultKind
     from broker.faults.fault_table import FaultTable
     from broker.faults.request_names import RequestNames
-    from broker.ipc.frame import Frame
     from broker.ipc.poison_requests import PoisonRequests
     from broker.ipc.process_context import ProcessContext
+    from broker.ipc.request import Request
     from broker.partitions.fetch.fetch import FetchPath
     from broker.partitions.partition_manager import PartitionManager
 
@@ -81,7 +81,7 @@ class Screening:
         responses: ResponseWriter,
         partitions: PartitionManager,
         fetch: FetchPath,
-        dispatch: Callable[[Frame], None],
+        dispatch: Callable[[Request], None],
     ) -> None:
         self._poison, self.faults = poison, faults
         self._responses, self._partitions, self._fetch = responses, partitions, fetch
@@ -93,91 +93,93 @@ class Screening:
         """What is true as long as any request may take another way: also while requests are taken."""
         return _FAULTS if self.faults is not None and self.faults.is_in_force else self._poison.dropped
 
-    def takes(self, frame: Frame) -> bool:
+    def takes(self, request: Request) -> bool:
         """Take a request that is not to go its API's way; False if it is. Raises InvalidReceive."""
         now_ns = self._now_ns()
-        if self._poison.is_dropped(frame.to, frame.view, (frame.start, frame.end, frame.noted), now_ns):
-            self._responses.close_connection(frame.to, now_ns, DROPPED)
+        if self._poison.is_dropped(request, now_ns):
+            self._responses.close_connection(request, now_ns, DROPPED)
             return True
         faults = self.faults
-        if faults is None or not faults.concern(frame.api_key):
+        if faults is None or not faults.concern(request.api_key):
             return False
-        api = APIS.get(frame.api_key)
-        if api is None or not api.min_version <= frame.api_version <= api.max_version:
+        api = APIS.get(request.api_key)
+        if api is None or not api.min_version <= request.api_version <= api.max_version:
             return False
-        header = parse_header(frame.view, frame.start, frame.end)
-        struck = faults.strike(frame.api_key, header.client_id, lambda: self._names(frame, header.body_offset))
+        header = parse_header(request.view, request.start, request.end)
+        struck = faults.strike(request.api_key, header.client_id, lambda: self._names(request, header.body_offset))
         if struck:
-            self._let_strike(struck, frame, header.body_offset)
+            self._let_strike(struck, request, header.body_offset)
         return bool(struck)
 
-    def _let_strike(self, struck: dict[FaultKind, Fault], frame: Frame, body: int) -> None:
+    def _let_strike(self, struck: dict[FaultKind, Fault], request: Request, body: int) -> None:
         from broker.faults.fault import FaultKind  # noqa: PLC0415 - only a broker for tests has faults
         from broker.faults.faulty_session import FaultySession  # noqa: PLC0415
 
         injected = sum({1 << _BITS[kind] for kind in struck})
         if FaultKind.DISCONNECT in struck:
             facts = AnswerFacts(throttled_by=injected << INJECTED_SHIFT)
-            self._responses.close_connection(frame.to, self._now_ns(), facts)
+            self._responses.close_connection(request, self._now_ns(), facts)
             return
         fail, delay, throttle = (struck.get(k) for k in (FaultKind.FAIL, FaultKind.DELAY, FaultKind.THROTTLE))
         session = FaultySession(
-            frame.session.user,
-            frame.session.host,
+            request.session.user,
+            request.session.host,
             error=0 if fail is None else fail.error,
             topic=None if fail is None else fail.topic,
-            alters_answer=fail is not None and frame.api_key in _ALTERED,
+            alters_answer=fail is not None and request.api_key in _ALTERED,
             delay_ms=0 if delay is None else delay.ms,
             throttle_ms=0 if throttle is None else throttle.ms,
             loses_answer=FaultKind.LOSE_ANSWER in struck,
             injected=injected,
         )
-        frame = frame._replace(to=(*frame.to[:10], session))
-        if fail is None or frame.api_key == _PRODUCE or session.alters_answer:
-            self._dispatch(frame)
-        elif frame.api_key != _FETCH:
-            self._refuse(frame, body, fail.error)
+        request.session = session
+        if fail is None or request.api_key == _PRODUCE or session.alters_answer:
+            self._dispatch(request)
+        elif request.api_key != _FETCH:
+            self._refuse(request, body, fail.error)
         elif fail.error in _OF_SESSIONS:
-            wire = frame_fetch_response(frame.api_version, frame.correlation_id, [], [], status=(0, fail.error, 0))[0]
-            self._send(frame, wire, AnswerFacts(fail.error))
+            wire = frame_fetch_response(request.api_version, request.correlation_id, [], [], status=(0, fail.error, 0))[
+                0
+            ]
+            self._send(request, wire, AnswerFacts(fail.error))
         else:
-            self._dispatch(frame)
+            self._dispatch(request)
 
-    def _refuse(self, frame: Frame, body: int, error: int) -> None:
+    def _refuse(self, request: Request, body: int, error: int) -> None:
         """Answer a request with an error, and do nothing of it."""
         from broker.faults.error_answers import MESSAGE, refusal  # noqa: PLC0415 - only a broker for tests has faults
 
-        api, version, request = APIS[frame.api_key], frame.api_version, self._decoded(frame, body)
+        api, version, decoded = APIS[request.api_key], request.api_version, self._decoded(request, body)
         about = NO_SUBJECT
         if api.decode is not None:
-            decoded = api.decode(frame.view, version, body, frame.end)
-            about = subject_of(decoded, api.log_fields, self._partitions.row_of)
-        values = refused(api.key, request, {"error_code": error, "error_message": MESSAGE})
+            typed = api.decode(request.view, version, body, request.end)
+            about = subject_of(typed, api.log_fields, self._partitions.row_of)
+        values = refused(api.key, decoded, {"error_code": error, "error_message": MESSAGE})
         if values is None or api.encode is None:
-            wire = refusal(api.key, version, frame.correlation_id, request, error)
+            wire = refusal(api.key, version, request.correlation_id, decoded, error)
         else:
-            wire = api.encode(version, frame.correlation_id, values)
-        self._send(frame, wire, AnswerFacts(error, about=about))
+            wire = api.encode(version, request.correlation_id, values)
+        self._send(request, wire, AnswerFacts(error, about=about))
 
-    def _send(self, frame: Frame, wire: bytes, facts: AnswerFacts) -> None:
+    def _send(self, request: Request, wire: bytes, facts: AnswerFacts) -> None:
         now_ns = self._now_ns()
-        self._responses.send(frame.to, now_ns, now_ns, wire, facts)
+        self._responses.send(request, now_ns, now_ns, wire, facts)
 
-    def _names(self, frame: Frame, body: int) -> RequestNames:
+    def _names(self, request: Request, body: int) -> RequestNames:
         """Return which topics and groups a request names; of a Fetch those of its session besides."""
         from broker.faults.request_names import names_in  # noqa: PLC0415 - only a broker for tests has faults
 
-        request = self._decoded(frame, body)
-        names = names_in(frame.api_key, request, self._name_of)
-        if frame.api_key != _FETCH:
+        decoded = self._decoded(request, body)
+        names = names_in(request.api_key, decoded, self._name_of)
+        if request.api_key != _FETCH:
             return names
-        further = self._fetch.topics_of_session(getattr(request, "session_id", 0))
+        further = self._fetch.topics_of_session(getattr(decoded, "session_id", 0))
         topics = {name or self._name_of(topic_id or b"") for name, topic_id in further}
         return names._replace(topics=names.topics | {name for name in topics if name is not None})
 
-    def _decoded(self, frame: Frame, body: int) -> Any:
+    def _decoded(self, request: Request, body: int) -> Any:
         """Return kio's object for a request, whatever its API's own functions take."""
-        return kio_adapter.decode(frame.api_key, frame.api_version, frame.view, body, frame.end)
+        return kio_adapter.decode(request.api_key, request.api_version, request.view, body, request.end)
 
     def _name_of(self, topic_id: bytes) -> str | None:
         topic = self._partitions.metadata.topic_by_id(topic_id)

@@ -26,8 +26,9 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from broker.errors import InvalidReceive
+from broker.ipc.request import Request
 from broker.ipc.request_channel import REQUEST
-from broker.ipc.response_writer import AnswerFacts, ReplyTo
+from broker.ipc.response_writer import AnswerFacts
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
@@ -49,9 +50,6 @@ MOST_ALIKE = 2
 
 #: The facts of a request that is dropped.
 DROPPED = AnswerFacts(int(ErrorCode.UNKNOWN_SERVER_ERROR))
-
-#: Where a request lies: its start, its end, and whether owners have noted in it what they did.
-Place = tuple[int, int, bool]
 
 #: Of a batch its owner writes base offset, length and leader epoch, with which it begins.
 _REWRITTEN_BYTES = 16
@@ -88,35 +86,33 @@ class PoisonRequests:
         """Return whether a request, or a peer's message, is not to be done again."""
         return identity in self._condemned
 
-    def is_dropped(self, to: ReplyTo, view: memoryview, place: Place, now_ns: int) -> bool:
+    def is_dropped(self, request: Request, now_ns: int) -> bool:
         """Return whether a request is not to be done, and log that, with what is known of it."""
-        if (to[1], to[2]) in self._condemned:
-            self.drop(to, view, place, now_ns)
+        if request.identity in self._condemned:
+            self.drop(request, now_ns)
             return True
-        alike = self.dropped.get(to[8])
+        alike = self.dropped.get(request.size_bytes)
         if alike is None:
             return False
         if all(now_ns - dropped_ns >= self._window_ns for _, dropped_ns in alike.values()):
-            del self.dropped[to[8]]
+            del self.dropped[request.size_bytes]
             return False
-        known = (alike[each] for each in self._fingerprints(to, view, place) if each in alike)
+        known = (alike[each] for each in self._fingerprints(request) if each in alike)
         count, dropped_ns = next(known, (0, 0))
         if count < MOST_ALIKE or now_ns - dropped_ns >= self._window_ns:
             return False
         ago_s = (now_ns - dropped_ns) // 1_000_000_000
-        self._report(
-            to, view, place, f"is the same as {count} that were dropped, the last {ago_s} s ago; it is not tried"
-        )
+        self._report(request, f"is the same as {count} that were dropped, the last {ago_s} s ago; it is not tried")
         return True
 
-    def drop(self, to: ReplyTo, view: memoryview, place: Place, now_ns: int, owner: int | None = None) -> None:
+    def drop(self, request: Request, now_ns: int, owner: int | None = None) -> None:
         """Remember and log that a request is dropped; ``owner``: another handler that has died in it."""
-        for fingerprint in islice(self._fingerprints(to, view, place), 1):
-            dropped = to[8], fingerprint, now_ns
+        for fingerprint in islice(self._fingerprints(request), 1):
+            dropped = request.size_bytes, fingerprint, now_ns
             self._remember(dropped)
-            self.current.note_dropped((to[1], to[2]), dropped)
+            self.current.note_dropped(request.identity, dropped)
         whom = self._name if owner is None else f"handler {owner}"
-        self._report(to, view, place, f"has ended {whom} {self._most_deaths} times; it is not tried again")
+        self._report(request, f"has ended {whom} {self._most_deaths} times; it is not tried again")
 
     def _remember(self, dropped: Dropped) -> None:
         size, fingerprint, dropped_ns = dropped
@@ -124,31 +120,33 @@ class PoisonRequests:
         count, before_ns = alike.get(fingerprint, (0, dropped_ns))
         alike[fingerprint] = count + 1 if dropped_ns - before_ns < self._window_ns else 1, dropped_ns
 
-    def _fingerprints(self, to: ReplyTo, view: memoryview, place: Place) -> Iterator[int]:
+    def _fingerprints(self, request: Request) -> Iterator[int]:
         """Yield hashes of a request that are the same when its client sends it again, under another correlation id.
 
         One is of all its bytes, unless owners have noted in them what they did; of a Produce there is one without
         notes. That one is worked out last, and of a request that is dropped only if it has been parsed before.
         """
-        start, end, is_noted = place
-        cause = _CAUSE.pack(to[5], to[6]) + self._context.client_hosts.of(to[1]).encode()
-        if not is_noted:
+        view, start, end = request.view, request.start, request.end
+        cause = (
+            _CAUSE.pack(request.api_key, request.api_version)
+            + self._context.client_hosts.of(request.connection_id).encode()
+        )
+        if not request.is_noted:
             yield _hash(cause, view[start + _CORRELATED : end])
-        if to[5] == ApiKey.PRODUCE:
+        if request.api_key == ApiKey.PRODUCE:
             with suppress(InvalidReceive):
-                yield _hash(cause, *_without_notes(to[6], view, start, end))
+                yield _hash(cause, *_without_notes(request.api_version, view, start, end))
 
-    def _report(self, to: ReplyTo, view: memoryview, place: Place, why: str) -> None:
+    def _report(self, request: Request, why: str) -> None:
         self.count += 1
-        _, connection, _, _, _, api_key, version, _, size, *_ = to
         try:
-            client = parse_header(view, *place[:2]).client_id
+            client = parse_header(request.view, request.start, request.end).client_id
         except InvalidReceive:
             client = ""
-        name = next((key.text for key in ApiKey if key == api_key), f"api key {api_key}")
-        host = self._context.client_hosts.of(connection).removeprefix("/") or "an unknown address"
+        name = next((key.text for key in ApiKey if key == request.api_key), f"api key {request.api_key}")
+        host = self._context.client_hosts.of(request.connection_id).removeprefix("/") or "an unknown address"
         what = "%s version %d of client %r at %s (%d bytes) %s, and its connection is closed"
-        logger.error(what, name, version, client, host, size, why)
+        logger.error(what, name, request.api_version, client, host, request.size_bytes, why)
 
     def report_message(self, source: int, what: str) -> None:
         """Log that what another target, or the cleaner, has asked for is not done."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker.ipc.answer_spool import AnswerSpool
+from broker.ipc.request import Request
 from broker.ipc.request_channel import (
     CLOSE_CONNECTION,
     FAILED,
@@ -29,7 +30,6 @@ from broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, Records
 from broker.ipc.segment_file_cache import ONE_ANSWER
 from broker.protocol.throttle_time import throttle_place, throttle_time, with_throttle_time
 from broker.quotas.client_sensors import ClientSensors
-from broker.security.session import Session
 from shm.rings.bell import EventBell
 from shm.rings.ring import RingProducer
 from shm.tables.current_request import Identity
@@ -39,11 +39,6 @@ _pack_to_kind, _pack_range = RESPONSE_TO_KIND.pack_into, RANGE.pack
 
 #: An answer with ranges of files whose own fields take more than this may not fit a ring: all of it travels by a file.
 MOST_ENVELOPE_BYTES = 64 * 1024
-
-#: Where an answer goes and what its request was: (processor, connection id, sequence, received_ns, dequeued_ns,
-#: api key, api version, correlation id, request bytes, the quotas that hold for the client or None, whose it was).
-#: A plain tuple, because one is made for every request.
-ReplyTo = tuple[int, int, int, int, int, int, int, int, int, ClientSensors | None, Session]
 
 
 class AnswerFacts(NamedTuple):
@@ -103,7 +98,7 @@ class ResponseWriter:
         #: Tells what was denied to a request of (connection id, sequence) that is answered with an error code.
         self.denial_of: Callable[[Identity, int], int] = _nothing_denied
         #: The request that was charged last, and the throttle time that its answer is to give: none is charged twice.
-        self._charged: tuple[ReplyTo | None, int] = None, 0
+        self._charged: tuple[Request | None, int] = None, 0
 
     def grow(self, processors: int) -> None:
         """Take up the rings to further processors, so that there are so many."""
@@ -113,20 +108,22 @@ class ResponseWriter:
             self._claims.append(ring.claim)
             self._kept.append(deque())
 
-    def send(self, to: ReplyTo, local_ns: int, complete_ns: int, payload: bytes, facts: AnswerFacts = NO_FACTS) -> None:
+    def send(
+        self, request: Request, local_ns: int, complete_ns: int, payload: bytes, facts: AnswerFacts = NO_FACTS
+    ) -> None:
         """Answer with ``payload``, a complete response from its size prefix on."""
-        if to[9] is not None:
-            facts = self._with_throttle_time(to, complete_ns, facts)
+        if request.quotas is not None:
+            facts = self._with_throttle_time(request, complete_ns, facts)
             if facts.throttle_ms:
-                payload = with_throttle_time(to[5], to[6], payload, facts.throttle_ms)
+                payload = with_throttle_time(request.api_key, request.api_version, payload, facts.throttle_ms)
         size = len(payload)
         if size > self._largest_inline:
-            self.send_ranges(to, (local_ns, complete_ns), b"", [self._in_a_file(payload)], facts)
+            self.send_ranges(request, (local_ns, complete_ns), b"", [self._in_a_file(payload)], facts)
             return
-        processor = to[0]
+        processor = request.processor
         if facts.error_code:
             self.errors += 1
-        envelope = self._envelope(to, (local_ns, complete_ns), (SEND, size, 0, size), facts)
+        envelope = self._envelope(request, (local_ns, complete_ns), (SEND, size, 0, size), facts)
         if not self._kept[processor]:
             at = self._claims[processor](_ENVELOPE_BYTES + size)
             if at >= 0:
@@ -142,40 +139,42 @@ class ResponseWriter:
         return AnswerSpool(next(self._large_names))
 
     def send_spooled(
-        self, to: ReplyTo, local_ns: int, complete_ns: int, spool: AnswerSpool, facts: AnswerFacts = NO_FACTS
+        self, request: Request, local_ns: int, complete_ns: int, spool: AnswerSpool, facts: AnswerFacts = NO_FACTS
     ) -> None:
         """Answer with what a spool holds: a complete response from its size prefix on. Raises OSError."""
         payload = spool.payload()
         if payload is not None:
-            self.send(to, local_ns, complete_ns, payload, facts)
+            self.send(request, local_ns, complete_ns, payload, facts)
             return
-        if to[9] is not None:
-            facts = self._with_throttle_time(to, complete_ns, facts)
+        if request.quotas is not None:
+            facts = self._with_throttle_time(request, complete_ns, facts)
             if facts.throttle_ms:
-                spool.overwrite(throttle_place(to[5], to[6], b""), throttle_time(facts.throttle_ms))
+                spool.overwrite(
+                    throttle_place(request.api_key, request.api_version, b""), throttle_time(facts.throttle_ms)
+                )
         path = spool.finish()
         self.send_ranges(
-            to, (local_ns, complete_ns), b"", [FileRange(0, bytes(path), ONE_ANSWER, 0, spool.size)], facts
+            request, (local_ns, complete_ns), b"", [FileRange(0, bytes(path), ONE_ANSWER, 0, spool.size)], facts
         )
 
-    def try_begin(self, to: ReplyTo, now_ns: int, size: int, records: Records, tail: bytes) -> int:
+    def try_begin(self, request: Request, now_ns: int, size: int, records: Records, tail: bytes) -> int:
         """Charge for a request, and begin its answer as `try_put` does: also -1 for a throttle time to give. HOT."""
-        quotas = to[9]
+        quotas = request.quotas
         if quotas is None:
-            return self.try_put(to, now_ns, size, records, tail)
+            return self.try_put(request, now_ns, size, records, tail)
         throttle_ms = 0
-        if not self._kept[to[0]]:
-            throttle_ms = quotas.answered(to[5], to[8], now_ns)
-            self._charged = to, throttle_ms
-        return -1 if throttle_ms else self.try_put(to, now_ns, size, records, tail)
+        if not self._kept[request.processor]:
+            throttle_ms = quotas.answered(request.api_key, request.size_bytes, now_ns)
+            self._charged = request, throttle_ms
+        return -1 if throttle_ms else self.try_put(request, now_ns, size, records, tail)
 
-    def try_put(self, to: ReplyTo, now_ns: int, size: int, records: Records, tail: bytes) -> int:
+    def try_put(self, request: Request, now_ns: int, size: int, records: Records, tail: bytes) -> int:
         """Begin an answer of ``size`` bytes that the caller writes itself, where the returned offset says. HOT.
 
         -1 when there is no room: then hand the bytes to ``send``, which sees to that. Only for answers known to fit.
         ``tail`` is what the requests of a connection have in common (`request_facts.tail`).
         """
-        processor, connection_id, sequence, received_ns, dequeued_ns, _, _, correlation_id, request_bytes, _, _ = to
+        processor = request.processor
         if self._kept[processor]:
             return -1
         record_count, record_bytes, codec = records
@@ -183,15 +182,16 @@ class ResponseWriter:
         if at < 0:
             return -1
         _pack_to_kind(
-            self.view, at, connection_id, sequence, size, 0, SEND, received_ns, dequeued_ns, now_ns, now_ns,
-            correlation_id, request_bytes, size, 0, record_count, codec, 0, record_bytes, 0, tail,
+            self.view, at, request.connection_id, request.sequence, size, 0, SEND, request.received_ns,
+            request.dequeued_ns, now_ns, now_ns, request.correlation_id, request.size_bytes, size, 0, record_count,
+            codec, 0, record_bytes, 0, tail,
         )  # fmt: skip
         self._touched.add(processor)
         return at + _ENVELOPE_BYTES
 
     def try_ranges(
         self,
-        to: ReplyTo,
+        request: Request,
         stamps: tuple[int, int],
         chunks: Sequence[bytes],
         ranges: Sequence[tuple[int, bytes, int, int, int]],
@@ -202,7 +202,7 @@ class ResponseWriter:
         ``stamps`` and ``ranges`` are those of `send_ranges`, which sees to what is not answered here; ``facts`` are the
         records and the ``tail`` of `try_put`.
         """
-        processor, connection_id, sequence, received_ns, dequeued_ns, _, _, correlation_id, request_bytes, _, _ = to
+        processor = request.processor
         inline_bytes = wire_bytes = sum(map(len, chunks))
         rows, paths = [], []
         for inline_before, path, inode, position, length in ranges:
@@ -220,21 +220,22 @@ class ResponseWriter:
         local_ns, complete_ns = stamps
         view = self.view
         _pack_to_kind(
-            view, at, connection_id, sequence, inline_bytes, len(rows), SEND, received_ns, dequeued_ns, local_ns,
-            complete_ns, correlation_id, request_bytes, wire_bytes, 0, record_count, codec, 0, record_bytes, 0, tail,
+            view, at, request.connection_id, request.sequence, inline_bytes, len(rows), SEND, request.received_ns,
+            request.dequeued_ns, local_ns, complete_ns, request.correlation_id, request.size_bytes, wire_bytes, 0,
+            record_count, codec, 0, record_bytes, 0, tail,
         )  # fmt: skip
         at += _ENVELOPE_BYTES
         view[at : at + size] = body
         self._touched.add(processor)
         return True
 
-    def note_charged(self, to: ReplyTo, throttle_ms: int) -> None:
+    def note_charged(self, request: Request, throttle_ms: int) -> None:
         """Note that the next request that is answered has been charged, and the throttle time to give."""
-        self._charged = to, throttle_ms
+        self._charged = request, throttle_ms
 
     def send_ranges(
         self,
-        to: ReplyTo,
+        request: Request,
         stamps: tuple[int, int],
         inline: bytes,
         ranges: Sequence[FileRange],
@@ -252,19 +253,23 @@ class ResponseWriter:
             raise ValueError(f"an answer of {len(ranges)} file ranges has {len(body)} bytes of envelope")
         if facts.error_code:
             self.errors += 1
-        self._put(to[0], self._envelope(to, stamps, (SEND, len(inline), len(ranges), size), facts), body)
+        self._put(
+            request.processor, self._envelope(request, stamps, (SEND, len(inline), len(ranges), size), facts), body
+        )
 
-    def no_response(self, to: ReplyTo, local_ns: int, complete_ns: int, facts: AnswerFacts = NO_FACTS) -> None:
+    def no_response(self, request: Request, local_ns: int, complete_ns: int, facts: AnswerFacts = NO_FACTS) -> None:
         """End a request that has no answer on the wire (``C13``)."""
-        quotas = to[9]
+        quotas = request.quotas
         if quotas is not None:
-            throttle_ms = quotas.produced_silently(to[8], complete_ns)
+            throttle_ms = quotas.produced_silently(request.size_bytes, complete_ns)
             facts = facts._replace(throttle_ms=throttle_ms, throttled_by=quotas.throttled_by if throttle_ms else 0)
-        self._put(to[0], self._envelope(to, (local_ns, complete_ns), (NO_OP, 0, 0, 0), facts), b"")
+        self._put(request.processor, self._envelope(request, (local_ns, complete_ns), (NO_OP, 0, 0, 0), facts), b"")
 
-    def close_connection(self, to: ReplyTo, local_ns: int, facts: AnswerFacts = NO_FACTS) -> None:
+    def close_connection(self, request: Request, local_ns: int, facts: AnswerFacts = NO_FACTS) -> None:
         """Close the connection once the answers to its earlier requests have left (``D12``)."""
-        self._put(to[0], self._envelope(to, (local_ns, local_ns), (CLOSE_CONNECTION, 0, 0, 0), facts), b"")
+        self._put(
+            request.processor, self._envelope(request, (local_ns, local_ns), (CLOSE_CONNECTION, 0, 0, 0), facts), b""
+        )
 
     def blocked(self, processor: int) -> bool:
         """Return whether answers to this processor wait for room in its ring."""
@@ -292,38 +297,38 @@ class ResponseWriter:
             self._bells[processor].ring()
         self._touched.clear()
 
-    def _throttle_ms(self, to: ReplyTo, quotas: ClientSensors, now_ns: int) -> int:
+    def _throttle_ms(self, request: Request, quotas: ClientSensors, now_ns: int) -> int:
         """Charge a request that is answered now, if that has not been done; return its throttle time."""
         charged, throttle_ms = self._charged
-        if charged is not to:
-            throttle_ms = quotas.answered(to[5], to[8], now_ns)
-            self._charged = to, throttle_ms
+        if charged is not request:
+            throttle_ms = quotas.answered(request.api_key, request.size_bytes, now_ns)
+            self._charged = request, throttle_ms
         return throttle_ms
 
-    def _with_throttle_time(self, to: ReplyTo, now_ns: int, facts: AnswerFacts) -> AnswerFacts:
+    def _with_throttle_time(self, request: Request, now_ns: int, facts: AnswerFacts) -> AnswerFacts:
         """Return the facts of an answer with the throttle time for all quotas: the longest of them (``E14``)."""
-        quotas = to[9]
-        throttle_ms = 0 if quotas is None else self._throttle_ms(to, quotas, now_ns)
+        quotas = request.quotas
+        throttle_ms = 0 if quotas is None else self._throttle_ms(request, quotas, now_ns)
         if quotas is None or throttle_ms <= facts.throttle_ms:
             return facts
         return facts._replace(throttle_ms=throttle_ms, throttled_by=quotas.throttled_by)
 
     def _envelope(
-        self, to: ReplyTo, stamps: tuple[int, int], shape: tuple[int, int, int, int], facts: AnswerFacts
+        self, request: Request, stamps: tuple[int, int], shape: tuple[int, int, int, int], facts: AnswerFacts
     ) -> bytes:
         """Return an envelope; ``shape`` is (kind, inline bytes, file ranges, bytes on the wire)."""
-        _, connection_id, sequence, received_ns, dequeued_ns, api_key, api_version, correlation_id, size, _, _ = to
         kind, inline_bytes, ranges, wire_bytes = shape
         if facts.error_code and wire_bytes:
             kind += FAILED
         if facts.throttle_ms:
             kind += THROTTLED
         record_count, record_bytes, codec = facts.records
-        denial = facts.denial or self.denial_of((connection_id, sequence), facts.error_code)
+        denial = facts.denial or self.denial_of(request.identity, facts.error_code)
         return RESPONSE_TO_SUBJECT.pack(
-            connection_id, sequence, inline_bytes, ranges, kind, received_ns, dequeued_ns, *stamps,
-            correlation_id, size, wire_bytes, facts.throttle_ms, record_count, codec, facts.throttled_by, record_bytes,
-            denial, api_key, api_version, self._target, facts.error_code, facts.about,
+            request.connection_id, request.sequence, inline_bytes, ranges, kind, request.received_ns,
+            request.dequeued_ns, *stamps, request.correlation_id, request.size_bytes, wire_bytes, facts.throttle_ms,
+            record_count, codec, facts.throttled_by, record_bytes, denial, request.api_key, request.api_version,
+            self._target, facts.error_code, facts.about,
         )  # fmt: skip
 
     def _put(self, processor: int, envelope: bytes, body: bytes) -> None:

@@ -14,7 +14,7 @@ from broker.log.partition_log import LogWriteFailed
 from broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.ipc.response_writer import ReplyTo
+    from broker.ipc.request import Request
     from broker.log.partition_log import PartitionLog
     from broker.protocol.messages.produce import ProduceResponseTemplate
     from broker.protocol.records import RawHeader
@@ -64,8 +64,8 @@ class OwnedPartition:
         self.writer = writer
         #: (answer, base offset, append time, the batch in its request) of batches that came by the general path.
         self.answers: list[tuple[Answer, int, int, memoryview]] = []
-        #: (reply to, remembered request, header, base offset, the batch) of requests with this partition alone.
-        self.fast_answers: list[tuple[ReplyTo, PlainProduce, RawHeader, int, memoryview]] = []
+        #: (request, remembered request, header, base offset, the batch) of requests with this partition alone.
+        self.fast_answers: list[tuple[Request, PlainProduce, RawHeader, int, memoryview]] = []
         #: Below this offset everything is committed.
         self.published_end = log.log_end_offset
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from broker.ipc.response_writer import ReplyTo
+from broker.ipc.request import Request
 from broker.partitions.recently_used import RecentlyUsed
 from broker.security.session import Session
 
@@ -66,23 +66,22 @@ class RequestMemo(Generic[R]):
         """Return of how many connections the last request is remembered."""
         return len(self.last)
 
-    def find(
-        self, to: ReplyTo, version: int, view: memoryview, start: int, end: int, last: R | None = None
-    ) -> tuple[R, Any] | None:
+    def find(self, request: Request, last: R | None = None) -> tuple[R, Any] | None:
         """Return what a request is like, and what varies in it; None if that is not known. HOT.
 
         It may be like the ``last`` one of its connection, which is looked up if it is not given, or like another with
         as many bytes before what varies.
         """
-        connection, session = to[1], to[10]
+        connection, session = request.connection_id, request.session
         remembered = last or self.last.recent.get(connection) or self.last.recall(connection)
-        if remembered is None or remembered.version != version or remembered.session is not session:
+        if remembered is None or remembered.version != request.api_version or remembered.session is not session:
             return None
+        view, start, end = request.view, request.start, request.end
         varying = remembered.varying(view, start, end)
         if varying is not None:
             return remembered, varying
         at = start + PREFIX_START
-        key = version, session, bytes(view[at : at + len(remembered.prefix)])
+        key = remembered.version, session, bytes(view[at : at + len(remembered.prefix)])
         other = self._alike.recent.get(key) or self._alike.recall(key)
         if other is None or not self._is_free(connection, other):
             return None

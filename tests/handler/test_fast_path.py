@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.faults.faulty_session import FaultySession
+from broker.ipc.request import Request
 from broker.partitions.produce.produce import ProducePath
 from broker.partitions.request_memo import REMEMBERED_NS
 from broker.protocol.kio import kio_adapter
@@ -222,7 +223,12 @@ def test_a_request_that_a_fault_has_struck_is_not_what_the_next_one_is_like(
     struck = FaultySession("ANONYMOUS", "", delay_ms=1)
     dispatch = handler._dispatch
     with monkeypatch.context() as patched:
-        patched.setattr(handler, "_dispatch", lambda frame: dispatch(frame._replace(to=(*frame.to[:10], struck))))
+
+        def strike(request: Request) -> None:
+            request.session = struck
+            dispatch(request)
+
+        patched.setattr(handler, "_dispatch", strike)
         client.produce([("topic", stepped.owned_by("topic", 0)[0], record_batch([b"a"]))])
         stepped.settle()
     assert len(handler._produce.last) == 0

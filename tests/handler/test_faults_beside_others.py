@@ -12,13 +12,14 @@ from broker.coordinator.coordinator_log import CoordinatorLog
 from broker.coordinator.transaction.shard import TransactionShard
 from broker.coordinator.transaction.transaction import TransactionMetadata
 from broker.handler import handler_process
+from broker.ipc.request import Request
 from broker.ipc.request_channel import CLOSE_CONNECTION
-from broker.ipc.response_writer import ReplyTo, ResponseWriter
+from broker.ipc.response_writer import ResponseWriter
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
 from broker.partitions.produce import pending_produce
 from broker.runtime.child_process import MOST_FAULTS, Role, StopFlag
-from broker.security.session import ANONYMOUS
+from tests.support.answered_request import answered_request
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, SteppedBroker, produced
 
@@ -74,10 +75,10 @@ def test_an_answer_of_the_fast_way_that_cannot_be_made_costs_no_other(
     sent = [client.produce([("topic", partition, record_batch([b"a"]))]) for client in clients]
     try_put = ResponseWriter.try_put
 
-    def faulty(writer: ResponseWriter, to: ReplyTo, *rest: object) -> int:
-        if to[1] == clients[0].connection:
+    def faulty(writer: ResponseWriter, request: Request, *rest: object) -> int:
+        if request.connection_id == clients[0].connection:
             raise ZeroDivisionError("ours")
-        return try_put(writer, to, *rest)  # type: ignore[arg-type]
+        return try_put(writer, request, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ResponseWriter, "try_put", faulty)
     stepped.settle()
@@ -127,7 +128,7 @@ def test_commits_of_offsets_behind_one_that_cannot_be_answered_are_answered(
     clients = [stepped.client() for _ in range(2)]
     sent = [client.produce([("topic", 77, b"")], acks=1) for client in clients]
     broken: Any = SimpleNamespace(facts=None)
-    committers = [((0, client.connection, 0, 0, 0, 8, 8, 0, 0, None, ANONYMOUS), broken) for client in clients]
+    committers = [(answered_request(client.connection, api=(8, 8)), broken) for client in clients]
     stepped.handler(0)._groups._answers.answer_repeated(committers, 0)
     stepped.turn(0)
     stepped.drain()

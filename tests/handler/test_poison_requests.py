@@ -154,7 +154,7 @@ def test_an_answer_that_was_put_off_and_kills_is_its_requests_fault(
     real = FetchPath._send
 
     def deadly(self: FetchPath, fetch: PendingFetch) -> None:
-        if fetch.to[1] == fetching.connection:
+        if fetch.request.connection_id == fetching.connection:
             raise Killed
         real(self, fetch)
 
@@ -174,7 +174,7 @@ def test_a_slice_that_kills_is_its_requests_fault(stepped: SteppedBroker, caplog
     def deadly(self: ApiCalls, call: Any, work: Any) -> Any:
         for _ in range(5):
             yield None
-        if call.to[1] == poisonous.connection:
+        if call.request.connection_id == poisonous.connection:
             raise Killed
         return (yield from real(self, call, work))
 

@@ -22,7 +22,8 @@ def answer_late(bench: ProcessorBench, request: Taken, payload: bytes, delay_ms:
     target = bench.targets[0]
     target.responses = FaultyAnswers(bench.channel, 0, (bench.bell,), bench.directory)
     now_ns = bench.clock.monotonic_ns()
-    to = (*target._to(request, now_ns)[:10], FaultySession("ANONYMOUS", "", delay_ms=delay_ms))
+    to = target.answered(request, now_ns)
+    to.session = FaultySession("ANONYMOUS", "", delay_ms=delay_ms)
     target.responses.send(to, now_ns, now_ns, payload)
     target.publish()
     bench.turn(3)

@@ -261,7 +261,7 @@ def test_b22_a_fault_on_one_answer_costs_no_other_connection_its_own(
         )
     responses = bench.targets[0].responses
     for request in requests:
-        to = bench.targets[0]._to(request, 1)
+        to = bench.targets[0].answered(request, 1)
         if step == "attach":
             # Whatever is no plain answer takes the general path.
             responses.no_response(to, 1, 1)

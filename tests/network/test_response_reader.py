@@ -11,8 +11,8 @@ from broker.ipc.response_writer import FileRange
 from broker.network.processor.channel import Channel, FileSend
 from broker.network.processor.response_reader import BATCH
 from broker.network.processor.throttling.mute_state import MuteCause
-from broker.security.session import ANONYMOUS
 from shm.recorder_layout import REQUEST_ROW
+from tests.support.answered_request import answered_request
 from tests.support.feeds import random_seed
 from tests.support.processor_bench import RING_BYTES, ProcessorBench, Taken
 
@@ -108,7 +108,8 @@ def test_a_held_answer_does_not_need_the_ring(reading: Reading) -> None:
 
 def test_d14_the_stamps_of_an_answer_are_kept_until_it_is_written(reading: Reading) -> None:
     bench = reading.bench
-    bench.targets[0].responses.send((0, CONNECTION, 0, 100, 200, 3, 9, 77, 50, None, ANONYMOUS), 300, 400, b"answer")
+    request = answered_request(CONNECTION, stamps_ns=(100, 200), api=(3, 9), correlation_id=77, size_bytes=50)
+    bench.targets[0].responses.send(request, 300, 400, b"answer")
     bench.targets[0].publish()
     reading.read()
     ((facts, taken),) = reading.channel.answered

@@ -19,8 +19,9 @@ import posix_ipc
 
 from broker.config.broker_config import load
 from broker.ipc import connection_id
+from broker.ipc.request import Request
 from broker.ipc.request_channel import INLINE, REQUEST, ChannelShape, RequestChannel
-from broker.ipc.response_writer import AnswerFacts, FileRange, ReplyTo, ResponseWriter
+from broker.ipc.response_writer import AnswerFacts, FileRange, ResponseWriter
 from broker.network.accounting.client_registry import ClientRegistry
 from broker.network.accounting.completed_requests import CompletedRequests
 from broker.network.accounting.network_time import NetworkTime
@@ -34,12 +35,12 @@ from broker.network.processor.request_sender import MemoryPool, RequestSender, s
 from broker.network.processor.response_reader import ResponseReader
 from broker.network.processor.throttling.retry_storms import RetryStorms
 from broker.quotas.quota_manager import QuotaManager
-from broker.security.session import ANONYMOUS
 from shm.metrics.process_metrics import MetricsReader, MetricsSegment, MetricsWriter
 from shm.rings.bell import EventBell, SemaphoreBell
 from shm.rings.recorder_rings import RecorderFeed, RecorderRings
 from shm.tables.process_slots import PROCESSOR
 from shm.tables.quota_tables import QuotaTables
+from tests.support.answered_request import answered_request
 from tests.support.fakes import FakeClock
 
 RING_BYTES = 256 * 1024
@@ -110,45 +111,49 @@ class FakeTarget:
     def answer(self, request: Taken, payload: bytes) -> None:
         """Send `payload`, from its size prefix on."""
         now = self._bench.clock.monotonic_ns()
-        self.responses.send(self._to(request, now), now, now, payload)
+        self.responses.send(self.answered(request, now), now, now, payload)
         self.publish()
 
     def answer_failed(self, request: Taken, payload: bytes, facts: AnswerFacts) -> None:
         """Send `payload`, which has an error."""
         now = self._bench.clock.monotonic_ns()
-        self.responses.send(self._to(request, now), now, now, payload, facts)
+        self.responses.send(self.answered(request, now), now, now, payload, facts)
         self.publish()
 
     def answer_throttled(self, request: Taken, payload: bytes, throttle_ms: int) -> None:
         """Send `payload`, and have the connection muted for that time."""
         now = self._bench.clock.monotonic_ns()
         facts = AnswerFacts(throttle_ms=throttle_ms)
-        self.responses.send(self._to(request, now), now, now, payload, facts)
+        self.responses.send(self.answered(request, now), now, now, payload, facts)
         self.publish()
 
     @staticmethod
-    def _to(request: Taken, now_ns: int) -> ReplyTo:
-        return (
-            0, request.connection_id, request.sequence, request.received_ns, now_ns, request.api_key,
-            request.api_version, request.correlation_id, len(request.payload), None, ANONYMOUS,
-        )  # fmt: skip
+    def answered(taken: Taken, now_ns: int) -> Request:
+        return answered_request(
+            taken.connection_id,
+            taken.sequence,
+            stamps_ns=(taken.received_ns, now_ns),
+            api=(taken.api_key, taken.api_version),
+            correlation_id=taken.correlation_id,
+            size_bytes=len(taken.payload),
+        )
 
     def answer_ranges(self, request: Taken, inline: bytes, ranges: list[FileRange]) -> None:
         """Send inline bytes and ranges of files."""
         now = self._bench.clock.monotonic_ns()
-        self.responses.send_ranges(self._to(request, now), (now, now), inline, ranges)
+        self.responses.send_ranges(self.answered(request, now), (now, now), inline, ranges)
         self.publish()
 
     def no_response(self, request: Taken, throttle_ms: int = 0) -> None:
         """End a request that has no answer on the wire."""
         now = self._bench.clock.monotonic_ns()
-        self.responses.no_response(self._to(request, now), now, now, AnswerFacts(throttle_ms=throttle_ms))
+        self.responses.no_response(self.answered(request, now), now, now, AnswerFacts(throttle_ms=throttle_ms))
         self.publish()
 
     def close_connection(self, request: Taken) -> None:
         """Have the connection closed."""
         now = self._bench.clock.monotonic_ns()
-        self.responses.close_connection(self._to(request, now), now)
+        self.responses.close_connection(self.answered(request, now), now)
         self.publish()
 
     def publish(self) -> None:

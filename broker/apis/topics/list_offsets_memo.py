@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.apis.topics.list_offsets import EARLIEST, LATEST, READ_COMMITTED
+from broker.ipc.request import Request
 from broker.ipc.request_facts import NO_RECORDS, subject, tail
-from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
+from broker.ipc.response_writer import AnswerFacts, ResponseWriter
 from broker.partitions.request_memo import PREFIX_START, RequestMemo
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.headers import parse_header
@@ -91,11 +92,11 @@ class ListOffsetsMemo:
         """Forget what was not asked again for a while. Called now and then."""
         self._memo.forget_unused(now_ns)
 
-    def answer(self, to: ReplyTo, version: int, view: memoryview, start: int, end: int) -> bool:
+    def answer(self, request: Request) -> bool:
         """Answer a request; False if it is to take the general path. Raises InvalidReceive. HOT."""
-        connection = to[1]
-        found = self._memo.find(to, version, view, start, end)
-        known = self._read(to[10], version, view, start, end) if found is None else found[0]
+        connection = request.connection_id
+        found = self._memo.find(request)
+        known = self._read(request) if found is None else found[0]
         if known is None or self._is_in_slices(connection):
             return False
         offsets = [self._offset_of(asked, is_committed=known.is_committed) for asked in known.asked]
@@ -103,18 +104,18 @@ class ListOffsetsMemo:
             return False
         if found is None:
             self._memo.keep(connection, known)
-        self._send(to, known, [each for each in offsets if each is not None])
+        self._send(request, known, [each for each in offsets if each is not None])
         return True
 
-    def _send(self, to: ReplyTo, known: RememberedQuestion, offsets: list[tuple[int, int]]) -> None:
+    def _send(self, request: Request, known: RememberedQuestion, offsets: list[tuple[int, int]]) -> None:
         now_ns, responses, template = self._now_ns(), self._responses, known.template
-        at = responses.try_begin(to, now_ns, template.size_bytes, NO_RECORDS, known.tail)
+        at = responses.try_begin(request, now_ns, template.size_bytes, NO_RECORDS, known.tail)
         if at >= 0:
-            template.fill_into(responses.view, at, to[7], offsets)
+            template.fill_into(responses.view, at, request.correlation_id, offsets)
             return
         payload = bytearray(template.size_bytes)
-        template.fill_into(payload, 0, to[7], offsets)
-        responses.send(to, now_ns, now_ns, bytes(payload), AnswerFacts(about=known.about))
+        template.fill_into(payload, 0, request.correlation_id, offsets)
+        responses.send(request, now_ns, now_ns, bytes(payload), AnswerFacts(about=known.about))
 
     def _offset_of(self, asked: _Asked, *, is_committed: bool) -> tuple[int, int] | None:
         """Return (offset, leader epoch) as the general path does, or None if that is to say it."""
@@ -128,25 +129,25 @@ class ListOffsetsMemo:
             return start, epoch
         return start, self._partitions.reader(row, topic, partition).epoch_for_offset(start)
 
-    def _read(
-        self, session: Session, version: int, view: memoryview, start: int, end: int
-    ) -> RememberedQuestion | None:
+    def _read(self, request: Request) -> RememberedQuestion | None:
         """Return what a request asks for, or None if it is too long or asks for more than what is published."""
+        version, view, start, end = request.api_version, request.view, request.start, request.end
         if not _OLDEST <= version <= _NEWEST or end - start > MOST_REMEMBERED_BYTES:
             return None
         header = parse_header(view, start, end)
-        request = parse_list_offsets(view, version, header.body_offset, end)
-        places = {(part.topic_name, part.partition) for part in request.parts}
-        rows = [self._partitions.row_of(part.topic_name, None, part.partition) for part in request.parts]
+        body = parse_list_offsets(view, version, header.body_offset, end)
+        places = {(part.topic_name, part.partition) for part in body.parts}
+        rows = [self._partitions.row_of(part.topic_name, None, part.partition) for part in body.parts]
         if not rows or len(places) < len(rows) or min(rows) < 0:
             return None
-        if any(part.timestamp not in (LATEST, EARLIEST) for part in request.parts):
+        if any(part.timestamp not in (LATEST, EARLIEST) for part in body.parts):
             return None
         authorizer = self._partitions.metadata.authorizer
         if authorizer is not None and any(
-            refusal(authorizer, session, _LIST_OFFSETS, ResourceType.TOPIC, part.topic_name) for part in request.parts
+            refusal(authorizer, request.session, _LIST_OFFSETS, ResourceType.TOPIC, part.topic_name)
+            for part in body.parts
         ):
             return None
         return RememberedQuestion(
-            version, session, bytes(view[start + PREFIX_START : end]), request, rows, self._partitions.index
+            version, request.session, bytes(view[start + PREFIX_START : end]), body, rows, self._partitions.index
         )

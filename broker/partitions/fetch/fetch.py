@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from broker.errors import InvalidReceive
 from broker.ipc import response_writer
-from broker.ipc.frame import Frame
+from broker.ipc.request import Request
 from broker.ipc.request_channel import RANGE
 from broker.ipc.request_facts import subject
-from broker.ipc.response_writer import AnswerFacts, FileRange, ReplyTo, ResponseWriter
+from broker.ipc.response_writer import AnswerFacts, FileRange, ResponseWriter
 from broker.ipc.segment_file_cache import SegmentFiles
 from broker.partitions.fetch.fetch_reader import FetchReader
 from broker.partitions.fetch.fetch_sessions import FetchSession, FetchSessions
@@ -122,9 +122,9 @@ class FetchPath:
         """Return what is so now, by metric name."""
         return {"fetch_sessions": len(self._sessions), "fetch_session_partitions": self._sessions.partitions}
 
-    def try_fast(self, to: ReplyTo, version: int, view: memoryview, start: int, end: int) -> bool:
+    def try_fast(self, request: Request) -> bool:
         """Answer or park a fetch that differs from an earlier one in its offsets alone; False if it does not. HOT."""
-        found = self._memo.find(to, version, view, start, end)
+        found = self._memo.find(request)
         if found is None:
             return False
         known, varying = found
@@ -133,80 +133,81 @@ class FetchPath:
             if epoch in (FIRST_EPOCH, NO_EPOCH):
                 # It ends the session with which the one like it went on.
                 return False
-            self._go_on(to, known.terms, known.request, epoch, offsets)
+            self._go_on(request, known.terms, known.body, epoch, offsets)
         else:
-            self._begin(PendingFetch(known.shape, varying, to))
+            self._begin(PendingFetch(known.shape, varying, request))
         return True
 
-    def handle(self, frame: Frame) -> None:
+    def handle(self, request: Request) -> None:
         """Answer a fetch or park it. Raises InvalidReceive when it is malformed."""
-        to = frame.to
-        header = parse_header(frame.view, frame.start, frame.end)
+        header = parse_header(request.view, request.start, request.end)
         # There may be unknown ones among them, and a few that are named twice.
         most_parts = 2 * self._metadata.broker_config.max_partitions
-        request = parse_fetch(frame.view, frame.api_version, header.body_offset, frame.end, most_parts)
-        terms = self._terms(request, frame, header.client_id)
-        offsets = [part[FETCH_OFFSET] for part in request.parts]
+        body = parse_fetch(request.view, request.api_version, header.body_offset, request.end, most_parts)
+        terms = self._terms(body, request, header.client_id)
+        offsets = [part[FETCH_OFFSET] for part in body.parts]
         session, shape = None, None
-        if request.session_epoch in (FIRST_EPOCH, NO_EPOCH):
-            self._sessions.end(request.session_id)
-            if request.session_epoch == FIRST_EPOCH:
-                session = self._sessions.begin(request.parts, to[1:3])
+        if body.session_epoch in (FIRST_EPOCH, NO_EPOCH):
+            self._sessions.end(body.session_id)
+            if body.session_epoch == FIRST_EPOCH:
+                session = self._sessions.begin(body.parts, request.identity)
             if session is None:
-                shape = FetchShape(terms, request.parts)
-                self._begin(PendingFetch(shape, offsets, to))
+                shape = FetchShape(terms, body.parts)
+                self._begin(PendingFetch(shape, offsets, request))
             else:
-                self._begin_in(session, terms, to)
+                self._begin_in(session, terms, request)
                 return
         else:
-            self._go_on(to, terms, request, request.session_epoch, offsets)
-        known = remembered(frame, header.body_offset, request, terms, shape)
+            self._go_on(request, terms, body, body.session_epoch, offsets)
+        known = remembered(request, header.body_offset, body, terms, shape)
         if known is not None:
-            self._memo.keep(to[1], known)
+            self._memo.keep(request.connection_id, known)
 
-    def _go_on(self, to: ReplyTo, terms: FetchTerms, request: FetchRequest, epoch: int, offsets: Sequence[int]) -> None:
-        """Take a fetch that goes on with a session. ``epoch`` and ``offsets`` are its own, whatever ``request`` has."""
-        session, identity = self._sessions.find(request.session_id), to[1:3]
+    def _go_on(
+        self, request: Request, terms: FetchTerms, body: FetchRequest, epoch: int, offsets: Sequence[int]
+    ) -> None:
+        """Take a fetch that goes on with a session. ``epoch`` and ``offsets`` are its own, whatever ``body`` has."""
+        session, identity = self._sessions.find(body.session_id), request.identity
         if session is None:
-            self._refuse(to, terms, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            self._refuse(request, terms, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         elif epoch == session.last_epoch and identity == session.identity:
             # Its records had gone when they were to be sent, and its processor asks again.
             session.tell_again()
-            self._begin_in(session, terms, to)
+            self._begin_in(session, terms, request)
         elif epoch != session.epoch:
-            self._refuse(to, terms, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+            self._refuse(request, terms, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         elif session.has_ids != (terms.version >= TOPIC_ID_FROM):
-            self._refuse(to, terms, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        elif not self._sessions.go_on(session, request.parts, offsets, request.forgotten, identity):
-            self._refuse(to, terms, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            self._refuse(request, terms, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        elif not self._sessions.go_on(session, body.parts, offsets, body.forgotten, identity):
+            self._refuse(request, terms, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         elif session.parts:
-            self._begin_in(session, terms, to)
+            self._begin_in(session, terms, request)
         else:
             self._sessions.end(session.number)
-            self._begin(PendingFetch(FetchShape(terms, request.parts), offsets, to))
+            self._begin(PendingFetch(FetchShape(terms, body.parts), offsets, request))
 
-    def _begin_in(self, session: FetchSession, terms: FetchTerms, to: ReplyTo) -> None:
+    def _begin_in(self, session: FetchSession, terms: FetchTerms, request: Request) -> None:
         """Answer with what is new in the partitions of a session."""
         shape = session.shape(terms, self._metadata.version)
-        self._begin(PendingFetch(shape, session.offsets, to, session))
+        self._begin(PendingFetch(shape, session.offsets, request, session))
 
-    def _refuse(self, to: ReplyTo, terms: FetchTerms, error: ErrorCode) -> None:
+    def _refuse(self, request: Request, terms: FetchTerms, error: ErrorCode) -> None:
         """Answer a fetch whose session is not to be gone on with: its client sends everything again."""
         now_ns = self._now_ns()
-        wire = frame_fetch_response(to[6], to[7], [], [], status=(0, int(error), 0))[0]
+        wire = frame_fetch_response(request.api_version, request.correlation_id, [], [], status=(0, int(error), 0))[0]
         about = subject(min_bytes=terms.min_bytes, max_wait_ms=terms.max_wait_ms)
-        self._responses.send(to, now_ns, now_ns, wire, AnswerFacts(int(error), about=about))
+        self._responses.send(request, now_ns, now_ns, wire, AnswerFacts(int(error), about=about))
 
-    def _terms(self, request: FetchRequest, frame: Frame, client_id: str) -> FetchTerms:
-        version, quotas = frame.api_version, frame.to[9]
-        most_bytes = min(request.max_bytes, self._metadata.broker_config.fetch_max_bytes)
+    def _terms(self, body: FetchRequest, request: Request, client_id: str) -> FetchTerms:
+        version, quotas = request.api_version, request.quotas
+        most_bytes = min(body.max_bytes, self._metadata.broker_config.fetch_max_bytes)
         if quotas is not None:
             most_bytes = min(most_bytes, quotas.most_fetched)
-        is_committed = request.isolation_level == READ_COMMITTED
+        is_committed = body.isolation_level == READ_COMMITTED
         plain = self._reader.plain_parts(version, is_committed)
         return FetchTerms(
-            version, request.max_wait_ms, request.min_bytes, most_bytes, request.isolation_level, client_id,
-            frame.session, plain, is_committed, min(request.min_bytes, most_bytes), self._partitions.index,
+            version, body.max_wait_ms, body.min_bytes, most_bytes, body.isolation_level, client_id,
+            request.session, plain, is_committed, min(body.min_bytes, most_bytes), self._partitions.index,
         )  # fmt: skip
 
     def _begin(self, fetch: PendingFetch) -> None:
@@ -233,13 +234,13 @@ class FetchPath:
 
         new = SlicedWork(
             work(),
-            lane=fetch.to[1],
-            identity=fetch.to[1:3],
+            lane=fetch.request.connection_id,
+            identity=fetch.request.identity,
             done=lambda _: self._settle(fetch),
-            failed=lambda: self._responses.close_connection(fetch.to, self._now_ns()),
+            failed=lambda: self._responses.close_connection(fetch.request, self._now_ns()),
             doing=("FETCH", fetch.terms.client_id),
-            size=fetch.to[8],
-            is_wanted=lambda: not self._client_hosts.has_ended(fetch.to[1]),
+            size=fetch.request.size_bytes,
+            is_wanted=lambda: not self._client_hosts.has_ended(fetch.request.connection_id),
         )
         try:
             self._slices.add(new)
@@ -281,12 +282,12 @@ class FetchPath:
             return True
 
         def give_up() -> None:
-            self._responses.close_connection(fetch.to, self._now_ns())
+            self._responses.close_connection(fetch.request, self._now_ns())
 
         self._parked += 1
         # From its arrival on: a replacement that reads it again does not let its client wait anew.
-        deadline_ns = fetch.to[3] + min(fetch.terms.max_wait_ms, MOST_WAIT_MS) * 1_000_000
-        attempt = self._current.during(fetch.to[1:3], try_complete)
+        deadline_ns = fetch.request.received_ns + min(fetch.terms.max_wait_ms, MOST_WAIT_MS) * 1_000_000
+        attempt = self._current.during(fetch.request.identity, try_complete)
         self._purgatory.watch(DelayedOperation(attempt, deadline_ns, give_up, fetch.rows, fetch.moved))
 
     def forget_unused(self, now_ns: int) -> None:
@@ -297,14 +298,14 @@ class FetchPath:
     def _send(self, fetch: PendingFetch) -> None:
         in_order = fetch.in_order()
         chunks = fetch.chunks(in_order)
-        quotas, now_ns = fetch.to[9], self._now_ns()
+        quotas, now_ns = fetch.request.quotas, self._now_ns()
         if quotas is not None and (throttle_ms := quotas.fetched(sum(map(len, chunks)) + fetch.records_bytes, now_ns)):
             self._send_nothing(fetch, throttle_ms, quotas.throttled_by, now_ns)
             return
         if fetch.records_bytes <= INLINE_RECORDS_BYTES or not self._try_ranges(fetch, in_order, chunks, now_ns):
             if in_order:
                 in_order, chunks = self._with_records(fetch, in_order, chunks)
-            self._responses.send(fetch.to, fetch.local_ns, self._now_ns(), b"".join(chunks), fetch.facts())
+            self._responses.send(fetch.request, fetch.local_ns, self._now_ns(), b"".join(chunks), fetch.facts())
         count_fetched, handler = self._partitions.table.count_fetched, fetch.terms.handler
         for _, (row, found, _) in in_order:
             count_fetched(row, handler, found.length)
@@ -319,13 +320,14 @@ class FetchPath:
             (len(before), path, inode, position, length)
             for before, (_, (_, (path, inode, position, length, _), _)) in zip(chunks, in_order, strict=False)
         ]
-        stamps, responses, shape = (fetch.local_ns, now_ns), self._responses, fetch.shape
-        if not fetch.errors and responses.try_ranges(fetch.to, stamps, chunks, ranges, (fetch.records(), shape.tail)):
+        request, stamps, responses = fetch.request, (fetch.local_ns, now_ns), self._responses
+        facts = fetch.records(), fetch.shape.tail
+        if not fetch.errors and responses.try_ranges(request, stamps, chunks, ranges, facts):
             return True
         inline = b"".join(chunks)
         if len(inline) + sum([RANGE.size + len(path) for _, path, *_ in ranges]) > response_writer.MOST_ENVELOPE_BYTES:
             return False
-        responses.send_ranges(fetch.to, stamps, inline, [FileRange(*each) for each in ranges], fetch.facts())
+        responses.send_ranges(request, stamps, inline, [FileRange(*each) for each in ranges], fetch.facts())
         return True
 
     def _send_nothing(self, fetch: PendingFetch, throttle_ms: int, throttled_by: int, now_ns: int) -> None:
@@ -338,9 +340,10 @@ class FetchPath:
         if session is not None and session.is_new:
             self._sessions.end(number)
             number = 0
-        wire = frame_fetch_response(fetch.to[6], fetch.to[7], [], [], status=(throttle_ms, 0, number))[0]
+        request, status = fetch.request, (throttle_ms, 0, number)
+        wire = frame_fetch_response(request.api_version, request.correlation_id, [], [], status=status)[0]
         facts = AnswerFacts(about=fetch.shape.about, throttle_ms=throttle_ms, throttled_by=throttled_by)
-        self._responses.send(fetch.to, fetch.local_ns, now_ns, wire, facts)
+        self._responses.send(request, fetch.local_ns, now_ns, wire, facts)
 
     def _with_records(
         self, fetch: PendingFetch, in_order: list[tuple[int, FoundRecords]], chunks: list[bytes]

@@ -18,7 +18,7 @@ from broker.security.acl.acls import ResourceType
 from broker.security.acl.checks import refusal
 
 if TYPE_CHECKING:
-    from broker.ipc.frame import Frame
+    from broker.ipc.request import Request
     from broker.metadata.metadata_cache import MetadataCache
     from broker.protocol.messages.fetch import PlainParts
     from broker.security.session import Session
@@ -124,31 +124,31 @@ class FetchShape:
 class RememberedFetch:
     """A fetch as it lay in memory, with what it meant."""
 
-    __slots__ = ("_literals", "_size", "_unpack", "prefix", "request", "session", "shape", "terms", "version")
+    __slots__ = ("_literals", "_size", "_unpack", "body", "prefix", "session", "shape", "terms", "version")
 
     def __init__(
-        self, frame: Frame, places: list[int], request: FetchRequest, terms: FetchTerms, shape: FetchShape | None
+        self, request: Request, places: list[int], body: FetchRequest, terms: FetchTerms, shape: FetchShape | None
     ) -> None:
         """``places``: where its session epoch is, if it goes on with a session, and where its fetch offsets are.
 
         ``shape``: of its partitions, unless it goes on with a session, which has more of them.
         """
-        self.version = frame.api_version
-        self.session = frame.session
-        self.request = request
+        self.version = request.api_version
+        self.session = request.session
+        self.body = body
         self.terms = terms
         self.shape = shape
-        self._size = frame.end - frame.start
+        self._size = request.end - request.start
         layout = ">"
-        start = frame.start + PREFIX_START
+        start = request.start + PREFIX_START
         before = start
         for number, place in enumerate(places):
             is_epoch = shape is None and not number
             layout += f"{place - before}s{'i' if is_epoch else 'q'}"
             before = place + (4 if is_epoch else 8)
-        unpack = Struct(f"{layout}{frame.end - before}s").unpack_from
+        unpack = Struct(f"{layout}{request.end - before}s").unpack_from
         self._unpack = unpack
-        self._literals = unpack(frame.view, start)[::2]
+        self._literals = unpack(request.view, start)[::2]
         self.prefix: bytes = self._literals[0]
 
     def varying(self, view: memoryview, start: int, end: int) -> tuple[int, ...] | None:
@@ -160,15 +160,15 @@ class RememberedFetch:
 
 
 def remembered(
-    frame: Frame, body_offset: int, request: FetchRequest, terms: FetchTerms, shape: FetchShape | None
+    request: Request, body_offset: int, body: FetchRequest, terms: FetchTerms, shape: FetchShape | None
 ) -> RememberedFetch | None:
     """Return what later fetches are compared with, or None if this one is too long or too strange for that."""
-    if frame.end - frame.start > MOST_REMEMBERED_BYTES:
+    if request.end - request.start > MOST_REMEMBERED_BYTES:
         return None
-    found = varying_places(frame.view, frame.api_version, body_offset, frame.end)
+    found = varying_places(request.view, request.api_version, body_offset, request.end)
     if found is None:
         return None
     epoch_at, places = found
     if shape is None:
         places = [epoch_at, *places]
-    return RememberedFetch(frame, places, request, terms, shape) if places else None
+    return RememberedFetch(request, places, body, terms, shape) if places else None

@@ -26,7 +26,7 @@ from broker.protocol.messages.fetch import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from broker.ipc.response_writer import ReplyTo
+    from broker.ipc.request import Request
     from broker.log.log_reader import FileSlice
     from broker.partitions.fetch.fetch_sessions import FetchSession
 
@@ -56,15 +56,15 @@ class PendingFetch:
         "offsets",
         "parts",
         "records_bytes",
+        "request",
         "rights",
         "session",
         "shape",
         "terms",
-        "to",
     )
 
     def __init__(
-        self, shape: FetchShape, offsets: Sequence[int], to: ReplyTo, session: FetchSession | None = None
+        self, shape: FetchShape, offsets: Sequence[int], request: Request, session: FetchSession | None = None
     ) -> None:
         """``session``: only what is new to its client is answered."""
         self.shape = shape
@@ -77,7 +77,7 @@ class PendingFetch:
         self.is_cut = False
         self.terms = shape.terms
         self.offsets = offsets
-        self.to = to
+        self.request = request
         self.local_ns = 0
         #: By index of the part: encoded, with its tags unless it has records.
         self.parts: list[bytes] = []
@@ -92,7 +92,7 @@ class PendingFetch:
 
     def anew(self) -> PendingFetch:
         """Return the same request, of whose partitions nothing has been looked up or read."""
-        again = PendingFetch(FetchShape(self.terms, self.shape.parts), self.offsets, self.to, self.session)
+        again = PendingFetch(FetchShape(self.terms, self.shape.parts), self.offsets, self.request, self.session)
         # The session may have gone on meanwhile.
         again.answered = self.answered
         return again
@@ -169,7 +169,7 @@ class PendingFetch:
 
     def chunks(self, in_order: list[tuple[int, FoundRecords]]) -> list[bytes]:
         """Return the answer around the records that have been found, from its size prefix on."""
-        version, correlation_id = self.terms.version, self.to[7]
+        version, correlation_id = self.terms.version, self.request.correlation_id
         if self.session is None:
             gaps: list[Gap] = [(index, found.length, tags) for index, (_, found, tags) in in_order]
             return frame_fetch_response(version, correlation_id, self.shape.topics(), self.parts, gaps)

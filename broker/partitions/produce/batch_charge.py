@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from broker.ipc.response_writer import ReplyTo
+    from broker.ipc.request import Request
     from broker.partitions.owned_partition import PlainProduce
     from broker.protocol.records import RawHeader
     from broker.quotas.client_sensors import ClientSensors
 
-    Answers = Sequence[tuple[ReplyTo, PlainProduce, RawHeader, int, memoryview]]
+    Answers = Sequence[tuple[Request, PlainProduce, RawHeader, int, memoryview]]
 
 
 def charge_staged(first: ClientSensors, batches: Sequence[Answers], now_ns: int) -> bool:
@@ -27,7 +27,7 @@ def charge_staged(first: ClientSensors, batches: Sequence[Answers], now_ns: int)
     number = sum([len(answers) for answers in batches])
     clients: Sequence[ClientSensors] = (first,)
     if len(first.staged) < number:
-        clients = list({whose for answers in batches for (*_, whose, _), *_ in answers if whose is not None})
+        clients = list({request.quotas for answers in batches for request, *_ in answers if request.quotas is not None})
         number = sum([len(whose.staged) for whose in clients])
     book, throttled = first.book, False
     each_ns, book.spent_ns = divmod(book.spent_ns + now_ns - book.mark_ns, max(1, number))

@@ -10,8 +10,9 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from broker.ipc.request import Request
 from broker.ipc.request_facts import Records, records_of
-from broker.ipc.response_writer import AnswerFacts, ReplyTo, ResponseWriter
+from broker.ipc.response_writer import AnswerFacts, ResponseWriter
 from broker.log.append_limits import TO_BE_JUDGED, Judged
 from broker.partitions.owned_partition import Answer, OwnedPartition, WriteFailed
 from broker.partitions.produce.append_notes import NOT_APPENDED, NOTE, REFUSED, note_refusal, write_note
@@ -162,7 +163,7 @@ class PartitionAppender:
             if records > 0:
                 owned.writer.count_appended(records, size_bytes)
             if owned.fast_answers:
-                if throttled is None and (whose := owned.fast_answers[0][0][9]) is not None:
+                if throttled is None and (whose := owned.fast_answers[0][0].quotas) is not None:
                     throttled = charge_staged(whose, [each.fast_answers for _, each in dirty], now_ns)
                 self._answer_fast(owned, error, now_ns, throttled)
             if owned.answers:
@@ -196,44 +197,44 @@ class PartitionAppender:
         start_offset = owned.log.log_start_offset
         try_put = self._responses.try_put
         view = self._responses.view
-        for to, remembered, header, base_offset, batch in answers:
+        for request, remembered, header, base_offset, batch in answers:
             try:
                 records = records_of(header, batch)
                 if error and base_offset >= owned.published_end:
                     write_note(batch, 0, REFUSED - error)
                     if is_charged and remembered.acks:
-                        self._note_charged(to)
-                    self.refuse_fast(to, remembered, records, error)
+                        self._note_charged(request)
+                    self.refuse_fast(request, remembered, records, error)
                     continue
                 if not remembered.acks:
-                    self._responses.no_response(to, now_ns, now_ns, AnswerFacts(0, records, remembered.about))
+                    self._responses.no_response(request, now_ns, now_ns, AnswerFacts(0, records, remembered.about))
                     continue
                 template = remembered.template
-                at = -1 if throttled else try_put(to, now_ns, template.size_bytes, records, remembered.tail)
+                at = -1 if throttled else try_put(request, now_ns, template.size_bytes, records, remembered.tail)
                 if at >= 0:
-                    template.fill_into(view, at, to[7], 0, (base_offset, -1, start_offset))
+                    template.fill_into(view, at, request.correlation_id, 0, (base_offset, -1, start_offset))
                 else:
                     if is_charged:
-                        self._note_charged(to)
-                    wire = template.fill(to[7], 0, base_offset, -1, start_offset)
-                    self._responses.send(to, now_ns, now_ns, wire, AnswerFacts(0, records, remembered.about))
+                        self._note_charged(request)
+                    wire = template.fill(request.correlation_id, 0, base_offset, -1, start_offset)
+                    self._responses.send(request, now_ns, now_ns, wire, AnswerFacts(0, records, remembered.about))
             except Exception:
                 logger.exception("cannot answer a Produce to %s; closing its connection", owned.log.directory)
-                self._responses.close_connection(to, now_ns)
+                self._responses.close_connection(request, now_ns)
 
-    def _note_charged(self, to: ReplyTo) -> None:
-        whose = to[9]
-        self._responses.note_charged(to, 0 if whose is None else whose.batch_ms)
+    def _note_charged(self, request: Request) -> None:
+        whose = request.quotas
+        self._responses.note_charged(request, 0 if whose is None else whose.batch_ms)
 
-    def refuse_fast(self, to: ReplyTo, remembered: PlainProduce, records: Records, error: int) -> None:
+    def refuse_fast(self, request: Request, remembered: PlainProduce, records: Records, error: int) -> None:
         """Answer a fast request with an error; without acks the connection is closed instead (``C13``)."""
         now_ns = self._now_ns()
         facts = AnswerFacts(error, records, remembered.about)
         if remembered.acks:
-            wire = remembered.template.fill(to[7], error, -1, -1, -1)
-            self._responses.send(to, now_ns, now_ns, wire, facts)
+            wire = remembered.template.fill(request.correlation_id, error, -1, -1, -1)
+            self._responses.send(request, now_ns, now_ns, wire, facts)
         else:
-            self._responses.close_connection(to, now_ns, facts)
+            self._responses.close_connection(request, now_ns, facts)
 
 
 def _as_sent(header: BatchHeader, guard: int) -> BatchHeader:

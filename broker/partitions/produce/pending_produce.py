@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from broker.ipc.frame import Frame
+from broker.ipc.request import Request
 from broker.ipc.request_ring import RingHold
 from broker.ipc.response_writer import NO_FACTS, AnswerFacts, ResponseWriter
 from broker.partitions.produce.record_errors import NO_ERRORS, PartErrors, record_allowance
@@ -50,13 +50,13 @@ class PendingProduce:
     __slots__ = (
         "_acks",
         "_allowance",
-        "_frame",
         "_is_dropped",
         "_local_ns",
         "_missing",
         "_now_ns",
         "_parts",
         "_record_errors",
+        "_request",
         "_responses",
         "_results",
         "_slices",
@@ -70,18 +70,18 @@ class PendingProduce:
 
     def __init__(
         self,
-        frame: Frame,
+        request: Request,
         responses: ResponseWriter,
         slices: Slices,
         now_ns: Callable[[], int],
-        blame: Callable[[Frame, Part, int, ReadAllowance], PartErrors],
+        blame: Callable[[Request, Part, int, ReadAllowance], PartErrors],
     ) -> None:
         self.token = -1
         #: The facts for the request log, but for the error.
         self.facts = NO_FACTS
         self.complete = False
-        self.hold: RingHold = frame.ring.hold(frame.ring_start)
-        self._frame = frame
+        self.hold: RingHold = request.ring.hold(request.ring_start)
+        self._request = request
         self._record_errors = blame
         self._allowance: ReadAllowance | None = None
         self._acks = 0
@@ -143,10 +143,10 @@ class PendingProduce:
         if self._missing == 0:
             self._answer()
 
-    def drop(self) -> Frame:
+    def drop(self) -> Request:
         """Close the connection when all parts are in, instead of answering: the owner of one has died in it."""
         self._is_dropped = True
-        return self._frame
+        return self._request
 
     def abandon(self) -> None:
         """Answer nothing: the request met a fault that has closed its connection. Its memory is not kept for it."""
@@ -154,28 +154,28 @@ class PendingProduce:
         self.hold.answered = True
 
     def _blame_for(self, part: Part, error: int) -> PartErrors:
-        if self._acks == 0 or self._frame.api_version < _FIRST_VERSION_WITH_BLAME:
+        if self._acks == 0 or self._request.api_version < _FIRST_VERSION_WITH_BLAME:
             return NO_ERRORS
         if self._allowance is None:
             self._allowance = record_allowance()
         try:
-            return self._record_errors(self._frame, part, error, self._allowance)
+            return self._record_errors(self._request, part, error, self._allowance)
         except Exception:
             logger.exception("which records of %s-%d are to blame cannot be found", part.topic_name, part.partition)
             return NO_ERRORS
 
     def _answer(self) -> None:
         self.complete = True
-        frame = self._frame
+        request = self._request
         results = [result for result in self._results if result is not None]
         try:
             if self._acks and len(results) > ANSWERED_AT_ONCE:
                 # Its memory is kept until it is answered: a replacement of this process answers by the notes in it.
-                work = produce_response_in_steps(frame.api_version, frame.correlation_id, 0, results)
-                doing, identity = ("PRODUCE", ""), frame.to[1:3]
-                self._slices.add_now(SlicedWork(work, frame.to[1:3], self._send, self._close, doing, identity))
+                work = produce_response_in_steps(request.api_version, request.correlation_id, 0, results)
+                doing, identity = ("PRODUCE", ""), request.identity
+                self._slices.add_now(SlicedWork(work, request.identity, self._send, self._close, doing, identity))
             else:
-                version, correlation = frame.api_version, frame.correlation_id
+                version, correlation = request.api_version, request.correlation_id
                 self._send(encode_produce_response(version, correlation, 0, results) if self._acks else b"")
         except Exception:
             logger.exception("cannot answer a Produce of %d parts; closing its connection", len(results))
@@ -183,17 +183,17 @@ class PendingProduce:
 
     def _close(self) -> None:
         self.hold.answered = True
-        self._responses.close_connection(self._frame.to, self._now_ns())
+        self._responses.close_connection(self._request, self._now_ns())
 
     def _send(self, payload: bytes) -> None:
         self.hold.answered = True
         now_ns = self._now_ns()
-        to = self._frame.to
+        request = self._request
         error = next((result.error_code for result in self._results if result is not None and result.error_code), 0)
         facts = self.facts._replace(error_code=error)
         if self._is_dropped or (error and not self._acks):
-            self._responses.close_connection(to, now_ns, facts)
+            self._responses.close_connection(request, now_ns, facts)
         elif self._acks != 0:
-            self._responses.send(to, self._local_ns, now_ns, payload, facts)
+            self._responses.send(request, self._local_ns, now_ns, payload, facts)
         else:
-            self._responses.no_response(to, self._local_ns, now_ns, facts)
+            self._responses.no_response(request, self._local_ns, now_ns, facts)

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.errors import InvalidReceive
-from broker.ipc.frame import NOTED, STATE_OFFSET, Frame
 from broker.ipc.peer_channel import POISON, PRODUCE_PART, PeerMessage, Peers
+from broker.ipc.request import NOTED, STATE_OFFSET, Request
 from broker.ipc.request_facts import records_of
-from broker.ipc.response_writer import ReplyTo, ResponseWriter
+from broker.ipc.response_writer import ResponseWriter
 from broker.log.append_limits import TO_BE_JUDGED
 from broker.partitions.owned_partition import Answer
 from broker.partitions.produce.append_notes import (
@@ -82,7 +82,7 @@ class ProducePath:
         self,
         partitions: PartitionManager,
         appends: PartitionAppender,
-        ways: tuple[ResponseWriter, Slices, Callable[[ReplyTo, Exception], None]],
+        ways: tuple[ResponseWriter, Slices, Callable[[Request, Exception], None]],
         peers: Peers,
         poison: PoisonRequests,
         ask_membership: AskMembership,
@@ -119,49 +119,44 @@ class ProducePath:
         """Let go of what is remembered of connections that have sent nothing for a while: they may have closed."""
         self._memo.forget_unused(now_ns)
 
-    def try_fast(
-        self, to: ReplyTo, version: int, view: memoryview, place: tuple[int, int, int], last: RememberedRequest | None
-    ) -> bool:
-        """Stage a request that differs from an earlier one (`RequestMemo.find`) in its records alone; False if not.
-
-        ``place`` is (start of the request in ``view``, its end, offset of its envelope in the rings).
-        """
-        found = self._memo.find(to, version, view, place[0], place[1], last)
+    def try_fast(self, request: Request, last: RememberedRequest | None) -> bool:
+        """Stage a request that differs from an earlier one (`RequestMemo.find`) in its records alone; False if not."""
+        found = self._memo.find(request, last)
         if found is None:
             return False
         remembered, batch = found
-        if remembered.quotas is not to[9]:
-            self._memo.forget(to[1])
+        if remembered.quotas is not request.quotas:
+            self._memo.forget(request.connection_id)
             return False
         header = unpack_header(batch)
         if header[0] != 0:
             # Perhaps a note that a predecessor had no time to declare one: the general path knows.
             return False
-        error = validate(batch, header, version)
+        error = validate(batch, header, request.api_version)
         if error == 0:
             owned = remembered.owned
             error, base_offset, _ = owned.log.stage(batch, header)
             if error == 0:
                 # Staging has written the base offset into the batch, which is the note; this says that it is one.
-                self._words[(place[2] + STATE_OFFSET) >> 3] = NOTED
+                self._words[(request.envelope_at + STATE_OFFSET) >> 3] = NOTED
             if error in SUCCESS:
-                owned.fast_answers.append((to, remembered, header, base_offset, batch))
+                owned.fast_answers.append((request, remembered, header, base_offset, batch))
                 self._dirty[owned.row] = owned
                 if remembered.staged is not None:
-                    remembered.staged.append(to[8])
+                    remembered.staged.append(request.size_bytes)
                 return True
         if error in _NOT_FAST:
             # Nothing has been staged or noted. The general path finds which records are to blame, or judges in slices.
             return False
         write_note(batch, 0, REFUSED - error)
-        self._words[(place[2] + STATE_OFFSET) >> 3] = NOTED
-        self._appends.refuse_fast(to, remembered, records_of(header, batch), error)
+        self._words[(request.envelope_at + STATE_OFFSET) >> 3] = NOTED
+        self._appends.refuse_fast(request, remembered, records_of(header, batch), error)
         return True
 
-    def handle(self, frame: Frame) -> None:
+    def handle(self, request: Request) -> None:
         """Take any request. Raises InvalidReceive when its header is malformed."""
-        header = parse_header(frame.view, frame.start, frame.end)
-        pending = PendingProduce(frame, self._responses, self._slices, self._now_ns, self._errors)
+        header = parse_header(request.view, request.start, request.end)
+        pending = PendingProduce(request, self._responses, self._slices, self._now_ns, self._errors)
 
         def abandon() -> None:
             self._pending.pop(pending.token, None)
@@ -169,17 +164,17 @@ class ProducePath:
 
         def failed() -> None:
             abandon()
-            self._responses.close_connection(frame.to, self._now_ns())
+            self._responses.close_connection(request, self._now_ns())
 
-        work = self._read_and_take(pending, frame, header)
+        work = self._read_and_take(pending, request, header)
         try:
-            self._queues.take(frame.to[1], RequestIdentity(frame.to[1:3], header.client_id), work, failed)
+            self._queues.take(request.connection_id, RequestIdentity(request.identity, header.client_id), work, failed)
         except Exception:
             abandon()
             raise
-        if self._queues.has(frame.to[1]):
+        if self._queues.has(request.connection_id):
             # What it sends meanwhile goes no other way.
-            self._memo.forget(frame.to[1])
+            self._memo.forget(request.connection_id)
 
     def take_peer_part(self, source: int, message: PeerMessage, view: memoryview, answer: Answer) -> None:
         """Append a part that another handler received; ``answer`` sends the outcome back, now or later."""
@@ -200,9 +195,10 @@ class ProducePath:
         if pending is None:
             return
         if message.error_code == POISON:
-            frame = pending.drop()
+            request = pending.drop()
             owner = self._partitions.owner_of(message.row)
-            self._poison.drop(frame.to, frame.view, (frame.start, frame.end, True), self._now_ns(), owner)
+            request.is_noted = True
+            self._poison.drop(request, self._now_ns(), owner)
             message = message._replace(error_code=int(ErrorCode.UNKNOWN_SERVER_ERROR))
         part = self._transactional.forwarded.get((message.token, message.part))
         if part is not None:
@@ -214,31 +210,31 @@ class ProducePath:
         if pending.complete:
             self._pending.pop(message.token, None)
 
-    def _read_and_take(self, pending: PendingProduce, frame: Frame, header: RequestHeader) -> Work:
+    def _read_and_take(self, pending: PendingProduce, request: Request, header: RequestHeader) -> Work:
         try:
-            request, records = yield from read_in_steps(frame, header.body_offset, self._words)
+            body, records = yield from read_in_steps(request, header.body_offset, self._words)
         except InvalidReceive as error:
             pending.abandon()
-            self._close_faulty(frame.to, error)
+            self._close_faulty(request, error)
             return
-        pending.begin(request.acks, len(request.parts), facts_of(request, records, self._partitions.row_of))
-        yield from self._take_parts(pending, frame, request, header.client_id)
+        pending.begin(body.acks, len(body.parts), facts_of(body, records, self._partitions.row_of))
+        yield from self._take_parts(pending, request, body, header.client_id)
 
-    def _take_parts(self, pending: PendingProduce, frame: Frame, request: ProduceRequest, client_id: str) -> Work:
+    def _take_parts(self, pending: PendingProduce, request: Request, body: ProduceRequest, client_id: str) -> Work:
         """Take the parts of a request one by one.
 
         Parts whose records are looked into may take long: only so many are under way at a time, and those that have
         not had their turn after `LONGEST_NS` are refused, for their client to send again. Not those of a request that
         comes again: a predecessor may have asked another owner for them.
         """
-        view, last_ns = frame.view, self._now_ns() + LONGEST_NS
-        asker = self._refusals.asker(frame, request, client_id)
-        for index, part in enumerate(request.parts):
+        view, last_ns = request.view, self._now_ns() + LONGEST_NS
+        asker = self._refusals.asker(request, body, client_id)
+        for index, part in enumerate(body.parts):
             error = noted_refusal(view, part.records_offset, part.records_size)
             if index:
                 is_looked_into = self._refusals.is_looked_into(part)
                 yield pending.next_outcome(index, MOST_UNDER_WAY) if is_looked_into else None
-                if is_looked_into and not frame.noted and self._now_ns() > last_ns:
+                if is_looked_into and not request.is_noted and self._now_ns() > last_ns:
                     error = int(ErrorCode.REQUEST_TIMED_OUT)
             stands = noted_place(view, part.records_offset, part.records_size) > NOT_APPENDED
             # What has been appended is not refused for settings that came later: its client might send it again.
@@ -247,10 +243,10 @@ class ProducePath:
                 note_refusal(view, part.records_offset, part.records_size, error)
                 pending.part_done(index, part, error, -1, -1, -1)
             else:
-                self._take_part(pending, frame, index, (part, request.transactional_id))
+                self._take_part(pending, request, index, (part, body.transactional_id))
         pending.all_parts_taken()
-        if len(request.parts) == 1 and not error and not self._queues.has(frame.to[1]):
-            self._remember(frame, request.parts[0], request, asker)
+        if len(body.parts) == 1 and not error and not self._queues.has(request.connection_id):
+            self._remember(request, body.parts[0], body, asker)
 
     @property
     def is_dirty(self) -> bool:
@@ -263,7 +259,7 @@ class ProducePath:
             self._transactional.ask()
         return self._appends.commit() if self._dirty else []
 
-    def _errors(self, frame: Frame, part: Part, error: int, allowance: ReadAllowance) -> PartErrors:
+    def _errors(self, request: Request, part: Part, error: int, allowance: ReadAllowance) -> PartErrors:
         """Return which records of a part are the reason for its refusal with one of `ERRORS_WITH_RECORD_DETAILS`."""
         topic = self._refusals.topic(part)
         if topic is None:
@@ -272,17 +268,17 @@ class ProducePath:
             return PartErrors(self._partitions.storage.message(topic.partitions[part.partition].row))
         config = self._metadata.log_config(topic)
         partition = f"{topic.name}-{part.partition}"
-        batch = frame.view[part.records_offset : part.records_offset + max(part.records_size, 0)]
+        batch = request.view[part.records_offset : part.records_offset + max(part.records_size, 0)]
         if error == MESSAGE_TOO_LARGE:
             return too_large(batch, partition, config)
         if error == INVALID_TIMESTAMP:
             now_ms = self._partitions.clock.wall_ms()
             oldest_ms = now_ms - config.message_timestamp_before_max_ms
             newest_ms = now_ms + config.message_timestamp_after_max_ms
-            return out_of_range(batch, frame.api_version, allowance, oldest_ms, newest_ms)
-        return keyless(batch, frame.api_version, allowance, partition) if config.compacts else NO_ERRORS
+            return out_of_range(batch, request.api_version, allowance, oldest_ms, newest_ms)
+        return keyless(batch, request.api_version, allowance, partition) if config.compacts else NO_ERRORS
 
-    def _take_part(self, pending: PendingProduce, frame: Frame, index: int, what: tuple[Part, str | None]) -> None:
+    def _take_part(self, pending: PendingProduce, request: Request, index: int, what: tuple[Part, str | None]) -> None:
         """Take a part with the transactional id of its request: to its log, to its owner, or to wait for its turn."""
         part, transactional_id = what
         topic = self._refusals.topic(part)
@@ -292,19 +288,19 @@ class ProducePath:
         if (
             transactional_id is not None
             and part.records_size >= BATCH_HEADER_BYTES
-            and is_transactional(frame.view, part.records_offset)
+            and is_transactional(request.view, part.records_offset)
         ):
             transaction = transactional_id, topic.name
-            self._transactional.take(TransactionalPart(pending, frame, index, where, transaction))
+            self._transactional.take(TransactionalPart(pending, request, index, where, transaction))
         elif owner != self._partitions.index:
-            self._forward(pending, frame, index, where)
+            self._forward(pending, request, index, where)
         else:
-            self._append_part(pending, frame, index, where)
+            self._append_part(pending, request, index, where)
 
     def _append_part(
         self,
         pending: PendingProduce,
-        frame: Frame,
+        request: Request,
         index: int,
         where: tuple[Part, int, int],
         transactional: TransactionalPart | None = None,
@@ -324,25 +320,25 @@ class ProducePath:
                 error, guard = (0, -1) if number is None else (NEEDS_VERIFICATION, number)
                 self._transactional.tried(transactional, error, guard)
 
-        place = (part.records_offset, part.records_size, frame.api_version)
+        place = (part.records_offset, part.records_size, request.api_version)
         guard = NO_TRANSACTION if transactional is None else transactional.guard
-        whose, error = RequestIdentity(frame.to[1:3], ""), int(ErrorCode.KAFKA_STORAGE_ERROR)
-        key = frame.to[1], row
-        self._validation.append(Append(key, row, frame.view, place, guard, answer, settled, whose, error))
+        whose, error = RequestIdentity(request.identity, ""), int(ErrorCode.KAFKA_STORAGE_ERROR)
+        key = request.connection_id, row
+        self._validation.append(Append(key, row, request.view, place, guard, answer, settled, whose, error))
         if self._validation.has(key):
-            self._memo.forget(frame.to[1])
+            self._memo.forget(request.connection_id)
 
     def _try_part(self, part: TransactionalPart) -> None:
         """Append a transactional part with the guard that it has, or have its owner do so."""
         where = part.part, part.row, part.owner
         if part.owner != self._partitions.index:
-            self._forward(part.pending, part.frame, part.index, where, part.guard)
+            self._forward(part.pending, part.request, part.index, where, part.guard)
             self._transactional.forwarded[part.pending.token, part.index] = part
             return
-        self._append_part(part.pending, part.frame, part.index, where, part)
+        self._append_part(part.pending, part.request, part.index, where, part)
 
     def _refuse_part(self, part: TransactionalPart, error: int) -> None:
-        note_refusal(part.frame.view, part.part.records_offset, part.part.records_size, error)
+        note_refusal(part.request.view, part.part.records_offset, part.part.records_size, error)
         part.pending.part_done(part.index, part.part, error, -1, -1, -1)
         if part.pending.complete:
             self._pending.pop(part.pending.token, None)
@@ -350,7 +346,7 @@ class ProducePath:
     def _forward(
         self,
         pending: PendingProduce,
-        frame: Frame,
+        request: Request,
         index: int,
         where: tuple[Part, int, int],
         guard: int = NO_TRANSACTION,
@@ -367,11 +363,11 @@ class ProducePath:
             kind=PRODUCE_PART,
             part=index,
             token=pending.token,
-            area=frame.area,
+            area=request.area,
             address=part.records_offset,
             size=part.records_size,
             row=row,
-            argument=frame.api_version,
+            argument=request.api_version,
             guard=guard,
         )
         pending.forwarded(index, part)
@@ -382,18 +378,20 @@ class ProducePath:
         """Return whether nothing that a connection has sent to that partition is being judged, or may be overtaken."""
         return not self._validation.has((connection, remembered.owned.row))
 
-    def _remember(self, frame: Frame, part: Part, request: ProduceRequest, asker: Asker) -> None:
+    def _remember(self, request: Request, part: Part, body: ProduceRequest, asker: Asker) -> None:
         """Let the connection's next request take the fast path if this one could have."""
         topic = self._refusals.topic(part)
-        if topic is None or request.transactional_id is not None or part.records_size < BATCH_HEADER_BYTES:
+        if topic is None or body.transactional_id is not None or part.records_size < BATCH_HEADER_BYTES:
             return
-        if part.records_offset - frame.start > MOST_REMEMBERED_BYTES or frame.session.is_faulty:
+        if part.records_offset - request.start > MOST_REMEMBERED_BYTES or request.session.is_faulty:
             return
         if self._refusals.of(part, asker._replace(client_id="")):
             return
         owned = self._partitions.owned.get(row := topic.partitions[part.partition].row)
-        if self._validation.has((frame.to[1], row)):
+        if self._validation.has((request.connection_id, row)):
             return
         if owned is None or owned.log.config.message_timestamp_type != "CreateTime":
             return
-        self._memo.keep(frame.to[1], RememberedRequest(frame, part, request.acks, owned, self._partitions.index))
+        self._memo.keep(
+            request.connection_id, RememberedRequest(request, part, body.acks, owned, self._partitions.index)
+        )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from broker.ipc.frame import Frame
+from broker.ipc.request import Request
 from broker.ipc.request_facts import subject, tail
 from broker.partitions.owned_partition import OwnedPartition
 from broker.partitions.request_memo import PREFIX_START
@@ -47,11 +47,11 @@ class RememberedRequest:
         "version",
     )
 
-    def __init__(self, frame: Frame, part: Part, acks: int, owned: OwnedPartition, handler: int) -> None:
-        self.version = version = frame.api_version
-        self.session = frame.session
+    def __init__(self, request: Request, part: Part, acks: int, owned: OwnedPartition, handler: int) -> None:
+        self.version = version = request.api_version
+        self.session = request.session
         #: The quotas that hold for its client: where another's hold, a request is not like this one.
-        self.quotas = quotas = frame.to[9]
+        self.quotas = quotas = request.quotas
         #: Where the size of such a request is put to be charged for when it is committed, if it is then.
         self.staged = quotas.staged if quotas is not None and acks else None
         self.flexible = version >= FIRST_FLEXIBLE
@@ -59,10 +59,10 @@ class RememberedRequest:
         self.owned = owned
         #: The facts for the request log of every request like this one.
         self.about = subject(owned.row, 1, acks=acks)
-        self.tail = tail(frame.api_key, version, handler, self.about)
+        self.tail = tail(request.api_key, version, handler, self.about)
         self.template = single_partition_response(version, part.topic_name, part.topic_id, part.partition)
         size_bytes = _varint_bytes(part.records_size + 1) if self.flexible else _INT32.size
-        self.prefix = prefix = bytes(frame.view[frame.start + PREFIX_START : part.records_offset - size_bytes])
+        self.prefix = prefix = bytes(request.view[request.start + PREFIX_START : part.records_offset - size_bytes])
         #: The bytes to compare and, where it has a fixed length, the size of the records behind them.
         head = Struct(f">{len(prefix)}s" if self.flexible else f">{len(prefix)}si")
         self.unpack = head.unpack_from

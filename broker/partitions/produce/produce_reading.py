@@ -6,7 +6,7 @@ end, so a death on the way leaves a request that is read again.
 
 from __future__ import annotations
 
-from broker.ipc.frame import NOTED, STATE_OFFSET, Frame
+from broker.ipc.request import NOTED, STATE_OFFSET, Request
 from broker.ipc.request_facts import Records, RecordsCount, RowOf, subject
 from broker.ipc.response_writer import AnswerFacts
 from broker.partitions.produce.append_notes import NOT_APPENDED, write_note
@@ -15,27 +15,27 @@ from broker.protocol.records import BATCH_HEADER_BYTES, unpack_header
 from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
 
 
-def read_in_steps(frame: Frame, body_offset: int, words: memoryview) -> Steps[tuple[ProduceRequest, Records]]:
+def read_in_steps(request: Request, body_offset: int, words: memoryview) -> Steps[tuple[ProduceRequest, Records]]:
     """Return a request and the facts of its records; from then on its base offsets are notes.
 
     ``words`` are those of the rings. Raises InvalidReceive when it is malformed.
     """
-    view = frame.view
-    request = yield from produce_in_steps(view, frame.api_version, body_offset, frame.end)
+    view = request.view
+    body = yield from produce_in_steps(view, request.api_version, body_offset, request.end)
     count = RecordsCount()
-    for number, part in enumerate(request.parts, 1):
+    for number, part in enumerate(body.parts, 1):
         offset, size = part.records_offset, part.records_size
         count.add(unpack_header(view, offset) if size >= BATCH_HEADER_BYTES else None, size)
-        if size >= BATCH_HEADER_BYTES and not frame.noted:
+        if size >= BATCH_HEADER_BYTES and not request.is_noted:
             write_note(view, offset, NOT_APPENDED)
         if not number % ELEMENTS_AT_ONCE:
             yield
-    words[(frame.envelope_at + STATE_OFFSET) >> 3] = NOTED
-    return request, count.records
+    words[(request.envelope_at + STATE_OFFSET) >> 3] = NOTED
+    return body, count.records
 
 
-def facts_of(request: ProduceRequest, records: Records, row_of: RowOf) -> AnswerFacts:
+def facts_of(body: ProduceRequest, records: Records, row_of: RowOf) -> AnswerFacts:
     """Return the facts of a request for the request log; of its records, what the batches claim."""
-    first = request.parts[0] if request.parts else None
+    first = body.parts[0] if body.parts else None
     row = -1 if first is None else row_of(first.topic_name, first.topic_id, first.partition)
-    return AnswerFacts(records=records, about=subject(row, len(request.parts), acks=request.acks))
+    return AnswerFacts(records=records, about=subject(row, len(body.parts), acks=body.acks))

@@ -18,7 +18,7 @@ from broker.security.acl.acls import ResourceType
 from broker.security.acl.checks import refusal
 
 if TYPE_CHECKING:
-    from broker.ipc.frame import Frame
+    from broker.ipc.request import Request
     from broker.metadata.metadata_cache import TopicInfo
     from broker.partitions.partition_manager import PartitionManager
     from broker.protocol.messages.produce import Part, ProduceRequest
@@ -64,21 +64,21 @@ class PartRefusals:
         topic = self.topic(part)
         return topic is not None and AppendLimits.looks_into_records(self._metadata.log_config(topic))
 
-    def asker(self, frame: Frame, request: ProduceRequest, client_id: str) -> Asker:
+    def asker(self, request: Request, body: ProduceRequest, client_id: str) -> Asker:
         """Return who sends a request."""
-        return Asker(request.acks, client_id, frame.session, self._of_transaction(frame, request))
+        return Asker(body.acks, client_id, request.session, self._of_transaction(request, body))
 
-    def _of_transaction(self, frame: Frame, request: ProduceRequest) -> int:
+    def _of_transaction(self, request: Request, body: ProduceRequest) -> int:
         """Return the error that refuses all parts of who may not write in that transaction, or 0."""
-        authorizer, name = self._metadata.authorizer, request.transactional_id
+        authorizer, name = self._metadata.authorizer, body.transactional_id
         if authorizer is None or not any(
-            part.records_size >= BATCH_HEADER_BYTES and is_transactional(frame.view, part.records_offset)
-            for part in request.parts
+            part.records_size >= BATCH_HEADER_BYTES and is_transactional(request.view, part.records_offset)
+            for part in body.parts
         ):
             return 0
         if name is None:
             return int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        return refusal(authorizer, frame.session, _PRODUCE, ResourceType.TRANSACTIONAL_ID, name)
+        return refusal(authorizer, request.session, _PRODUCE, ResourceType.TRANSACTIONAL_ID, name)
 
     def of(self, part: Part, asker: Asker) -> int:
         """Return the error that refuses a part before anything else is looked at, or 0 (``E20``)."""

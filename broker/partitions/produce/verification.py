@@ -20,7 +20,7 @@ from broker.protocol.error_codes import ErrorCode
 from broker.protocol.records import TRANSACTIONAL_BIT
 
 if TYPE_CHECKING:
-    from broker.ipc.frame import Frame
+    from broker.ipc.request import Request
     from broker.log.partition_log import PartitionLog
     from broker.metadata.metadata_cache import MetadataCache
     from broker.partitions.produce.pending_produce import PendingProduce
@@ -113,23 +113,23 @@ def _is_before(one: int, other: int) -> bool:
 class TransactionalPart:
     """One partition's records of a transactional request, from their arrival until their outcome is known."""
 
-    __slots__ = ("asking", "frame", "guard", "index", "owner", "part", "pending", "producer", "row", "transaction")
+    __slots__ = ("asking", "guard", "index", "owner", "part", "pending", "producer", "request", "row", "transaction")
 
     def __init__(
         self,
         pending: PendingProduce,
-        frame: Frame,
+        request: Request,
         index: int,
         where: tuple[Part, int, int],
         transaction: tuple[str, str],
     ) -> None:
         """``where`` is (part, row, owner); ``transaction`` is (transactional id, name of the topic)."""
         self.pending = pending
-        self.frame = frame
+        self.request = request
         self.index = index
         self.part, self.row, self.owner = where
         self.transaction = transaction
-        _, producer_id, epoch = _ATTRIBUTES_AND_PRODUCER.unpack_from(frame.view, self.part.records_offset)
+        _, producer_id, epoch = _ATTRIBUTES_AND_PRODUCER.unpack_from(request.view, self.part.records_offset)
         self.producer = Producer(producer_id, epoch)
         self.guard = UNVERIFIED
         #: Whether the coordinator is being asked; an owner that repeats itself meanwhile is not listened to.
@@ -230,7 +230,7 @@ class TransactionalParts:
 
     def _is_verify_only(self, part: TransactionalPart) -> bool:
         # Whatever `transaction.version` is by now: the client goes by the level that it saw when it connected.
-        return part.frame.api_version < IMPLICIT_FROM
+        return part.request.api_version < IMPLICIT_FROM
 
     def _needs_no_word(self, part: TransactionalPart) -> bool:
         return self._is_verify_only(part) and not (
@@ -241,10 +241,10 @@ class TransactionalParts:
         """Return what a client of that version takes for what the coordinator has said."""
         if error == ErrorCode.PRODUCER_FENCED:
             return int(ErrorCode.INVALID_PRODUCER_EPOCH)
-        if error == ErrorCode.TRANSACTION_ABORTABLE and part.frame.api_version < _ABORTABLE_FROM:
+        if error == ErrorCode.TRANSACTION_ABORTABLE and part.request.api_version < _ABORTABLE_FROM:
             return int(ErrorCode.INVALID_TXN_STATE)
         if error in _COORDINATOR_ERRORS or (
-            error == ErrorCode.CONCURRENT_TRANSACTIONS and part.frame.api_version < IMPLICIT_FROM
+            error == ErrorCode.CONCURRENT_TRANSACTIONS and part.request.api_version < IMPLICIT_FROM
         ):
             # Retriable for every client, and no reason to ask for metadata.
             return int(ErrorCode.NOT_ENOUGH_REPLICAS)
