@@ -27,6 +27,10 @@ MANY = 2000
 BROKER_RESOURCE, TOPIC_RESOURCE, GROUP_RESOURCE = 4, 2, 32
 LARGEST_COUNT = 2**31 - 1
 SUBSCRIPTION_BYTES = 900_000
+LONG_TOPIC, LONG_TOPICS, LONGEST_TOPIC, LONGEST_ID = "poison-long", 300, 249, 32_767
+#: How often a pattern repeats a part of itself: as a broker takes it, and too often.
+REPEATS = (100, 800, 990)
+TRANSACTION = {"transaction_timeout_ms": 1000, "producer_id": -1, "producer_epoch": -1}
 
 
 def topics(wire: Wire, _chance: random.Random) -> None:
@@ -172,6 +176,38 @@ def large_commit(wire: Wire, chance: random.Random) -> None:
     ask(wire, ApiKey.OFFSET_COMMIT, 8, fields)
 
 
+def costly_subscription(wire: Wire, chance: random.Random) -> None:
+    """Subscribe ten members to patterns that take long to match, and make one more topic of a long name."""
+    names = [f"{LONG_TOPIC}-{number:03}-".ljust(LONGEST_TOPIC, "ab"[number % 2]) for number in range(LONG_TOPICS)]
+    make_topics(wire, names)
+    group_id, members = f"poison-pattern-{chance.randrange(5)}", [f"member-{number}" for number in range(10)]
+    for number, member_id in enumerate(members):
+        fields = {
+            "group_id": group_id,
+            "member_id": member_id,
+            "member_epoch": 0,
+            "rebalance_timeout_ms": 1000,
+            "subscribed_topic_regex": f".*([ab]?){{{chance.choice(REPEATS) + number}}}",
+            "topic_partitions": [],
+        }
+        ask(wire, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, fields)
+    make_topics(wire, [f"{LONG_TOPIC}-{chance.randrange(10**6)}".ljust(LONGEST_TOPIC, "a")])
+    for epoch in (2, -1):
+        for member_id in members:
+            fields = {"group_id": group_id, "member_id": member_id, "member_epoch": epoch}
+            ask(wire, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, fields)
+
+
+def costly_list(wire: Wire, chance: random.Random) -> None:
+    """List transactions by patterns that take long to match, where ids are as long as they may be."""
+    for number in range(40):
+        fields = {"transactional_id": f"poison-{number}".ljust(LONGEST_ID, "ab"[number % 2]), **TRANSACTION}
+        ask(wire, ApiKey.INIT_PRODUCER_ID, 4, fields)
+    for pattern in (f"([ab]?){{{chance.choice(REPEATS)}}}.*", "[ab]*a[ab]{30}", "poison-.*"):
+        fields = {"state_filters": [], "producer_id_filters": [], "transactional_id_pattern": pattern}
+        ask(wire, ApiKey.LIST_TRANSACTIONS, 2, fields)
+
+
 KINDS: tuple[Callable[[Wire, random.Random], None], ...] = (
     zip_bomb,
     lying_count,
@@ -188,6 +224,8 @@ KINDS: tuple[Callable[[Wire, random.Random], None], ...] = (
     altered_groups,
     new_producers,
     large_commit,
+    costly_subscription,
+    costly_list,
 )
 
 
@@ -207,6 +245,12 @@ class Poisoning:
             topics(wire, self._chance)
             with self._field.journal.window(f"poison: {kind.__name__.replace('_', ' ')}"):
                 kind(wire, self._chance)
+
+
+def make_topics(wire: Wire, names: list[str]) -> None:
+    """Make topics of one partition."""
+    topics = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in names]
+    ask(wire, ApiKey.CREATE_TOPICS, 7, {"topics": topics, "timeout_ms": 10_000})
 
 
 def produce(wire: Wire, topic: str, batch: bytes) -> None:
