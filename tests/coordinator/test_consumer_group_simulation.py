@@ -10,6 +10,7 @@ import pytest
 
 from broker.coordinator.consumer.assignment import union
 from broker.coordinator.consumer.member import MemberState
+from broker.coordinator.consumer.target_assignment import existing
 from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from tests.support.groups.coordinator import Coordinator, FakeTopics, described
 from tests.support.groups.members import ConsumerMember, doubly_owned
@@ -197,7 +198,7 @@ class Simulation:
             assert known.state is MemberState.STABLE
             assert member.owned == known.assigned == group.target[member.member_id]
         assert len(group.members) == len(self.alive())
-        wanted = group.partition_counts(self.topics)
+        wanted = existing(self.topics, frozenset[str]().union(*map(group.topic_names, group.subscriptions())))
         assert {topic: frozenset(range(count)) for topic, count in wanted.items()} == _all(
             [member.owned for member in self.alive()]
         )

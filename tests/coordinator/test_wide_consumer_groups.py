@@ -10,9 +10,19 @@ from broker.coordinator.consumer.heartbeat import Client
 from broker.coordinator.consumer.update import Environment, GroupUpdate
 from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.support.call_clock import CallClock
-from tests.support.groups.coordinator import FakeTopics
+from tests.support.groups.coordinator import FakeTopic, FakeTopics
 
 MEMBERS = TOPICS = 150
+
+
+class CountingTopics(FakeTopics):
+    """Counts the topics that are looked up by name."""
+
+    looked_up = 0
+
+    def topic(self, name: str) -> FakeTopic | None:
+        self.looked_up += 1
+        return super().topic(name)
 
 
 def join(group: ConsumerGroup, environment: Environment, number: int) -> None:
@@ -34,3 +44,13 @@ def test_who_joins_a_wide_group_takes_no_step_for_each_topic_of_each_member(assi
     assert calls < MEMBERS * TOPICS // 2
     group.rebuild_derived_state()
     assert len({id(member.topic_names) for member in group.members.values()}) == 1
+
+
+def test_a_heartbeat_looks_each_topic_of_a_subscription_up_once() -> None:
+    topics = CountingTopics({f"topic-{topic}": 1 for topic in range(TOPICS)})
+    environment = Environment(topics, ("uniform",), 1)
+    group = ConsumerGroup("group")
+    for number in range(3):
+        join(group, environment, number)
+        assert topics.looked_up == TOPICS
+        topics.looked_up = 0

@@ -7,7 +7,6 @@ assignment has to be made anew; ``assignment_epoch`` is the epoch that the prese
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +25,6 @@ from broker.coordinator.consumer.records import (
     target_member_record,
     target_record,
 )
-from broker.coordinator.consumer.target_assignment import Topics, existing
 from broker.coordinator.group import CONSUMER, CONSUMER_PROTOCOL_TYPE
 from broker.protocol.error_codes import ErrorCode
 
@@ -281,11 +279,6 @@ class ConsumerGroup:
         names = member.topic_names
         shared = next((each.topic_names for each in self.members.values() if each.topic_names == names), names)
         return member if shared is names else replace(member, topic_names=shared)
-
-    def partition_counts(self, topics: Topics) -> Mapping[bytes, int]:
-        """Return the number of partitions of every subscribed topic that exists, by id."""
-        names = frozenset[str]().union(*map(self.topic_names, self.subscriptions()))
-        return existing(topics, names)
 
     def _release(self, member: ConsumerGroupMember) -> None:
         for topic_id, partitions in member.held.items():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Collection
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from broker.coordinator.consumer.assignment import Assignment, assignment_of
@@ -313,13 +314,15 @@ def _read_names(value: bytes, offset: int, end: int) -> tuple[frozenset[str], in
 
 
 def _assignment_bytes(assignment: Assignment) -> bytes:
-    parts = [unsigned_varint_bytes(len(assignment) + 1)]
-    for topic_id, partitions in sorted(assignment.items()):
-        parts.append(topic_id)
-        parts.append(unsigned_varint_bytes(len(partitions) + 1))
-        parts.append(struct.pack(f">{len(partitions)}i", *sorted(partitions)))
-        parts.append(_NO_TAGS)
-    return b"".join(parts)
+    topics = [topic_id + _partitions_bytes(assignment[topic_id]) for topic_id in sorted(assignment)]
+    return unsigned_varint_bytes(len(assignment) + 1) + b"".join(topics)
+
+
+@lru_cache(4096)
+def _partitions_bytes(partitions: frozenset[int]) -> bytes:
+    """Return the partitions of one topic; those of most topics are the same few."""
+    numbers = struct.pack(f">{len(partitions)}i", *sorted(partitions))
+    return unsigned_varint_bytes(len(partitions) + 1) + numbers + _NO_TAGS
 
 
 def _read_assignment(value: bytes, offset: int, end: int) -> tuple[Assignment, int]:

@@ -8,12 +8,12 @@ own. Each change of memory leaves the record of it, in the same order, so that a
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment
-from broker.coordinator.consumer.group import ConsumerGroup
+from broker.coordinator.consumer.group import ConsumerGroup, Subscription
 from broker.coordinator.consumer.heartbeat import (
     Client,
     check_epoch,
@@ -79,6 +79,7 @@ class GroupUpdate:
         self._group = group
         self._environment = environment
         self.records: list[Record] = []
+        self._counts: dict[Subscription, Mapping[bytes, int]] = {}
 
     def member_for(self, request: Request) -> ConsumerGroupMember:
         """Return the member that sends a request, which may be one to be. Raises ApiError when it may not send it."""
@@ -131,7 +132,7 @@ class GroupUpdate:
         self.records += group.member_tombstones(member.member_id)
         group.remove_member(member.member_id)
         self._refresh_regexes(bool(member.topic_regex))
-        group.metadata_hash = metadata_hash(group.partition_counts(self._environment.topics))
+        group.metadata_hash = metadata_hash(self._partition_counts())
         self._raise_epoch()
 
     def replace_static_member(self, known: ConsumerGroupMember, member_id: str) -> ConsumerGroupMember:
@@ -208,7 +209,7 @@ class GroupUpdate:
         group = self._group
         if not (must_rise or group.is_stale):
             return
-        found = metadata_hash(group.partition_counts(self._environment.topics))
+        found = metadata_hash(self._partition_counts())
         group.is_stale = not self._are_patterns_resolved()
         if must_rise or found != group.metadata_hash:
             group.metadata_hash = found
@@ -218,6 +219,22 @@ class GroupUpdate:
         group, (version, names) = self._group, self._environment.matches
         known = names.keys() if group.is_stale else names.keys() | group.regexes.keys()
         return group.patterns() <= known and (not names or version == self._environment.topics.version)
+
+    def _partition_counts(self) -> Mapping[bytes, int]:
+        """Return the number of partitions of every subscribed topic that exists, by id."""
+        subscriptions = self._group.subscriptions()
+        if len(subscriptions) == 1:
+            return self._counts_of(*subscriptions)
+        names = frozenset[str]().union(*map(self._group.topic_names, subscriptions))
+        return existing(self._environment.topics, names)
+
+    def _counts_of(self, subscription: Subscription) -> Mapping[bytes, int]:
+        """Return the same of one subscription. Its topics are looked up once in an update."""
+        found = self._counts.get(subscription)
+        if found is None:
+            names = self._group.topic_names(subscription)
+            found = self._counts[subscription] = existing(self._environment.topics, names)
+        return found
 
     def _raise_epoch(self) -> None:
         group = self._group
@@ -229,14 +246,13 @@ class GroupUpdate:
 
     def _make_target(self) -> None:
         """Work out what every member is to have, and write down for whom that is a change."""
-        group, topics = self._group, self._environment.topics
-        counts = {each: existing(topics, group.topic_names(each)) for each in group.subscriptions()}
+        group = self._group
         members = list(group.members.values())
         assignor = preferred_assignor(members, self._environment.assignors)
         target = compute_target(
             assignor,
             members,
-            {member.member_id: counts[member.topic_names, member.topic_regex] for member in members},
+            {member.member_id: self._counts_of((member.topic_names, member.topic_regex)) for member in members},
             group.target,
         )
         for member_id, assignment in target.items():
@@ -252,9 +268,7 @@ class GroupUpdate:
         group = self._group
         if member.is_reconciled_to(group.assignment_epoch) and not report.subscription_changed:
             return member
-        topic_ids = existing(
-            self._environment.topics, group.topic_names((member.topic_names, member.topic_regex))
-        ).keys()
+        topic_ids = self._counts_of((member.topic_names, member.topic_regex)).keys()
         target = Target(group.assignment_epoch, group.target.get(member.member_id, NO_PARTITIONS), frozenset(topic_ids))
         moved = reconcile(member, target, report, group.is_free)
         if moved is not member:
