@@ -48,11 +48,11 @@ class Dataset:
 
 #: By cause, when processors stop reading from a connection.
 _MUTES = {
-    "pipeline": "how often a processor stopped reading from a connection: too many requests in flight",
+    "pipeline": "how often a processor muted a connection: too many requests in flight",
     "arena": "because there was no block for a large request",
     "ring_full": "because the ring of its handler was full",
-    "output": "because answers waited for the client, or for an earlier one",
-    "order": "because a Produce of several partitions waited for what was in flight",
+    "output": "because responses waited for the client, or for an earlier one",
+    "order": "because a Produce of several partitions waited for earlier requests",
     "draining": "because the broker stops",
     "pipeline_bytes": "because of too many bytes of requests in flight",
     "throttled": "because the client had used up a quota",
@@ -60,22 +60,21 @@ _MUTES = {
 
 _CLIENT = (
     Column("connection", STRING, "processor-generation-counter, as in the broker's log", source="connection"),
-    Column("clientId", STRING, "what the client calls itself", True, "requestHeader.clientId"),
+    Column("clientId", STRING, "the client's own name", True, "requestHeader.clientId"),
     Column("softwareName", STRING, "client library, from ApiVersions (KIP-511)", True, "clientInformation"),
     Column("softwareVersion", STRING, "its version", True, "clientInformation"),
     Column("address", STRING, "the client's IP address", True),
-    Column("principal", STRING, "as whom it is known", True, "principal"),
+    Column("principal", STRING, "authenticated user", True, "principal"),
     Column("securityProtocol", STRING, "of the listener", True, "securityProtocol"),
-    Column("listener", STRING, "through which it came", True, "listener"),
+    Column("listener", STRING, "its name", True, "listener"),
     Column("processor", INT16, "which processor has the connection"),
 )
 
 REQUESTS = Dataset(
     "requests",
-    "One row for each finished request, or for as many as sampleWeight says. Neither record contents nor keys are in "
-    "it.",
+    "One row for each finished request, or for sampleWeight of them. Contents and keys of records are not in it.",
     (
-        Column("time", TIMESTAMP, "when the request had arrived whole"),
+        Column("time", TIMESTAMP, "arrival of the last byte"),
         Column("requestApiKey", INT16, "API", source="requestHeader.requestApiKey"),
         Column("requestApiKeyName", STRING, "its name", source="requestHeader.requestApiKeyName"),
         Column("requestApiVersion", INT16, "its version", source="requestHeader.requestApiVersion"),
@@ -87,94 +86,93 @@ REQUESTS = Dataset(
         ),
         Column("correlationId", INT32, "the client's number of the request", source="requestHeader.correlationId"),
         *_CLIENT,
-        Column("handler", INT16, "which handler answered; the controller is behind the most that there may be"),
-        Column("topic", STRING, "the first that the request names, if it names partitions", True),
-        Column("partition", INT32, "the first that the request names", True),
+        Column("handler", INT16, "number of the handler; the controller has the first number after the most handlers"),
+        Column("topic", STRING, "the first topic named, if the request names partitions", True),
+        Column("partition", INT32, "the first partition named", True),
         Column(
             "partitionCount",
             INT32,
-            "how many it names; of CreateTopics, CreatePartitions and DeleteTopics how many it has created or deleted, "
-            "or found that it could",
+            "number of partitions named; of CreateTopics, CreatePartitions and DeleteTopics those created, deleted or "
+            "validated",
         ),
         Column(
             "records",
             INT32,
-            "of a Produce: records to be written; of a Fetch: offsets from the one asked for to the end of the answer, "
-            "of which compaction may have removed some",
+            "of a Produce: records; of a Fetch: offsets from the requested one to the end of the response, with "
+            "compacted ones",
             True,
         ),
         Column("requestBytes", INT32, "size of the request, header included, without its size prefix"),
-        Column("responseBytes", INT32, "size of the answer with its size prefix; 0 when none was sent"),
-        Column("errorCode", INT16, "first Kafka error code in the answer; 0 is none"),
+        Column("responseBytes", INT32, "size of the response with its size prefix; 0 without a response"),
+        Column("errorCode", INT16, "first Kafka error code in the response; 0 is none"),
         Column("errorName", STRING, "its name"),
         Column("acks", INT16, "of a Produce: -1, 0 or 1", True),
         Column("isolationLevel", INT16, "0 read_uncommitted, 1 read_committed", True),
-        Column("minBytes", INT32, "what a Fetch waits for", True),
+        Column("minBytes", INT32, "of a Fetch", True),
         Column("requestQueueTimeUs", INT64, "from arrival to its handler", source="requestQueueTimeMs"),
         Column("localTimeUs", INT64, "in the handler", source="localTimeMs"),
         Column("remoteTimeUs", INT64, "waiting for others, or for data", source="remoteTimeMs"),
-        Column("responseQueueTimeUs", INT64, "from its answer to the processor", source="responseQueueTimeMs"),
+        Column("responseQueueTimeUs", INT64, "from the response to its processor", source="responseQueueTimeMs"),
         Column("sendTimeUs", INT64, "until the last byte was written", source="sendTimeMs"),
         Column("totalTimeUs", INT64, "the sum of the five before", source="totalTimeMs"),
         Column("throttleTimeUs", INT64, "given to the client; no part of the total", source="throttleTimeMs"),
-        Column("slow", BOOL, "as slow as request.log.slow.threshold.ms, waiting for data not counted"),
-        Column("sampleWeight", INT32, "how many requests the row stands for: sums and counts multiply by it"),
+        Column("slow", BOOL, "request.log.slow.threshold.ms or longer, without the wait for data"),
+        Column("sampleWeight", INT32, "number of requests that the row represents: multiply sums and counts by it"),
         Column("codec", STRING, "of a Produce: none, gzip, snappy, lz4 or zstd; mixed when its batches differ", True),
         Column(
             "recordBytes",
             INT32,
-            "of a Produce: bytes of its record batches as sent; of a Fetch: of those in the answer",
+            "of a Produce or Fetch: bytes of its record batches",
             True,
         ),
-        Column("maxWaitMs", INT32, "of a Fetch: how long at most it waits for minBytes", True),
+        Column("maxWaitMs", INT32, "of a Fetch: longest wait for minBytes", True),
         Column(
             "throttledBy",
             STRING,
-            f"what the throttle time was given for: {', '.join(THROTTLED_BY)}; {HELD_BACK} of an answer that was held "
-            "back, which is remote time",
+            f"cause of the throttle time: {', '.join(THROTTLED_BY)}; {HELD_BACK} of a delayed response, which is "
+            "remote time",
             True,
         ),
-        Column("injected", STRING, f"what a test has injected: {', '.join(INJECTED)}; several have a + between", True),
-        Column("deniedOperation", STRING, "of a request that ACLs do not allow: what the principal may not do", True),
-        Column("deniedResourceType", STRING, "with what: Topic, Group, Cluster or TransactionalId", True),
-        Column("deniedResource", STRING, "its name; of several the first that was refused with errorCode", True),
+        Column("injected", STRING, f"injected by a test: {', '.join(INJECTED)}, joined by +", True),
+        Column("deniedOperation", STRING, "of a request denied by ACLs: the operation", True),
+        Column("deniedResourceType", STRING, "Topic, Group, Cluster or TransactionalId", True),
+        Column("deniedResource", STRING, "its name; of several the first denied", True),
     ),
 )
 
 CONNECTIONS = Dataset(
     "connections",
-    "One row for each connection opened, one for each closed. A connection without an end, on a processor that gaps "
-    "says was killed, ended with it.",
+    "One row when a connection opens and one when it closes. A connection of a processor that was killed (see gaps) "
+    "ended with it.",
     (
         Column("time", TIMESTAMP, "when it was opened or closed"),
         Column("event", STRING, "open or close"),
         *_CLIENT,
         Column("cause", STRING, f"of a close: {', '.join(CLOSE_CAUSES)}", True),
         Column("durationUs", INT64, "of a close: since it was opened", True),
-        Column("requests", INT64, "requests done with in its life; sampling does not touch these counts"),
+        Column("requests", INT64, "completed requests, sampled or not"),
         Column("requestBytes", INT64, "their size"),
-        Column("responseBytes", INT64, "size of their answers"),
-        Column("errors", INT64, "how many were answered with an error"),
+        Column("responseBytes", INT64, "size of their responses"),
+        Column("errors", INT64, "number of responses with an error"),
     ),
 )
 
 GROUPS = Dataset(
     "groups",
-    "What happened to groups, with the reason. A rebalance ends with stable, or with empty when nobody is left; one "
-    "that begins before another has ended is a row of its own, and the duration counts from the first. A row lag is of "
-    "each group and topic with committed offsets, every request.log.roles.interval.ms at most, when a handler begins "
-    "and then only if what the group has committed or has still to read differs from the row before, which holds "
-    "until then (the age of what is unread grows with the clock). Partitions whose lag cannot be known are left out.",
+    "Events of groups, with the reason. A rebalance ends with stable, or with empty when no member remains. One that "
+    "begins before another has ended is a row of its own; the duration counts from the first. A row lag is of a group "
+    "and topic with committed offsets, at most every request.log.roles.interval.ms, and only when it has changed: it "
+    "holds until the next row. Partitions with unknown lag are left out.",
     (
-        Column("time", TIMESTAMP, "when it happened"),
+        Column("time", TIMESTAMP, "time of the event"),
         Column("group", STRING, "the group's id"),
-        Column("member", STRING, "the member's id; null for what concerns all", True),
+        Column("member", STRING, "the member's id; null for an event of all", True),
         Column("event", STRING, "join, replace, leave, expire (a member); rebalance, stable, empty, lag (the group)"),
         Column("reason", STRING, "why", True),
-        Column("handler", INT16, "which handler coordinates the group"),
+        Column("handler", INT16, "the coordinator"),
         Column("kind", STRING, "classic or consumer (KIP-848)", True),
-        Column("generation", INT32, "the generation, or epoch, after it; of rebalance the one that it leaves", True),
-        Column("members", INT32, "how many there were after it", True),
+        Column("generation", INT32, "the generation, or epoch, after it; of rebalance the one before", True),
+        Column("members", INT32, "number after it", True),
         Column(
             "durationUs",
             INT64,
@@ -182,78 +180,74 @@ GROUPS = Dataset(
             True,
         ),
         Column("topic", STRING, "of lag", True),
-        Column("partition", INT32, "of lag: the one with most unread; null when nothing is", True),
-        Column("records", INT64, "of lag: offsets that the group has still to read of the topic", True),
+        Column("partition", INT32, "of lag: the one with most unread records, or null", True),
+        Column("records", INT64, "of lag: unread offsets of the topic", True),
     ),
 )
 
 ROLES = Dataset(
     "roles",
-    "How each process of the broker has done: one row for each, all with the same time, every "
-    "request.log.roles.interval.ms in which there were requests, and once more, with traffic false, when an interval "
-    "has passed without any. Nothing is written then until requests come again: who finds rows with traffic false "
-    "last finds a broker that was idle since, and who finds such with traffic true last, more than two intervals ago, "
-    "one that is gone. A broker that is stopped writes the interval under way. After a pause an interval begins at "
-    "most two seconds before the requests that end the pause. Counts are what has come to a counter in the interval; "
-    "where a role does not have a column, it is null.",
+    "One row for each process, all with the same time, every request.log.roles.interval.ms with requests. The first "
+    "interval without requests is written too, with traffic false; then nothing until the next request. So a last row "
+    "with traffic false means an idle broker, and one with traffic true, older than two intervals, a broker that has "
+    "ended. A stop writes the current interval. After a pause an interval begins at most two seconds before the first "
+    "request. Counts are the growth in the interval; a column that a role lacks is null.",
     (
         Column("time", TIMESTAMP, "when the interval ended"),
-        Column("intervalUs", INT64, "its length; it begins with the rows before, unless there was a pause"),
-        Column("traffic", BOOL, "whether any request came in it; the same in all rows of one time"),
+        Column("intervalUs", INT64, "its length; it begins at the rows before, except after a pause"),
+        Column("traffic", BOOL, "whether it had any request; equal in all rows of one time"),
         Column("role", STRING, ", ".join(PROCESS_ROLES)),
-        Column("index", INT16, "which one of its role"),
+        Column("index", INT16, "number within its role"),
         Column("generation", INT32, "raised with each start of the process"),
-        Column("restarts", INT32, "how often it has died and was replaced, ever"),
+        Column("restarts", INT32, "number of replacements, ever"),
         Column("state", STRING, ", ".join(PROCESS_STATES)),
         Column("pid", INT32, "process id", True),
-        Column("cpus", INT32, "processors of the machine that the broker may use"),
+        Column("cpus", INT32, "CPUs that the broker may use"),
         Column(
             "idleShare",
             DOUBLE,
             "of a processor, a handler, the controller: share of the interval, 0 to 1, in which its loop waited; null "
-            "when it has published nothing in it",
+            "without a reading",
             True,
         ),
-        Column("cpuTimeUs", INT64, "processor time, user and system, used in it (or since the process's start)", True),
-        Column("runQueueTimeUs", INT64, "time in which its main thread could run and had no processor", True),
-        Column("pssBytes", INT64, "memory, with its part of what is shared, at the end", True),
+        Column("cpuTimeUs", INT64, "CPU time, user and system (or since the process's start)", True),
+        Column("runQueueTimeUs", INT64, "time in which its main thread was ready and had no CPU", True),
+        Column("pssBytes", INT64, "memory with its share of shared pages, at the end", True),
         Column(
             "ringFill",
             DOUBLE,
-            "share of the fullest ring that it reads, 0 to 1, at the end: of requests (handler, controller), of "
-            "answers (processor), of rows (recorder)",
+            "fill of its fullest ring, 0 to 1, at the end: of requests (handler, controller), responses (processor) or "
+            "rows (recorder)",
             True,
         ),
         Column(
             "ringFillPeak",
             DOUBLE,
-            "the highest fill seen in it: one look in 250 ms at least, so what comes and goes between two is not in it",
+            "highest fill of at least one sample every 250 ms; shorter peaks are missed",
             True,
         ),
-        Column(
-            "arenaUsedBytes", INT64, "of a processor: what large requests take of its memory area, at the end", True
-        ),
-        Column("arenaBytes", INT64, "of a processor: size of that area", True),
-        Column("arenaDepletedUs", INT64, "of a processor: time in which a large request waited for that area", True),
+        Column("arenaUsedBytes", INT64, "of a processor: bytes of large requests in its arena, at the end", True),
+        Column("arenaBytes", INT64, "of a processor: size of its arena", True),
+        Column("arenaDepletedUs", INT64, "of a processor: time in which a large request waited for its arena", True),
         Column("connections", INT64, "open at the end: of a processor its own, of the acceptor all", True),
-        Column("connectionsOpened", INT64, "taken over (processor), accepted (acceptor)", True),
+        Column("connectionsOpened", INT64, "received (processor), accepted (acceptor)", True),
         Column("connectionsClosed", INT64, "of processor and acceptor", True),
         Column("connectionsRefused", INT64, "of the acceptor: beyond max.connections.per.ip", True),
         Column(
             "blockedUs",
             INT64,
-            "of the acceptor: time in which a listener was not accepted from; of the worst",
+            "of the acceptor: time in which the most blocked listener did not accept",
             True,
         ),
-        Column("requests", INT64, "received (processor), taken (handler, controller)", True),
-        Column("errors", INT64, "of handler and controller: answers with an error code", True),
+        Column("requests", INT64, "received (processor), handled (handler, controller)", True),
+        Column("errors", INT64, "of handler and controller: responses with an error code", True),
         Column("bytesReceived", INT64, "of a processor", True),
         Column("bytesSent", INT64, "of a processor", True),
         Column("recordsAppended", INT64, "of a handler, to its logs", True),
         Column("bytesAppended", INT64, "of a handler, to its logs", True),
         Column("commits", INT64, "of a handler: writes to logs", True),
-        Column("commitTimeUs", INT64, "of a handler: time that those writes took", True),
-        Column("fetchesParked", INT64, "of a handler: fetches that had to wait for data", True),
+        Column("commitTimeUs", INT64, "of a handler: time of those writes", True),
+        Column("fetchesParked", INT64, "of a handler: fetches that waited for data", True),
         Column("slowTurns", INT64, "of processor, handler, controller: turns of its loop of more than 50 ms", True),
         *(Column(column_of_mutes(cause), INT64, _MUTES[cause], True) for cause in MUTE_CAUSES),
     ),
@@ -261,19 +255,19 @@ ROLES = Dataset(
 
 GAPS = Dataset(
     "gaps",
-    "What the other datasets miss. Without a row here nothing is missing.",
+    "Losses of the other datasets. Without a row here they are complete.",
     (
-        Column("time", TIMESTAMP, "when the loss was noticed"),
-        Column("since", TIMESTAMP, "when it can have begun", True),
-        Column("dataset", STRING, "of what rows are missing"),
-        Column("source", STRING, "processor, target, recorder or broker: whose rows"),
-        Column("index", INT16, "which of them", True),
+        Column("time", TIMESTAMP, "time of detection"),
+        Column("since", TIMESTAMP, "earliest possible time", True),
+        Column("dataset", STRING, "dataset of the missing rows"),
+        Column("source", STRING, "processor, target, recorder or broker"),
+        Column("index", INT16, "its number", True),
         Column(
             "cause",
             STRING,
             "ring_full, recorder_killed, processor_killed, broker_killed, write_failed",
         ),
-        Column("rows", INT64, "how many at most; null when nobody knows", True),
+        Column("rows", INT64, "upper bound; null if unknown", True),
     ),
 )
 

@@ -22,22 +22,22 @@ METADATA = Area(
             end="they are deleted",
         ),
         Limit(
-            what="Users and client ids, by quota, of which a process keeps what they have used; client ids whose "
-            "quotas it has looked up, and bytes of one",
+            what="Users and client ids, by quota, with recorded use in a process; client ids with cached quotas, and "
+            "bytes of one",
             bounds=(
                 "shm.tables.quota_tables:SLOTS",
                 "broker.quotas.quota_manager:MOST_KNOWN",
                 "broker.quotas.quota_manager:MOST_ID_BYTES",
             ),
             metrics=("rotunda_client_quota_rate", "rotunda_request_throttle_seconds"),
-            beyond="the one idle longest begins anew; all are looked up anew; ids that begin alike are one",
-            end="another takes its place",
+            beyond="the longest idle one restarts at zero; all are looked up again; ids with equal beginnings are one",
+            end="replaced by another",
         ),
         Limit(
             what="Users and client ids, by quota, that the status page and /metrics list one by one",
             bounds=("broker.metrics.quota_use:MOST_LISTED",),
             metrics=("rotunda_client_quotas_left_out",),
-            beyond="counted, and left out; those that are throttled, or nearest to their limit, are listed",
+            beyond="counted and left out; throttled ones and those nearest to their limit are listed",
             end="an hour without use, or the quota is deleted",
         ),
         Limit(
@@ -51,10 +51,10 @@ METADATA = Area(
             end="it is deleted, or its topic is",
         ),
         Limit(
-            what="Answers of the controller that a request which comes again gets once more",
+            what="Responses of the controller for repeated requests",
             bounds=("broker.metadata.storage.request_dedup:MOST_REQUESTS",),
             metrics=("rotunda_handler_requests_handled_total",),
-            beyond="the oldest go",
+            beyond="the oldest are dropped",
             end="the broker starts",
         ),
     ),
