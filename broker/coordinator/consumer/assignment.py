@@ -15,6 +15,8 @@ Assignment: TypeAlias = Mapping[bytes, frozenset[int]]
 
 NO_PARTITIONS: Final[Assignment] = MappingProxyType({})
 
+_NONE: Final[frozenset[int]] = frozenset()
+
 
 def assignment_of(topics: Iterable[tuple[bytes, Iterable[int]]]) -> Assignment:
     """Return the assignment that a list of topics describes, in which a topic may stand more than once."""
@@ -28,18 +30,31 @@ def assignment_of(topics: Iterable[tuple[bytes, Iterable[int]]]) -> Assignment:
 
 def intersection(left: Assignment, right: Assignment) -> Assignment:
     """Return what is in both."""
-    found = {topic_id: left[topic_id] & right[topic_id] for topic_id in left if topic_id in right}
-    return {topic_id: partitions for topic_id, partitions in found.items() if partitions}
+    found = {}
+    for topic_id, partitions in left.items():
+        others = right.get(topic_id, _NONE)
+        both = partitions if others is partitions else partitions & others
+        if both:
+            found[topic_id] = both
+    return found
 
 
 def difference(left: Assignment, right: Assignment) -> Assignment:
     """Return what is in ``left`` only."""
-    found = {topic_id: partitions - right.get(topic_id, frozenset()) for topic_id, partitions in left.items()}
-    return {topic_id: partitions for topic_id, partitions in found.items() if partitions}
+    if not right:
+        return left
+    found = {}
+    for topic_id, partitions in left.items():
+        others = right.get(topic_id, _NONE)
+        if others is not partitions and (rest := partitions - others):
+            found[topic_id] = rest
+    return found
 
 
 def union(left: Assignment, right: Assignment) -> Assignment:
     """Return what is in either."""
+    if not (left and right):
+        return left or right
     return assignment_of([*left.items(), *right.items()])
 
 

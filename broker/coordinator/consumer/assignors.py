@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -70,6 +71,9 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = MappingProxyType({"uniform": assign_u
 _MOST_ROUNDS: Final = 16
 
 _NOBODY: Final = -1
+
+#: Returns a set of partitions. Those of most topics are the same few: each is kept once, and compared by identity.
+_shared_set = lru_cache(1024)(frozenset[int])
 
 
 class _Balance:
@@ -135,15 +139,15 @@ class _Balance:
 
     def result(self) -> dict[str, Assignment]:
         """Return the assignment of every member."""
-        found: list[dict[bytes, set[int]]] = [{} for _ in self._members]
+        found: list[dict[bytes, frozenset[int]]] = [{} for _ in self._members]
         for topic_id, owners in self._owners.items():
+            shares: dict[int, list[int]] = {}
             for partition, owner in enumerate(owners):
-                if owner != _NOBODY:
-                    found[owner].setdefault(topic_id, set()).add(partition)
-        return {
-            member.member_id: {topic_id: frozenset(partitions) for topic_id, partitions in topics.items()}
-            for member, topics in zip(self._members, found, strict=True)
-        }
+                shares.setdefault(owner, []).append(partition)
+            shares.pop(_NOBODY, None)
+            for owner, partitions in shares.items():
+                found[owner][topic_id] = _shared_set(tuple(partitions))
+        return {member.member_id: topics for member, topics in zip(self._members, found, strict=True)}
 
     def _keep(self, number: int, member: MemberSubscription) -> None:
         """Leave a member what it was to have, as far as it still subscribes to it and nobody else has it."""

@@ -130,15 +130,14 @@ def _next(
     if to_revoke and (not report.is_settled or report.still_owns(to_revoke)):
         return _moved_to(member, epoch, MemberState.UNREVOKED_PARTITIONS, kept, to_revoke)
     missing = difference(wanted, kept)
-    available = {
-        topic: frozenset(
-            partition
-            for partition in partitions
-            if is_free(topic, partition) or partition in member.held.get(topic, frozenset())
-        )
-        for topic, partitions in missing.items()
-    }
-    waits = any(available[topic] != partitions for topic, partitions in missing.items())
+    available = {}
+    held = member.held
+    for topic, partitions in missing.items():
+        own = held.get(topic, frozenset())
+        free = [partition for partition in partitions if partition in own or is_free(topic, partition)]
+        if free:
+            available[topic] = partitions if len(free) == len(partitions) else frozenset(free)
+    waits = available != missing
     state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
     return _moved_to(member, target.epoch, state, union(kept, available), NO_PARTITIONS)
 

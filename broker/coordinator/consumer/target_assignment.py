@@ -63,7 +63,7 @@ def metadata_hash(counts: Mapping[bytes, int]) -> int:
     """Return a signed 64-bit number that changes when topics come, go or grow; 0 for no topics."""
     if not counts:
         return 0
-    parts = [topic_id + count.to_bytes(4, "big") for topic_id, count in sorted(counts.items())]
+    parts = [topic_id + counts[topic_id].to_bytes(4, "big") for topic_id in sorted(counts)]
     digest = hashlib.blake2b(b"".join(parts), digest_size=8)
     return int.from_bytes(digest.digest(), "big", signed=True)
 
