@@ -139,7 +139,9 @@ class FetchReader:
                 return
             readable_offset = offsets[1] if is_committed else end_offset
             if fetch_offset >= readable_offset or (allowed_bytes <= 0 and not min_one_batch):
-                fetch.is_cut |= fetch_offset < readable_offset
+                if fetch_offset < readable_offset:
+                    fetch.is_cut = True
+                    fetch.uncounted[index] = fetch.terms.wanted_bytes
                 fetch.put_plain(index, offsets, row, _NOTHING)
                 return
             reader = self._partitions.reader(row, self._name_of(topic_id) if name is None else name, partition)
@@ -162,6 +164,8 @@ class FetchReader:
         else:
             fetch.is_cut |= not found.length
             fetch.put_plain(index, offsets, row, found)
+        if found is not None and (found.next_offset < readable_offset or fetch_offset < end[1]):
+            fetch.count_cut(index, found, allowed_bytes, (readable_offset, end[1]))
 
     def _put_out_of_range(self, fetch: PendingFetch, index: int, row: int, offsets: tuple[int, int, int]) -> None:
         """Answer for an offset that is not there, or whose file is not."""

@@ -61,6 +61,7 @@ class PendingFetch:
         "session",
         "shape",
         "terms",
+        "uncounted",
     )
 
     def __init__(
@@ -85,6 +86,8 @@ class PendingFetch:
         self.found: dict[int, FoundRecords] = {}
         self.errors: dict[int, int] = {}
         self.records_bytes = 0
+        #: By index of the part, bytes that count for the wait without being sent, because its slice has been cut.
+        self.uncounted: dict[int, int] = {}
         #: Rows that have moved since they were read.
         self.moved: list[int] = []
         #: How often ACLs had changed when it was begun.
@@ -104,8 +107,14 @@ class PendingFetch:
 
     @property
     def is_enough(self) -> bool:
-        """Whether there is no reason to wait: enough records, an error, or nothing to wait for."""
-        return self.records_bytes >= self.terms.wanted_bytes or bool(self.errors) or not self.shape.rows
+        """Whether there is no reason to wait: enough records, an error, or nothing to wait for.
+
+        As in Kafka, whose slices end in the middle of a batch, a slice that is cut counts as all that it may have.
+        """
+        size = self.records_bytes
+        if self.uncounted:
+            size += sum(self.uncounted.values())
+        return size >= self.terms.wanted_bytes or bool(self.errors) or not self.shape.rows
 
     def part(self, index: int) -> FetchPart:
         """Return what is asked of one partition."""
@@ -123,6 +132,7 @@ class PendingFetch:
         found = self.found.pop(index, None)
         if found is not None:
             self.records_bytes -= found[1].length
+        self.uncounted.pop(index, None)
         self.errors.pop(index, None)
         self.ends.pop(index, None)
 
@@ -162,6 +172,20 @@ class PendingFetch:
         self.parts[index] = plain.encode(self.shape.fields[index][1], end, stable, start, size)
         if self.answered is not None:
             self.ends[index] = end, start
+
+    def count_cut(self, index: int, found: FileSlice, allowed_bytes: int, ends: tuple[int, int]) -> None:
+        """Count the bytes that a cut slice lacks; ``ends``: of readable records, and where the last segment begins.
+
+        A slice of an older segment cannot grow: it counts as all that is waited for.
+        """
+        readable_offset, last_segment = ends
+        is_cut = found.next_offset < readable_offset
+        if self.offsets[index] < last_segment:
+            # Compaction may have left nothing there, of which an answer would be asked for again and again.
+            if is_cut or (found.length and last_segment <= readable_offset):
+                self.uncounted[index] = self.terms.wanted_bytes
+        elif is_cut:
+            self.uncounted[index] = max(allowed_bytes - found.length, 0)
 
     def in_order(self) -> list[tuple[int, FoundRecords]]:
         """Return what has been found, in the order of the parts."""

@@ -1,0 +1,99 @@
+"""When a Fetch waits for `fetch.min.bytes`: never for bytes that its own limits or the segment keep out of it.
+
+Apache Kafka cuts records in the middle of a batch, so that what it returns reaches a limit exactly. Rotunda returns
+whole batches, and counts as Kafka does.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import pytest
+
+from tests.support.record_batches import record_batch
+from tests.support.stepped_broker import Sent, SteppedBroker, produced
+from tests.support.wire_messages import FETCH, read_batches, read_fetch, string
+
+VERSION = 11
+ROOMY = 1 << 20
+COMMITTED = 1
+#: One record of 200 bytes.
+BATCH = record_batch([b"v" * 200])
+
+
+def fill(broker: SteppedBroker, topic: str, partition: int, batches: int) -> None:
+    for _ in range(batches):
+        sent = broker.client().produce([(topic, partition, BATCH)])
+        broker.settle()
+        assert produced(sent)[0][0] == 0
+
+
+def fetch(
+    broker: SteppedBroker,
+    places: Sequence[tuple[int, int]],
+    *,
+    min_bytes: int,
+    max_bytes: int = ROOMY,
+    size: int = ROOMY,
+    isolation: int = 0,
+    topic: str = "topic",
+) -> Sent:
+    """Fetch from (partition, offset), for half a second at most, and turn the handler once."""
+    body = struct.pack(">iiiibiii", -1, 500, min_bytes, max_bytes, isolation, 0, -1, 1) + string(topic)
+    body += struct.pack(">i", len(places))
+    body += b"".join(struct.pack(">iiqqi", partition, -1, offset, -1, size) for partition, offset in places)
+    sent = broker.client().send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""))
+    broker.turn(sent.target)
+    broker.drain()
+    return sent
+
+
+def batches(sent: Sent) -> list[int]:
+    """Return how many batches each partition got."""
+    return [len(list(read_batches(part.records))) for part in read_fetch(sent.answer.payload[8:])]
+
+
+@pytest.mark.parametrize("isolation", [0, COMMITTED])
+def test_a_partition_limit_that_ends_within_a_batch_counts_whole(stepped: SteppedBroker, isolation: int) -> None:
+    fill(stepped, "topic", 0, 3)
+    size = 2 * len(BATCH) + 50
+    assert batches(fetch(stepped, [(0, 0)], min_bytes=size, size=size, isolation=isolation)) == [2]
+    assert not fetch(stepped, [(0, 0)], min_bytes=size + 1, size=size, isolation=isolation).answers
+
+
+def test_limits_of_several_partitions_add_up(stepped: SteppedBroker) -> None:
+    for partition in range(3):
+        fill(stepped, "topic", partition, 2)
+    places = [(partition, 0) for partition in range(3)]
+    size = len(BATCH) + 50
+    assert batches(fetch(stepped, places, min_bytes=3 * size, size=size)) == [1, 1, 1]
+    assert not fetch(stepped, places, min_bytes=3 * size + 1, size=size).answers
+
+
+def test_the_limit_of_the_response_counts_whole(stepped: SteppedBroker) -> None:
+    for partition in range(3):
+        fill(stepped, "topic", partition, 2)
+    places = [(partition, 0) for partition in range(3)]
+    max_bytes = 3 * len(BATCH) + 50
+    assert batches(fetch(stepped, places, min_bytes=ROOMY, max_bytes=max_bytes)) == [2, 1, 0]
+
+
+def test_what_is_not_there_yet_is_waited_for(stepped: SteppedBroker) -> None:
+    fill(stepped, "topic", 0, 2)
+    sent = fetch(stepped, [(0, 0)], min_bytes=3 * len(BATCH))
+    assert not sent.answers
+    fill(stepped, "topic", 0, 1)
+    stepped.settle()
+    assert batches(sent) == [3]
+
+
+@pytest.mark.parametrize("isolation", [0, COMMITTED])
+def test_an_older_segment_is_answered_at_once(stepped: SteppedBroker, isolation: int) -> None:
+    """It gets no more records."""
+    stepped.create("small", 1, {"internal.segment.bytes": str(2 * len(BATCH) + 50)})
+    fill(stepped, "small", 0, 5)
+    for offset, expected in ((0, 2), (1, 1), (2, 2), (3, 1)):
+        sent = fetch(stepped, [(0, offset)], min_bytes=ROOMY, topic="small", isolation=isolation)
+        assert batches(sent) == [expected]
+    assert not fetch(stepped, [(0, 4)], min_bytes=ROOMY, topic="small", isolation=isolation).answers
