@@ -7,6 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+SOURCES = ("broker", "shm", "web", "spark", "ops", "tests")
 MOST_BYTES = 300 * 1024
 MOST_TERMS = 40
 MOST_REPORT_LINES = 150
@@ -67,3 +68,13 @@ def test_the_glossary_has_few_terms_in_order() -> None:
     terms = re.findall(r"^\| ([^|]+?) \|", text, re.MULTILINE)[1:]
     assert 0 < len(terms) <= MOST_TERMS
     assert terms == sorted(set(terms))
+
+
+def test_every_module_that_a_page_names_exists() -> None:
+    modules = {path.relative_to(ROOT).as_posix() for top in SOURCES for path in (ROOT / top).rglob("*.py")}
+    named = {
+        (page.name, name)
+        for page in PAGES
+        for name in re.findall(r"`([a-z_0-9/]+\.py)`", page.read_text(encoding="utf-8"))
+    }
+    assert [each for each in sorted(named) if not any(f"/{module}".endswith(f"/{each[1]}") for module in modules)] == []
