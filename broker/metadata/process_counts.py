@@ -85,7 +85,8 @@ def check_change(
     check_listeners(before, after)
     processors, handlers = after.num_network_threads, after.num_io_threads
     grown = processors > before.num_network_threads or handlers > before.num_io_threads
-    missing_bytes = room.missing_bytes(processors, handlers) if grown else 0
+    has_room = processors <= room.processors and handlers <= room.handlers
+    missing_bytes = room.missing_bytes(processors, handlers) if grown and has_room else 0
     _check("num.network.threads", before.num_network_threads, processors, room.processors, missing_bytes)
     _check("num.io.threads", before.num_io_threads, handlers, room.handlers, missing_bytes)
 

@@ -97,6 +97,7 @@ def test_what_cannot_change_is_refused(broker: SteppedBroker, name: str) -> None
         ("1", ""),
         ("2", ""),
         ("3", "value should not be greater than double the current value 1"),
+        ("256", "value should not be greater than double the current value 1"),
     ],
 )
 def test_a28_processors_change_by_half_or_double(broker: SteppedBroker, value: str, complaint: str) -> None:
