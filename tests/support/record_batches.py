@@ -25,8 +25,10 @@ def record_batch(  # noqa: PLR0913 - one keyword per header field that a test ma
     headers: Sequence[tuple[str, bytes | None]] = (),
 ) -> bytes:
     """Return a batch of magic 2 with one record per value; record i is `i * timestamp_step_ms` younger."""
+    named = [(name.encode(), data) for name, data in headers]
     records = b"".join(
-        _record(i, i * timestamp_step_ms, keys[i] if keys else None, value, headers) for i, value in enumerate(values)
+        encoded_record(i, i * timestamp_step_ms, keys[i] if keys else None, value, named)
+        for i, value in enumerate(values)
     )
     last = len(values) - 1
     tail = struct.pack(
@@ -34,7 +36,7 @@ def record_batch(  # noqa: PLR0913 - one keyword per header field that a test ma
         attributes | codec,
         last,
         timestamp_ms,
-        timestamp_ms + last * timestamp_step_ms,
+        timestamp_ms + max(0, last * timestamp_step_ms),
         producer_id,
         producer_epoch,
         base_sequence,
@@ -44,15 +46,34 @@ def record_batch(  # noqa: PLR0913 - one keyword per header field that a test ma
     return head + tail
 
 
-def lying_batch(records: bytes, count: int, *, codec: int = 0, max_timestamp_ms: int = TIMESTAMP_MS) -> bytes:
+def lying_batch(records: bytes, count: int, *, codec: int = 0, **claims: int) -> bytes:
     """Return a batch that claims `count` records, whatever these bytes are; its checksum is right."""
-    return sealed_batch(_compress(codec, records), count, codec=codec, max_timestamp_ms=max_timestamp_ms)
+    return sealed_batch(_compress(codec, records), count, codec=codec, **claims)
 
 
-def sealed_batch(payload: bytes, count: int, *, codec: int, max_timestamp_ms: int = TIMESTAMP_MS) -> bytes:
-    """Return a batch that claims `count` records in a payload that is compressed already."""
-    tail = struct.pack(">hiqqqhii", codec, count - 1, TIMESTAMP_MS, max_timestamp_ms, -1, -1, -1, count) + payload
+def sealed_batch(
+    payload: bytes,
+    count: int,
+    *,
+    codec: int,
+    base_timestamp_ms: int = TIMESTAMP_MS,
+    max_timestamp_ms: int = TIMESTAMP_MS,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    attributes: int = 0,
+) -> bytes:
+    """Return a batch that claims `count` records in a payload that is compressed already.
+
+    `producer` is its id, its epoch and the base sequence.
+    """
+    times = base_timestamp_ms, max_timestamp_ms
+    tail = struct.pack(">hiqqqhii", codec | attributes, count - 1, *times, *producer, count) + payload
     return struct.pack(">qiibI", 0, len(tail) + 9, -1, 2, crc32c(tail)) + tail
+
+
+def with_max_timestamp(batch: bytes, max_timestamp_ms: int) -> bytes:
+    """Return a batch under a header with this largest timestamp; its checksum is right."""
+    tail = batch[21:35] + struct.pack(">q", max_timestamp_ms) + batch[43:]
+    return batch[:17] + struct.pack(">I", crc32c(tail)) + tail
 
 
 def records_of(batch: bytes) -> bytes:
@@ -62,7 +83,7 @@ def records_of(batch: bytes) -> bytes:
 
 def varint(value: int) -> bytes:
     """Return a zigzag varint."""
-    raw = (value << 1) ^ (value >> 63)
+    raw = value << 1 if value >= 0 else (-value << 1) - 1
     out = bytearray()
     while raw > 0x7F:
         out.append(raw & 0x7F | 0x80)
@@ -71,19 +92,25 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _record(
+def encoded_record(
     offset_delta: int,
-    timestamp_delta: int,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Sequence[tuple[str, bytes | None]],
+    timestamp_delta: int = 0,
+    key: bytes | None = None,
+    value: bytes | None = b"v",
+    headers: Sequence[tuple[bytes, bytes | None]] = (),
 ) -> bytes:
-    body = b"\x00" + varint(timestamp_delta) + varint(offset_delta) + _field(key) + _field(value)
-    body += varint(len(headers)) + b"".join(_field(name.encode()) + _field(data) for name, data in headers)
+    """Return one record as it stands in a batch."""
+    body = b"\x00" + varint(timestamp_delta) + varint(offset_delta) + field(key) + field(value)
+    return sealed_record(body + varint(len(headers)) + b"".join(field(name) + field(data) for name, data in headers))
+
+
+def sealed_record(body: bytes) -> bytes:
+    """Return a record with a right length, whatever is in it."""
     return varint(len(body)) + body
 
 
-def _field(data: bytes | None) -> bytes:
+def field(data: bytes | None) -> bytes:
+    """Return bytes behind their length; -1 for None."""
     return varint(-1) if data is None else varint(len(data)) + data
 
 

@@ -1,0 +1,428 @@
+"""The record walk: validates every record of a produced batch and finds its smallest and largest timestamp. HOT.
+
+The rules are Kafka's: as many records as the header claims and nothing after them, offset deltas that rise from 0 by
+1, fields that fill their record exactly, a key for each header and, in a compacted topic, for each record. Whatever
+the bytes are, the outcome is a verdict and never another exception.
+
+A walk is done in steps of a budget, and `RecordWalk` is all of its state. Records of one shape that follow one another
+are validated a column of bytes at a time (`_walk_run`), those of the usual form in one loop (`_walk_plain`), all others
+field by field (`_walk_any`).
+"""
+
+import struct
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple
+
+from broker.errors import ApiError
+from broker.protocol.primitives import Buffer
+from broker.protocol.record_reader import read_varlong
+from broker.protocol.record_writer import NO_HEADERS, RECORD_START, varint_bytes
+from broker.protocol.records import BATCH_HEADER_BYTES, NO_TIMESTAMP
+
+PENDING: Final = -1
+RIGHT: Final = 0
+WRONG: Final = 1
+
+RECORDS_AT_ONCE: Final = 1024
+"""The budget of a step: so many records, or headers of records; a millisecond."""
+
+#: Shorter data is copied: bytes are indexed faster than a view of them.
+_COPIED_BYTES: Final = 1024 * 1024
+
+#: A number of at most two bytes that is not negative has none of these bits.
+_NOT_SHORT: Final = ~0x3FFE
+_NOT_ONE_BYTE: Final = 0x81
+_NULL: Final = 1
+#: A batch with one record whose length takes one byte is smaller than this.
+_ONE_BYTE_LENGTH_BELOW: Final = BATCH_HEADER_BYTES + 1 + 64
+#: Where the length of its key is: behind its own, the attributes and two deltas of a byte each.
+_KEY_AT: Final = BATCH_HEADER_BYTES + 1 + len(RECORD_START) + 1
+_VARINT_BYTES: Final = 5
+
+#: How many records that are not plain are walked before plain ones are expected again.
+_ANY_AT_ONCE: Final = 16
+
+#: Records of a run, and how many are walked one by one after an attempt to find one has failed, ever more.
+_SHORTEST_RUN: Final = 8
+_MOST_RUN_HEADERS: Final = 8
+_LONGEST_RUN: Final = 1024
+_FIRST_PAUSE: Final = 16
+_LONGEST_PAUSE: Final = 1024
+#: What an attempt costs of the budget, and how many records of a run cost as much as one.
+_RUN_COST: Final = 8
+_RUN_DISCOUNT: Final = 32
+
+#: Offset deltas as bytes of 7 bits, the lowest first. The first two bytes repeat with a period; the others stay the
+#: same within one.
+_ONE_BYTE_OFFSETS: Final = 64
+_PERIOD: Final = 8192
+_ONLY: Final = bytes(2 * index for index in range(_ONE_BYTE_OFFSETS))
+_FIRST: Final = bytes(2 * index & 0x7F | 0x80 for index in range(_PERIOD))
+_SECOND: Final = bytes(index >> 6 for index in range(_PERIOD))
+_SECOND_OF_MORE: Final = bytes(index >> 6 | 0x80 for index in range(_PERIOD))
+
+_LAST_BYTES: Final = bytes(range(0x80))
+_OTHER_BYTES: Final = bytes(range(0x80, 0x100))
+_DOUBLED: Final = bytes(2 * byte & 0xFF for byte in range(0x100))
+_EVEN_BYTES: Final = bytes(range(0, 0x100, 2))
+
+_FAR: Final = 1 << 70
+
+#: By the bytes up to the first one of the key's length: the form of a record that is the only one in its batch.
+_lone_forms: dict[bytes, "_LoneForm"] = {}
+_MOST_LONE_FORMS: Final = 4096
+
+
+class RecordWalk:
+    """A walk over uncompressed records: how far it is, and the smallest and largest timestamp delta so far, in ms."""
+
+    __slots__ = (
+        "at",
+        "count",
+        "data",
+        "index",
+        "is_keyed",
+        "largest_delta",
+        "least_delta",
+        "left_headers",
+        "pause",
+        "stop",
+        "try_run_at",
+    )
+
+    def __init__(self, data: Buffer, count: int, *, is_keyed: bool = False) -> None:
+        self.data = bytes(data) if len(data) <= _COPIED_BYTES else data
+        self.count = count
+        self.is_keyed = is_keyed
+        self.at = 0
+        self.index = 0
+        self.least_delta = _FAR
+        self.largest_delta = -_FAR
+        #: Of the record whose headers are walked: how many are left, and its end.
+        self.left_headers = 0
+        self.stop = 0
+        self.pause = _FIRST_PAUSE
+        self.try_run_at = 0 if count >= _FIRST_PAUSE else count
+
+
+def walk_records(walk: RecordWalk, budget: int = RECORDS_AT_ONCE) -> int:
+    """Walk on for a budget. Return RIGHT or WRONG once that is known, else PENDING."""
+    try:
+        while walk.index < walk.count:
+            if budget <= 0:
+                return PENDING
+            index = walk.index
+            if walk.left_headers:
+                budget -= _walk_any(walk, budget)
+            elif index >= walk.try_run_at:
+                budget -= _RUN_COST + _walk_run(walk) // _RUN_DISCOUNT
+            else:
+                until = min(walk.count, walk.try_run_at, index + budget)
+                _walk_plain(walk, until)
+                budget -= walk.index - index
+                if walk.index < until:
+                    budget -= _walk_any(walk, budget)
+    except (IndexError, ApiError):
+        return WRONG
+    return RIGHT if walk.at == len(walk.data) else WRONG
+
+
+def is_as_claimed(batch: Buffer, count: int, base_timestamp: int, max_timestamp: int) -> bool:
+    """Whether one step shows that the records of an uncompressed batch are what its header claims. HOT.
+
+    False if they are not, if that takes more than a step, or if a record is older than the base timestamp.
+    """
+    if max_timestamp < NO_TIMESTAMP:
+        return False
+    if count == 1 and max_timestamp == base_timestamp and _is_lone(batch):
+        return True
+    walk = RecordWalk(batch[BATCH_HEADER_BYTES:], count)
+    if count > RECORDS_AT_ONCE and (walk_records(walk, 1), walk.index) < (PENDING, _SHORTEST_RUN):
+        return False
+    return (
+        walk_records(walk) == RIGHT and walk.least_delta >= 0 and base_timestamp + walk.largest_delta == max_timestamp
+    )
+
+
+class _LoneForm(NamedTuple):
+    """The size of the batch; where the length of the record's value is, and what it is."""
+
+    size: int
+    value_at: int
+    value_stop: int
+    value_length: bytes
+
+
+def _is_lone(batch: Buffer) -> bool:
+    """Whether the record of a batch has the batch's time, no headers, and a key of less than 64 bytes or none."""
+    size = len(batch)
+    key_at = _KEY_AT if size < _ONE_BYTE_LENGTH_BELOW else _KEY_AT + 1
+    start = bytes(batch[BATCH_HEADER_BYTES : key_at + 1])
+    form = _lone_forms.get(start) or _lone_form(size, start)
+    if form is None:
+        return False
+    form_size, value_at, value_stop, value_length = form
+    return form_size == size and bytes(batch[value_at:value_stop]) == value_length and not batch[size - 1]
+
+
+def _lone_form(size: int, start: bytes) -> _LoneForm | None:
+    """Return the form of such a record that begins like this; None if it has another."""
+    key_at = BATCH_HEADER_BYTES + len(start) - 1
+    length = size - BATCH_HEADER_BYTES - (key_at - _KEY_AT + 1)
+    key = start[-1] if start else 0
+    value_at = key_at + 1 + (key >> 1)
+    rest = size - value_at - len(NO_HEADERS)
+    lengths = (varint_bytes(rest - taken) for taken in range(1, min(_VARINT_BYTES, rest + 1)))
+    value_length = next((code for taken, code in enumerate(lengths, 1) if len(code) == taken), b"")
+    has_start = start == varint_bytes(length) + RECORD_START + b"\0" + start[-1:]
+    if not has_start or not value_length or (key & _NOT_ONE_BYTE and key != _NULL):
+        return None
+    if len(_lone_forms) >= _MOST_LONE_FORMS:
+        _lone_forms.clear()
+    form = _lone_forms[start] = _LoneForm(size, value_at, value_at + len(value_length), value_length)
+    return form
+
+
+def _walk_plain(walk: RecordWalk, until: int) -> None:  # noqa: C901 - one loop: calls would double its time
+    """Walk records of the usual form: numbers of two bytes at most, of the key's length one, and no headers.
+
+    Stops at the first one of another form, right or wrong.
+    """
+    data, at, twice, last, is_keyed = walk.data, walk.at, 2 * walk.index, 2 * until, walk.is_keyed
+    # Twice the deltas, as they are coded.
+    least, largest = _FAR, 0
+    try:
+        while twice < last:
+            length, place = data[at], at + 1
+            if length > 0x7F:
+                length += (data[place] << 7) - 0x80
+                place += 1
+            stop = place + (length >> 1)
+            time, place = data[place + 1], place + 2  # behind the record's attributes
+            if time > 0x7F:
+                time += (data[place] << 7) - 0x80
+                place += 1
+            offset, place = data[place], place + 1
+            if offset > 0x7F:
+                offset += (data[place] << 7) - 0x80
+                place += 1
+            key = data[place]
+            place += 1 + (key >> 1)
+            value, place = data[place], place + 1
+            if value > 0x7F:
+                value += (data[place] << 7) - 0x80
+                place += 1
+            place += value >> 1
+            if (
+                offset != twice
+                or place + 1 != stop
+                or data[place]
+                or (length | time) & _NOT_SHORT
+                or (value & _NOT_SHORT and value != _NULL)
+                or (key & _NOT_ONE_BYTE and (key != _NULL or is_keyed))
+            ):
+                break
+            if time > largest:
+                largest = time
+            if time < least:
+                least = time
+            at = stop
+            twice += 2
+    except IndexError:
+        pass
+    if at != walk.at:
+        walk.at, walk.index = at, twice >> 1
+        _note_deltas(walk, (least >> 1, largest >> 1))
+
+
+def _walk_any(walk: RecordWalk, budget: int) -> int:
+    """Walk a few records of any form, as far as the budget goes; return what that cost.
+
+    Raises ApiError or IndexError at a wrong one.
+    """
+    data, at, end, cost = walk.data, walk.at, len(walk.data), 0
+    for _ in range(min(_ANY_AT_ONCE, walk.count - walk.index)):
+        if cost >= budget:
+            break
+        cost += 1
+        stop = walk.stop
+        if not walk.left_headers:
+            length, at = _varint(data, at)
+            stop = walk.stop = at + length
+            if length <= 0 or stop > end:
+                raise ApiError(WRONG, f"record of {length} bytes")
+            delta, at = read_varlong(data, at + 1)
+            offset, at = _varint(data, at)
+            key_bytes, at = _varint(data, at)
+            value_bytes, at = _varint(data, at + max(key_bytes, 0))
+            walk.left_headers, at = _varint(data, at + max(value_bytes, 0))
+            if offset != walk.index or (key_bytes < 0 and walk.is_keyed) or not 0 <= walk.left_headers <= stop - at:
+                raise ApiError(WRONG, f"record {walk.index} with offset delta {offset}, {walk.left_headers} headers")
+            _note_deltas(walk, (delta,))
+        some = min(walk.left_headers, max(0, budget - cost))
+        at = _behind_headers(data, at, some)
+        cost += some
+        walk.left_headers -= some
+        if walk.left_headers:
+            break
+        if at != stop:
+            raise ApiError(WRONG, f"record that ends {at - stop} bytes after its end")
+        walk.index += 1
+    walk.at = at
+    return cost
+
+
+def _behind_headers(data: Buffer, at: int, count: int) -> int:
+    for _ in range(count):
+        size, at = data[at], at + 1
+        if size & _NOT_ONE_BYTE:
+            size, at = _varint(data, at - 1)
+            if size < 0:
+                raise ApiError(WRONG, "header without key")
+            size *= 2
+        at += size >> 1
+        size, at = data[at], at + 1
+        if size & _NOT_ONE_BYTE:
+            size, at = _varint(data, at - 1)
+            size = max(2 * size, 0)
+        at += size >> 1
+    return at
+
+
+def _varint(data: Buffer, at: int) -> tuple[int, int]:
+    value, stop = read_varlong(data, at)
+    if stop - at > _VARINT_BYTES:
+        raise ApiError(WRONG, "varint of more than 5 bytes")
+    return value, stop
+
+
+def _walk_run(walk: RecordWalk) -> int:
+    """Walk a run: records whose numbers take as many bytes each, and whose lengths are the same. Return how many."""
+    count = _run_length(walk)
+    if count:
+        walk.index += count
+        walk.pause = _FIRST_PAUSE
+        walk.try_run_at = walk.index
+    else:
+        walk.try_run_at = walk.index + walk.pause
+        walk.pause = min(2 * walk.pause, _LONGEST_PAUSE)
+    return count
+
+
+def _run_length(walk: RecordWalk) -> int:
+    """Return how many records are a run, and move on to their end; 0 if that is not worth it, or one is wrong."""
+    data, start, index = walk.data, walk.at, walk.index
+    shape = _shape(data, start, walk.is_keyed)
+    offset_at, offset_bytes = shape.offset_at, shape.offset_bytes
+    if not shape.is_right or shape.offset != index:
+        return 0
+    most = min(
+        _LONGEST_RUN, walk.count - index, (len(data) - start) // shape.size, _left_in_period(index, offset_bytes)
+    )
+    count = _same(data, shape.size, most, shape.fixed)
+    times = [_column(data, place, shape.size, count) for place in range(shape.time_at, offset_at)]
+    count, deltas = _times(times, shape.time)
+    if count < _SHORTEST_RUN or not _are_consecutive(data, offset_at, shape.size, (index, count, offset_bytes)):
+        return 0
+    _note_deltas(walk, deltas)
+    walk.at = start + count * shape.size
+    return count
+
+
+class _Shape(NamedTuple):
+    """The form of a record; where it has bytes that the others of its run must have as well."""
+
+    size: int
+    is_right: bool
+    time_at: int
+    time: int
+    offset_at: int
+    offset: int
+    offset_bytes: int
+    fixed: list[int]
+
+
+def _shape(data: Buffer, start: int, is_keyed: bool) -> _Shape:
+    """Return the form of the record at a place. Raises ApiError or IndexError if it has none."""
+    length, attributes_at = _varint(data, start)
+    stop = attributes_at + length
+    time_at = attributes_at + 1
+    time, offset_at = read_varlong(data, time_at)
+    offset, key_at = _varint(data, offset_at)
+    key_bytes, at = _varint(data, key_at)
+    fixed = [*range(start, attributes_at), *range(min(offset_at + 2, key_at), at)]
+    at += max(key_bytes, 0)
+    is_right = key_bytes >= 0 or not is_keyed
+    value_bytes, behind = _varint(data, at)
+    fixed += range(at, behind)
+    at = behind + max(value_bytes, 0)
+    headers, behind = _varint(data, at)
+    fixed += range(at, behind)
+    at = behind
+    is_right &= 0 <= headers <= _MOST_RUN_HEADERS
+    for number in range(2 * headers if is_right else 0):
+        size, behind = _varint(data, at)
+        fixed += range(at, behind)
+        at = behind + max(size, 0)
+        is_right &= size >= 0 or number % 2 == 1
+    return _Shape(stop - start, is_right and at == stop, time_at, time, offset_at, offset, key_at - offset_at, fixed)
+
+
+def _left_in_period(index: int, offset_bytes: int) -> int:
+    """Return for how many records, from an index on, nothing changes but the first two bytes of the offset delta."""
+    return _ONE_BYTE_OFFSETS - index if offset_bytes == 1 else _PERIOD - index % _PERIOD
+
+
+def _are_consecutive(data: Buffer, offset_at: int, size: int, run: tuple[int, int, int]) -> bool:
+    """Whether the offset deltas of a run, (index, count, bytes of each), rise by 1."""
+    index, count, offset_bytes = run
+    first = index % _PERIOD
+    which = slice(first, first + count)
+    if offset_bytes == 1:
+        return _column(data, offset_at, size, count) == _ONLY[which]
+    second = _SECOND if offset_bytes == 2 else _SECOND_OF_MORE
+    return (
+        _column(data, offset_at, size, count) == _FIRST[which]
+        and _column(data, offset_at + 1, size, count) == second[which]
+    )
+
+
+def _column(data: Buffer, place: int, size: int, count: int) -> bytes:
+    """Return the bytes at one place of each record of a run."""
+    return bytes(data[place : place + (count - 1) * size + 1 : size]) if count else b""
+
+
+def _same(data: Buffer, size: int, count: int, places: Iterable[int]) -> int:
+    """Return how many records, of so many, have the bytes of the first at some places."""
+    for place in places:
+        column = _column(data, place, size, count)
+        count -= len(column.lstrip(column[:1]))
+        if count < _SHORTEST_RUN:
+            return 0
+    return count
+
+
+def _times(columns: list[bytes], first: int) -> tuple[int, Iterable[int]]:
+    """Return how many timestamp deltas of a run have as many bytes, and the smallest and largest of these.
+
+    Of more than two bytes: how many are the first one again.
+    """
+    if len(columns) > 2 or all(column.count(column[:1]) == len(column) for column in columns):
+        return min(len(column) - len(column.lstrip(column[:1])) for column in columns), (first,)
+    last, other = columns[-1], columns[0]
+    count = len(last) - len(last.lstrip(_LAST_BYTES))
+    if len(columns) == 1:
+        return count, [(raw >> 1) ^ -(raw & 1) for raw in set(last[:count])]
+    count = min(count, len(other) - len(other.lstrip(_OTHER_BYTES)))
+    # As numbers of 16 bits each is twice what it codes.
+    pairs = bytearray(2 * count)
+    pairs[::2], pairs[1::2] = last[:count], other[:count].translate(_DOUBLED)
+    doubled: Collection[int] = struct.unpack(f">{count}H", pairs)
+    has_negative = bool(other[:count].translate(None, _EVEN_BYTES))
+    ends = set(doubled) if has_negative or not count else (min(doubled), max(doubled))
+    return count, [(raw >> 2) ^ -(raw >> 1 & 1) for raw in ends]
+
+
+def _note_deltas(walk: RecordWalk, deltas: Iterable[int]) -> None:
+    walk.least_delta = min(walk.least_delta, *deltas)
+    walk.largest_delta = max(walk.largest_delta, *deltas)

@@ -1,0 +1,271 @@
+"""The walk over the records of a batch: its verdict, and the timestamps that it finds, beside a plain reading of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from broker.protocol.record_walk import PENDING, RIGHT, WRONG, RecordWalk, is_as_claimed, walk_records
+from broker.protocol.records import read_header
+from tests.support.feeds import mutations, random_seed
+from tests.support.record_batches import encoded_record, field, record_batch, records_of, sealed_record, varint
+
+
+class NotReadableError(Exception):
+    """The plain reading has found something wrong."""
+
+
+class Plain:
+    """Reads records one number after the other, as Kafka does."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def number(self, most_bytes: int = 5) -> int:
+        raw = 0
+        for taken in range(most_bytes):
+            if self.at >= len(self.data):
+                raise NotReadableError
+            byte = self.data[self.at]
+            self.at += 1
+            raw |= (byte & 0x7F) << 7 * taken
+            if byte < 0x80:
+                return (raw >> 1) ^ -(raw & 1)
+        raise NotReadableError
+
+    def skip(self, size: int) -> None:
+        self.at += max(size, 0)
+
+    def record(self, index: int, *, is_keyed: bool) -> int:
+        """Return the timestamp delta of a record."""
+        length = self.number()
+        stop = self.at + length
+        self.at += 1
+        time, offset, key = self.number(10), self.number(), self.number()
+        self.skip(key)
+        self.skip(self.number())
+        headers = self.number()
+        if not 0 < length <= len(self.data) or offset != index or headers < 0 or (is_keyed and key < 0):
+            raise NotReadableError
+        for _ in range(headers):
+            name = self.number()
+            if name < 0:
+                raise NotReadableError
+            self.skip(name)
+            self.skip(self.number())
+        if self.at != stop or stop > len(self.data):
+            raise NotReadableError
+        return time
+
+    def times(self, count: int, *, is_keyed: bool) -> list[int]:
+        found = [self.record(index, is_keyed=is_keyed) for index in range(count)]
+        if self.at != len(self.data):
+            raise NotReadableError
+        return found
+
+
+def expected(data: bytes, count: int, *, is_keyed: bool = False) -> tuple[int, ...]:
+    """Return (RIGHT, smallest and largest timestamp delta) or (WRONG,)."""
+    try:
+        times = Plain(data).times(count, is_keyed=is_keyed)
+    except NotReadableError:
+        return (WRONG,)
+    return RIGHT, min(times), max(times)
+
+
+def found(data: bytes, count: int, *, is_keyed: bool = False, budget: Callable[[], int] = lambda: 1024) -> tuple:
+    """Return what the walk finds."""
+    walk = RecordWalk(memoryview(data), count, is_keyed=is_keyed)
+    while (verdict := walk_records(walk, budget())) == PENDING:
+        pass
+    return (RIGHT, walk.least_delta, walk.largest_delta) if verdict == RIGHT else (verdict,)
+
+
+GOOD = b"".join(encoded_record(index) for index in range(3))
+NOTHING = field(None) + field(b"v")
+
+#: (records, how many their header claims)
+WRONG_RECORDS = {
+    "random bytes": (random.Random(1).randbytes(60), 3),
+    "fewer records than the count": (GOOD, 4),
+    "more records than the count": (GOOD, 2),
+    "no bytes": (b"", 1),
+    "the end cut off": (GOOD[:-3], 3),
+    "bytes behind the last": (GOOD + b"\0", 3),
+    "zeros": (bytes(21), 3),
+    "a length of -1": (varint(-1) + bytes(21), 1),
+    "a length too short": (varint(8) + b"\0\0\0" + field(None) + field(b"vvvv") + b"\0", 1),
+    "a length too long": (varint(9) + b"\0\0\0" + NOTHING + b"\0", 1),
+    "bytes behind the headers": (sealed_record(b"\0\0\0" + NOTHING + b"\0zz"), 1),
+    "a key beyond the record": (sealed_record(b"\0\0\0" + varint(50) + b"abc" + field(b"v") + b"\0"), 1),
+    "a null header key": (sealed_record(b"\0\0\0" + NOTHING + varint(1) + field(None) + field(b"x")), 1),
+    "a header count of -1": (sealed_record(b"\0\0\0" + NOTHING + varint(-1)), 1),
+    "more headers than there are": (sealed_record(b"\0\0\0" + NOTHING + varint(5) + field(b"k") + field(b"x")), 1),
+    "2**31 headers": (sealed_record(b"\0\0\0" + NOTHING + varint(2**31 - 1)), 1),
+    "a number of six bytes": (sealed_record(b"\0\0" + b"\x80" * 5 + b"\0" + NOTHING + b"\0"), 1),
+    "a gap in the offsets": (encoded_record(0) + encoded_record(2) + encoded_record(5), 3),
+    "the same offset again": (encoded_record(0) * 3, 3),
+    "offsets backwards": (encoded_record(2) + encoded_record(1) + encoded_record(0), 3),
+    "an offset that does not begin at 0": (encoded_record(1), 1),
+}
+
+RIGHT_RECORDS = {
+    "the usual": (GOOD, 3),
+    "a key length of -5, which is null": (sealed_record(b"\0\0\0" + varint(-5) + field(b"v") + b"\0"), 1),
+    "a value length of -5": (sealed_record(b"\0\0\0" + field(None) + varint(-5) + b"\0"), 1),
+    "a header's value length of -5": (sealed_record(b"\0\0\0" + NOTHING + varint(1) + field(b"k") + varint(-5)), 1),
+    "attributes that nobody knows": (sealed_record(b"\7\0\0" + NOTHING + b"\0"), 1),
+    "a number with more bytes than it needs": (sealed_record(b"\0\0\x80\0" + NOTHING + b"\0"), 1),
+    "a header key that is not UTF-8": (sealed_record(b"\0\0\0" + NOTHING + varint(1) + field(b"\xff") + field(b"")), 1),
+    "a time before the first": (encoded_record(0) + encoded_record(1, -7_200_000), 2),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_RECORDS)
+def test_records_that_are_not_what_the_header_says(name: str) -> None:
+    data, count = WRONG_RECORDS[name]
+    assert found(data, count) == expected(data, count) == (WRONG,)
+
+
+@pytest.mark.parametrize("name", RIGHT_RECORDS)
+def test_records_that_kafka_takes(name: str) -> None:
+    data, count = RIGHT_RECORDS[name]
+    assert found(data, count) == expected(data, count)
+    assert found(data, count)[0] == RIGHT
+
+
+def test_a_compacted_topic_wants_a_key_of_each() -> None:
+    keyless = records_of(record_batch([b"v"] * 50, keys=[b"k"] * 49 + [None]))
+    assert found(keyless, 50)[0] == RIGHT
+    assert found(keyless, 50, is_keyed=True) == (WRONG,)
+    keyed = records_of(record_batch([b"v", None] * 25, keys=[b"k", b""] * 25))
+    assert found(keyed, 50, is_keyed=True)[0] == RIGHT
+
+
+LIES = (-(2**63), -(2**31), -2, -1, 0, 1, 2, 7, 63, 64, 127, 1000, 2**31 - 1, 2**31, 2**62, 2**63 - 1)
+
+
+def lying_record(numbers: random.Random, index: int, doubt: float) -> bytes:
+    """Return a record with a key whose numbers are, with this probability each, not what they should be."""
+
+    def told(truth: int) -> bytes:
+        return varint(numbers.choice(LIES) if numbers.random() < doubt else truth)
+
+    key, value = numbers.randbytes(numbers.randrange(4)), numbers.randbytes(numbers.randrange(90))
+    names = [numbers.randbytes(2).hex().encode() for _ in range(numbers.choice((0, 0, 1, 3)))]
+    body = b"\0" + told(numbers.randrange(200)) + told(index) + told(len(key)) + key + told(len(value)) + value
+    body += told(len(names)) + b"".join(told(len(name)) + name + told(3) + b"abc" for name in names)
+    return told(len(body)) + body
+
+
+def test_records_that_lie() -> None:
+    seed = random_seed()
+    numbers = random.Random(seed)
+    verdicts = set()
+    for case in range(1500):
+        count = numbers.randrange(1, 6)
+        doubt = numbers.choice((0, 0, 0.02, 0.2))
+        data = b"".join(lying_record(numbers, index, doubt) for index in range(count))
+        claimed = numbers.choice((count, count, count, count + 1, count - 1 or 1, 100))
+        is_keyed = numbers.random() < 0.5
+        wanted = expected(data, claimed, is_keyed=is_keyed)
+        where = f"seed {seed}, case {case}: {claimed} records of {data.hex()}"
+        assert found(data, claimed, is_keyed=is_keyed, budget=lambda: numbers.choice((1, 2, 7, 1024))) == wanted, where
+        verdicts.add(wanted[0])
+    assert verdicts == {RIGHT, WRONG}
+
+
+def similar_records(numbers: random.Random) -> tuple[bytes, int]:
+    """Return records of which many that follow one another have the same form."""
+    count = numbers.choice((1, 20, 63, 64, 65, 200, 200, 1500, 1500, 8300))
+    step, start = numbers.choice((0, 0, 1, 3, 200)), numbers.choice((0, 0, -40, 70, 9000, 2_000_000))
+    size, spread = numbers.choice((0, 1, 40, 70)), numbers.choice((0, 0, 0, 3))
+    key = numbers.choice((None, None, b"", b"key", bytes(70)))
+    headers = numbers.choice(((), (), ((b"name", b"value"),), ((b"", None), (b"n", bytes(80)))))
+    change = numbers.randrange(count)
+    records = [
+        encoded_record(
+            index,
+            start + index * step,
+            key=key,
+            value=bytes(size + (numbers.randint(0, spread) if index > change else 0)),
+            headers=headers,
+        )
+        for index in range(count)
+    ]
+    return b"".join(records), count
+
+
+def test_runs_of_similar_records() -> None:
+    """In steps of any size the same is found, also of records among which a few bytes have changed."""
+    seed = random_seed()
+    numbers = random.Random(seed)
+    for case in range(15):
+        data, count = similar_records(numbers)
+        where = f"seed {seed}, case {case}: {count} records of {len(data)} bytes"
+        wanted = expected(data, count)
+        assert wanted[0] == RIGHT, where
+        assert found(data, count) == wanted, where
+        assert found(data, count, budget=lambda: numbers.choice((1, 5, 40, 1000))) == wanted, where
+        for damaged in mutations(data, numbers.randrange(2**32), 3):
+            assert found(damaged, count) == expected(damaged, count), where
+        position = numbers.randrange(len(data))
+        changed = data[:position] + bytes([data[position] ^ 1 << numbers.randrange(8)]) + data[position + 1 :]
+        assert found(changed, count) == expected(changed, count), f"{where}, byte {position}"
+
+
+def test_what_one_step_shows() -> None:
+    """Never more than is so: a header is believed if it is right, and not doubted in vain where records are similar."""
+    seed = random_seed()
+    numbers = random.Random(seed)
+    shown = 0
+    for case in range(150):
+        count, step = numbers.choice((1, 1, 1, 3, 300)), numbers.choice((0, 7))
+        keys = numbers.choice((None, [numbers.randbytes(numbers.randrange(90))] * count))
+        value = numbers.randbytes(numbers.choice((0, 1, 50, 56, 57, 58, 200, 8180, 8190, 9000)))
+        sent = record_batch([value] * count, keys=keys, timestamp_step_ms=step)
+        for batch in (sent, *(sent[:61] + damaged for damaged in mutations(sent[61:], numbers.randrange(2**32), 3))):
+            header = read_header(batch)
+            assert header is not None
+            wanted = expected(batch[61:], count)
+            is_right = wanted[0] == RIGHT and wanted[1] >= 0
+            for lie in (0, 1, -1):
+                claimed = header.max_timestamp + lie
+                where = f"seed {seed}, case {case}: {lie} beside the truth"
+                is_so = is_right and header.base_timestamp + wanted[-1] == claimed
+                outcome = is_as_claimed(memoryview(batch), count, header.base_timestamp, claimed)
+                assert outcome == is_so, where
+                shown += outcome
+    assert shown >= 150
+
+
+@pytest.mark.parametrize("count", [2000, 20_000])
+def test_long_batches_of_varied_records_are_not_shown_in_one_step(count: int) -> None:
+    numbers = random.Random(1)
+    varied = memoryview(record_batch([bytes(numbers.randrange(9)) for _ in range(count)]))
+    similar = memoryview(record_batch([bytes(8)] * count))
+    header = read_header(varied)
+    assert header is not None
+    assert not is_as_claimed(varied, count, header.base_timestamp, header.max_timestamp)
+    assert is_as_claimed(similar, count, header.base_timestamp, header.max_timestamp)
+
+
+def test_a_step_is_short_whatever_the_records_are() -> None:
+    """A record with very many headers, very many records: as many steps as the budget says."""
+    headers = sealed_record(b"\0\0\0" + NOTHING + varint(100_000) + (b"\0" + varint(-1)) * 100_000)
+    numbers = random.Random(1)
+    varied = records_of(record_batch([bytes(numbers.randrange(9)) for _ in range(20_000)]))
+    for data, count, least in ((headers, 1, 90), (varied, 20_000, 15)):
+        walk, steps = RecordWalk(data, count), 1
+        while (verdict := walk_records(walk)) == PENDING:
+            steps += 1
+        assert verdict == RIGHT
+        assert least <= steps <= 200
+
+
+def test_times_at_the_ends_of_what_can_be_said() -> None:
+    for delta in (2**63 - 1, -(2**63), 2**69 - 1):
+        data = encoded_record(0, delta)
+        assert found(data, 1) == expected(data, 1) == (RIGHT, delta, delta)
