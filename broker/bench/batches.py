@@ -11,7 +11,7 @@ from typing import Final
 
 from broker.protocol.compression import compress
 from broker.protocol.record_writer import build_batch, encode_record
-from broker.protocol.records import BATCH_HEADER_BYTES, CODECS, SMALLEST_RECORD_BYTES, patch_payload
+from broker.protocol.records import BATCH_HEADER_BYTES, CODECS, SMALLEST_RECORD_BYTES, patch_header
 
 #: More than any codec remembers of what it has read, so that values that begin anew in it compress no better.
 _POOL: Final = os.urandom(4 << 20)
@@ -47,7 +47,7 @@ def _batch(records: int, payload: bytes, codec: str, timestamp_ms: int) -> bytes
     head[23:27] = (records - 1).to_bytes(4, "big")
     head[57:61] = records.to_bytes(4, "big")
     batch = head + payload
-    patch_payload(batch, CODECS.index(codec))
+    patch_header(batch, CODECS.index(codec), timestamp_ms)
     return bytes(batch)
 
 

@@ -140,6 +140,7 @@ class LogConfig:
     internal_max_uncompressed_bytes: int = _like(
         "internal.max.uncompressed.bytes", "message.max.uncompressed.bytes", internal=True
     )
+    internal_validate_records: bool = _like("internal.validate.records", "log.validate.records", internal=True)
 
     @property
     def max_uncompressed_bytes(self) -> int:

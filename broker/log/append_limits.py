@@ -1,7 +1,9 @@
 """The append limits: what the settings of a topic admit into its log. Pure; the owner checks every batch against them.
 
-A batch that must be unpacked, looked at record by record, packed anew or copied is judged in steps. Few are so large
-that they take more than one; those are judged beside other work before they are given their place.
+Records are validated one by one (`broker.protocol.record_walk`). What a header says of them is not trusted: as in Kafka
+the largest timestamp is computed, and the header is stored with that. A batch that must be unpacked, validated, packed
+anew or copied is judged in steps. Few are so large that they take more than one; those are judged beside other work
+before they are given their place.
 """
 
 from dataclasses import dataclass
@@ -12,15 +14,18 @@ from broker.errors import ApiError
 from broker.protocol.compression import PIECE_BYTES, pack, unpacked
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.primitives import Buffer
-from broker.protocol.record_reader import RECORDS_AT_ONCE, judge_keyed_records
+from broker.protocol.record_reader import ReadAllowance, record_times
+from broker.protocol.record_walk import PENDING, RECORDS_AT_ONCE, RIGHT, RecordWalk, walk_records
 from broker.protocol.records import (
     BATCH_HEADER_BYTES,
     CODEC_MASK,
     CODECS,
+    LOG_OVERHEAD_BYTES,
     NO_TIMESTAMP,
     SMALLEST_RECORD_BYTES,
+    TRANSACTIONAL_BIT,
     BatchHeader,
-    patch_payload,
+    patch_header,
 )
 from broker.protocol.steps import Steps
 
@@ -30,16 +35,18 @@ StageResult: TypeAlias = tuple[int, int, int]
 NO_OFFSET: Final = -1
 
 STORAGE_ERROR: Final[StageResult] = (int(ErrorCode.KAFKA_STORAGE_ERROR), NO_OFFSET, -1)
-_MESSAGE_TOO_LARGE: Final[StageResult] = (int(ErrorCode.MESSAGE_TOO_LARGE), NO_OFFSET, -1)
-_RECORD_LIST_TOO_LARGE: Final[StageResult] = (int(ErrorCode.RECORD_LIST_TOO_LARGE), NO_OFFSET, -1)
-_INVALID_TIMESTAMP: Final[StageResult] = (int(ErrorCode.INVALID_TIMESTAMP), NO_OFFSET, -1)
-_INVALID_RECORD: Final[StageResult] = (int(ErrorCode.INVALID_RECORD), NO_OFFSET, -1)
 
 #: Not judged yet, and not in one step: `PartitionLog.judge` does it. No error of Kafka's.
 TO_BE_JUDGED: Final[StageResult] = (-3, NO_OFFSET, -1)
 
 #: A larger batch is put into the file before it is given its place: to write it takes more than its share of a turn.
 WRITTEN_AT_ONCE_BYTES: Final = 4 * 1024 * 1024
+
+#: What a header keeps of its attributes when it is written anew: Kafka's, but for the kind of timestamp.
+_DELETE_HORIZON_BIT: Final = 0x40
+_KEPT_BITS: Final = CODEC_MASK | TRANSACTIONAL_BIT | _DELETE_HORIZON_BIT
+
+_INT64_MAX: Final = 2**63 - 1
 
 #: What is copied between two steps.
 _COPIED_AT_ONCE_BYTES: Final = 1024 * 1024
@@ -91,13 +98,14 @@ class AppendLimits:
         "max_message_bytes",
         "max_uncompressed_bytes",
         "most_records",
+        "validates",
     )
 
     def __init__(self, config: LogConfig) -> None:
         self.max_message_bytes = config.max_message_bytes
         self.largest_bytes = min(config.max_message_bytes, config.effective_segment_bytes)
         self.at_once_bytes = min(self.largest_bytes, WRITTEN_AT_ONCE_BYTES)
-        #: Of a compressed batch, where its records must be looked into.
+        #: Of a compressed batch.
         self.max_uncompressed_bytes = config.max_uncompressed_bytes
         #: A batch that claims more would take offsets, and a search through it time, out of all proportion. Every
         #: record of a compacted topic is looked at one by one: it takes as many as fit uncompressed.
@@ -107,6 +115,8 @@ class AppendLimits:
         self.before_max_ms = config.message_timestamp_before_max_ms
         self.log_append_time = config.log_append_time
         self.compacts = config.compacts
+        #: Whether all records are validated, and not only those that are compressed, keyed or under a doubtful header.
+        self.validates = config.internal_validate_records
         #: Number of the codec that batches are stored in; -1: the one that they came in.
         self.codec = _CODEC_OF[config.compression_type]
         self.compression_level = _level_of(config)
@@ -114,15 +124,16 @@ class AppendLimits:
         self.is_strict = self.is_always_strict
 
     @staticmethod
-    def looks_into_records(config: LogConfig) -> bool:
-        """Whether records of a topic with these settings may have to be unpacked, or looked at one by one."""
-        return config.compacts or config.compression_type != "producer"
+    def takes_long(config: LogConfig, size_bytes: int) -> bool:
+        """Whether the records of a batch of this size may take long to validate, or are packed anew."""
+        return config.compacts or config.compression_type != "producer" or size_bytes > PIECE_BYTES + BATCH_HEADER_BYTES
 
     def admit_at_once(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Judged | None:
         """Return what `admit` does, or None if that takes more than one step, or writing the batch does."""
-        is_many = self.compacts and header.record_count > RECORDS_AT_ONCE
+        is_many = header.record_count > RECORDS_AT_ONCE and self._is_walked(header)
         is_large = self.at_once_bytes < header.size_bytes <= self.largest_bytes
-        if is_many or is_large or (header.size_bytes > PIECE_BYTES + BATCH_HEADER_BYTES and self._is_unpacked(header)):
+        is_packed = header.codec > 0 or self._is_repacked(header)
+        if is_many or is_large or (is_packed and header.size_bytes > PIECE_BYTES + BATCH_HEADER_BYTES):
             return None
         steps = self.admit(batch, header, now_ms)
         try:
@@ -138,56 +149,103 @@ class AppendLimits:
         It is a copy if anything in it changes: the client's own bytes must stay as they are until they are committed,
         after a crash they are read again.
         """
-        if header.size_bytes > self.largest_bytes or header.record_count > self.most_records:
-            return self._too_large(header.size_bytes)
-        records: Buffer = b""
-        if self._is_unpacked(header):
-            found = yield from self._records(batch, header)
-            if isinstance(found, tuple):
-                return found
-            records = found
-        if not self.log_append_time and self._is_out_of_time(header, now_ms):
-            return _INVALID_TIMESTAMP
-        if self._is_repacked(header):
-            return (yield from self._repacked(batch, header, records))
-        if self.log_append_time:
-            return Admitted((yield from copied(batch)), is_copy=True)
-        return Admitted(batch, is_copy=False)
-
-    def _records(self, batch: memoryview, header: BatchHeader) -> Steps[Buffer | StageResult]:
-        """Return the records, uncompressed, or why they are refused."""
         try:
-            records = yield from unpacked(header.codec, batch[BATCH_HEADER_BYTES:], self.max_uncompressed_bytes)
+            return (yield from self._admitted(batch, header, now_ms))
         except ApiError as error:
-            return error.code, NO_OFFSET, -1
-        if self.compacts and (yield from judge_keyed_records(header, records)):
-            return _INVALID_RECORD
-        return records
+            return int(error.code), NO_OFFSET, -1
 
-    def _repacked(self, batch: memoryview, header: BatchHeader, records: Buffer) -> Steps[Judged]:
+    def _admitted(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Steps[Admitted]:
+        if header.size_bytes > self.largest_bytes or header.record_count > self.most_records:
+            raise self._too_large(header.size_bytes)
+        records: Buffer = batch[BATCH_HEADER_BYTES:]
+        stored = header
+        if self._is_walked(header):
+            if header.codec:
+                records = yield from unpacked(header.codec, records, self.max_uncompressed_bytes)
+            stored = yield from self._validated(header, records, now_ms)
+        elif not self.log_append_time and self._is_out_of_time(header.base_timestamp, header.max_timestamp, now_ms):
+            raise _out_of_time()
+        if self._is_repacked(header):
+            return (yield from self._repacked(batch, stored, records))
+        if stored is header and not self.log_append_time:
+            return Admitted(batch, is_copy=False)
+        copy = yield from _copied(batch)
+        if stored is not header:
+            patch_header(copy, stored.attributes, stored.max_timestamp)
+        return Admitted(copy, is_copy=True)
+
+    def _validated(self, header: BatchHeader, records: Buffer, now_ms: int) -> Steps[BatchHeader]:
+        """Return the header that fits the records, uncompressed. Raises ApiError with the error to answer."""
+        if header.is_log_append_time and (self.log_append_time or header.max_timestamp == NO_TIMESTAMP):
+            raise ApiError(ErrorCode.INVALID_TIMESTAMP, "LogAppendTime is the broker's to set")
+        walk = RecordWalk(records, header.record_count, is_keyed=self.compacts)
+        while (verdict := walk_records(walk)) == PENDING:
+            yield
+        if verdict != RIGHT:
+            raise ApiError(ErrorCode.INVALID_RECORD, "its records are not what the header claims")
+        if self.log_append_time:
+            return header
+        earliest, latest = header.base_timestamp + walk.least_delta, header.base_timestamp + walk.largest_delta
+        is_possible = earliest >= -_INT64_MAX and latest <= _INT64_MAX
+        if not is_possible or self._is_out_of_time(earliest, latest, now_ms):
+            raise _out_of_time()
+        oldest_ms = now_ms - self.before_max_ms
+        if earliest == NO_TIMESTAMP < min(latest, oldest_ms) and (yield from _has_older(header, records, oldest_ms)):
+            raise _out_of_time()
+        return _with_times(header, latest)
+
+    def _repacked(self, batch: memoryview, header: BatchHeader, records: Buffer) -> Steps[Admitted]:
         """Return a copy whose records are packed with the topic's codec; they are the same bytes."""
         copy = bytearray(batch[:BATCH_HEADER_BYTES])
         yield from pack(copy, self.codec, records, self.compression_level)
         if len(copy) > self.largest_bytes:
-            return self._too_large(len(copy))
-        patch_payload(copy, header.attributes & ~CODEC_MASK | self.codec)
+            raise self._too_large(len(copy))
+        patch_header(copy, header.attributes & ~CODEC_MASK | self.codec, header.max_timestamp)
         return Admitted(memoryview(copy), is_copy=True)
 
     def _is_repacked(self, header: BatchHeader) -> bool:
         return self.codec >= 0 and header.codec != self.codec
 
-    def _is_unpacked(self, header: BatchHeader) -> bool:
-        return self.compacts or self._is_repacked(header)
+    def _is_walked(self, header: BatchHeader) -> bool:
+        """Whether the records are validated one by one."""
+        is_doubtful = header.is_log_append_time or not 0 <= header.max_timestamp >= header.base_timestamp
+        return self.validates or self.compacts or is_doubtful or header.codec > 0
 
-    def _too_large(self, size_bytes: int) -> StageResult:
+    def _too_large(self, size_bytes: int) -> ApiError:
         """Return what a batch is refused with for its size or the number of its records."""
         fits_no_segment = self.largest_bytes < size_bytes <= self.max_message_bytes
-        return _RECORD_LIST_TOO_LARGE if fits_no_segment else _MESSAGE_TOO_LARGE
+        error = ErrorCode.RECORD_LIST_TOO_LARGE if fits_no_segment else ErrorCode.MESSAGE_TOO_LARGE
+        return ApiError(error, f"batch of {size_bytes} bytes")
 
-    def _is_out_of_time(self, header: BatchHeader, now_ms: int) -> bool:
-        """Whether the first timestamp is too old or the largest too new: the header has no others."""
-        too_old = header.base_timestamp != NO_TIMESTAMP and now_ms - header.base_timestamp > self.before_max_ms
-        return too_old or header.max_timestamp - now_ms > self.after_max_ms
+    def _is_out_of_time(self, earliest_ms: int, latest_ms: int, now_ms: int) -> bool:
+        """Whether a timestamp is too old, or one is too new; a record without any is neither."""
+        too_old = earliest_ms != NO_TIMESTAMP and now_ms - earliest_ms > self.before_max_ms
+        return too_old or latest_ms - now_ms > self.after_max_ms
+
+
+def _out_of_time() -> ApiError:
+    return ApiError(ErrorCode.INVALID_TIMESTAMP, "a timestamp is out of range")
+
+
+def _with_times(header: BatchHeader, latest_ms: int) -> BatchHeader:
+    """Return the header as it is stored, with the largest timestamp of its records and as their own times."""
+    max_timestamp = max(latest_ms, NO_TIMESTAMP)
+    if max_timestamp == header.max_timestamp and not header.is_log_append_time:
+        return header
+    return header._replace(max_timestamp=max_timestamp, attributes=header.attributes & _KEPT_BITS)
+
+
+def _has_older(header: BatchHeader, records: Buffer, oldest_ms: int) -> Steps[bool]:
+    """Whether one of the records, uncompressed and valid, has a time and an older one than that."""
+    batch = bytes(BATCH_HEADER_BYTES) + bytes(records)
+    uncompressed = header._replace(attributes=0, batch_length=len(batch) - LOG_OVERHEAD_BYTES)
+    allowance = ReadAllowance(header.record_count + 1, len(batch))
+    for number, (time_ms, _) in enumerate(record_times(batch, uncompressed, allowance)):
+        if time_ms != NO_TIMESTAMP and time_ms < oldest_ms:
+            return True
+        if number % RECORDS_AT_ONCE == RECORDS_AT_ONCE - 1:
+            yield
+    return False
 
 
 def written_ahead(judged: Judged | None) -> memoryview | None:
@@ -197,7 +255,7 @@ def written_ahead(judged: Judged | None) -> memoryview | None:
     return judged.batch
 
 
-def copied(batch: memoryview) -> Steps[memoryview]:
+def _copied(batch: memoryview) -> Steps[memoryview]:
     """Return a copy."""
     copy = bytearray()
     for start in range(0, len(batch), _COPIED_AT_ONCE_BYTES):

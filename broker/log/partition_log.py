@@ -20,13 +20,17 @@ from broker.log.partition_metadata import PartitionName
 from broker.log.producers.snapshot_schedule import WALK_BYTES_MORE_PER_MARKER, WALK_BYTES_PER_BATCH
 from broker.log.recovery import Checkpointed, LogDamaged, PublishedEnd, SegmentInfo
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.record_walk import is_as_claimed
 from broker.protocol.record_writer import EndTransactionMarker, end_transaction_marker
 from broker.protocol.records import (
+    CODEC_MASK,
+    LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD_BYTES,
     BatchHeader,
     RawHeader,
     patch_base_offset,
     patch_log_append_time,
+    unpack_header,
 )
 from broker.protocol.steps import Steps
 
@@ -47,6 +51,9 @@ _HEAD_BYTES = 16
 _pack_head = struct.Struct(">qii").pack
 _OFFSET_BYTES = 8
 _pack_offset = struct.Struct(">q").pack
+
+#: Attributes of a batch that is never stored by its header alone.
+_ADMITTED_BITS = CODEC_MASK | LOG_APPEND_TIME_BIT
 
 #: How often a batch is written ahead: markers of transactions may come first each time.
 _ATTEMPTS = 3
@@ -84,12 +91,20 @@ class PartitionLog(MaintainedLog):
         append_time_ms = -1
         sent = None
         limits = self._limits
-        if (
-            limits.is_strict
-            or size > limits.at_once_bytes
-            or delta >= limits.most_records
-            or max_timestamp - now_ms > limits.after_max_ms
-            or now_ms - base_timestamp > limits.before_max_ms
+        if limits.is_strict or not (
+            is_own
+            or (
+                size <= limits.at_once_bytes
+                and delta < limits.most_records
+                and not attributes & _ADMITTED_BITS
+                and max_timestamp - now_ms <= limits.after_max_ms
+                and now_ms - base_timestamp <= limits.before_max_ms
+                and (
+                    is_as_claimed(batch, delta + 1, base_timestamp, max_timestamp)
+                    if limits.validates
+                    else 0 <= max_timestamp >= base_timestamp
+                )
+            )
         ):
             stored = self._stored(batch, header, now_ms, judged, is_own=is_own)
             if isinstance(stored, tuple):
@@ -97,8 +112,9 @@ class PartitionLog(MaintainedLog):
             sent, batch = batch, stored
             size = len(batch)
             length = size - LOG_OVERHEAD_BYTES
+            max_timestamp = unpack_header(batch)[8]
             if limits.log_append_time and not is_own:
-                append_time_ms = max_timestamp = now_ms
+                append_time_ms = now_ms
         producers = self._producers
         if producer_id >= 0:
             verdict = producers.judge(producer_id, epoch, sequence, delta, attributes)
@@ -114,7 +130,7 @@ class PartitionLog(MaintainedLog):
         if not segment.staged_position or not segment.try_stage(batch, size, last_offset, max_timestamp, now_ms):
             self._stage_first(batch, size, last_offset, max_timestamp, now_ms)
         if producer_id >= 0:
-            producers.append(header, base_offset, delta, max_timestamp)
+            producers.append(header, base_offset, delta, max_timestamp if max_timestamp >= 0 else now_ms)
         self.next_offset = last_offset + 1
         return 0, base_offset, append_time_ms
 

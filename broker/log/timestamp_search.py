@@ -1,9 +1,10 @@
 """Finding records by time, for ListOffsets: the first at or after a timestamp, and the one with the largest.
 
 Any handler asks this of any partition's files. Indexes and headers narrow it down to one batch; only that one's records
-are looked into. But a header is its producer's word: one that promises a record at a time, and has none, leads to the
-next batch. So what one question may look into has a bound, a `ReadAllowance`; where that is used up, the answer is
-the offset up to which nothing was found, from which a reader misses nothing either.
+are looked into. Headers written by earlier versions, and by this one with ``log.validate.records=false``, are their
+producer's word: one that promises a record at a time, and has none, leads to the next batch, and one without a largest
+timestamp is looked into. So what one question may look into has a bound, a `ReadAllowance`; where that is used up, the
+answer is the offset up to which nothing was found, from which a reader misses nothing either.
 
 A search is done in steps, because a batch may hold very many records: it yields whenever it has looked at `SLICE` of
 them, or of headers, and returns what it has found. Others may remove segments meanwhile.
@@ -86,12 +87,18 @@ def first_at_or_after(
                 walk,
                 _first_position(walk, entry, start_offset),
                 allowance,
-                lambda header: header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset,
+                lambda header: header.last_offset >= start_offset and _may_reach(header, timestamp_ms),
                 lambda timestamp, offset: timestamp >= timestamp_ms and offset >= start_offset,
             )
         if found is not None:
             return found._replace(offset=max(found.offset, start_offset))
     return None
+
+
+def _may_reach(header: BatchHeader, timestamp_ms: int) -> bool:
+    """Whether a batch may have a record of this time or later: one that bears times but not their largest may."""
+    is_untold = header.max_timestamp == NO_TIMESTAMP and header.base_timestamp != NO_TIMESTAMP
+    return header.max_timestamp >= timestamp_ms or is_untold
 
 
 def _first_position(walk: SegmentWalk, entry: tuple[int, int] | None, start_offset: int) -> int:
@@ -104,9 +111,10 @@ def _first_position(walk: SegmentWalk, entry: tuple[int, int] | None, start_offs
 
 
 def largest(directory: Path, spans: list[SegmentSpan], start_offset: int) -> Steps[TimestampOffset | None]:
-    """Return the first record that has the largest timestamp of the log, or None if no record has one.
+    """Return the first record that has the largest timestamp of the log, or None if there is no record.
 
-    If no record of its segment has what the index or a header promises, the offset that they promise it for.
+    If no record has a timestamp, the first one, as in Kafka. If no record of its segment has what the index or a header
+    promises, the offset that they promise it for.
 
     Raises as `first_at_or_after`.
     """
@@ -115,7 +123,7 @@ def largest(directory: Path, spans: list[SegmentSpan], start_offset: int) -> Ste
         if span.end_offset <= start_offset:
             continue
         timestamp_ms, offset = _largest_of(directory, span)
-        if timestamp_ms > NO_TIMESTAMP and (best is None or timestamp_ms > best[0]):
+        if best is None or timestamp_ms > best[0]:
             best = (timestamp_ms, offset, span)
         yield
     if best is None:
@@ -129,6 +137,8 @@ def largest(directory: Path, spans: list[SegmentSpan], start_offset: int) -> Ste
             lambda header: header.max_timestamp == largest_ms,
             lambda timestamp, _: timestamp == largest_ms,
         )
+    if largest_ms == NO_TIMESTAMP:
+        return found and found._replace(offset=max(found.offset, start_offset))
     return found or TimestampOffset(largest_ms, offset, _NO_LEADER_EPOCH)
 
 

@@ -13,22 +13,14 @@ from broker.errors import ApiError
 from broker.protocol.compression import decompress, prefixes
 from broker.protocol.primitives import Buffer
 from broker.protocol.records import BATCH_HEADER_BYTES, BatchHeader, read_header
-from broker.protocol.steps import Steps
 
 MAX_UNCOMPRESSED_BYTES: Final = 16 * 1024 * 1024
 """How much of a compressed batch is unpacked where no setting says so."""
 
 _CORRUPT_MESSAGE: Final = 2
 _MESSAGE_TOO_LARGE: Final = 10
-_INVALID_RECORD: Final = 87
 _VARLONG_MAX_BITS: Final = 63
 _INT64_MAX: Final = 2**63 - 1
-#: Timestamps and differences to them whose sum needs no look.
-_USUAL_TIME_MS: Final = 2**62
-_USUAL_DELTA_BYTES: Final = 8
-
-RECORDS_AT_ONCE: Final = 1024
-"""So many records, or headers of records, are judged between two steps: a millisecond."""
 
 
 class Record(NamedTuple):
@@ -99,66 +91,6 @@ def record_keys(batch: Buffer, header: BatchHeader, allowance: ReadAllowance) ->
             yield read_varlong(data, at)[0] >= 0
     except (struct.error, IndexError) as error:
         raise ApiError(_CORRUPT_MESSAGE, f"malformed record: {error}") from error
-
-
-def judge_keyed_records(header: BatchHeader, data: Buffer) -> Steps[int]:
-    """Return 0 if `data`, uncompressed, is exactly the records of this header, with a key each, else INVALID_RECORD.
-
-    Every batch of a compacted topic is asked this: compaction and the coordinators read its records again. As in
-    Kafka their offset deltas must rise from 0 by 1. In steps; in one, and no yield, for `RECORDS_AT_ONCE` at most.
-    """
-    at, end, pause = 0, len(data), RECORDS_AT_ONCE
-    usual_delta_bytes = _USUAL_DELTA_BYTES if -_USUAL_TIME_MS < header.base_timestamp < _USUAL_TIME_MS else 0
-    try:
-        for index in range(header.record_count):
-            if index >= pause:
-                yield
-                pause = index + RECORDS_AT_ONCE
-            length, at = read_varlong(data, at)
-            stop = at + length
-            if length <= 0 or stop > end:
-                return _INVALID_RECORD
-            at = delta_at = at + 1  # behind the record's attributes
-            while data[at] >= 0x80:
-                at += 1
-            if at - delta_at >= usual_delta_bytes:
-                _time_of(header, read_varlong(data, delta_at)[0])
-            offset_delta, at = read_varlong(data, at + 1)
-            key_bytes, at = read_varlong(data, at)
-            if offset_delta != index or key_bytes < 0:
-                return _INVALID_RECORD
-            value_bytes, at = read_varlong(data, at + key_bytes)
-            at = at + value_bytes if value_bytes > 0 else at
-            if data[at] == 0:
-                at += 1
-            else:
-                # Those of one record count as well.
-                pause -= read_varlong(data, at)[0]
-                at = yield from _behind_headers(data, at, stop)
-            if at != stop:
-                return _INVALID_RECORD
-    except (IndexError, ApiError):
-        return _INVALID_RECORD
-    return 0 if at == end else _INVALID_RECORD
-
-
-def _behind_headers(data: Buffer, at: int, stop: int) -> Steps[int]:
-    """Return where the headers of a record end, or something beyond `stop`."""
-    count, at = read_varlong(data, at)
-    if count < 0:
-        raise ApiError(_CORRUPT_MESSAGE, f"{count} headers")
-    pause = count - RECORDS_AT_ONCE
-    while count and at < stop:
-        if count <= pause:
-            yield
-            pause = count - RECORDS_AT_ONCE
-        key_bytes, at = read_varlong(data, at)
-        if key_bytes < 0:
-            raise ApiError(_CORRUPT_MESSAGE, "header without key")
-        value_bytes, at = read_varlong(data, at + key_bytes)
-        at += max(value_bytes, 0)
-        count -= 1
-    return at if not count else stop + 1
 
 
 def _allowed_records(batch: Buffer, header: BatchHeader, allowance: ReadAllowance) -> Iterator[tuple[bytes, int]]:

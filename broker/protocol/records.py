@@ -71,7 +71,6 @@ _pack_crc_into = struct.Struct(">I").pack_into
 
 _NONE: Final = 0
 _CORRUPT_MESSAGE: Final = 2
-_INVALID_TIMESTAMP: Final = 32
 _TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = 53
 _UNSUPPORTED_COMPRESSION_TYPE: Final = 76
 _INVALID_RECORD: Final = 87
@@ -228,7 +227,7 @@ def _judge_attributes(batch: Buffer, attributes: int, produce_version: int) -> i
         return _INVALID_RECORD
     if attributes & TRANSACTIONAL_BIT:
         return _TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    return _INVALID_TIMESTAMP if attributes & LOG_APPEND_TIME_BIT else _NONE
+    return _NONE
 
 
 def _has_dependent_blocks(batch: Buffer) -> bool:
@@ -253,16 +252,15 @@ def patch_log_append_time(batch: bytearray | memoryview, timestamp_ms: int) -> N
 
     Readers of a batch with the attribute bit set take its maximum timestamp for each of its records.
     """
-    _pack_int64_into(batch, _MAX_TIMESTAMP_OFFSET, timestamp_ms)
     attributes = int.from_bytes(batch[_ATTRIBUTES_OFFSET : _ATTRIBUTES_OFFSET + 2], "big", signed=True)
-    _pack_int16_into(batch, _ATTRIBUTES_OFFSET, attributes | LOG_APPEND_TIME_BIT)
-    _pack_crc_into(batch, _MAGIC_OFFSET + 1, crc32c(batch[CRC_START:]))
+    patch_header(batch, attributes | LOG_APPEND_TIME_BIT, timestamp_ms)
 
 
-def patch_payload(batch: bytearray, attributes: int) -> None:
-    """Make the header of one whole batch fit other bytes behind it: length, attributes and checksum, in place."""
+def patch_header(batch: bytearray | memoryview, attributes: int, max_timestamp: int) -> None:
+    """Set attributes and maximum timestamp of one whole batch, in place, and make length and checksum fit."""
     _pack_int32_into(batch, _LENGTH_OFFSET, len(batch) - LOG_OVERHEAD_BYTES)
     _pack_int16_into(batch, _ATTRIBUTES_OFFSET, attributes)
+    _pack_int64_into(batch, _MAX_TIMESTAMP_OFFSET, max_timestamp)
     _pack_crc_into(batch, _MAGIC_OFFSET + 1, crc32c(memoryview(batch)[CRC_START:]))
 
 

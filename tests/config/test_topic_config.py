@@ -268,7 +268,8 @@ def test_a_synonym_in_another_unit_is_not_told_alone() -> None:
 def test_what_describe_configs_says_of_each_setting() -> None:
     """Every setting has a type and a text; the internal ones may be set but are not shown."""
     entries = described({"internal.segment.bytes": "100"})
-    assert set(TOPIC_CONFIGS) - set(entries) == {"internal.segment.bytes", "internal.max.uncompressed.bytes"}
+    internal = {"internal.segment.bytes", "internal.max.uncompressed.bytes", "internal.validate.records"}
+    assert set(TOPIC_CONFIGS) - set(entries) == internal
     assert all(entry.documentation and entry.config_type for entry in entries.values())
     assert entries["cleanup.policy"].config_type == 7
     assert entries["min.cleanable.dirty.ratio"].config_type == 6

@@ -17,7 +17,7 @@ import pytest
 
 from broker.ipc.request_channel import NO_OP
 from tests.support.feeds import random_seed
-from tests.support.record_batches import record_batch
+from tests.support.record_batches import record_batch, with_max_timestamp
 from tests.support.stepped_broker import Client, Killed, Sent, SteppedBroker, produced
 
 #: (topic, partition, record batch, values in it)
@@ -89,6 +89,22 @@ def two_partitions(requests: Requests) -> None:
         requests.produce(client, [requests.part(partition) for partition in requests.own])
 
 
+def untold(requests: Requests) -> None:
+    """Batches of which copies are stored: their headers lack the largest timestamp."""
+    client = requests.broker.client()
+    requests.produce(client, [requests.part(requests.own[0])])
+    requests.broker.settle()
+    for _ in range(2):
+        topic, partition, batch, values = requests.part(requests.own[0], count=2)
+        requests.produce(client, [(topic, partition, with_max_timestamp(batch, -1), values)])
+
+
+def both_owners_untold(requests: Requests) -> None:
+    client = requests.broker.client()
+    parts = [requests.part(place) for place in (requests.own[0], requests.foreign[0])]
+    requests.produce(client, [(topic, at, with_max_timestamp(batch, -1), values) for topic, at, batch, values in parts])
+
+
 def without_acks(requests: Requests) -> None:
     client = requests.broker.client()
     for _ in range(2):
@@ -154,6 +170,7 @@ CASES = {
     "fast": Case(fast, ALONE),
     "general": Case(general, ALONE),
     "general, log append time": Case(general, ALONE, 3, stamped=True),
+    "without the largest timestamp": Case(untold, ALONE, 3),
     "two partitions": Case(two_partitions, ALONE, 3),
     "without acks": Case(without_acks, ALONE, 3),
     "idempotent": Case(idempotent, ALONE, 3),
@@ -161,6 +178,7 @@ CASES = {
     "both owners, origin forwards": Case(both_owners, FORWARDING, 3),
     "both owners, owner appends": Case(both_owners, OWNING, 3),
     "both owners, owner appends, log append time": Case(both_owners, OWNING, 3, stamped=True),
+    "both owners, owner appends, without the largest timestamp": Case(both_owners_untold, OWNING, 3),
     "both owners, origin answers": Case(both_owners, ANSWERING, 3),
     "both owners, origin releases": Case(both_owners, RELEASING, 3),
     "both owners in the arena, owner appends": Case(both_owners_in_the_arena, OWNING, 3),

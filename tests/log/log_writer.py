@@ -11,7 +11,7 @@ from broker.log.partition_log import Checkpointed, PartitionLog, PartitionName, 
 from broker.log.producers.producer_entry import ProducerEntry
 from broker.log.producers.producer_state import ProducerState
 from broker.protocol.record_writer import read_marker
-from broker.protocol.records import BatchHeader, batch_headers, patch_base_offset, read_header
+from broker.protocol.records import BatchHeader, batch_headers, patch_base_offset, read_header, unpack_header
 from broker.protocol.steps import finished
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS, record_batch
@@ -103,8 +103,8 @@ class ModelLog:
         self.published = published_end(self.log)
         return self.log
 
-    def append(self, batches: list[memoryview]) -> list[tuple[int, int, int]]:
-        """Stage all, commit, publish, acknowledge: in this order."""
+    def append(self, batches: list[memoryview], *, is_own: bool = False) -> list[tuple[int, int, int]]:
+        """Stage all, commit, publish, acknowledge: in this order. What is its own is not validated."""
         log = self.log
         assert log is not None
         results: list[tuple[int, int, int]] = []
@@ -120,7 +120,7 @@ class ModelLog:
             committed = len(results)
 
         for data in batches:
-            result = stage(log, data, commit)
+            result = log.stage(data, unpack_header(data), is_own=True) if is_own else stage(log, data, commit)
             results.append(result)
         commit()
         return results

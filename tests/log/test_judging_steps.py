@@ -75,7 +75,7 @@ def judged_in_steps(log: PartitionLog, batch: bytes) -> tuple[Any, int, int]:
 
 
 @pytest.mark.parametrize(
-    ("codec", "source", "times"), [("gzip", 0, 2), ("snappy", GZIP, 2), ("lz4", SNAPPY, 1), ("zstd", GZIP, 2)]
+    ("codec", "source", "times"), [("gzip", 0, 1), ("snappy", GZIP, 2), ("lz4", SNAPPY, 1), ("zstd", GZIP, 2)]
 )
 def test_bytes_are_unpacked_and_packed_a_piece_at_a_time(tmp_path: Path, codec: str, source: int, times: int) -> None:
     """But for snappy in one chunk, which the library unpacks at once, and much faster than gzip."""

@@ -15,9 +15,9 @@ from broker.log.log_reader import End, FileSlice, LogReader
 from broker.protocol.record_reader import iterate_records
 from broker.protocol.records import batch_headers
 from broker.protocol.steps import finished
-from tests.log.log_writer import ModelLog, batch, end_of, published_end, read_everything, stage, stored
+from tests.log.log_writer import ModelLog, batch, end_of, log_bytes, published_end, read_everything, stage, stored
 from tests.support.fakes import FakeClock
-from tests.support.record_batches import TIMESTAMP_MS, lying_batch, record_batch, records_of
+from tests.support.record_batches import TIMESTAMP_MS, encoded_record, lying_batch, record_batch, records_of
 
 SMALL = LogConfig(internal_segment_bytes=1500, index_interval_bytes=200, message_timestamp_after_max_ms=2**60)
 
@@ -266,9 +266,70 @@ def test_no_timestamps_and_no_records(tmp_path: Path) -> None:
     reader = LogReader(model.directory)
     assert finished(reader.max_timestamp(0, end(model))) is None
     assert finished(reader.offset_for_timestamp(0, 0, end(model))) is None
-    model.append([batch(2, timestamp_ms=-1)])
-    assert finished(reader.max_timestamp(0, end(model))) is None
+    model.append([batch(2, timestamp_ms=-1), batch(2, timestamp_ms=-1)])
+    assert finished(reader.max_timestamp(0, end(model))) == (-1, 0, 0)
+    assert finished(reader.max_timestamp(1, end(model))) == (-1, 1, 0)
     assert finished(reader.offset_for_timestamp(0, 0, end(model))) is None
+
+
+#: Three records at 1000, 2000 and 3000 ms: where the first is at or after a time.
+LOOK_UPS = {0: 0, 1000: 0, 1500: 1, 2500: 2, 3001: -1}
+
+
+def three_records(codec: int = 0, *, max_timestamp_ms: int) -> memoryview:
+    """Return three records at 1000, 2000 and 3000 ms under a header with any largest timestamp."""
+    records = b"".join(encoded_record(number, 1000 * number, key=b"k") for number in range(3))
+    return memoryview(
+        bytearray(lying_batch(records, 3, codec=codec, base_timestamp_ms=1000, max_timestamp_ms=max_timestamp_ms))
+    )
+
+
+SETTINGS = (
+    {},
+    {"cleanup_policy": ("compact",)},
+    {"compression_type": "zstd"},
+    {"compression_type": "uncompressed"},
+    {"internal_validate_records": False},
+)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("codec", range(5))
+def test_a_header_without_the_largest_timestamp(tmp_path: Path, codec: int, settings: dict[str, object]) -> None:
+    """Kafka computes it: look-ups by time, of the latest record, and the age of the segment follow it."""
+    model = ModelLog(tmp_path / "topic-0", LogConfig(**settings))
+    log = model.open()
+    results = [stage(log, three_records(codec, max_timestamp_ms=untold), log.commit)[0] for untold in (-1, 999)]
+    log.commit()
+    model.published = published_end(log)
+    assert results == [0, 0]
+    reader = LogReader(model.directory)
+    for timestamp, offset in LOOK_UPS.items():
+        found = finished(reader.offset_for_timestamp(timestamp, 0, end(model)))
+        assert (-1 if found is None else found.offset) == offset, timestamp
+    assert finished(reader.max_timestamp(0, end(model))) == (3000, 2, 0)
+    for _, header in batch_headers(log_bytes(model.directory)):
+        assert header.max_timestamp == 3000
+
+
+def test_a_header_that_promises_more_than_there_is(tmp_path: Path) -> None:
+    model = ModelLog(tmp_path / "topic-0", LogConfig())
+    log = model.open()
+    assert stage(log, three_records(max_timestamp_ms=9000))[0] == 0
+    log.commit()
+    [(_, header)] = batch_headers(log_bytes(model.directory))
+    assert header.max_timestamp == 3000
+
+
+def test_look_ups_in_what_an_earlier_version_has_stored(tmp_path: Path) -> None:
+    """It stored headers without the largest timestamp as they were."""
+    model = ModelLog(tmp_path / "topic-0", LogConfig())
+    model.open()
+    model.append([three_records(max_timestamp_ms=-1)], is_own=True)
+    reader = LogReader(model.directory)
+    for timestamp, offset in LOOK_UPS.items():
+        found = finished(reader.offset_for_timestamp(timestamp, 0, end(model)))
+        assert (-1 if found is None else found.offset) == offset, timestamp
 
 
 def test_leader_epochs_are_read_again_when_they_change(tmp_path: Path) -> None:
@@ -301,7 +362,7 @@ def test_many_consumers_of_the_same_records_search_once(tmp_path: Path, monkeypa
 
 
 def promising(count: int, codec: int = 0) -> memoryview:
-    """Return a batch that promises a record a day later than the last one that it has."""
+    """Return a batch that promises a record a day later than the last one that it has, as earlier versions took it."""
     records = records_of(record_batch([b"x" * 50] * count))
     promised_ms = TIMESTAMP_MS + 86_400_000
     return memoryview(bytearray(lying_batch(records, count, codec=codec, max_timestamp_ms=promised_ms)))
@@ -311,7 +372,9 @@ def promising(count: int, codec: int = 0) -> memoryview:
 def test_a_few_promises_that_are_not_kept_do_not_matter(tmp_path: Path, codec: int) -> None:
     model = ModelLog(tmp_path / "topic-0", SMALL)
     model.open()
-    model.append([batch(3), *(promising(4, codec) for _ in range(20)), batch(2, timestamp_ms=TIMESTAMP_MS + 5)])
+    model.append(
+        [batch(3), *(promising(4, codec) for _ in range(20)), batch(2, timestamp_ms=TIMESTAMP_MS + 5)], is_own=True
+    )
     reader = LogReader(model.directory)
     found = finished(reader.offset_for_timestamp(TIMESTAMP_MS + 1, 0, end(model)))
     assert (found and (found.timestamp_ms, found.offset)) == (TIMESTAMP_MS + 5, 83)
@@ -323,7 +386,7 @@ def test_how_far_promises_are_followed_has_an_end(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(timestamp_search, "MOST_RECORDS", 50)
     model = ModelLog(tmp_path / "topic-0", SMALL)
     model.open()
-    model.append([batch(3), *(promising(4) for _ in range(40)), batch(2, timestamp_ms=TIMESTAMP_MS + 5)])
+    model.append([batch(3), *(promising(4) for _ in range(40)), batch(2, timestamp_ms=TIMESTAMP_MS + 5)], is_own=True)
     reader = LogReader(model.directory)
     for start in (0, 7, 8):
         found = finished(reader.offset_for_timestamp(TIMESTAMP_MS + 1, start, end(model)))
@@ -353,7 +416,7 @@ def test_headers_that_are_looked_at_count_as_well(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(timestamp_search, "MOST_RECORDS", 100)
     model = ModelLog(tmp_path / "topic-0", LogConfig(message_timestamp_after_max_ms=2**60))
     model.open()
-    model.append([promising(1), *(batch(1) for _ in range(500)), batch(1, timestamp_ms=TIMESTAMP_MS + 5)])
+    model.append([promising(1), *(batch(1) for _ in range(500)), batch(1, timestamp_ms=TIMESTAMP_MS + 5)], is_own=True)
     found = finished(LogReader(model.directory).offset_for_timestamp(TIMESTAMP_MS + 1, 0, end(model)))
     assert found is not None
     assert 90 <= found.offset <= 100
@@ -365,7 +428,7 @@ def test_a_few_bytes_that_stand_for_very_many_are_not_unpacked(tmp_path: Path, m
     model.open()
     large = records_of(record_batch([b"x" * 50, bytes(1_000_000)]))
     bomb = lying_batch(large, 2, codec=4, max_timestamp_ms=TIMESTAMP_MS + 1)
-    model.append([batch(3), memoryview(bytearray(bomb)), batch(2, timestamp_ms=TIMESTAMP_MS + 5)])
+    model.append([batch(3), memoryview(bytearray(bomb)), batch(2, timestamp_ms=TIMESTAMP_MS + 5)], is_own=True)
     found = finished(LogReader(model.directory).offset_for_timestamp(TIMESTAMP_MS + 1, 0, end(model)))
     assert found is not None
     assert found.offset == 4  # the second of its records, which could not be looked at
@@ -375,7 +438,7 @@ def test_a_batch_that_cannot_be_read_is_corrupt_and_only_where_it_matters(tmp_pa
     model = ModelLog(tmp_path / "topic-0", SMALL)
     model.open()
     unreadable = memoryview(bytearray(lying_batch(bytes(50), 4, codec=1, max_timestamp_ms=TIMESTAMP_MS + 1)))
-    model.append([batch(3), unreadable, batch(2, timestamp_ms=TIMESTAMP_MS + 5)])
+    model.append([batch(3), unreadable, batch(2, timestamp_ms=TIMESTAMP_MS + 5)], is_own=True)
     reader = LogReader(model.directory)
     with pytest.raises(ApiError) as raised:
         finished(reader.offset_for_timestamp(TIMESTAMP_MS + 1, 0, end(model)))

@@ -1,7 +1,5 @@
 """The records inside a batch, under every codec."""
 
-import random
-
 import cramjam
 import pytest
 
@@ -10,14 +8,12 @@ from broker.protocol.record_reader import (
     ReadAllowance,
     Record,
     iterate_records,
-    judge_keyed_records,
     record_keys,
     record_times,
 )
 from broker.protocol.records import patch_log_append_time, read_header
-from broker.protocol.steps import finished
 from tests.support.feeds import mutations, random_seed
-from tests.support.record_batches import TIMESTAMP_MS, lying_batch, record_batch, varint
+from tests.support.record_batches import TIMESTAMP_MS, record_batch
 
 
 @pytest.mark.parametrize("codec", range(5))
@@ -81,83 +77,6 @@ def _outcome(batch: bytearray) -> int | str | None:
     except Exception as error:
         return repr(error)
     return None
-
-
-LIES = (-(2**63), -(2**31), -2, -1, 0, 1, 2, 7, 63, 64, 127, 1000, 2**31 - 1, 2**31, 2**62, 2**63 - 1)
-
-
-def lying_record(numbers: random.Random, index: int, doubt: float) -> bytes:
-    """Return a record with a key whose numbers are, with this probability each, not what they should be."""
-
-    def told(truth: int) -> bytes:
-        return varint(numbers.choice(LIES) if numbers.random() < doubt else truth)
-
-    key, value = numbers.randbytes(numbers.randrange(4)), numbers.randbytes(numbers.randrange(90))
-    names = [numbers.randbytes(2).hex().encode() for _ in range(numbers.choice((0, 0, 1, 3)))]
-    body = b"\0" + told(numbers.randrange(200)) + told(index) + told(len(key)) + key + told(len(value)) + value
-    body += told(len(names)) + b"".join(told(len(name)) + name + told(3) + b"abc" for name in names)
-    return told(len(body)) + body
-
-
-def is_readable(batch: bytes) -> bool:
-    """Whether every record of a batch can be read and has its place and a key."""
-    try:
-        records = list(iterate_records(batch))
-    except ApiError as error:
-        if error.code != 2:
-            raise
-        return False
-    return [record.offset for record in records] == list(range(len(records))) and all(
-        record.key is not None for record in records
-    )
-
-
-@pytest.mark.parametrize("codec", range(5))
-def test_batches_that_lie_are_found_out_and_nothing_worse(codec: int) -> None:
-    """What a compacted topic takes in is what can be read; the ways of reading agree on what they can read."""
-    seed = random_seed()
-    numbers = random.Random(seed)
-    taken = 0
-    for case in range(600):
-        count = numbers.randrange(1, 6)
-        doubt = numbers.choice((0, 0, 0.02, 0.2))
-        data = b"".join(lying_record(numbers, index, doubt) for index in range(count))
-        claimed = numbers.choice((count, count, count, count + 1, count - 1 or 1, 100))
-        batch = lying_batch(data, claimed, codec=codec)
-        header = read_header(batch)
-        assert header is not None
-        where = f"seed {seed}, case {case}: {claimed} records of {data.hex()}"
-        verdict = finished(judge_keyed_records(header, data))
-        readable = is_readable(batch)
-        assert verdict in {0, 87}, where
-        # Beyond what a reader sees, nothing may stand behind the last record.
-        whole = sum(_length_of(data, claimed)) == len(data) if readable else False
-        assert (verdict == 0) == (readable and whole), where
-        for read in (record_times, record_keys):
-            try:
-                found = len(list(read(batch, header, ReadAllowance(100, 1 << 20))))
-            except ApiError as error:
-                found = -error.code
-            assert found == claimed or (found == -2 and not readable), where
-        taken += not verdict
-    assert taken > 100
-
-
-def _length_of(data: bytes, count: int) -> list[int]:
-    """Return how many bytes each record takes, its length included; the batch can be read."""
-    found, at = [], 0
-    for _ in range(count):
-        raw = shift = 0
-        start = at
-        while True:
-            raw |= (data[at] & 0x7F) << shift
-            shift += 7
-            at += 1
-            if data[at - 1] < 0x80:
-                break
-        at += raw >> 1
-        found.append(at - start)
-    return found
 
 
 @pytest.mark.parametrize("codec", range(5))

@@ -75,7 +75,6 @@ REFUSED: dict[str, tuple[Callable[[], bytes], int]] = {
     "base offset not 0": (lambda: _with(0, b"\x00" * 7 + b"\x01"), 87),
     "unknown codec": (lambda: _with(21, b"\x00\x05"), 76),
     "control batch": (lambda: _with(21, b"\x00\x20"), 87),
-    "timestamps by the broker": (lambda: _with(21, b"\x00\x08"), 32),
     "no records": (lambda: _with(57, b"\x00\x00\x00\x00"), 87),
     "count and offsets disagree": (lambda: _with(57, b"\x00\x00\x00\x02"), 87),
     "negative last offset": (lambda: _with(23, b"\xff\xff\xff\xff"), 87),

@@ -57,14 +57,14 @@ _REQUESTS = Area(
             end="with the response",
         ),
         Limit(
-            what="Uncompressed bytes of a compressed batch that must be unpacked; its pieces",
+            what="Uncompressed bytes of a compressed batch; its pieces",
             bounds=("message.max.uncompressed.bytes", "broker.protocol.compression:MOST_PIECES"),
             metrics=("rotunda_request_errors_total",),
             beyond="MESSAGE_TOO_LARGE, CORRUPT_MESSAGE; compaction leaves the batch as it is",
             end="with the response",
         ),
         Limit(
-            what="Time in ns in which parts of one Produce with records to be unpacked are started; parts under way; "
+            what="Time in ns in which long parts of one Produce are started; parts under way; "
             "long batches that a handler validates at a time",
             bounds=(
                 "broker.partitions.produce.produce:LONGEST_NS",

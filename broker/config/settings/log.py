@@ -50,10 +50,19 @@ class LogSettings:
             unit="bytes",
             least=0,
             dynamic=True,
-            doc="Most that the records of a compressed batch may take uncompressed, where the broker must look into "
-            "them: topics that are compacted or have a compression.type of their own refuse a larger batch with "
+            doc="Most that the records of a compressed batch may take uncompressed. A larger batch is rejected with "
             "MESSAGE_TOO_LARGE (Java's producer then sends it in parts), compaction leaves it as it is. Never less "
             "than max.message.bytes of the topic.",
+        )
+    )
+    log_validate_records: bool = setting(
+        Key(
+            name="log.validate.records",
+            kind=Kind.BOOLEAN,
+            default=True,
+            dynamic=True,
+            doc="Validate every record of every batch that a client sends, as Kafka does. If false, only compressed "
+            "batches, batches whose header has an impossible largest timestamp, and those of compacted topics.",
         )
     )
     log_segment_bytes: int = setting(

@@ -55,11 +55,12 @@ def _replay_segment(
     fd = os.open(segment_file(directory, info.base_offset, LOG_SUFFIX), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         start = index.lookup(from_offset)
+        written_ms = os.fstat(fd).st_mtime_ns // 1_000_000
         for header, marker in scan_markers(fd, start, info.size_bytes):
             if header[0] >= from_offset:
                 batches += 1
                 markers += marker is not None
-                ended = producers.replay(header, marker)
+                ended = producers.replay(header, marker, written_ms)
                 if ended is not None:
                     aborted.append(ended)
     finally:

@@ -187,13 +187,18 @@ class ProducerState:
             return None
         return AbortedTransaction(producer_id, first_offset, offset, self.stable_end(offset + 1))
 
-    def replay(self, header: RawHeader, marker: EndTransactionMarker | None = None) -> AbortedTransaction | None:
-        """Remember a batch read from the log; `marker` is what a control batch says. Return what it aborted."""
+    def replay(
+        self, header: RawHeader, marker: EndTransactionMarker | None = None, written_ms: int = 0
+    ) -> AbortedTransaction | None:
+        """Remember a batch read from the log; `marker` is what a control batch says. Return what it aborted.
+
+        `written_ms` is the time of last use of its producer if no record of it has a time.
+        """
         base_offset, _, _, _, _, attributes, delta, _, max_timestamp_ms, producer_id, epoch, _, _ = header
         if producer_id < 0:
             return None
         if not attributes & CONTROL_BIT:
-            self.append(header, base_offset, delta, max_timestamp_ms)
+            self.append(header, base_offset, delta, max_timestamp_ms if max_timestamp_ms >= 0 else written_ms)
         elif marker is not None:
             return self.end_transaction(producer_id, epoch, marker, base_offset, max_timestamp_ms)
         return None

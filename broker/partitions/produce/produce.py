@@ -232,9 +232,9 @@ class ProducePath:
         for index, part in enumerate(body.parts):
             error = noted_refusal(view, part.records_offset, part.records_size)
             if index:
-                is_looked_into = self._refusals.is_looked_into(part)
-                yield pending.next_outcome(index, MOST_UNDER_WAY) if is_looked_into else None
-                if is_looked_into and not request.is_noted and self._now_ns() > last_ns:
+                takes_long = self._refusals.takes_long(part)
+                yield pending.next_outcome(index, MOST_UNDER_WAY) if takes_long else None
+                if takes_long and not request.is_noted and self._now_ns() > last_ns:
                     error = int(ErrorCode.REQUEST_TIMED_OUT)
             stands = noted_place(view, part.records_offset, part.records_size) > NOT_APPENDED
             # What has been appended is not refused for settings that came later: its client might send it again.

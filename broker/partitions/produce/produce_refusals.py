@@ -59,10 +59,10 @@ class PartRefusals:
         unknown_id = part.topic_name is None and topic is None
         return int(ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def is_looked_into(self, part: Part) -> bool:
-        """Whether the records of a part must be unpacked, or be looked at one by one, before they are appended."""
+    def takes_long(self, part: Part) -> bool:
+        """Whether the records of a part may take long to validate before they are appended."""
         topic = self.topic(part)
-        return topic is not None and AppendLimits.looks_into_records(self._metadata.log_config(topic))
+        return topic is not None and AppendLimits.takes_long(self._metadata.log_config(topic), part.records_size)
 
     def asker(self, request: Request, body: ProduceRequest, client_id: str) -> Asker:
         """Return who sends a request."""
