@@ -60,8 +60,8 @@ class SharedMemoryTooSmall(SegmentError):  # noqa: N818  named for what is the c
         self.needed = needed_bytes
         self.available = available_bytes
         self.hint = (
-            "give /dev/shm more room (docker run --shm-size, or mount -o remount,size=) or lower "
-            "queued.max.request.bytes"
+            "give /dev/shm more room (docker run --shm-size, or mount -o remount,size=), or lower "
+            "queued.max.request.bytes, num.network.threads or num.io.threads"
         )
         super().__init__(f"shared memory {name} needs {needed_bytes} bytes, {available_bytes} are left: {self.hint}")
 
@@ -123,6 +123,8 @@ def create(
         memory = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600)
     except posix_ipc.ExistentialError:
         raise SegmentExists(name) from None
+    except posix_ipc.PermissionsError:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), f"{_SHM_DIRECTORY}{name}") from None
     try:
         os.ftruncate(memory.fd, total)
         for start, length in _between(holes, total):

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
+from starlette.responses import PlainTextResponse
 from starlette.staticfiles import StaticFiles
 
 from web.http.access import Access
 from web.http.guards import Guard
+from web.http.listening_socket import is_exhausted
 from web.routes import create_router
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from starlette.requests import Request
+    from starlette.responses import Response
 
     from web.http.guards import App
+    from web.http.room import Room
     from web.sources import Sources
     from web.watch import Watch
 
 STATIC = Path(__file__).parent / "static"
 
 
-def create_app(sources: Sources, watch: Watch, on_stranger: Callable[[str], None]) -> App:
-    """Return the guarded application; `on_stranger` gets the addresses of those with wrong credentials."""
+def create_app(sources: Sources, watch: Watch, room: Room) -> App:
+    """Return the guarded application; `room` logs clients with wrong credentials and requests that lack a resource."""
     application = FastAPI(
         title="Rotunda status",
         version=sources.facts.version or "0",
@@ -34,5 +39,14 @@ def create_app(sources: Sources, watch: Watch, on_stranger: Callable[[str], None
     )
     application.include_router(create_router(sources, watch))
     application.mount("/static", StaticFiles(directory=STATIC), name="static")
+    application.add_exception_handler(OSError, partial(_on_failure, room))
     access = Access(sources.admission)
-    return Guard(application, sources.allowed_hosts, sources.any_address, access, on_stranger)
+    return Guard(application, sources.allowed_hosts, sources.any_address, access, room.note_stranger)
+
+
+async def _on_failure(room: Room, _: Request, failure: Exception) -> Response:
+    """Answer 503 where a descriptor or memory is missing. Raises any other failure."""
+    if not is_exhausted(failure):
+        raise failure
+    room.note_exhausted(failure)
+    return PlainTextResponse(f"{failure}\n", status_code=503)

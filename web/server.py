@@ -8,7 +8,8 @@ import logging
 import select
 import socket
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
@@ -16,6 +17,7 @@ from web.app import create_app
 from web.facts.readings import Reader
 from web.http.connection import connections_in
 from web.http.handshake import handshakes_in
+from web.http.listening_socket import ListeningSocket, is_exhausted
 from web.watch import Watch
 
 if TYPE_CHECKING:
@@ -75,7 +77,7 @@ def serve(sources: Sources, room: Room, listening: socket.socket, stop_fd: int, 
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
     config = uvicorn.Config(
-        create_app(sources, watch, room.note_stranger),
+        create_app(sources, watch, room),
         lifespan="off",
         loop="asyncio",
         http=connections_in(room) if sources.tls is None else handshakes_in(room, sources.tls),
@@ -87,11 +89,12 @@ def serve(sources: Sources, room: Room, listening: socket.socket, stop_fd: int, 
         backlog=_ACCEPTED_IN_A_TURN,
         h11_max_incomplete_event_size=16 * 1024,
     )
-    asyncio.run(_serve(_Server(config, room, beat), watch, listening, stop_fd))
+    asyncio.run(_serve(_Server(config, room, beat), watch, room, ListeningSocket(listening), stop_fd))
 
 
-async def _serve(server: uvicorn.Server, watch: Watch, listening: socket.socket, stop_fd: int) -> None:
+async def _serve(server: uvicorn.Server, watch: Watch, room: Room, listening: socket.socket, stop_fd: int) -> None:
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(partial(_on_failure, room))
 
     def stop() -> None:
         if not select.select((stop_fd,), (), (), 0)[0]:
@@ -103,3 +106,12 @@ async def _serve(server: uvicorn.Server, watch: Watch, listening: socket.socket,
 
     loop.add_reader(stop_fd, stop)
     await server.serve(sockets=[listening])
+
+
+def _on_failure(room: Room, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what fails in the loop itself: mostly accept."""
+    failure = context.get("exception")
+    if is_exhausted(failure):
+        room.note_exhausted(failure)
+    else:
+        loop.default_exception_handler(context)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 
 DEFAULT_ARENA_BYTES = 32 * 1024 * 1024
+#: What is set aside where everything else takes all: larger requests go by their processor's spill area then.
+LEAST_ARENA_BYTES = 1024 * 1024
 _SHARED_MEMORY_FILES = "/dev/shm"  # noqa: S108 - where the system keeps shared memory; no file is made here
 
 
 def arena_bytes(wanted_bytes: int, others_bytes: int = 0) -> int:
     """Return the shared memory to set aside, all processors together. ``wanted_bytes`` is `queued.max.request.bytes`.
 
-    ``others_bytes`` is what everything else needs; many processes on a small machine take more than half of it.
+    ``others_bytes`` is what everything else needs; many processes on a small machine take nearly all of it.
     """
     if wanted_bytes != -1:
         return wanted_bytes
     free_bytes = free_shared_memory_bytes()
-    return min(DEFAULT_ARENA_BYTES, free_bytes // 2, max(free_bytes // 4, free_bytes - others_bytes))
+    return max(LEAST_ARENA_BYTES, min(DEFAULT_ARENA_BYTES, free_bytes // 2, free_bytes - others_bytes))
 
 
 def free_shared_memory_bytes() -> int:

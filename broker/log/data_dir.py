@@ -81,24 +81,21 @@ def random_uuid() -> str:
 def prepare_data_dir(path: Path, node_id: int) -> str:
     """Make the data directory usable and return its cluster id, a new one if it has none.
 
-    Raises DataFromNewerVersion, or BootFailed when it belongs to another node or cannot be written.
+    Raises DataFromNewerVersion, BootFailed when it belongs to another node, OSError when it cannot be written.
     """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        properties = _read_properties(path / META_PROPERTIES_FILE)
-        _check(path, properties, node_id)
-        complete = {
-            "cluster.id": properties.get("cluster.id") or random_uuid(),
-            "directory.id": properties.get("directory.id") or random_uuid(),
-            "node.id": str(node_id),
-            "version": str(META_PROPERTIES_VERSION),
-        }
-        if complete != properties:
-            lines = "".join(f"{name}={value}\n" for name, value in complete.items())
-            replace_file(path / META_PROPERTIES_FILE, lines)
-        _remove_doomed(path)
-    except OSError as error:
-        raise BootFailed(f"data directory {path} cannot be used: {error}") from error
+    path.mkdir(parents=True, exist_ok=True)
+    properties = _read_properties(path / META_PROPERTIES_FILE)
+    _check(path, properties, node_id)
+    complete = {
+        "cluster.id": properties.get("cluster.id") or random_uuid(),
+        "directory.id": properties.get("directory.id") or random_uuid(),
+        "node.id": str(node_id),
+        "version": str(META_PROPERTIES_VERSION),
+    }
+    if complete != properties:
+        lines = "".join(f"{name}={value}\n" for name, value in complete.items())
+        replace_file(path / META_PROPERTIES_FILE, lines)
+    _remove_doomed(path)
     return complete["cluster.id"]
 
 
@@ -157,12 +154,12 @@ def _remove_doomed(path: Path) -> None:
 def lock_data_dir(path: Path) -> int:
     """Return the descriptor that holds the directory for this process; it holds it until it is closed.
 
-    Not shared with children: a lock of this kind belongs to the process that took it. Raises DataDirInUse.
+    Not shared with children: a lock of this kind belongs to the process that took it. Raises DataDirInUse, OSError.
     """
     fd = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except (BlockingIOError, PermissionError) as error:
         os.close(fd)
         raise DataDirInUse(path) from error
     return fd

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from broker.errors import BootFailed
 from broker.ipc.process_context import close_all
+from broker.runtime.boot_failures import describe_shortage
 from broker.runtime.signals import HELD_SIGNALS, REOPEN_LOG, StopFlag
 from broker.server_log import log_setup
 from shm.tables.process_slots import ROLES
@@ -146,8 +147,10 @@ def run_child(
         context.slots.set_last_words(role, index, failure.reason)
         sys.exit(ExitCode.BOOT_FAILED + failure.exit_code)
     except Exception as failure:  # the child's outermost frame: whatever it is, it is put on record
-        _log.error("the process ends by a fault", exc_info=failure)
-        context.slots.set_last_words(role, index, _describe(failure))
+        shortage = describe_shortage(failure)
+        if shortage is None:
+            _log.error("the process ends by a fault", exc_info=failure)
+        context.slots.set_last_words(role, index, shortage or _describe(failure))
         sys.exit(ExitCode.FAILURE)
     finally:
         log_setup.report_held_back(at_last=True)

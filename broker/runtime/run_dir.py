@@ -28,6 +28,7 @@ RECORD_NAME = "broker.json"
 LOG_NAME = "broker.log"
 _LOCK_NAME = "lock"
 _IN_USE_EXIT_CODE = 4
+_MODE = 0o700
 #: How long the lock of a broker whose supervisor is dead may still be held by its dying children.
 _DYING_MS = 3000
 _LOOK_AGAIN_S = 0.01
@@ -85,15 +86,18 @@ def default_path(environment: Mapping[str, str]) -> Path:
 
 
 def make(path: Path) -> None:
-    """Make the directory with mode 0700. Raises UsageError when it is there and belongs to somebody else."""
+    """Make the directory with mode 0700. Raises UsageError when it is there and belongs to somebody else; OSError."""
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.mkdir(mode=_MODE, parents=True, exist_ok=True)
         found = path.lstat()
+    except FileExistsError:
+        raise UsageError(f"run directory {path} is not a directory; choose another one by --run-dir") from None
     except OSError as failure:
         raise UsageError(f"run directory {path}: {failure.strerror}") from failure
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise UsageError(f"run directory {path} does not belong to this user")
-    path.chmod(0o700)
+    if stat.S_IMODE(found.st_mode) != _MODE:
+        path.chmod(_MODE)
 
 
 def lock(path: Path) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import select
+import sqlite3
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -139,7 +140,8 @@ def sources_of(context: ProcessContext, metadata: MetadataCache) -> Sources:
         installed = version("rotunda")
     except PackageNotFoundError:
         installed = ""
-    names, topics = _names(context), _topics(context, metadata)
+    refresh = _refresh(context, metadata)
+    names, topics = _names(context), _topics(context, metadata, refresh)
     clock = SystemClock()
     return Sources(
         facts=_facts(context, installed),
@@ -153,7 +155,7 @@ def sources_of(context: ProcessContext, metadata: MetadataCache) -> Sources:
             per_partition=config.metrics_per_partition,
         ),
         recent=RecentReader(context.recent.view.toreadonly()),
-        settings=_settings(context, metadata),
+        settings=_settings(metadata, refresh),
         allowed_hosts=config.status_allowed_hosts,
         any_address=not is_loopback(config.status_host),
         disk=config.data_dir,
@@ -219,7 +221,23 @@ def _names(context: ProcessContext) -> Names:
     )
 
 
-def _topics(context: ProcessContext, metadata: MetadataCache) -> Callable[[], list[Topic]]:
+def _refresh(context: ProcessContext, metadata: MetadataCache) -> Callable[[], None]:
+    """Return what brings the metadata up to date. Where they cannot be read the page shows what it knows."""
+    warnings = RepeatedWarnings(logging.getLogger("web"), SystemClock().monotonic_ns)
+
+    def refresh() -> None:
+        if context.broker_words.metadata_version <= metadata.version and metadata.version:
+            return
+        try:
+            metadata.refresh()
+        except sqlite3.Error as failure:
+            text = "the status page shows topics and settings of before: the metadata file cannot be read: %s"
+            warnings.warning("metadata", text, failure)
+
+    return refresh
+
+
+def _topics(context: ProcessContext, metadata: MetadataCache, refresh: Callable[[], None]) -> Callable[[], list[Topic]]:
     known: list[Topic] = []
     known_version, handlers = -1, context.handlers
 
@@ -228,8 +246,7 @@ def _topics(context: ProcessContext, metadata: MetadataCache) -> Callable[[], li
         if context.handlers != handlers:
             known_version, handlers = -1, context.handlers
             metadata.own_by(handlers)
-        if context.broker_words.metadata_version > metadata.version or not metadata.version:
-            metadata.refresh()
+        refresh()
         if metadata.version != known_version:
             known_version = metadata.version
             known[:] = [
@@ -241,13 +258,12 @@ def _topics(context: ProcessContext, metadata: MetadataCache) -> Callable[[], li
     return topics
 
 
-def _settings(context: ProcessContext, metadata: MetadataCache) -> Callable[[], list[Setting]]:
+def _settings(metadata: MetadataCache, refresh: Callable[[], None]) -> Callable[[], list[Setting]]:
     from broker.config.broker_config import key_of  # noqa: PLC0415
     from web.sources import Setting  # noqa: PLC0415
 
     def settings() -> list[Setting]:
-        if context.broker_words.metadata_version > metadata.version:
-            metadata.refresh()
+        refresh()
         config = metadata.broker_config
         return [
             Setting(

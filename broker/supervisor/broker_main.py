@@ -14,6 +14,7 @@ import resource
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from broker.clock import SystemClock
@@ -32,18 +33,18 @@ from broker.metadata.storage.preparation import prepare as prepare_metadata
 from broker.network.acceptor.listener import bind
 from broker.partitions.storage.storage_reserve import StorageReserve
 from broker.runtime import run_dir
+from broker.runtime.boot_failures import boot_failures
 from broker.runtime.child_process import Role
 from broker.security.tls.checks import check_tls
 from broker.server_log import log_setup
 from broker.supervisor import shared_resources
+from broker.supervisor.process_limits import FEWEST_DESCRIPTORS, check_descriptor_limit, descriptors_needed
 from broker.supervisor.service_manager import ServiceManager
 from broker.supervisor.status_listener import bind_status_page, status_url
 from broker.supervisor.supervisor import Supervisor
 from shm.segment import SharedMemoryTooSmall, new_instance, start_ticks
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from broker.config.broker_config import BrokerConfig
     from broker.ipc.listener_table import ListenerEntry
     from broker.ipc.process_context import BoundListener, ProcessContext
@@ -71,45 +72,68 @@ def serve(
     """
     log_setup.configure(Role.SUPERVISOR.label, 0, log_output.line_format)
     with ExitStack() as undo:
-        run_dir.make(run_path)
-        undo.callback(os.close, run_dir.lock(run_path))
-        _make_data_dir(config.data_dir)
-        undo.callback(os.close, lock_data_dir(config.data_dir))
-        undo.callback(os.close, run_dir.outlast_children(config.data_dir))
-        cluster_id = prepare_data_dir(config.data_dir, config.node_id)
-        reserve = StorageReserve(config.data_dir)
-        check_or_rebuild(config, SystemClock().wall_ms(), reserve.make_room)
-        prepare_metadata(
-            config.data_dir, config.max_partitions, ephemeral=config.ephemeral, before_change=reserve.make_room
-        )
-        before_start()
-        was_clean = take_clean_shutdown_mark(config.data_dir)
-        context = _make_heritage(config, run_path, cluster_id, log_output, undo, is_clean_start=was_clean)
-        log_setup.configure(Role.SUPERVISOR.label, 0, log_output.line_format, after_line=context.after_log_line)
-        for note in start_notes(config):
-            _log.info("%s", note)
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        wanting = want_of_descriptors(config.data_dir, context.started_handlers, limit)
-        if wanting is not None:
-            _log.warning("%s", wanting)
+        context = _prepare(config, run_path, log_output, before_start, undo)
         record = _record(context)
-        run_dir.write(run_path, record)
+        with boot_failures(_cannot_be_used("run", run_path)):
+            run_dir.write(run_path, record)
         try:
             if _supervise(context, functions or RoleFunctions(), record, on_ready):
                 write_clean_shutdown_mark(config.data_dir)
         except BootFailed as failure:
             _log.critical("the broker stops: %s", failure.reason)
-            run_dir.write(run_path, record.with_state(run_dir.FAILED, failure.reason))
+            _write_state(record.with_state(run_dir.FAILED, failure.reason))
             raise
-        run_dir.remove(run_path)
+        try:
+            run_dir.remove(run_path)
+        except OSError as failure:
+            _log.warning("cannot remove the record of this broker, which has stopped: %s", failure)
 
 
-def _make_data_dir(path: Path) -> None:
-    """Make the directory for this user alone; one that is there keeps its mode."""
+def _prepare(
+    config: BrokerConfig, run_path: Path, log_output: LogOutput, before_start: Callable[[], None], undo: ExitStack
+) -> ProcessContext:
+    """Take the directories, prepare the metadata, make what the children inherit; `undo` gives all of it back."""
+    check_descriptor_limit(FEWEST_DESCRIPTORS)
+    data_dir = config.data_dir
+    with boot_failures(_cannot_be_used("run", run_path)):
+        run_dir.make(run_path)
+        undo.callback(os.close, run_dir.lock(run_path))
+    with boot_failures(_cannot_be_used("data", data_dir)):
+        # For this user alone; one that is there keeps its mode.
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        undo.callback(os.close, lock_data_dir(data_dir))
+        undo.callback(os.close, run_dir.outlast_children(data_dir))
+        cluster_id = prepare_data_dir(data_dir, config.node_id)
+        reserve = StorageReserve(data_dir)
+        check_or_rebuild(config, SystemClock().wall_ms(), reserve.make_room)
+        prepare_metadata(data_dir, config.max_partitions, ephemeral=config.ephemeral, before_change=reserve.make_room)
+        before_start()
+        was_clean = take_clean_shutdown_mark(data_dir)
+    context = _make_heritage(config, run_path, cluster_id, log_output, undo, is_clean_start=was_clean)
+    check_descriptor_limit(descriptors_needed(context))
+    log_setup.configure(Role.SUPERVISOR.label, 0, log_output.line_format, after_line=context.after_log_line)
+    for note in start_notes(config):
+        _log.info("%s", note)
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    wanting = want_of_descriptors(data_dir, context.started_handlers, limit)
+    if wanting is not None:
+        _log.warning("%s", wanting)
+    return context
+
+
+def _cannot_be_used(kind: str, path: Path) -> str:
+    return f"{kind} directory {path} cannot be used"
+
+
+def _write_state(record: RunRecord) -> None:
+    """Write another state of a broker that was registered. Where that fails the broker goes on: clients come first."""
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        run_dir.write(Path(record.run_dir), record)
     except OSError as failure:
-        raise BootFailed(f"data directory {path} cannot be used: {failure.strerror}") from failure
+        _log.warning(
+            "run directory %s: cannot record that the broker is %s, and `rotunda status` shows what was so before: %s",
+            *(record.run_dir, record.state, failure.strerror),
+        )
 
 
 class RoleFunctions(Mapping[Role, "RoleFunction"]):
@@ -173,20 +197,23 @@ def _supervise(
 
     def listeners_changed() -> None:
         told = bootstrap(context.listener_table, context.control_listener)
-        run_dir.write(context.run_dir, replace(ready, bootstrap=told, local=_local(context)))
+        _write_state(replace(ready, bootstrap=told, local=_local(context)))
 
     manager = ServiceManager(os.environ)
-    supervisor = Supervisor(context, functions, SystemClock(), listeners_changed, manager.alive)
+    with boot_failures():
+        supervisor = Supervisor(context, functions, SystemClock(), listeners_changed, manager.alive)
     try:
-        supervisor.start()
+        with boot_failures():
+            supervisor.start()
         if not supervisor.stop_asked:
-            run_dir.write(context.run_dir, ready)
+            _write_state(ready)
             on_ready(ready)
             manager.ready(f"serves {ready.bootstrap}")
-            supervisor.run()
+            with boot_failures():
+                supervisor.run()
     finally:
         manager.stopping()
-        run_dir.write(context.run_dir, record.with_state(run_dir.STOPPING))
+        _write_state(record.with_state(run_dir.STOPPING))
         ended_cleanly = supervisor.stop()
     return ended_cleanly
 
@@ -214,7 +241,10 @@ def _make_heritage(
     if status_socket is not None:
         undo.callback(status_socket.close)
     try:
-        made = shared_resources.make(config, new_instance(), run_path, cluster_id, log_output, listeners, status_socket)
+        with boot_failures("shared memory, a tmpfs at /dev/shm, cannot be used"):
+            made = shared_resources.make(
+                config, new_instance(), run_path, cluster_id, log_output, listeners, status_socket
+            )
     except SharedMemoryTooSmall as failure:
         raise BootFailed(str(failure)) from failure
     undo.callback(shared_resources.release, made)

@@ -81,14 +81,14 @@ class Child:
         return self._context.slots.last_words(self.role, self.index)
 
     def start(self, foreign_fds: Iterable[int]) -> None:
-        """Fork the next generation; `foreign_fds` are the supervisor's own, which the child closes."""
+        """Fork the next generation; `foreign_fds` are the supervisor's own, which the child closes. Raises OSError."""
         slots = self._context.slots
         self.generation += 1
         self.restart_due_ns = 0
         self.ready = self.has_left = False
         slots.set_generation(self.role, self.index, self.generation)
         slots.set_state(self.role, self.index, process_slots.STARTING)
-        self._process = _FORK.Process(
+        process = _FORK.Process(
             target=run_child,
             args=(
                 self.role,
@@ -104,9 +104,10 @@ class Child:
         )
         signal.pthread_sigmask(signal.SIG_BLOCK, HELD_SIGNALS)
         try:
-            self._process.start()
+            process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_SIGNALS)
+        self._process = process
         slots.set_pid(self.role, self.index, self._process.pid)
 
     def notice_ready(self) -> bool:

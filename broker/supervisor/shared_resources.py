@@ -7,7 +7,7 @@ the next one removes.
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
 import resource
 import socket
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import posix_ipc
 
-from broker.config.arena import arena_bytes
+from broker.config.arena import arena_bytes, free_shared_memory_bytes
 from broker.config.control_plane import processors_of
 from broker.ipc.listener_table import publish_listeners
 from broker.ipc.process_context import BoundListener, ProcessContext, close_all
@@ -27,6 +27,7 @@ from broker.metadata.process_counts import configured_at_start, most_handlers, m
 from broker.metadata.storage.metadata_file import metadata_path
 from broker.metadata.storage.reader import partition_counts
 from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, CoordinatorPartitions
+from broker.supervisor.process_limits import check_address_space
 from broker.supervisor.process_memory import ProcessMemory
 from shm.control import ControlSegment
 from shm.faults import FaultWords
@@ -34,7 +35,7 @@ from shm.metrics.process_metrics import MetricsSegment
 from shm.rings.arena import BLOCK_BYTES
 from shm.rings.bell import EventBell, SemaphoreBell
 from shm.rings.recorder_rings import RecorderRings
-from shm.segment import Segment, create, remove_stale
+from shm.segment import Segment, SharedMemoryTooSmall, create, remove_stale
 from shm.tables import client_hosts
 from shm.tables.process_slots import PROCESSOR
 from shm.tables.quota_tables import QuotaTables
@@ -58,9 +59,8 @@ def make(
     listeners: list[BoundListener],
     status_socket: socket.socket | None = None,
 ) -> ProcessContext:
-    """Return a complete context. Raises SharedMemoryTooSmall, with nothing left behind."""
+    """Return a complete context. Raises SharedMemoryTooSmall or BootFailed, with nothing left behind."""
     remove_stale()
-    raise_descriptor_limit()
     in_force = configured_at_start(config)
     started = processors_of(in_force), in_force.num_io_threads
     processors = most_processors(started[0])
@@ -132,18 +132,10 @@ def release(context: ProcessContext) -> None:
     close_all((), context.spill_fds)
 
 
-def raise_descriptor_limit() -> None:
-    """Raise the soft limit of open descriptors to the hard one: every connection needs one."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def _segments(config: BrokerConfig, instance: str, memory: ProcessMemory, undo: ExitStack) -> dict[str, Segment]:
     """Create the segments; `undo` gets what removes them again."""
     shape, (started, started_handlers) = memory.shape, memory.started
     processors, handlers = shape.processors, shape.targets - 1
-    page = resource.getpagesize()
 
     def initialise_control(view: memoryview) -> None:
         control = ControlSegment(view, processors, handlers, config.max_partitions)
@@ -182,12 +174,11 @@ def _segments(config: BrokerConfig, instance: str, memory: ProcessMemory, undo: 
     }
     if config.injects_faults:
         wanted["faults"] = FaultWords.bytes_needed(shape.targets), None
-    # Each segment has a header and takes whole pages.
-    others_bytes = sum(size_bytes + 2 * page for size_bytes, _ in wanted.values()) + 2 * page - memory.later_bytes
-    share_bytes = (
-        max(1, arena_bytes(config.queued_max_request_bytes, others_bytes) // started // BLOCK_BYTES) * BLOCK_BYTES
+    share_bytes = _arena_share(
+        config.queued_max_request_bytes, memory, [size_bytes for size_bytes, _ in wanted.values()]
     )
     wanted["arena"] = (processors * share_bytes, None)
+    check_address_space(sum(size_bytes for size_bytes, _ in wanted.values()))
     segments = {}
     for purpose, (size_bytes, initialise) in wanted.items():
         holes = [(started * share_bytes, (processors - started) * share_bytes)]
@@ -196,6 +187,22 @@ def _segments(config: BrokerConfig, instance: str, memory: ProcessMemory, undo: 
         segments[purpose] = create(f"/rotunda-{instance}-{purpose}", size_bytes, initialise, holes)
         undo.callback(segments[purpose].unlink)
     return segments
+
+
+def _arena_share(wanted_bytes: int, memory: ProcessMemory, others: list[int]) -> int:
+    """Return each processor's part of the arena beside segments of these sizes.
+
+    Raises SharedMemoryTooSmall if all of it together does not fit.
+    """
+    page, (started, _) = resource.getpagesize(), memory.started
+    # Each segment, the arena too, has a header and takes whole pages, and so do the bells of peers and recorder.
+    pages = 2 * len(others) + 2 + memory.shape.peers + 1
+    others_bytes = sum(others) + pages * page - memory.later_bytes
+    share_bytes = max(1, arena_bytes(wanted_bytes, others_bytes) // started // BLOCK_BYTES) * BLOCK_BYTES
+    needed_bytes, free_bytes = others_bytes + started * share_bytes, free_shared_memory_bytes()
+    if needed_bytes > free_bytes:
+        raise SharedMemoryTooSmall("of this broker", needed_bytes, free_bytes)
+    return share_bytes
 
 
 def _handoff_pair() -> tuple[socket.socket, socket.socket]:
@@ -208,7 +215,13 @@ def _handoff_pair() -> tuple[socket.socket, socket.socket]:
 
 def _semaphore_bell(instance: str, whose: str) -> SemaphoreBell:
     """Return a bell whose name is gone already: who needs it inherits it, and nothing can be left behind."""
-    semaphore = posix_ipc.Semaphore(f"/rotunda-{instance}-bell{whose}", posix_ipc.O_CREX, mode=0o600)
+    name = f"/rotunda-{instance}-bell{whose}"
+    try:
+        semaphore = posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=0o600)
+    except OSError as failure:
+        if failure.errno != errno.ENOSPC:
+            raise
+        raise SharedMemoryTooSmall(name, resource.getpagesize(), free_shared_memory_bytes()) from None
     semaphore.unlink()
     return SemaphoreBell(semaphore)
 

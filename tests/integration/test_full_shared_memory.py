@@ -10,8 +10,8 @@ import pytest
 from tests.support.broker_process import BrokerProcess
 from tests.support.broker_settings import set_on_broker
 from tests.support.deadline import wait_until
+from tests.support.own_mounts import fill, held, may_mount, with_shared_memory
 from tests.support.record_batches import record_batch
-from tests.support.small_shared_memory import fill, held, may_mount, with_shared_memory
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic, produce, read_partition
 

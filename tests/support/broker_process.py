@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
@@ -34,8 +34,10 @@ class BrokerProcess:
         ephemeral: bool = True,
         module: str = "broker",
         environment: Mapping[str, str] | None = None,
+        before: Sequence[str] = (),
     ):
-        """`environment` is what its processes have besides the test's own."""
+        """`environment` is what its processes have besides the test's own, `before` a command that starts it."""
+        self._before = before
         self._environment = {**os.environ, **(environment or {})}
         self.run_dir = directory / "run"
         self.data_dir = directory / "data"
@@ -59,7 +61,7 @@ class BrokerProcess:
         for directory in (self.run_dir, self.data_dir):
             directory.mkdir(parents=True, exist_ok=True)
         where = ["--ephemeral"] if self.ephemeral else ["--data-dir", str(self.data_dir)]
-        command = [sys.executable, "-m", self._module, "start", "--run-dir", str(self.run_dir), *where]
+        command = [*self._before, sys.executable, "-m", self._module, "start", "--run-dir", str(self.run_dir), *where]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         with self._log.open("ab") as log, self._ready.open("wb") as ready:

@@ -157,6 +157,11 @@ class Room:
         self._metrics.add(self._metrics.index("invalid_requests"), 1)
         self._warn("invalid", "the status page got bytes from %s that are no HTTP request", whose)
 
+    def note_exhausted(self, failure: object) -> None:
+        """Note that a connection or a request was lost because a descriptor or memory was missing."""
+        advice = "raise the limit of open files (ulimit -n, LimitNOFILE in systemd) if it stays so"
+        self._warn("exhausted", "the status page cannot take a connection or a request: %s; %s", failure, advice)
+
     def note_stranger(self, whose: str) -> None:
         """Note that somebody gave a token or a password that is not right."""
         why = "not the token (status.token), nor the password of a user who may describe the cluster"

@@ -16,6 +16,7 @@ from broker.errors import ApiError, RotundaError, UsageError
 from broker.log.data_dir import lock_data_dir
 from broker.metadata.security.offline_users import store_user
 from broker.metadata.security.scram_users import MECHANISMS
+from broker.runtime.boot_failures import boot_failures
 from broker.security.sasl.scram_credential import FEWEST_ITERATIONS, MOST_ITERATIONS, new_password
 from broker.text_table import aligned, printable
 
@@ -65,8 +66,9 @@ def _add(parsed: argparse.Namespace, environment: Mapping[str, str]) -> None:
 def _store(parsed: argparse.Namespace, password: str, mechanisms: list[str]) -> None:
     """Write to the data of a broker that does not run. Raises DataDirInUse if one does."""
     directory: Path = parsed.data_dir
-    directory.mkdir(parents=True, exist_ok=True)
-    lock = lock_data_dir(directory)
+    with boot_failures(f"data directory {directory} cannot be used"):
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = lock_data_dir(directory)
     try:
         store_user(directory, parsed.name, password, mechanisms, parsed.iterations)
     except ApiError as error:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 from broker.cli.config import configuration
 from broker.errors import BootFailed, RotundaError, UsageError
 from broker.runtime import run_dir
+from broker.runtime.boot_failures import boot_failures
 from broker.runtime.signals import ignore_tasks
 from shm.segment import new_instance, start_ticks
 
@@ -68,7 +69,8 @@ def _secure(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Secur
     if parsed.daemon and parsed.wait is None:
         # Nobody else could print the password.
         parsed.wait = _WAIT_S
-    return SecureStart(parsed, environment)
+    with boot_failures("the data directory cannot be used"):
+        return SecureStart(parsed, environment)
 
 
 def ready_line(record: RunRecord, as_json: bool, secure: SecureStart | None = None) -> str:
@@ -120,16 +122,18 @@ def _run(
         from broker.server_log.log_file import LogOutput  # noqa: PLC0415 - a daemon's parent does without them
         from broker.supervisor.broker_main import serve  # noqa: PLC0415
 
-        if config.ephemeral:
-            remove_dead_ephemeral()
-            directory = Path(tempfile.mkdtemp(prefix=f"{EPHEMERAL_PREFIX}{new_instance()}-"))
-            undo.callback(shutil.rmtree, directory, ignore_errors=True)
-            config = dataclasses.replace(config, log_dirs=(str(directory / "data"),))
-            named = named or directory / "run"
-        run_path = Path(named).absolute() if named else run_dir.default_path(environment)
-        run_dir.make(run_path)
-        before_start = secure.make_user if secure else lambda: None
-        serve(config, run_path, LogOutput(log_format, prepare(run_path, config)), on_ready, before_start=before_start)
+        with boot_failures("the temporary directory cannot be used"):
+            if config.ephemeral:
+                remove_dead_ephemeral()
+                directory = Path(tempfile.mkdtemp(prefix=f"{EPHEMERAL_PREFIX}{new_instance()}-"))
+                undo.callback(shutil.rmtree, directory, ignore_errors=True)
+                config = dataclasses.replace(config, log_dirs=(str(directory / "data"),))
+                named = named or directory / "run"
+            run_path = Path(named).absolute() if named else run_dir.default_path(environment)
+        with boot_failures(f"run directory {run_path} cannot be used"):
+            run_dir.make(run_path)
+            log_output = LogOutput(log_format, prepare(run_path, config))
+        serve(config, run_path, log_output, on_ready, before_start=secure.make_user if secure else lambda: None)
 
 
 def remove_dead_ephemeral() -> None:
@@ -144,9 +148,10 @@ def _start_daemon(
     parsed: argparse.Namespace, environment: Mapping[str, str], config: BrokerConfig, secure: SecureStart | None
 ) -> int:
     """Fork the daemon; with --wait return its outcome, else only that it was launched."""
-    reader, writer = os.pipe()
     sys.stdout.flush()
-    pid = os.fork()
+    with boot_failures():
+        reader, writer = os.pipe()
+        pid = os.fork()
     if pid == 0:
         os.close(reader)
         _become_daemon(parsed, environment, config, writer, secure)

@@ -149,7 +149,7 @@ class ServerSettings:
             validator=_arena_complaint,
             doc="Shared memory for large requests in flight, all processors together. When it is used up, "
             "connections with a large request wait. -1 means 32 MiB, or half of what /dev/shm has free "
-            "if that is less, or what the rest leaves of it.",
+            "if that is less, or what the rest leaves of it, 1 MiB at least.",
         )
     )
     pipeline_max: int = setting(

@@ -1,12 +1,12 @@
-"""Shared memory of a size that a test chooses: what it does, and whom it starts, sees another /dev/shm than all others.
+"""Mounts that a test has for itself: shared memory of a size that it chooses, directories that cannot be written to.
 
-It takes root. The mount belongs to a thread, and is gone when that and all processes that it has started have ended.
+It takes root. The mounts belong to a thread, and are gone when that and all processes that it has started have ended.
 """
 
 import ctypes
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,13 +21,27 @@ def may_mount() -> bool:
 
 def with_shared_memory(size_bytes: int, do: Callable[[], None]) -> None:
     """Call ``do`` in a thread for which /dev/shm is a file system of its own, of that size, and empty."""
+    with_mounts([small(SHARED_MEMORY, size_bytes)], do)
+
+
+def small(path: Path, size_bytes: int) -> list[str]:
+    """Return the arguments of mount that put an empty file system of that size at a path."""
+    return ["-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(path)]
+
+
+def read_only(path: Path) -> list[list[str]]:
+    """Return the arguments of mount, of two calls, that let nobody write below a directory."""
+    return [["--bind", str(path), str(path)], ["-o", "remount,bind,ro", str(path)]]
+
+
+def with_mounts(mounts: Sequence[Sequence[str]], do: Callable[[], None]) -> None:
+    """Call ``do`` in a thread that has these mounts for itself; each is the arguments of a call of mount."""
 
     def inside() -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.unshare(_CLONE_NEWNS):
             raise OSError(ctypes.get_errno(), "unshare")
-        of_size = ["-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(SHARED_MEMORY)]
-        for arguments in (["--make-rprivate", "/"], of_size):
+        for arguments in (["--make-rprivate", "/"], *mounts):
             subprocess.run(["mount", *arguments], check=True)
         do()
 
@@ -35,9 +49,9 @@ def with_shared_memory(size_bytes: int, do: Callable[[], None]) -> None:
         pool.submit(inside).result()
 
 
-def fill(leave_bytes: int = 0) -> Path:
-    """Take all of the caller's shared memory but so much; return the file that has it."""
-    path = SHARED_MEMORY / "filler"
+def fill(directory: Path = SHARED_MEMORY, leave_bytes: int = 0) -> Path:
+    """Take all of the file system but so much; return the file that has it."""
+    path = directory / "filler"
     with path.open("wb") as file:
         space = os.fstatvfs(file.fileno())
         os.posix_fallocate(file.fileno(), 0, space.f_bavail * space.f_frsize - leave_bytes)

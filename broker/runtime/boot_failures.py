@@ -1,0 +1,93 @@
+"""Failures to start that the machine causes, as one line: what happened, the value seen, what to do.
+
+Used where a process of the broker begins. A limit (descriptors, memory, processes) is named wherever it is met; a
+directory that cannot be used is named by the caller, who knows what it is for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from broker.errors import BootFailed
+
+#: What to do about a file or a directory, by the error that it has caused.
+_ADVICE = {
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "make it writable for the broker's user (uid {uid})"),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some space there"),
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "something else than a directory has that name"),
+    errno.ENAMETOOLONG: "choose a shorter path",
+}
+
+#: The interpreter's own words.
+_NO_THREAD = "can't start new thread"
+
+
+def describe_shortage(failure: BaseException) -> str | None:
+    """Return which limit of this process or machine was met, and what to do; None for a failure of another kind."""
+    number = failure.errno if isinstance(failure, OSError) else None
+    if number == errno.EMFILE:
+        return few_descriptors(soft_limit(resource.RLIMIT_NOFILE))
+    if number == errno.ENFILE:
+        return "no file can be opened: the whole machine has no descriptors left; raise fs.file-max (sysctl)"
+    if isinstance(failure, MemoryError) or number == errno.ENOMEM:
+        limit = soft_limit(resource.RLIMIT_AS)
+        if limit is None:
+            return "no memory: the machine, or the control group of the broker, has none left"
+        return little_address_space(limit)
+    if number == errno.EAGAIN or (isinstance(failure, RuntimeError) and str(failure) == _NO_THREAD):
+        limit = soft_limit(resource.RLIMIT_NPROC)
+        return (
+            f"no process or thread can be started: the limit of this user is {limit}; raise it "
+            "(ulimit -u, LimitNPROC and TasksMax in systemd, --pids-limit of a container)"
+        )
+    return None
+
+
+def few_descriptors(limit: int | None, least: int = 1024) -> str:
+    """Return what is said where a process may not open as many files as the broker needs."""
+    return (
+        f"too few files may be open: the limit is {limit}, and this broker needs {least} or more; raise it (ulimit -n, "
+        "LimitNOFILE in systemd)"
+    )
+
+
+def little_address_space(limit: int, need: str = "") -> str:
+    """Return what is said where a process may not map as much memory as the broker needs."""
+    return (
+        f"no memory: the address space of each process is limited to {limit} bytes{need}; raise the limit (ulimit -v, "
+        "LimitAS in systemd)"
+    )
+
+
+@contextmanager
+def boot_failures(what: str | None = None) -> Iterator[None]:
+    """Raise BootFailed with one line for what the machine denies to the block.
+
+    `what` begins the line for a file or directory ("data directory /x cannot be used"). Without it other failures than
+    those of a limit pass as they are.
+    """
+    try:
+        yield
+    except (OSError, MemoryError) as failure:
+        line = describe_shortage(failure)
+        if line is None and what is not None and isinstance(failure, OSError):
+            line = _about_file(what, failure)
+        if line is None:
+            raise
+        raise BootFailed(line) from failure
+
+
+def _about_file(what: str, failure: OSError) -> str:
+    place = f" ({failure.filename})" if failure.filename and str(failure.filename) not in what else ""
+    advice = _ADVICE.get(failure.errno or 0)
+    return f"{what}: {failure.strerror or failure}{place}" + (f"; {advice.format(uid=os.geteuid())}" if advice else "")
+
+
+def soft_limit(kind: int) -> int | None:
+    """Return a limit of this process; None if there is none."""
+    limit = resource.getrlimit(kind)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
