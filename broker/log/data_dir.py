@@ -10,7 +10,9 @@ import json
 import logging
 import os
 import re
+import shlex
 import shutil
+import stat
 import uuid
 from pathlib import Path
 
@@ -149,6 +151,19 @@ def _remove_doomed(path: Path) -> None:
         if entry.name.endswith(DELETE_SUFFIX) and entry.is_dir():
             _log.info("Removing %s, left over from a deletion", entry)
             shutil.rmtree(entry)
+
+
+def want_of_privacy(path: Path) -> str | None:
+    """Return a warning if users outside the directory's group can read or enter it. Raises OSError."""
+    directory = path.resolve()
+    can_reach = all(parent.stat().st_mode & stat.S_IXOTH for parent in directory.parents)
+    mode = stat.S_IMODE(directory.stat().st_mode)
+    if not (can_reach and mode & (stat.S_IROTH | stat.S_IXOTH)):
+        return None
+    return (
+        f"data directory {path} has mode {mode:04o}: every user of this machine can read its records and request log. "
+        f"Run: chmod o-rwx {shlex.quote(str(directory))}"
+    )
 
 
 def lock_data_dir(path: Path) -> int:

@@ -24,6 +24,7 @@ from broker.log.data_dir import (
     lock_data_dir,
     prepare_data_dir,
     take_clean_shutdown_mark,
+    want_of_privacy,
     write_clean_shutdown_mark,
 )
 from broker.log.descriptor_limit import want_of_descriptors
@@ -116,8 +117,8 @@ def _prepare(
         _log.info("%s", note)
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     wanting = want_of_descriptors(data_dir, context.started_handlers, limit)
-    if wanting is not None:
-        _log.warning("%s", wanting)
+    for warning in filter(None, (wanting, want_of_privacy(config.data_dir))):
+        _log.warning("%s", warning)
     return context
 
 

@@ -4,6 +4,7 @@ import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
@@ -45,10 +46,12 @@ def listening_port(broker: BrokerProcess) -> int:
 
 def test_a_healthy_broker_is_healthy(broker: BrokerProcess) -> None:
     found = findings("--run-dir", str(broker.run_dir), code=0)
-    assert [each["what"] for each in found] == ["port", "protocol", "Kafka", "advertised", "clock", "acl", "open files"]
+    of_this_machine = ["open files", "data directory"]
+    of_clients = ["port", "protocol", "Kafka", "advertised", "clock", "acl"]
+    assert [each["what"] for each in found] == of_clients + of_this_machine
     assert {each["level"] for each in found} == {"ok"}
     printed = broker.command("doctor").stdout.splitlines()
-    assert [line.split()[0] for line in printed] == ["OK"] * 7
+    assert [line.split()[0] for line in printed] == ["OK"] * 8
 
 
 def test_few_descriptors_are_a_warning(broker: BrokerProcess) -> None:
@@ -69,6 +72,24 @@ def test_few_descriptors_are_a_warning(broker: BrokerProcess) -> None:
     assert "has descriptors for 8 that are written to, of 9;" in found["text"]
     assert "to 100,000 to spare" in found["text"]
     assert not any(each["what"] == "open files" for each in findings("--bootstrap", broker.bootstrap, code=0))
+
+
+def test_a_data_directory_that_every_user_can_read_is_a_warning() -> None:
+    """Also in the log of the start."""
+    with TemporaryDirectory(dir="/tmp") as outer:
+        Path(outer).chmod(0o755)
+        running = BrokerProcess(Path(outer), BROKER_SETTINGS, ephemeral=False)
+        running.data_dir.mkdir()
+        running.data_dir.chmod(0o755)
+        running.start()
+        try:
+            [found] = [each for each in findings("--run-dir", str(running.run_dir), code=0) if each["level"] != "ok"]
+            assert (found["level"], found["what"]) == ("warn", "data directory")
+            assert f"data directory {running.data_dir} has mode 0755: every user of this machine" in found["text"]
+            [line] = [line for line in running.log_text().splitlines() if "has mode 0755" in line]
+            assert " WARNING " in line
+        finally:
+            running.stop()
 
 
 def test_the_wrong_protocol_is_named(broker: BrokerProcess) -> None:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -13,6 +14,7 @@ from broker.log.data_dir import (
     lock_data_dir,
     prepare_data_dir,
     take_clean_shutdown_mark,
+    want_of_privacy,
     write_clean_shutdown_mark,
 )
 
@@ -55,6 +57,30 @@ def test_a_file_in_the_place_of_the_directory(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
     with pytest.raises(FileExistsError):
         prepare_data_dir(tmp_path / "data", 1)
+
+
+@pytest.mark.parametrize(
+    ("parent", "mode", "is_exposed"),
+    [
+        (0o755, 0o755, True),
+        (0o711, 0o704, True),
+        (0o755, 0o701, True),
+        (0o755, 0o750, False),
+        (0o755, 0o700, False),
+        (0o700, 0o777, False),
+    ],
+)
+def test_a_directory_that_other_users_can_read_is_a_warning(parent: int, mode: int, is_exposed: bool) -> None:
+    """Also from above: nobody gets through a parent directory that is closed. A group is chosen on purpose."""
+    # Beside the directories of the tests, which nobody else can reach.
+    with TemporaryDirectory(dir="/tmp") as outer:
+        Path(outer).chmod(parent)
+        directory = Path(outer) / "data"
+        directory.mkdir()
+        directory.chmod(mode)
+        warning = want_of_privacy(directory)
+    assert (warning is not None) == is_exposed
+    assert not is_exposed or f"{directory} has mode {mode:04o}: every user of this machine can" in str(warning)
 
 
 def test_deletions_that_were_cut_short_are_finished(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from broker.cli.cluster.cluster_client import access, address, running
 from broker.client.admin.checkup import Checkup, Wanted
 from broker.client.admin.findings import FAIL, OK, WARN, Finding
 from broker.clock import SystemClock
+from broker.log.data_dir import want_of_privacy
 from broker.log.descriptor_limit import partitions_in, want_of_descriptors
 from broker.text_table import printable
 
@@ -49,3 +50,6 @@ def _of_this_machine(record: RunRecord) -> Iterator[Finding]:
         wanting = want_of_descriptors(data_dir, record.handlers, limit)
         enough = f"{limit:,} in each process are enough for {partitions_in(data_dir):,} partitions"
         yield Finding(OK if wanting is None else WARN, "open files", wanting or enough)
+        exposed = want_of_privacy(data_dir)
+        private = f"{data_dir} is closed to other users of this machine"
+        yield Finding(OK if exposed is None else WARN, "data directory", exposed or private)
