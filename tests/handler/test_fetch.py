@@ -115,6 +115,8 @@ def test_an_offset_outside_the_log(stepped: SteppedBroker, offset: int, error: i
     sent = fetch(stepped.client(), 0, offset)
     stepped.settle()
     assert found(sent).error_code == error
+    # As in Kafka an error comes without offsets.
+    assert found(sent).high_watermark == (-1 if error else 1)
 
 
 def test_a_partition_that_does_not_exist(stepped: SteppedBroker) -> None:

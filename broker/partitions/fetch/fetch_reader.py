@@ -135,7 +135,7 @@ class FetchReader:
             end_offset = end[0]
             offsets = (end_offset, min(end_offset, stable_offset), start_offset)
             if not start_offset <= fetch_offset <= end_offset:
-                self._put_out_of_range(fetch, index, row, offsets)
+                self._put_out_of_range(fetch, index, row, end_offset)
                 return
             readable_offset = offsets[1] if is_committed else end_offset
             if fetch_offset >= readable_offset or (allowed_bytes <= 0 and not min_one_batch):
@@ -157,7 +157,7 @@ class FetchReader:
             if table.read_end(row) == end_offset or table.read_position(row)[1] == end[1]:
                 break
         if found is None:
-            self._put_out_of_range(fetch, index, row, offsets)
+            self._put_out_of_range(fetch, index, row, end_offset)
         elif aborted:
             part = fetch.part(index)
             fetch.put(index, _response(part, offsets, found.length, aborted), row, found)
@@ -167,16 +167,15 @@ class FetchReader:
         if found is not None and (found.next_offset < readable_offset or fetch_offset < end[1]):
             fetch.count_cut(index, found, allowed_bytes, (readable_offset, end[1]))
 
-    def _put_out_of_range(self, fetch: PendingFetch, index: int, row: int, offsets: tuple[int, int, int]) -> None:
+    def _put_out_of_range(self, fetch: PendingFetch, index: int, row: int, end_offset: int) -> None:
         """Answer for an offset that is not there, or whose file is not."""
         part = fetch.part(index)
         error = self._out_of_range(part, row)
-        end_offset, _, _ = offsets
         is_there = self._table.read_start(row) <= part.fetch_offset <= end_offset
         if error == ErrorCode.OFFSET_OUT_OF_RANGE and is_there:
             # The offset is there, its file is not: whoever goes elsewhere for it would lose what lies between.
             error = int(ErrorCode.KAFKA_STORAGE_ERROR)
-        fetch.put(index, _failure(part, error, offsets), row, None)
+        fetch.put(index, _failure(part, error), row, None)
 
     def _refusal(self, part: FetchPart, row: int) -> int:
         """Return the error that ends the fetch of a partition before its offsets are looked at, or 0."""
@@ -211,5 +210,6 @@ def _response(
     return FetchPartResponse(part.partition, 0, *offsets, size, aborted_transactions=aborted)
 
 
-def _failure(part: FetchPart, error: int, offsets: tuple[int, int, int] = _NO_OFFSETS) -> FetchPartResponse:
-    return FetchPartResponse(part.partition, error, *offsets, 0)
+def _failure(part: FetchPart, error: int) -> FetchPartResponse:
+    """Return the error of a partition, without offsets as in Kafka."""
+    return FetchPartResponse(part.partition, error, *_NO_OFFSETS, 0)
