@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import (
@@ -29,6 +30,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.deadline import wait_until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 #: Recent, so that retention leaves the records alone.
@@ -297,3 +299,60 @@ def test_cluster_describes_itself(admin, broker) -> None:
     assert [(node.id, node.host, node.port) for node in described.nodes] == [(1, "127.0.0.1", broker.port)]
     assert described.controller.id == 1
     assert described.cluster_id
+
+
+@pytest.fixture
+def transactions(admin, producer_of, topic) -> str:
+    """Return a topic with four committed transactions of 500 records, each followed by its marker."""
+    create(admin, topic)
+    producer = producer_of(transactional_id=f"of-{topic}")
+    producer.init_transactions(DEADLINE_SECONDS)
+    for _ in range(4):
+        producer.begin_transaction()
+        for number in range(500):
+            producer.produce(topic, b"%d" % number)
+        producer.commit_transaction(DEADLINE_SECONDS)
+    return topic
+
+
+@contextmanager
+def group_member(broker: BrokerProcess, topic: str, *, stores: bool) -> Iterator[Consumer]:
+    """Yield a consumer with automatic commits; `stores`: the application says which offsets."""
+    settings = {"auto.offset.reset": "earliest", "enable.auto.commit": True, "enable.auto.offset.store": not stores}
+    client = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": f"of-{topic}", **settings})
+    client.subscribe([topic])
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def committed_offset(broker: BrokerProcess, topic: str) -> int:
+    client = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": f"of-{topic}"})
+    try:
+        return client.committed([TopicPartition(topic, 0)], DEADLINE_SECONDS)[0].offset
+    finally:
+        client.close()
+
+
+def test_stored_offsets_are_committed_in_the_middle_of_transactions(broker, transactions) -> None:
+    """With librdkafka's own store close() may commit an offset beyond records that the application has not had.
+
+    It drops the queued records, but stores the offset of a marker that ends a response: also beside Apache Kafka 4.4.
+    """
+    with group_member(broker, transactions, stores=True) as member:
+        for message in read(member, 750):
+            member.store_offsets(message)
+    assert committed_offset(broker, transactions) == 751
+
+
+def test_the_marker_at_the_end_of_a_topic_is_committed(broker, transactions) -> None:
+    with group_member(broker, transactions, stores=False) as member:
+        assert len(read(member, 2000)) == 2000
+
+        def is_at_end() -> bool:
+            assert member.poll(0.05) is None
+            return member.position([TopicPartition(transactions, 0)])[0].offset == 2004
+
+        wait_until(is_at_end, "the position follows the last marker", DEADLINE_SECONDS)
+    assert committed_offset(broker, transactions) == 2004
