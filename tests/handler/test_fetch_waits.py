@@ -20,11 +20,12 @@ ROOMY = 1 << 20
 COMMITTED = 1
 #: One record of 200 bytes.
 BATCH = record_batch([b"v" * 200])
+LITTLE = record_batch([b"v"])
 
 
-def fill(broker: SteppedBroker, topic: str, partition: int, batches: int) -> None:
+def fill(broker: SteppedBroker, topic: str, partition: int, batches: int, data: bytes = BATCH) -> None:
     for _ in range(batches):
-        sent = broker.client().produce([(topic, partition, BATCH)])
+        sent = broker.client().produce([(topic, partition, data)])
         broker.settle()
         assert produced(sent)[0][0] == 0
 
@@ -97,3 +98,26 @@ def test_an_older_segment_is_answered_at_once(stepped: SteppedBroker, isolation:
         sent = fetch(stepped, [(0, offset)], min_bytes=ROOMY, topic="small", isolation=isolation)
         assert batches(sent) == [expected]
     assert not fetch(stepped, [(0, 4)], min_bytes=ROOMY, topic="small", isolation=isolation).answers
+
+
+@pytest.mark.parametrize("moved", [(), (0,), (1,), (1, 0)])
+def test_a_batch_beyond_the_limit_is_returned_after_a_wait(stepped: SteppedBroker, moved: tuple[int, ...]) -> None:
+    """It is the first of the response; records of later partitions, found while it waited, do not keep it back."""
+    fill(stepped, "topic", 0, 1)
+    fill(stepped, "topic", 1, 1, LITTLE)
+    sent = fetch(stepped, [(0, 0), (1, 0)], min_bytes=ROOMY, size=len(LITTLE))
+    assert not sent.answers
+    for partition in moved:
+        fill(stepped, "topic", partition, 1, LITTLE)
+    stepped.clock.advance_ms(501)
+    stepped.turn(sent.target)
+    stepped.drain()
+    assert batches(sent) == [1, 1]
+
+
+def test_a_batch_beyond_the_limit_comes_with_the_records_that_end_its_wait(stepped: SteppedBroker) -> None:
+    fill(stepped, "topic", 0, 1)
+    sent = fetch(stepped, [(0, 0), (1, 0)], min_bytes=len(BATCH) + len(LITTLE), size=len(LITTLE))
+    assert not sent.answers
+    fill(stepped, "topic", 1, 1, LITTLE)
+    assert batches(sent) == [1, 1]

@@ -275,9 +275,10 @@ class FetchPath:
             read = self._reader.read_moved(fetch)
             if not (final or fetch.is_enough):
                 return False
-            for index in set(fetch.found) - read:
-                # Its records may have gone on, or gone, since they were found.
-                self._reader.read_again(fetch, index)
+            readable = fetch.found.keys() | fetch.uncounted.keys()
+            if not readable <= read:
+                # Records that were found earlier may have gone, and others may have been kept out by them.
+                self._reader.read_in_order(fetch, readable)
             self._send(fetch)
             return True
 

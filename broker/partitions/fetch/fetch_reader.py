@@ -19,6 +19,8 @@ from broker.server_log.log_setup import RepeatedWarnings
 from shm.tables.partitions import STATE_OPEN
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from broker.partitions.partition_manager import PartitionManager
 
 logger = logging.getLogger(__name__)
@@ -90,9 +92,15 @@ class FetchReader:
         again = {rows[row] for row in moved}
         if NAMED_TWICE in again:
             again = set(range(len(fetch.parts)))
-        for index in sorted(again):
-            self.read_again(fetch, index)
+        self.read_in_order(fetch, again)
         return again
+
+    def read_in_order(self, fetch: PendingFetch, indices: Collection[int]) -> None:
+        """Read some partitions anew, so that those which come first have the limits to themselves."""
+        for index in indices:
+            fetch.forget(index)
+        for index in sorted(indices):
+            self.read_again(fetch, index)
 
     def refuse(self, fetch: PendingFetch, index: int) -> None:
         """Answer for a partition whose files go while they are looked for: its consumer asks again."""
