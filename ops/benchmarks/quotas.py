@@ -40,7 +40,7 @@ TOPIC = "quota"
 CLASSES = f"{preparation.JARS}/*{os.pathsep}{preparation.KAFKA_JARS}/*"
 
 CREATE = "org.apache.kafka.tools.TopicCommand"
-CONFIGS = "kafka.admin.ConfigCommand"
+CONFIGS = "org.apache.kafka.tools.ConfigCommand"
 PRODUCE = "org.apache.kafka.tools.ProducerPerformance"
 CONSUME = "org.apache.kafka.tools.ConsumerPerformance"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -109,8 +109,8 @@ def topic_ids(client: Client) -> dict[str, bytes]:
     return {name: found.get(name, bytes([number]) * 16) for number, name in enumerate(NAMES, 1)}
 
 
-def comparable(value: Any, ids: Mapping[str, bytes], but: str = "") -> Any:
-    """Return an answer without what differs from broker to broker and a field, its arrays in an order of their own."""
+def comparable(value: Any, ids: Mapping[str, bytes], but: Collection[str] = ()) -> Any:
+    """Return an answer without what differs between brokers and some fields, its arrays in an order of their own."""
     if isinstance(value, UUID):
         return next((name for name, each in ids.items() if each == value.bytes), "zero" if not value.int else "other")
     if isinstance(value, tuple | list):
@@ -120,7 +120,7 @@ def comparable(value: Any, ids: Mapping[str, bytes], but: str = "") -> Any:
             # A list that is null where there is an error has as much in it as an empty one.
             name: comparable(() if name == "aborted_transactions" else getattr(value, name), ids, but)
             for name in value.__dataclass_fields__
-            if name not in _DIFFERENT and name != but and not name.startswith("__")
+            if name not in _DIFFERENT and name not in but and not name.startswith("__")
         }
     if isinstance(value, timedelta | datetime):
         return None

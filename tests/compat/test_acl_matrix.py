@@ -1,4 +1,4 @@
-"""What each API answers who may, who may not, and who may not even know: as Apache Kafka 4.3 with the same ACLs.
+"""What each API answers who may, who may not, and who may not even know: as Apache Kafka 4.4 with the same ACLs.
 
 Both brokers have the same topics and ACLs; the client comes from an address of its own, so that both know it apart from
 the administrator. The answers are compared field by field.
@@ -20,12 +20,12 @@ from tests.support.deadline import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-#: By request, the field in which this broker differs whatever the rights are.
+#: By request, the fields in which this broker differs whatever the rights are.
 DIFFERENT = {
     # It stands at the partitions too: a client looks there alone (`offset_fetch`).
-    "OffsetFetch of shut-group 7": "topics",
-    # A topic that is only checked has no id yet.
-    "CreateTopics 7": "topic_id",
+    "OffsetFetch of shut-group 7": {"topics"},
+    # A topic that is only checked has no id yet; four topic settings that Kafka 4.4 has added are missing here.
+    "CreateTopics 7": {"topic_id", "configs"},
 }
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -134,7 +134,7 @@ def answers(port: int, ids: dict[str, bytes]) -> Iterator[tuple[str, Any]]:
             client = Client(port, CLIENT)
             try:
                 answer = client.call(asked.api, asked.version, asked.fields)
-                yield f"{stage}: {asked.name}", matrix.comparable(answer, ids, DIFFERENT.get(asked.name, ""))
+                yield f"{stage}: {asked.name}", matrix.comparable(answer, ids, DIFFERENT.get(asked.name, ()))
             except AssertionError as failure:
                 yield f"{stage}: {asked.name}", f"no answer: {failure}"
             finally:

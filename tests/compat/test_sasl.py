@@ -102,7 +102,7 @@ def test_kafka_configs_makes_shows_and_deletes_users(secured: SaslBroker, tmp_pa
 
     def configs(*arguments: str) -> str:
         user = ("--entity-type", "users", "--entity-name", "carol")
-        done = java("kafka.admin.ConfigCommand", "--bootstrap-server", address, *user, *arguments)
+        done = java("org.apache.kafka.tools.ConfigCommand", "--bootstrap-server", address, *user, *arguments)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

@@ -1,4 +1,4 @@
-"""Nodes of Apache Kafka 4.3, each broker and controller, which may be killed and started again on their data."""
+"""Nodes of Apache Kafka 4.4, each broker and controller, which may be killed and started again on their data."""
 
 from __future__ import annotations
 

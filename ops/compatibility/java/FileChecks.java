@@ -53,7 +53,7 @@ final class FileChecks {
                         decode(
                                 "__transaction_state",
                                 "--transaction-log-decoder",
-                                "\"transactionStatus\":4"));
+                                "\"transactionStatus\":\"CompleteCommit\""));
         return checks;
     }
 

@@ -1,4 +1,4 @@
-import org.apache.kafka.common.utils.Exit;
+import org.apache.kafka.common.utils.internals.Exit;
 
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;

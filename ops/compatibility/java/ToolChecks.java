@@ -8,7 +8,7 @@ import java.util.regex.Pattern;
 /** Kafka's command-line tools, by the names of their scripts: topics, records, the cluster. */
 final class ToolChecks {
     private static final String TOOLS = "org.apache.kafka.tools.";
-    private static final String CONFIGS = "kafka.admin.ConfigCommand";
+    private static final String CONFIGS = "org.apache.kafka.tools.ConfigCommand";
 
     private ToolChecks() {}
 
