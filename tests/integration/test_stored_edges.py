@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from broker.config.topic_config import TOPIC_CONFIGS
 from broker.metadata.configs.alter_configs import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from broker.metadata.configs.client_metrics_config import CLIENT_METRICS_CONFIGS
 from broker.metadata.features import SUPPORTED_FEATURES
+from broker.metadata.storage.entity_store import EntityKind
+from broker.metadata.storage.metadata_file import metadata_path
+from broker.metadata.storage.store import MetadataStore
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from tests.support.broker_process import BrokerProcess
@@ -318,3 +322,26 @@ def test_quotas_acls_credentials_and_features(broker: BrokerProcess) -> None:
     walker = walker.restarted()
     assert walker.described(0, 0) == before
     walker.restarted().close()
+
+
+def test_a_broker_serves_with_values_that_it_cannot_read(broker: BrokerProcess) -> None:
+    """An older version stored them, or the file was damaged: one line for each, and a client removes one of them."""
+    broker.stop()
+    with closing(MetadataStore.open(metadata_path(broker.data_dir))) as store, store.transaction() as transaction:
+        transaction.set_broker_configs("", {"storage.free.min.ratio": "NaN", "message.max.bytes": "5000"})
+        transaction.set_entity(EntityKind.USER_CREDENTIAL, "alice", {"SCRAM-SHA-256": "salt"})
+        transaction.set_entity(EntityKind.ACL, "[2,", {"": 1})
+    log_at = broker.log_bytes()
+    broker.start()
+    lines = [line for line in broker.log_since(log_at) if " ERROR " in line]
+    names = "storage.free.min.ratio of broker default", "SCRAM-SHA-256 of user-credential alice", "the value of acl [2,"
+    assert len(lines) == len(names)
+    assert all(sum(f"{name} cannot be read and has no effect" in line for line in lines) == 1 for name in names)
+    assert [row for row in broker.processes() if row["restarts"]] == []
+    assert "5000" in broker.command("config", "list", "--cluster").stdout
+    removed = broker.command("config", "delete", "storage.free.min.ratio", "--cluster")
+    assert removed.returncode == 0, removed.stderr
+    broker.stop()
+    log_at = broker.log_bytes()
+    broker.start()
+    assert len([line for line in broker.log_since(log_at) if " ERROR " in line]) == len(names) - 1
