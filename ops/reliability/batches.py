@@ -13,10 +13,23 @@ GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 CODECS = (0, GZIP, SNAPPY, LZ4, ZSTD)
 
 
-def record(number: int, key: bytes | None, value: bytes | None) -> bytes:
+def record(number: int, key: bytes | None, value: bytes | None, delta_ms: int = 0) -> bytes:
     """Return one record, the `number`th of its batch."""
-    body = b"\0\0" + varint(number) + sized(key) + sized(value) + b"\0"
-    return varint(len(body)) + body
+    return sized(b"\0" + varint(delta_ms) + varint(number) + sized(key) + sized(value) + b"\0")
+
+
+def unreadable(garbage: bytes) -> dict[str, tuple[bytes, int]]:
+    """Return records that nobody can read, and how many there are said to be."""
+    three, head = records([b"one", b"two", b"three"]), b"\0\0\0" + sized(None) + sized(b"v")
+    return {
+        "random bytes": (garbage, 3),
+        "fewer records than the count": (three, 4),
+        "more records than the count": (three, 2),
+        "null header key": (sized(head + varint(1) + sized(None) + sized(b"x")), 1),
+        "header count -1": (sized(head + varint(-1)), 1),
+        "gaps between the offsets": (record(0, None, b"v") + record(2, None, b"v"), 2),
+        "a record of no bytes": (bytes(21), 3),
+    }
 
 
 def records(values: Sequence[bytes], key: bytes | None = None) -> bytes:

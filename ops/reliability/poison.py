@@ -1,7 +1,8 @@
 """Poison: single requests that once cost a broker much more than they cost their sender, each as found.
 
 Each is a function that sends what it is named for. Whether it is refused, answered or its connection closed is the
-broker's choice; what it must not do is to make anybody else wait.
+broker's choice; what it must not do is to make anybody else wait. Of some the outcome is checked: batches that nobody
+can read must not be stored, headers without the largest timestamp must not hide their records or make them come twice.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ops.reliability import batches
 from ops.reliability.attacks import Battlefield
 from ops.reliability.wire import CLIENT_ID, Wire
 
-TOPIC, COMPACTED = "poison", "poison-compacted"
+TOPIC, COMPACTED, TIMES = "poison", "poison-compacted", "poison-times"
 PATIENCE_SECONDS = 5.0
 BOMB_PIECE_BYTES, BOMB_PIECES = 16 << 20, 64
 MANY = 2000
@@ -33,6 +34,10 @@ REPEATS = (100, 800, 990)
 TRANSACTION = {"transaction_timeout_ms": 1000, "producer_id": -1, "producer_epoch": -1}
 
 
+class OutcomeError(Exception):
+    """The broker did what it must not do."""
+
+
 def topics(wire: Wire, _chance: random.Random) -> None:
     """Make the topics that the others use."""
     wanted = [
@@ -43,6 +48,7 @@ def topics(wire: Wire, _chance: random.Random) -> None:
             "replication_factor": 1,
             "configs": [{"name": "cleanup.policy", "value": "compact"}],
         },
+        {"name": TIMES, "num_partitions": 1, "replication_factor": 1},
     ]
     wire.ask(ApiKey.CREATE_TOPICS, 7, {"topics": wanted, "timeout_ms": 10_000})
 
@@ -208,7 +214,45 @@ def costly_list(wire: Wire, chance: random.Random) -> None:
         ask(wire, ApiKey.LIST_TRANSACTIONS, 2, fields)
 
 
+def unreadable_records(wire: Wire, chance: random.Random) -> None:
+    """Send batches with a right checksum that nobody can read: none may be stored."""
+    codec, garbage = chance.choice(batches.CODECS), chance.randbytes(60)
+    for name, (records, count) in batches.unreadable(garbage).items():
+        _refused(wire, name, batches.batch(batches.compressed(records, codec), count, now_ms(), attributes=codec))
+    if codec:
+        _refused(wire, "random payload", batches.batch(garbage, 3, now_ms(), attributes=codec))
+
+
+def _refused(wire: Wire, name: str, batch: bytes) -> None:
+    if not produced(wire, TOPIC, batch).error_code:
+        raise OutcomeError(f"a batch that nobody can read was stored: {name}, {batch.hex()}")
+
+
+def untold_times(wire: Wire, chance: random.Random) -> None:
+    """Send an idempotent batch without the largest timestamp twice: it is found by its times, and stored once."""
+    codec, times_ms, first_ms = chance.choice(batches.CODECS), (0, 1000, 2000), now_ms() - 10_000
+    payload = b"".join(batches.record(number, None, b"v", time_ms) for number, time_ms in enumerate(times_ms))
+    producer = {"producer_id": 2**40 + chance.randrange(2**32), "producer_epoch": 0, "base_sequence": 0}
+    packed = batches.compressed(payload, codec)
+    batch = batches.batch(packed, len(times_ms), first_ms, max_timestamp_ms=-1, attributes=codec, **producer)
+    first = produced(wire, TIMES, batch)
+    if first.error_code:
+        return
+    again = produced(wire, TIMES, batch)
+    if not again.error_code and again.base_offset != first.base_offset:
+        raise OutcomeError(f"a batch without the largest timestamp was stored twice: {first}, {again}")
+    for time_ms in times_ms:
+        partition = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": first_ms + time_ms}
+        topic = {"name": TIMES, "partitions": [partition]}
+        fields = {"replica_id": -1, "isolation_level": 0, "topics": [topic]}
+        [found] = wire.ask(ApiKey.LIST_OFFSETS, 5, fields).topics[0].partitions
+        if not found.error_code and not 0 <= found.offset <= first.base_offset + times_ms.index(time_ms):
+            raise OutcomeError(f"records at {first_ms + time_ms} ms are not found: {found}")
+
+
 KINDS: tuple[Callable[[Wire, random.Random], None], ...] = (
+    unreadable_records,
+    untold_times,
     zip_bomb,
     lying_count,
     empty_record,
@@ -257,6 +301,13 @@ def produce(wire: Wire, topic: str, batch: bytes) -> None:
     """Send a batch to the first partition of a topic, and take the answer."""
     topic_data = [{"name": topic, "partition_data": [{"index": 0, "records": batch}]}]
     ask(wire, ApiKey.PRODUCE, 9, {"acks": 1, "timeout_ms": 5000, "topic_data": topic_data})
+
+
+def produced(wire: Wire, topic: str, batch: bytes) -> Any:
+    """Send a batch to the first partition of a topic, and return what the answer says of it."""
+    topic_data = [{"name": topic, "partition_data": [{"index": 0, "records": batch}]}]
+    fields = {"acks": -1, "timeout_ms": 5000, "topic_data": topic_data}
+    return wire.ask(ApiKey.PRODUCE, 8, fields).responses[0].partition_responses[0]
 
 
 def ask(wire: Wire, api_key: ApiKey, version: int, fields: dict[str, Any]) -> None:
