@@ -22,7 +22,8 @@ class MirrorMaker:
         """Start it; it logs into the directory."""
         logging = self._directory / "logging.properties"
         logging.write_text(LOGGING.format(log=self._directory / "mirror.log"))
-        jars = (preparation.JARS, preparation.KAFKA_JARS, preparation.MIRROR_JARS)
+        # Those of its own version first.
+        jars = (preparation.MIRROR_JARS, preparation.KAFKA_JARS, preparation.JARS)
         with (self._directory / "output").open("ab") as output:
             self._process = subprocess.Popen(
                 [
