@@ -35,7 +35,7 @@ from broker.partitions.storage.storage_reserve import StorageReserve
 from broker.partitions.storage.storage_watch import StorageWatch
 from broker.protocol.error_codes import ErrorCode
 from broker.runtime.child_process import FaultLimit, Role
-from broker.runtime.garbage import GarbageSearch
+from broker.runtime.garbage import GarbageSearch, paused_search
 from broker.server_log.log_setup import report_held_back
 from shm.storage import StorageState
 from shm.tables.snapshot_buffer import SnapshotWriter
@@ -100,7 +100,8 @@ def boot(context: ProcessContext, index: int, generation: int, clock: Clock, poi
         context.slots.set_metadata_version(Role.HANDLER, index, 0)
         # A later generation opens what an earlier one has served, or what is new.
         partitions.log_manager.is_clean_start = context.is_clean_start and generation == 1
-        partitions.load_metadata()
+        with paused_search():
+            partitions.load_metadata()
         partitions.log_manager.is_clean_start = False
         partitions.publish_taken_over()
         # A predecessor's flags speak of fetches that died with it, as do those of handlers that are no more.

@@ -85,6 +85,7 @@ class CommittedLog:
         self._held = AppendHold.NOTHING
         self._rolled = RolledSegments(directory, [])
         self._pending_rolls: list[tuple[LogSegment, list[bytes]]] = []
+        self._is_first_commit = True
         #: Where segments begin that a write has begun and that are no part of the log, while it waits to be restored.
         self._begun: set[int] = set()
         self._take_config(config)
@@ -103,7 +104,8 @@ class CommittedLog:
 
         Raises LogDamaged when the files contradict `resume`, OSError.
         """
-        directory.mkdir(parents=True, exist_ok=True)
+        if not directory.is_dir():
+            directory.mkdir(parents=True)
         log = cls(directory, name, config, clock)
         log.producer_id_expiration_ms = producer_id_expiration_ms
         log._load(resume)
@@ -121,9 +123,19 @@ class CommittedLog:
         if isinstance(resume, Checkpointed):
             self.expire_producers()
         self._epochs = resume_epochs(
-            self.directory, files.epoch_starts, files.end_offset, bases, new_epoch=isinstance(resume, Checkpointed)
+            self.directory,
+            files.epoch_starts,
+            files.end_offset,
+            bases,
+            least_epoch=resume.leader_epoch if isinstance(resume, PublishedEnd) else None,
         )
+        self._is_first_commit = True
         self.leader_epoch = self._epochs.latest
+
+    def _write_new_epoch(self) -> None:
+        """Put the epoch of this run on disk: before the first batch, so that idle logs cost a start nothing."""
+        self._is_first_commit = False
+        self._write_epochs()
 
     def _take_files(self, files: LoadedFiles, recovery_point: int) -> None:
         """Go on from files that hold what is committed and nothing else. Raises OSError."""

@@ -103,30 +103,35 @@ def write_epochs(directory: Path, epochs: LeaderEpochs, *, durable: bool = True)
 
 
 def resume_epochs(
-    directory: Path, seen: Sequence[tuple[int, int]], end_offset: int, bases: Sequence[int], *, new_epoch: bool
+    directory: Path,
+    seen: Sequence[tuple[int, int]],
+    end_offset: int,
+    bases: Sequence[int],
+    *,
+    least_epoch: int | None,
 ) -> LeaderEpochs:
-    """Return the epochs of a log that is opened with its end at `end_offset`, and put them on disk.
+    """Return the epochs of a log that is opened with its end at `end_offset`, to be written with its next batch.
 
     `seen` are (epoch, first offset) of batches in the log, for what the file lacks; `bases` are the base offsets of
-    its segments. The newest epoch goes on, or a `new_epoch` begins. A file that is damaged or missing is made up for
-    from the batches. That the new one cannot be written is logged: the epochs hold for as long as the log is open.
+    its segments. A new epoch begins, or, if there is a `least_epoch`, that one goes on. A file that is damaged or
+    missing is made up for from the batches, and written at once.
     """
     path = directory / FILE_NAME
+    is_behind = False
     try:
         epochs = read_epochs(directory)
-        before = epochs.entries
-        if not before and bases and end_offset > bases[0]:
+        if not epochs.entries and bases and end_offset > bases[0]:
             raise CheckpointCorruptError(f"{path} is missing or empty")
     except CheckpointCorruptError as error:
         _log.warning("The leader epochs are read from the batches again: %s", error)
-        epochs, before = _epochs_of_batches(directory, bases), []
+        epochs, is_behind = _epochs_of_batches(directory, bases), True
     for epoch, start_offset in seen:
         if epoch > epochs.latest:
-            epochs.assign(epoch, start_offset)
-    latest = max(epochs.latest + new_epoch, 0)
+            is_behind = epochs.assign(epoch, start_offset)
+    latest = epochs.latest + 1 if least_epoch is None else max(epochs.latest, least_epoch, 0)
     epochs.cut_end(end_offset)
     epochs.assign(latest, end_offset)
-    if epochs.entries != before:
+    if is_behind:
         try:
             write_epochs(directory, epochs, durable=False)
         except OSError as error:

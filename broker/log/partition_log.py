@@ -274,6 +274,8 @@ class PartitionLog(MaintainedLog):
         if next_offset == self.log_end_offset:
             return False
         segment = self._segment
+        if self._is_first_commit:
+            self._write_new_epoch()
         try:
             if self._pending_rolls:
                 self._write_rolls()

@@ -41,9 +41,10 @@ def claim_directory(directory: Path, name: PartitionName) -> bool:
 
     Raises TopicIdMismatch when it is another topic's, OSError.
     """
-    directory.mkdir(exist_ok=True)
     path = directory / FILE_NAME
     found = _read(directory)
+    if found is None:
+        directory.mkdir(exist_ok=True)
     topic_id = _topic_id_in(found)
     if topic_id == name.topic_id:
         return True

@@ -31,7 +31,7 @@ from broker.log.segments.segment_files import (
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
-    offsets_of,
+    offsets_in,
     remove_if_there,
     remove_segment_files,
     segment_file,
@@ -54,6 +54,7 @@ class PublishedEnd(NamedTuple):
     position: int
     log_start_offset: int
     recovery_point: int = 0
+    leader_epoch: int = -1
 
 
 class Checkpointed(NamedTuple):
@@ -144,31 +145,38 @@ def new_segment(directory: Path, base_offset: int, shape: SegmentShape, *, exist
 
 def _remove_leftovers(directory: Path) -> list[int]:
     """Complete or remove the traces of steps cut short; return the base offsets of the segments."""
-    _set_strangers_aside(directory)
-    complete_swaps(directory)
-    bases = offsets_of(directory, LOG_SUFFIX)
-    for name in os.listdir(directory):
+    names = _files_in(directory)
+    if any(name.endswith(SWAP_SUFFIX) for name in names):
+        complete_swaps(directory)
+        names = os.listdir(directory)
+    for name in names:
         if name.endswith(LEFTOVER_SUFFIXES):
             remove_if_there(directory / name)
+    bases = offsets_in(names, LOG_SUFFIX)
     for suffix in SEGMENT_SUFFIXES[1:]:
-        for base_offset in set(offsets_of(directory, suffix)).difference(bases):
+        for base_offset in set(offsets_in(names, suffix)).difference(bases):
             remove_if_there(segment_file(directory, base_offset, suffix))
     return bases
 
 
-def _set_strangers_aside(directory: Path) -> None:
-    """Rename directories and symbolic links in the place of an index or a snapshot: these are rebuilt from the batches.
+def _files_in(directory: Path) -> list[str]:
+    """Return the names of a partition's files.
 
-    Raises LogDamaged when a link stands in the place of a log file.
+    Directories and symbolic links in the place of an index or a snapshot are renamed: these are rebuilt from the
+    batches. Raises LogDamaged when a link stands in the place of a log file.
     """
+    names = []
     with os.scandir(directory) as entries:
-        found = [each for each in entries if each.is_symlink() or each.is_dir()]
+        found = list(entries)
     for each in found:
-        if each.is_symlink() and each.name.endswith((LOG_SUFFIX, LOG_SUFFIX + SWAP_SUFFIX)):
+        if each.is_file(follow_symlinks=False):
+            names.append(each.name)
+        elif each.is_symlink() and each.name.endswith((LOG_SUFFIX, LOG_SUFFIX + SWAP_SUFFIX)):
             raise LogDamaged(f"{each.path} is a symbolic link, which is not followed: put the file in its place")
-        if each.name.endswith(_MADE_AGAIN):
+        elif each.name.endswith(_MADE_AGAIN):
             kept = set_aside(Path(each.path))
             _log.warning("%s is not a file: it is now %s, and the file is rebuilt", each.path, kept)
+    return names
 
 
 def _infos(directory: Path, bases: list[int]) -> list[SegmentInfo]:

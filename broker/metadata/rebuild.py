@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from broker.errors import ApiError, BootFailed
 from broker.log.checkpoints import set_aside
 from broker.log.partition_metadata import read_topic_id
-from broker.log.segments.segment_files import LOG_SUFFIX, offsets_of
+from broker.log.segments.segment_files import LOG_SUFFIX, offsets_in
 from broker.metadata.configs.stored_values import check_readable
 from broker.metadata.storage.metadata_file import (
     FORMAT,
@@ -199,14 +199,14 @@ def _partition_directories(data_dir: Path) -> Iterator[FoundLog]:
     Kafka's controllers keep a log of their own, credentials included, in a directory of the same form. Those that Kafka
     removes, moves or has no replica for end with `-delete`, `-future` or `-stray`, not with a number.
     """
-    for path in sorted(data_dir.iterdir()):
-        topic, _, number = path.name.rpartition("-")
-        if (
-            topic not in {"", CLUSTER_METADATA_TOPIC}
-            and number.isdecimal()
-            and path.is_dir()
-            and offsets_of(path, LOG_SUFFIX)
-        ):
+    with os.scandir(data_dir) as entries:
+        directories = sorted(each.name for each in entries if each.is_dir())
+    for name in directories:
+        topic, _, number = name.rpartition("-")
+        if topic in {"", CLUSTER_METADATA_TOPIC} or not number.isdecimal():
+            continue
+        path = data_dir / name
+        if offsets_in(os.listdir(path), LOG_SUFFIX):
             yield FoundLog(path, topic, int(number), read_topic_id(path))
 
 

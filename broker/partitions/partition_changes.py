@@ -127,9 +127,9 @@ class PartitionChanges:
                 taken()
             yield None
 
-    def finish(self) -> None:
-        """Take all steps at once."""
-        for _ in self.work():
+    def finish(self, taken: Callable[[], None] | None = None) -> None:
+        """Take all steps at once; `taken` is called after those of each partition."""
+        for _ in self.work(taken):
             pass
 
     def _take(self, place: Place) -> None:

@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 
 REMOVE_AGAIN_NS = 1_000_000_000
 
+#: How often the opening of partitions at the start is logged.
+PROGRESS_NS = 2_000_000_000
+
 _NEVER_NS = 1 << 62
 
 
@@ -100,7 +103,16 @@ class PartitionManager:
     def load_metadata(self) -> None:
         """Read the metadata file and open, change or delete what this process owns accordingly, all at once."""
         self.take_metadata()
-        self.changes.finish()
+        count = len(self.changes)
+        due_ns = self.clock.monotonic_ns() + PROGRESS_NS
+
+        def log_progress() -> None:
+            nonlocal due_ns
+            if self.clock.monotonic_ns() >= due_ns:
+                due_ns += PROGRESS_NS
+                logger.info("opened %d of %d partitions", count - len(self.changes), count)
+
+        self.changes.finish(log_progress)
 
     def take_metadata(self, end_ns: int = _NEVER_NS) -> None:
         """Take over what has changed; what that means for this process's logs is added to `changes`.
@@ -217,7 +229,9 @@ class PartitionManager:
         if self.table.state(row) == STATE_OPEN:
             # A predecessor served this partition in this run: what it published is the truth.
             end, base, position = self.table.read_position(row)
-            published = PublishedEnd(end, base, position, self.table.read_start(row))
+            published = PublishedEnd(
+                end, base, position, self.table.read_start(row), leader_epoch=self.table.leader_epoch(row)
+            )
         try:
             log = self.log_manager.open(name, self.metadata.log_config(topic), published)
         except (LogDamaged, OSError) as error:

@@ -63,7 +63,7 @@ def end_of(log: PartitionLog) -> tuple[int, int, int]:
 
 
 def published_end(log: PartitionLog) -> PublishedEnd:
-    return PublishedEnd(*end_of(log), log.log_start_offset)
+    return PublishedEnd(*end_of(log), log.log_start_offset, leader_epoch=log.leader_epoch)
 
 
 def log_bytes(directory: Path) -> bytes:

@@ -111,12 +111,19 @@ def test_epochs_are_cut_with_the_log_at_either_end() -> None:
 
 
 def test_a_new_leader_begins_an_epoch_where_the_log_ends(tmp_path: Path) -> None:
-    assert resume_epochs(tmp_path, [], 0, [], new_epoch=True).entries == [(0, 0)]
-    assert resume_epochs(tmp_path, [], 0, [], new_epoch=True).entries == [(1, 0)]
-    assert resume_epochs(tmp_path, [], 5, [], new_epoch=False).entries == [(1, 0)]
-    assert resume_epochs(tmp_path, [(1, 0), (4, 3)], 5, [], new_epoch=True).entries == [(1, 0), (4, 3), (5, 5)]
+    """It is on disk with the first batch; a replacement goes on with the epoch that its predecessor published."""
+    for _ in range(2):
+        assert resume_epochs(tmp_path, [], 0, [], least_epoch=None).entries == [(0, 0)]
+    assert not (tmp_path / "leader-epoch-checkpoint").exists()
+    write_epochs(tmp_path, LeaderEpochs([(0, 0)]))
+    for _ in range(2):
+        assert resume_epochs(tmp_path, [], 5, [], least_epoch=None).entries == [(0, 0), (1, 5)]
+    assert resume_epochs(tmp_path, [], 5, [], least_epoch=2).entries == [(0, 0), (2, 5)]
+    assert read_epochs(tmp_path).entries == [(0, 0)]
+    assert resume_epochs(tmp_path, [(1, 0), (4, 3)], 5, [], least_epoch=None).entries == [(1, 0), (4, 3), (5, 5)]
+    assert read_epochs(tmp_path).entries == [(1, 0), (4, 3), (5, 5)], "what the file lacked is written at once"
     # Cut back to before the newest epoch's first record: it goes on from the new end.
-    assert resume_epochs(tmp_path, [], 4, [], new_epoch=False).entries == [(1, 0), (4, 3), (5, 4)]
+    assert resume_epochs(tmp_path, [], 4, [], least_epoch=5).entries == [(1, 0), (4, 3), (5, 4)]
 
 
 def test_the_topic_id_stands_in_kafkas_file(tmp_path: Path) -> None:

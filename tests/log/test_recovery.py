@@ -12,7 +12,7 @@ from broker.log.partition_log import Checkpointed, LogDamaged, PartitionLog, Pub
 from broker.log.producers import snapshot_schedule
 from broker.log.producers.producer_state import ProducerState
 from broker.protocol.records import batch_headers
-from tests.log.log_writer import NAME, ModelLog, batch, check_indexes, log_bytes
+from tests.log.log_writer import NAME, ModelLog, batch, check_indexes, log_bytes, published_end
 from tests.support.record_batches import TIMESTAMP_MS
 
 SMALL = LogConfig(internal_segment_bytes=2_000, index_interval_bytes=100)
@@ -145,18 +145,25 @@ def test_leftovers_of_other_steps_go(tmp_path: Path) -> None:
     assert not any((model.directory / name).exists() for name in names)
 
 
-def test_every_start_begins_an_epoch_and_a_replacement_does_not(tmp_path: Path) -> None:
-    """Epoch lines with nothing in them do not pile up (`39`)."""
+def test_a_start_begins_an_epoch_and_a_replacement_does_not(tmp_path: Path) -> None:
+    """Epoch lines with nothing in them do not pile up, nor are they written (`39`)."""
     model = filled(tmp_path / "t", LogConfig(), 5)
+    path = model.directory / "leader-epoch-checkpoint"
     assert model.log is not None
     assert model.open().leader_epoch == 0
-    start(model)
+    for _ in range(2):
+        log = start(model)
+        assert log.leader_epoch == 1
+        assert path.read_text() == "0\n1\n0 0\n"
+    model.published = published_end(log)
+    assert model.open().leader_epoch == 1, "although it is not on disk"
+    model.append([batch(1)])
+    assert path.read_text() == "0\n2\n0 0\n1 5\n"
     log = start(model)
     assert log.leader_epoch == 2
-    assert (model.directory / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n2 5\n"
     model.append([batch(1)])
     assert model.open().leader_epoch == 2
-    assert [log.epoch_end_offset(epoch) for epoch in (0, 1, 2, 3)] == [(0, 5), (0, 5), (2, 6), (-1, -1)]
+    assert [log.epoch_end_offset(epoch) for epoch in (0, 1, 2, 3)] == [(0, 5), (1, 6), (2, 7), (-1, -1)]
 
 
 def test_epochs_that_the_file_lost_are_read_from_the_batches(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from broker.log.segments.open_segments import OPEN_SEGMENTS
 class IndexFile:
     """Entries of one `struct` format, opened when first needed."""
 
-    __slots__ = ("_fd", "_pending", "entries", "entry", "path", "pending_entries", "writable")
+    __slots__ = ("_fd", "_is_whole", "_pending", "entries", "entry", "path", "pending_entries", "writable")
 
     def __init__(self, path: Path, entry: struct.Struct, *, writable: bool, existing: bool = True) -> None:
         self.path = path
@@ -24,13 +24,16 @@ class IndexFile:
         self._fd = -1
         self._pending = bytearray()
         self.pending_entries = 0
+        #: The file is known to hold `entries` entries and nothing else.
+        self._is_whole = False
         self.entries = self._count() if existing else 0
 
     def _count(self) -> int:
         try:
             size_bytes = self.path.stat().st_size
         except FileNotFoundError:
-            size_bytes = 0
+            return 0
+        self._is_whole = size_bytes % self.entry.size == 0
         return size_bytes // self.entry.size
 
     def is_whole(self) -> bool:
@@ -97,16 +100,20 @@ class IndexFile:
         pending = self._pending
         position = self.entries * self.entry.size
         written = 0
+        self._is_whole = False
         while written < len(pending):
             written += os.pwrite(self._open(), pending[written:], position + written)
         self.entries += self.pending_entries
+        self._is_whole = True
         self.pending_entries = 0
         self._pending = bytearray()
 
     def truncate(self, entries: int) -> None:
         """Keep the first `entries` entries and drop what is staged and any torn entry at the end."""
-        os.ftruncate(self._open(), entries * self.entry.size)
-        self.entries = entries
+        if not self._is_whole or entries != self.entries:
+            self._is_whole = False
+            os.ftruncate(self._open(), entries * self.entry.size)
+        self.entries, self._is_whole = entries, True
         self.pending_entries = 0
         self._pending = bytearray()
 

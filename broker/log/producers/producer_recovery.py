@@ -32,7 +32,7 @@ def load_producers(directory: Path, files: LoadedFiles, snapshots: SnapshotSched
     infos = [*files.rolled, SegmentInfo(files.active.base_offset, files.active.position)]
     for number, info in enumerate(infos):
         end_offset = infos[number + 1].base_offset if number + 1 < len(infos) else files.end_offset
-        if end_offset > from_offset:
+        if end_offset > from_offset and info.size_bytes:
             aborted, walk_bytes = _replay_segment(directory, info, from_offset, producers)
             snapshots.left_bytes -= walk_bytes
             if end_offset > files.unindexed_from:

@@ -8,6 +8,7 @@ it, `.snapshot` holds producer state as of that offset. A further suffix says th
 import os
 import shutil
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
 LOG_SUFFIX = ".log"
@@ -55,8 +56,13 @@ def offsets_of(directory: Path, suffix: str) -> list[int]:
 
 
 def _offsets_of(directory: Path, suffix: str) -> list[int]:
+    return offsets_in(os.listdir(directory), suffix)
+
+
+def offsets_in(names: Iterable[str], suffix: str) -> list[int]:
+    """Return the offsets, ascending, that those of the file names begin with that end with `suffix`."""
     found = []
-    for name in os.listdir(directory):
+    for name in names:
         stem = name.removesuffix(suffix)
         if stem != name and len(stem) == OFFSET_DIGITS and stem.isdecimal():
             found.append(int(stem))
