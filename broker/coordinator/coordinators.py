@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from broker.partitions.owned_partition import OwnedPartition
     from broker.partitions.partition_manager import PartitionManager
     from broker.partitions.produce.partition_appender import PartitionAppender
+    from broker.partitions.transaction_messages import Marker
     from broker.scheduling.peer_tasks import TargetTasks
 
 logger = logging.getLogger(__name__)
@@ -104,8 +105,12 @@ class Coordinators:
         )
         self.transaction_admin = TransactionAdmin(tasks, self.locator, self.transactions, partitions, clock)
         self._by_topic: dict[str, Coordinator] = {GROUP_TOPIC: self.groups, TRANSACTION_TOPIC: self.transactions}
-        TransactionTasks(tasks, self.groups, self.transactions, self.open_now, appends, self.flush)
+        self._tasks = TransactionTasks(tasks, self.groups, self.transactions, self.open_now, appends, self.flush)
         self.follow_partitions()
+
+    def write_own_marker(self, marker: Marker) -> None:
+        """Write a marker into a partition of this handler; a failure is left to the next attempt."""
+        self._tasks.write_own_marker(marker, lambda _: None)
 
     def counters(self) -> dict[str, int]:
         """Return what has been counted since the start, by metric name."""

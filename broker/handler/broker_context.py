@@ -12,6 +12,7 @@ from broker.apis.context import BrokerContext
 from broker.apis.groups.group_tasks import register_group_tasks
 from broker.apis.table import advertised
 from broker.coordinator.coordinators import Coordinators
+from broker.coordinator.transaction.hanging import HangingTransactions
 from broker.handler.controller_tasks import ControllerTasks
 from broker.ipc.listener_table import ListenerNames
 from broker.partitions.log_maintenance import LogMaintenance
@@ -48,6 +49,8 @@ def make_context(
     coordinators = Coordinators(
         context, partitions, clock, tasks, create_topics, appends, commit_answers.answer_repeated
     )
+    if partitions.index < context.handlers:
+        HangingTransactions(partitions, coordinators, slices)
     broker = BrokerContext(
         context.cluster_id,
         clock,

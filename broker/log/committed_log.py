@@ -119,6 +119,14 @@ class CommittedLog:
         self._rolled = RolledSegments(self.directory, files.rolled)
         self._snapshots = SnapshotSchedule(self.directory)
         self._take_files(files, resume.recovery_point)
+        if isinstance(resume, Checkpointed) and self._producers.open_transactions:
+            _log.info(
+                "%s: the last stable offset is %d and the log ends at %d: transactions of %d producers are open",
+                self.directory,
+                self.last_stable_offset,
+                self.log_end_offset,
+                len(self._producers.open_transactions),
+            )
         # A replacement must know every producer that its predecessor knew, however old the records' own time is.
         if isinstance(resume, Checkpointed):
             self.expire_producers()

@@ -17,6 +17,7 @@ from broker.log.committed_log import AppendHold, LogWriteFailed
 from broker.log.disk_room import NO_ROOM
 from broker.log.maintained_log import MaintainedLog
 from broker.log.partition_metadata import PartitionName
+from broker.log.producers.producer_entry import ProducerEntry
 from broker.log.producers.snapshot_schedule import WALK_BYTES_MORE_PER_MARKER, WALK_BYTES_PER_BATCH
 from broker.log.recovery import Checkpointed, LogDamaged, PublishedEnd, SegmentInfo
 from broker.protocol.error_codes import ErrorCode
@@ -241,6 +242,14 @@ class PartitionLog(MaintainedLog):
         """Whether the producer has written here in a later epoch."""
         entry = self._producers.get(producer_id)
         return entry is not None and producer_epoch < entry.epoch
+
+    def open_transactions(self) -> list[tuple[int, int]]:
+        """Return the producer id and the first offset of each open transaction."""
+        return list(self._producers.open_transactions.items())
+
+    def producer(self, producer_id: int) -> ProducerEntry | None:
+        """Return the state of a producer, if it is known here."""
+        return self._producers.get(producer_id)
 
     def knows_producer(self, producer_id: int) -> bool:
         """Whether the state of a producer is known here: it has written something that has not been forgotten."""

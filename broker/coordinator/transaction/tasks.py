@@ -48,9 +48,9 @@ class TransactionTasks:
 
     def _write_marker(self, payload: bytes, reply: TaskDone) -> None:
         topic, _ = read_string(payload, MARKER.size, len(payload))
-        self._write_own_marker(Marker(topic, *MARKER.unpack_from(payload)), lambda error: reply(error, b""))
+        self.write_own_marker(Marker(topic, *MARKER.unpack_from(payload)), lambda error: reply(error, b""))
 
-    def _write_own_marker(self, marker: Marker, done: Callable[[int], None]) -> None:
+    def write_own_marker(self, marker: Marker, done: Callable[[int], None]) -> None:
         """Write a marker into a partition of this process."""
         owned = self._open_now(marker.topic, marker.partition)
         if owned is None:
