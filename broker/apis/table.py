@@ -66,9 +66,8 @@ from broker.apis.users.scram_credentials import (
     handle_describe_user_scram_credentials,
 )
 from broker.ipc.request_log_fields import FIELDS, LogFields
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
-from broker.protocol.kio.kio_slices import SlicedEncoder
 from broker.protocol.messages import (
     api_versions,
     consumer_group_heartbeat,
@@ -79,8 +78,7 @@ from broker.protocol.messages import (
     offset_commit,
 )
 from broker.protocol.primitives import Buffer
-from broker.protocol.sinks import Sink
-from broker.protocol.sliced_pieces import Pieces, SlicedPieces
+from broker.protocol.sliced_responses import Pieces, Sink, SlicedEncoder, SlicedPieces
 from broker.protocol.steps import Steps
 
 #: (context, request) to response, or to what puts it off (`api_calls`).
@@ -144,25 +142,20 @@ def _hand(
     return api._replace(decode_in_steps=read, encode_in_slices=write)
 
 
-def _kio(
+def _compiled(
     key: ApiKey, versions: tuple[int, int], function: ApiFunction, note: str = "", *, exclusive: bool = False
 ) -> Api:
     def decode(view: memoryview, version: int, offset: int, end: int) -> Any:
-        return kio_adapter.decode(key, version, view, offset, end)
+        return codec.decode(key, version, view, offset, end)
 
-    read = partial(_kio_in_steps, key)
-    encode = partial(kio_adapter.encode_response, int(key))
+    encode = partial(codec.encode_response, int(key))
     in_slices = partial(SlicedEncoder, int(key))
     guarded_function, fields = guarded(key, function), FIELDS[key]
-    return Api(key, *versions, decode, encode, guarded_function, versions[0], note, read, in_slices, exclusive, fields)
+    return Api(key, *versions, decode, encode, guarded_function, versions[0], note, None, in_slices, exclusive, fields)
 
 
 def _refused(key: ApiKey, versions: tuple[int, int], note: str) -> Api:
-    return _kio(key, versions, REFUSALS[key], note)
-
-
-def _kio_in_steps(key: ApiKey, view: Buffer, version: int, offset: int, end: int) -> Steps[Any]:
-    return kio_adapter.decode_in_steps(key, version, view, offset, end)
+    return _compiled(key, versions, REFUSALS[key], note)
 
 
 _REFUSED_PRODUCE = "0-2 are advertised for old librdkafka, and refused by closing the connection, as Kafka does"
@@ -178,6 +171,7 @@ _NO_TOKENS = (
 )
 _ONE_REPLICA = "each partition has the one replica that leads it: ELECTION_NOT_NEEDED"
 _ONE_BROKER = "to the one broker: done already; to any other: INVALID_REPLICA_ASSIGNMENT"
+_NONE_MOVES = "none is ever under way"
 _ONE_DIRECTORY = "to the one directory: done already; to any other: LOG_DIR_NOT_FOUND"
 _QUOTAS = "an ip is an address, not the name of a host"
 _ONE_VOTER = "the one broker as leader and only voter; offsets are numbers of changes of the metadata"
@@ -239,19 +233,19 @@ API_TABLE: tuple[Api, ...] = (
         handle_offset_commit,
         in_steps=(offset_commit.parse_offset_commit_in_steps, offset_commit.offset_commit_pieces),
     ),
-    _kio(ApiKey.OFFSET_FETCH, (1, 10), handle_offset_fetch),
-    _kio(ApiKey.FIND_COORDINATOR, (0, 6), handle_find_coordinator),
-    _kio(ApiKey.JOIN_GROUP, (0, 9), handle_join_group),
+    _compiled(ApiKey.OFFSET_FETCH, (1, 10), handle_offset_fetch),
+    _compiled(ApiKey.FIND_COORDINATOR, (0, 6), handle_find_coordinator),
+    _compiled(ApiKey.JOIN_GROUP, (0, 9), handle_join_group),
     _hand(
         ApiKey.HEARTBEAT,
         (0, 4),
         (heartbeat.parse_heartbeat, heartbeat.encode_heartbeat_response),
         handle_heartbeat,
     ),
-    _kio(ApiKey.LEAVE_GROUP, (0, 5), handle_leave_group),
-    _kio(ApiKey.SYNC_GROUP, (0, 5), handle_sync_group),
-    _kio(ApiKey.DESCRIBE_GROUPS, (0, 6), handle_describe_groups),
-    _kio(ApiKey.LIST_GROUPS, (0, 5), handle_list_groups),
+    _compiled(ApiKey.LEAVE_GROUP, (0, 5), handle_leave_group),
+    _compiled(ApiKey.SYNC_GROUP, (0, 5), handle_sync_group),
+    _compiled(ApiKey.DESCRIBE_GROUPS, (0, 6), handle_describe_groups),
+    _compiled(ApiKey.LIST_GROUPS, (0, 5), handle_list_groups),
     _refused(ApiKey.SASL_HANDSHAKE, (0, 1), _SASL),
     _hand(
         ApiKey.API_VERSIONS,
@@ -260,9 +254,9 @@ API_TABLE: tuple[Api, ...] = (
         handle_api_versions,
         is_cacheable=is_api_versions_cacheable,
     ),
-    _kio(ApiKey.CREATE_TOPICS, (2, 7), handle_create_topics, _NOT_REPLICATED, exclusive=True),
-    _kio(ApiKey.DELETE_TOPICS, (1, 6), handle_delete_topics, exclusive=True),
-    _kio(ApiKey.DELETE_RECORDS, (0, 2), handle_delete_records),
+    _compiled(ApiKey.CREATE_TOPICS, (2, 7), handle_create_topics, _NOT_REPLICATED, exclusive=True),
+    _compiled(ApiKey.DELETE_TOPICS, (1, 6), handle_delete_topics, exclusive=True),
+    _compiled(ApiKey.DELETE_RECORDS, (0, 2), handle_delete_records),
     _hand(
         ApiKey.INIT_PRODUCER_ID,
         (0, 5),
@@ -270,41 +264,43 @@ API_TABLE: tuple[Api, ...] = (
         handle_init_producer_id,
         _NO_TWO_PHASES,
     ),
-    _kio(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), handle_offset_for_leader_epoch),
-    _kio(ApiKey.ADD_PARTITIONS_TO_TXN, (0, 5), handle_add_partitions_to_txn),
-    _kio(ApiKey.ADD_OFFSETS_TO_TXN, (0, 4), handle_add_offsets_to_txn),
-    _kio(ApiKey.TXN_OFFSET_COMMIT, (0, 5), handle_txn_offset_commit),
-    _kio(ApiKey.DELETE_GROUPS, (0, 2), handle_delete_groups),
-    _kio(ApiKey.OFFSET_DELETE, (0, 0), handle_offset_delete),
-    _kio(ApiKey.END_TXN, (0, 5), handle_end_txn),
-    _kio(ApiKey.WRITE_TXN_MARKERS, (1, 2), handle_write_txn_markers),
-    _kio(ApiKey.DESCRIBE_ACLS, (1, 3), handle_describe_acls, _NO_AUTHORIZER),
-    _kio(ApiKey.CREATE_ACLS, (1, 3), handle_create_acls, _NO_AUTHORIZER, exclusive=True),
-    _kio(ApiKey.DELETE_ACLS, (1, 3), handle_delete_acls, _NO_AUTHORIZER, exclusive=True),
-    _kio(ApiKey.DESCRIBE_CONFIGS, (1, 4), handle_describe_configs, _HAVE_SETTINGS),
-    _kio(ApiKey.ALTER_CONFIGS, (0, 2), handle_alter_configs, _REPLACES, exclusive=True),
-    _kio(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), handle_alter_replica_log_dirs, _ONE_DIRECTORY),
-    _kio(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), handle_describe_log_dirs),
+    _compiled(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), handle_offset_for_leader_epoch),
+    _compiled(ApiKey.ADD_PARTITIONS_TO_TXN, (0, 5), handle_add_partitions_to_txn),
+    _compiled(ApiKey.ADD_OFFSETS_TO_TXN, (0, 4), handle_add_offsets_to_txn),
+    _compiled(ApiKey.TXN_OFFSET_COMMIT, (0, 5), handle_txn_offset_commit),
+    _compiled(ApiKey.DELETE_GROUPS, (0, 2), handle_delete_groups),
+    _compiled(ApiKey.OFFSET_DELETE, (0, 0), handle_offset_delete),
+    _compiled(ApiKey.END_TXN, (0, 5), handle_end_txn),
+    _compiled(ApiKey.WRITE_TXN_MARKERS, (1, 2), handle_write_txn_markers),
+    _compiled(ApiKey.DESCRIBE_ACLS, (1, 3), handle_describe_acls, _NO_AUTHORIZER),
+    _compiled(ApiKey.CREATE_ACLS, (1, 3), handle_create_acls, _NO_AUTHORIZER, exclusive=True),
+    _compiled(ApiKey.DELETE_ACLS, (1, 3), handle_delete_acls, _NO_AUTHORIZER, exclusive=True),
+    _compiled(ApiKey.DESCRIBE_CONFIGS, (1, 4), handle_describe_configs, _HAVE_SETTINGS),
+    _compiled(ApiKey.ALTER_CONFIGS, (0, 2), handle_alter_configs, _REPLACES, exclusive=True),
+    _compiled(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), handle_alter_replica_log_dirs, _ONE_DIRECTORY),
+    _compiled(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), handle_describe_log_dirs),
     _refused(ApiKey.SASL_AUTHENTICATE, (0, 2), _SASL),
-    _kio(ApiKey.CREATE_PARTITIONS, (0, 3), handle_create_partitions, _NOT_REPLICATED, exclusive=True),
+    _compiled(ApiKey.CREATE_PARTITIONS, (0, 3), handle_create_partitions, _NOT_REPLICATED, exclusive=True),
     _refused(ApiKey.CREATE_DELEGATION_TOKEN, (1, 3), _NO_TOKENS),
     _refused(ApiKey.RENEW_DELEGATION_TOKEN, (1, 2), _NO_TOKENS),
     _refused(ApiKey.EXPIRE_DELEGATION_TOKEN, (1, 2), _NO_TOKENS),
     _refused(ApiKey.DESCRIBE_DELEGATION_TOKEN, (1, 3), _NO_TOKENS),
-    _kio(ApiKey.ELECT_LEADERS, (0, 2), handle_elect_leaders, _ONE_REPLICA),
-    _kio(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), handle_incremental_alter_configs, _CHANGES, exclusive=True),
-    _kio(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), handle_alter_partition_reassignments, _ONE_BROKER),
-    _kio(ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), handle_list_partition_reassignments, "none is ever under way"),
-    _kio(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), handle_describe_client_quotas),
-    _kio(ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), handle_alter_client_quotas, _QUOTAS, exclusive=True),
-    _kio(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), handle_describe_user_scram_credentials),
-    _kio(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), handle_alter_user_scram_credentials, exclusive=True),
-    _kio(ApiKey.DESCRIBE_QUORUM, (0, 2), handle_describe_quorum, _ONE_VOTER),
-    _kio(ApiKey.UPDATE_FEATURES, (0, 2), handle_update_features, _FEATURES),
-    _kio(ApiKey.DESCRIBE_CLUSTER, (0, 2), handle_describe_cluster, _BROKERS_ONLY),
-    _kio(ApiKey.DESCRIBE_PRODUCERS, (0, 0), handle_describe_producers),
-    _kio(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), handle_describe_transactions),
-    _kio(ApiKey.LIST_TRANSACTIONS, (0, 2), handle_list_transactions, _PATTERNS),
+    _compiled(ApiKey.ELECT_LEADERS, (0, 2), handle_elect_leaders, _ONE_REPLICA),
+    _compiled(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), handle_incremental_alter_configs, _CHANGES, exclusive=True),
+    _compiled(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), handle_alter_partition_reassignments, _ONE_BROKER),
+    _compiled(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), handle_list_partition_reassignments, "none is ever under way"
+    ),
+    _compiled(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), handle_describe_client_quotas),
+    _compiled(ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), handle_alter_client_quotas, _QUOTAS, exclusive=True),
+    _compiled(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), handle_describe_user_scram_credentials),
+    _compiled(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), handle_alter_user_scram_credentials, exclusive=True),
+    _compiled(ApiKey.DESCRIBE_QUORUM, (0, 2), handle_describe_quorum, _ONE_VOTER),
+    _compiled(ApiKey.UPDATE_FEATURES, (0, 2), handle_update_features, _FEATURES),
+    _compiled(ApiKey.DESCRIBE_CLUSTER, (0, 2), handle_describe_cluster, _BROKERS_ONLY),
+    _compiled(ApiKey.DESCRIBE_PRODUCERS, (0, 0), handle_describe_producers),
+    _compiled(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), handle_describe_transactions),
+    _compiled(ApiKey.LIST_TRANSACTIONS, (0, 2), handle_list_transactions, _PATTERNS),
     _hand(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         (0, 1),
@@ -316,9 +312,9 @@ API_TABLE: tuple[Api, ...] = (
         _CONSUMER_GROUPS,
         in_steps=(consumer_group_heartbeat.parse_consumer_group_heartbeat_in_steps, None),
     ),
-    _kio(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), handle_consumer_group_describe),
-    _kio(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), handle_list_config_resources, _RESOURCES),
-    _kio(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), handle_describe_topic_partitions, _NO_ELIGIBLE),
+    _compiled(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), handle_consumer_group_describe),
+    _compiled(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), handle_list_config_resources, _RESOURCES),
+    _compiled(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), handle_describe_topic_partitions, _NO_ELIGIBLE),
 )
 
 APIS: dict[int, Api] = {int(api.key): api for api in API_TABLE}

@@ -18,9 +18,8 @@ from broker.bench.requests import KINDS, Positions, RequestMaker, first_error
 from broker.bench.tally import Tallies
 from broker.clock import Clock
 from broker.errors import InvalidReceive
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
-from broker.protocol.kio.kio_schema import response_class
 from broker.protocol.records import batch_headers
 
 _ANSWER_S: Final = 30.0
@@ -67,12 +66,11 @@ class Load:
         return (self.clock.monotonic_ns() - self._start_ns) / _S
 
     def _prepare(self, events: Iterable[Event]) -> None:
-        """Have each message's classes made, which takes long the first time, before time begins."""
+        """Compile the codecs before time begins."""
         for event in {(each.requestApiKey, each.requestApiVersion): each for each in events}.values():
             frame, version = self.frame(event, {}, 0)
             if frame is not None:
-                message: Any = response_class(event.requestApiKey or 0, version)
-                kio_adapter.defaults_of(message)
+                codec.response_reader(event.requestApiKey or 0, version)
 
     def frame(self, event: Event, positions: Positions, correlation_id: int) -> tuple[bytes | None, int]:
         """Return a request with its version; None for one that is left out."""
@@ -81,7 +79,7 @@ class Load:
         version = None if fields is None else self._version_of(api_key, event.requestApiVersion or 0)
         if fields is None or version is None:
             return None, -1
-        return kio_adapter.encode_request(api_key, version, correlation_id, event.clientId or "", fields), version
+        return codec.encode_request(api_key, version, correlation_id, event.clientId or "", fields), version
 
     async def until(self, at_us: int) -> int:
         """Wait until a moment of the profile; return how many microseconds too late it is."""
@@ -184,7 +182,7 @@ class LoadConnection:
         tally.received_bytes += len(answer) + 4
         tally.answered_us.append((self._load.clock.monotonic_ns() - sent.sent_ns) // _NS_OF_US)
         api_key = ApiKey(sent.event.requestApiKey or 0)
-        decoded = kio_adapter.decode_response(api_key, sent.version, memoryview(answer), 0, len(answer))
+        decoded = codec.decode_response(api_key, sent.version, memoryview(answer), 0, len(answer))
         tally.errors += first_error(decoded, KINDS[api_key].errors) != 0
         if api_key == ApiKey.FETCH:
             self._advance(sent.event, decoded)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from uuid import UUID
 
 from broker.bench.batches import BatchMaker
 from broker.protocol.api_keys import ApiKey
@@ -31,7 +30,7 @@ class BenchTopic(NamedTuple):
     """A topic of the bench: the name that it has there, its id, and how many partitions."""
 
     name: str
-    topic_id: UUID | None
+    topic_id: bytes
     partitions: int
 
 
@@ -46,7 +45,7 @@ class RequestMaker:
         self._batches = BatchMaker()
 
     def fields(self, event: Event, positions: Positions) -> Fields | None:
-        """Return the fields of a request as `kio_adapter` takes them; None for one that is left out.
+        """Return the fields of a request as `broker.protocol.codec` takes them; None for one that is left out.
 
         `positions` is how far its connection has read each partition.
         """
@@ -96,7 +95,7 @@ class RequestMaker:
 
     def metadata(self, _event: Event, _: Positions) -> Fields:
         """Return a request for all topics of the bench: the log does not have for which it was."""
-        topics = [{"name": each.name, "topic_id": None} for each in self._topics.values()]
+        topics = [{"name": each.name} for each in self._topics.values()]
         return {"topics": topics, "allow_auto_topic_creation": False}
 
     def offset_commit(self, event: Event, positions: Positions) -> Fields:

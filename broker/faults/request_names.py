@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio.kio_schema import fields_of, newest_request_class
+from broker.protocol.schema.definitions import StructureDefinition
+from broker.protocol.schema.definitions import request as request_definition
+from broker.protocol.schema.values import Structure
 
 _GROUPS = frozenset({"group_id", "groups", "groups_names", "group_ids"})
 #: What FindCoordinator asks for: of groups if the type of the key says so.
@@ -33,19 +34,19 @@ class RequestNames(NamedTuple):
 
 
 def names_in(api: int, request: Any, name_of: NameOf) -> RequestNames:
-    """Return what a request names, which is kio's object."""
+    """Return what a request names, which is a compiled message."""
     topics, groups = set(), set()
     for path, value in _values(request, ""):
         field = path.rpartition(".")[2]
-        if field == _ID and isinstance(value, UUID):
-            topics.add(name_of(value.bytes) or "")
+        if field == _ID and isinstance(value, bytes):
+            topics.add(name_of(value) or "")
         elif not isinstance(value, str):
             continue
         elif field in _GROUPS or (field in _KEYS and _asks_for_groups(api, request)):
             groups.add(value)
         elif field in _NAMES and "topic" in path:
             topics.add(value)
-    return RequestNames(frozenset(topics - {""}), frozenset(groups))
+    return RequestNames(frozenset(topics - {""}), frozenset(groups - {""}))
 
 
 @cache
@@ -53,14 +54,14 @@ def can_name(api: ApiKey) -> tuple[bool, bool]:
     """Return whether requests of an API can name topics, and groups."""
     if api == ApiKey.FETCH:
         return True, False
-    paths = list(_paths(newest_request_class(api), ""))
+    paths = list(_paths(request_definition(api).structure, ""))
     fields = {path: path.rpartition(".")[2] for path in paths}
     topics = any(field == _ID or (field in _NAMES and "topic" in path) for path, field in fields.items())
     return topics, any(field in _GROUPS | _KEYS for field in fields.values())
 
 
 def _asks_for_groups(api: int, request: Any) -> bool:
-    return api == ApiKey.FIND_COORDINATOR and getattr(request, "key_type", _GROUP_KEY) == _GROUP_KEY
+    return api == ApiKey.FIND_COORDINATOR and request.key_type == _GROUP_KEY
 
 
 def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -68,15 +69,14 @@ def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, tuple):
         for each in value:
             yield from _values(each, path)
-    elif hasattr(value, "__dataclass_fields__"):
-        message_class: Any = type(value)
-        for field in fields_of(message_class):
-            yield from _values(getattr(value, field.name), f"{path}.{field.name}")
+    elif isinstance(value, Structure):
+        for name in value.DEFAULTS:
+            yield from _values(getattr(value, name), f"{path}.{name}")
     else:
         yield path, value
 
 
-def _paths(message_class: Any, path: str) -> Iterator[str]:
-    for field in fields_of(message_class):
+def _paths(structure: StructureDefinition, path: str) -> Iterator[str]:
+    for field in structure.fields:
         inner = f"{path}.{field.name}"
         yield from [inner] if field.structure is None else _paths(field.structure, inner)

@@ -35,7 +35,7 @@ from broker.protocol.api_keys import ONLY_ANSWERED, ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
 from broker.protocol.messages.api_versions import unsupported_version_response
-from broker.protocol.sinks import AnswerTooLargeError
+from broker.protocol.sliced_responses import AnswerTooLargeError
 from broker.protocol.steps import Steps
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import at_length

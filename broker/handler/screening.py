@@ -15,10 +15,10 @@ from broker.apis.table import APIS
 from broker.ipc.poison_requests import DROPPED
 from broker.ipc.request_facts import NO_SUBJECT, subject_of
 from broker.ipc.response_writer import AnswerFacts, ResponseWriter
+from broker.protocol import codec
 from broker.protocol.api_keys import ONLY_ANSWERED, ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
-from broker.protocol.kio import kio_adapter
 from broker.protocol.messages.fetch import frame_fetch_response
 from shm.recorder_layout import INJECTED, INJECTED_SHIFT
 
@@ -173,13 +173,13 @@ class Screening:
         names = names_in(request.api_key, decoded, self._name_of)
         if request.api_key != _FETCH:
             return names
-        further = self._fetch.topics_of_session(getattr(decoded, "session_id", 0))
+        further = self._fetch.topics_of_session(decoded.session_id)
         topics = {name or self._name_of(topic_id or b"") for name, topic_id in further}
         return names._replace(topics=names.topics | {name for name in topics if name is not None})
 
     def _decoded(self, request: Request, body: int) -> Any:
-        """Return kio's object for a request, whatever its API's own functions take."""
-        return kio_adapter.decode(request.api_key, request.api_version, request.view, body, request.end)
+        """Return the compiled message of a request, whatever its API's own functions take."""
+        return codec.decode(request.api_key, request.api_version, request.view, body, request.end)
 
     def _name_of(self, topic_id: bytes) -> str | None:
         topic = self._partitions.metadata.topic_by_id(topic_id)

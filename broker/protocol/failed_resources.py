@@ -11,12 +11,12 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from broker.errors import InvalidReceive
+from broker.protocol import codec
 from broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey
 from broker.protocol.coordinator_routing import coordinated_id
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
-from broker.protocol.kio import kio_adapter
-from broker.protocol.primitives import read_unsigned_varint
+from broker.protocol.primitives import ZERO_TOPIC_ID, read_unsigned_varint
 
 _OF_LEADERS: Final = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.FENCED_LEADER_EPOCH}
@@ -24,6 +24,11 @@ _OF_LEADERS: Final = frozenset(
 _OF_COORDINATORS: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
+
+#: Versions of OffsetFetch and of FindCoordinator.
+_GROUP_ERROR_FROM: Final = 2
+_SEVERAL_GROUPS_FROM: Final = 8
+_SEVERAL_COORDINATORS_FROM: Final = 4
 
 #: What an answer is about, such as a topic and a partition. Two of one API are the same if these are equal.
 Resource = tuple[object, ...]
@@ -70,7 +75,7 @@ def failed_resources(asked: Asked, answer: memoryview) -> dict[Resource, bool] |
     api = _APIS.get(asked.api_key)
     if api is None or (api.needs_request and not asked.frame):
         return None
-    entity = kio_adapter.decode_response(asked.api_key, asked.version, answer, 4, len(answer))
+    entity = codec.decode_response(asked.api_key, asked.version, answer, 4, len(answer))
     failed: dict[Resource, bool] = {}
     for resource, error, is_worth_something in api.results(entity, asked):
         if is_worth_something:
@@ -84,7 +89,7 @@ def _topic_of(structure: Any) -> object:
     """Return the name of a topic, or its id where that is all there is."""
     for field in ("name", "topic", "topic_id"):
         found = getattr(structure, field, None)
-        if found:
+        if found and found != ZERO_TOPIC_ID:
             return found
     return None
 
@@ -138,10 +143,10 @@ def _of_commits(answer: Any, asked: Asked) -> Iterator[Result]:
 
 def _of_groups(answer: Any, asked: Asked) -> Iterator[Result]:
     """Find the results of an OffsetFetch."""
-    if hasattr(answer, "groups"):
+    if asked.version >= _SEVERAL_GROUPS_FROM:
         for group in answer.groups:
             yield (group.group_id,), group.error_code, not group.error_code
-    elif hasattr(answer, "error_code"):
+    elif asked.version >= _GROUP_ERROR_FROM:
         yield from _of_one_id(answer, asked)
     else:
         # Of so old a version there is none for the group.
@@ -151,7 +156,7 @@ def _of_groups(answer: Any, asked: Asked) -> Iterator[Result]:
 def _of_coordinators(answer: Any, asked: Asked) -> Iterator[Result]:
     """Find the results of keys: of two of different types those are two, be they alike."""
     body = asked.body
-    if not hasattr(answer, "coordinators"):
+    if asked.version < _SEVERAL_COORDINATORS_FROM:
         yield (asked.frame[body:],), answer.error_code, not answer.error_code
         return
     for each in answer.coordinators:

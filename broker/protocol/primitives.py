@@ -30,6 +30,8 @@ _VARINT_MAX_BYTES: Final = 5
 
 MOST_ELEMENTS: Final = 100_000
 """Of all arrays of a request together, where they may be many: more is a turn of its own to read, and not asked for."""
+MOST_ELEMENTS_AT_ONCE: Final = 50_000
+"""Where they are decoded in one go, which takes less than 50 ms."""
 MOST_TAGGED_FIELDS: Final = 100
 """Of one structure. Kafka's have a handful."""
 

@@ -205,7 +205,7 @@ def _check_names(api: ApiKey | None, topic: str | None, group: str | None) -> No
     """Refuse what no request of an API can name: such a fault would never strike."""
     if api is None or (topic is None and group is None):
         return
-    from broker.faults.request_names import can_name  # noqa: PLC0415 - kio takes a while to import
+    from broker.faults.request_names import can_name  # noqa: PLC0415 - used by tests alone
 
     can_topic, can_group = can_name(api)
     for name, value, can in (("topic", topic, can_topic), ("group", group, can_group)):

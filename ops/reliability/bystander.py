@@ -18,8 +18,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
+from broker.protocol.error_codes import ErrorCode
 from ops.reliability import batches
 from ops.reliability.broker import NICENESS, pids_of
 from ops.reliability.wire import CLIENT_ID, Wire
@@ -137,7 +138,7 @@ class Bystander:
         )
         part = produced.responses[0].partition_responses[0]
         if part.error_code:
-            self._count(f"Produce was refused: {part.error_code.name}")
+            self._count(f"Produce was refused: {ErrorCode(part.error_code).name}")
         else:
             self._offset = part.base_offset
         place = {"partition": self._number, "fetch_offset": self._offset, "partition_max_bytes": 10_000}
@@ -153,13 +154,13 @@ class Bystander:
             },
         )
         if fetched.responses and fetched.responses[0].partitions[0].error_code:
-            self._count(f"Fetch was refused: {fetched.responses[0].partitions[0].error_code.name}")
+            self._count(f"Fetch was refused: {ErrorCode(fetched.responses[0].partitions[0].error_code).name}")
         self._ask(wire, ApiKey.METADATA, 9, {"topics": [{"name": TOPIC}], "allow_auto_topic_creation": False})
         self._ask(wire, ApiKey.API_VERSIONS, 3, {"client_software_name": "bystander"})
         time.sleep(REST_SECONDS)
 
     def _ask(self, wire: Wire, api_key: ApiKey, version: int, fields: dict[str, Any]) -> Any:
-        frame = kio_adapter.encode_request(api_key, version, 1, f"{CLIENT_ID}-bystander", fields)
+        frame = codec.encode_request(api_key, version, 1, f"{CLIENT_ID}-bystander", fields)
         self._asked = time.monotonic()
         wire.send(frame)
         answer = wire.receive()
@@ -167,7 +168,7 @@ class Bystander:
         if now - self._asked > PAUSE_SECONDS:
             self.pauses.append(Pause(self._asked, now, self._pid, api_key.name, was_closed=False))
         self.answers += 1
-        return kio_adapter.decode_response(api_key, version, answer, 0, len(answer))
+        return codec.decode_response(api_key, version, answer, 0, len(answer))
 
     def _count(self, error: str) -> None:
         self.errors[error] = self.errors.get(error, 0) + 1

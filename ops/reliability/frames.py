@@ -7,19 +7,16 @@ even __consumer_offsets, which whoever may delete topics may delete. They ask fo
 from __future__ import annotations
 
 import contextlib
-import datetime
 import random
 import struct
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from broker.errors import InvalidReceive
 from broker.protocol.api_keys import request_header_version
-from broker.protocol.kio.kio_reader import read_message
-from broker.protocol.kio.kio_schema import EPOCH, KioErrorCode, SchemaField, fields_of, request_class
-from broker.protocol.kio.kio_writer import write_message
+from broker.protocol.compile import read, write
+from broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition, request
 from ops.reliability import batches
 
 #: What the fuzzer calls its topics, groups, members and transactional ids.
@@ -48,7 +45,7 @@ class Template(NamedTuple):
 class FrameMaker:
     """Makes valid requests; `topic_ids` are the ids of topics that exist."""
 
-    def __init__(self, chance: random.Random, topic_ids: tuple[uuid.UUID, ...] = ()) -> None:
+    def __init__(self, chance: random.Random, topic_ids: tuple[bytes, ...] = ()) -> None:
         self._chance, self._topic_ids = chance, topic_ids
         self._makers: dict[str, Callable[[], Any]] = {
             "string": self._text,
@@ -57,10 +54,6 @@ class FrameMaker:
             "bool": lambda: chance.random() < 1 / 2,
             "float64": chance.random,
             "uuid": self._uuid,
-            "error_code": lambda: KioErrorCode(0),
-            "timedelta_i32": self._wait,
-            "timedelta_i64": self._wait,
-            "datetime_i64": lambda: EPOCH + datetime.timedelta(milliseconds=chance.randrange(2**41)),
         }
 
     def template(self, api_key: int, version: int) -> Template:
@@ -69,41 +62,47 @@ class FrameMaker:
         head = struct.pack(">hhih", api_key, version, self._chance.randrange(2**31), len(client_id)) + client_id
         if request_header_version(api_key, version) > 1:
             head += b"\0"
-        message_class = oldest_class(api_key, version)
-        frame = head + write_message(self._entity(message_class))
+        message = request(api_key)
+        known = max(version, message.versions.lowest)
+        frame = head + write(message.name, known, self._structure(message.structure, known))
         frame = len(frame).to_bytes(4, "big") + frame
-        values = tuple(self._values(message_class, bytearray(frame), 4 + len(head)))
+        values = tuple(self._values(message, known, bytearray(frame), 4 + len(head)))
         return Template(frame, values or tuple((place, 3) for place in range(len(frame))[_CLIENT_ID]))
 
-    def _values(self, message_class: Any, frame: bytearray, first: int) -> Iterator[tuple[int, int]]:
+    def _values(
+        self, message: MessageDefinition, version: int, frame: bytearray, first: int
+    ) -> Iterator[tuple[int, int]]:
         """Yield those places from `first` on that can change, as far as they are tried out."""
         places = range(first, len(frame))
         for place in self._chance.sample(places, min(MOST_TRIED, len(places))):
             bits = self._chance.randrange(1, 32)
             frame[place] ^= bits
             with contextlib.suppress(InvalidReceive):
-                read_message(message_class, frame, first, len(frame))
+                read(message.name, version, frame, first, len(frame))
                 yield place, bits
             frame[place] ^= bits
 
-    def _entity(self, message_class: Any) -> Any:
-        return message_class(**{each.name: self._value(each) for each in fields_of(message_class)})
+    def _structure(self, structure: StructureDefinition, version: int) -> Any:
+        present = [each for each in structure.fields if version in each.versions]
+        return structure.value_class(**{each.name: self._value(each, version) for each in present})
 
-    def _value(self, field: SchemaField) -> Any:
+    def _value(self, field: Field, version: int) -> Any:
         if field.tag is not None and self._chance.random() < 1 / 2:
             return field.default
-        if field.is_nullable and field.tag is None and self._chance.random() < NULL_SHARE:
+        if version in field.nullable and field.tag is None and self._chance.random() < NULL_SHARE:
             return None
         if field.is_array:
-            return tuple(self._element(field) for _ in range(self._chance.randrange(MOST_ELEMENTS + 1)))
-        return self._element(field)
+            return tuple(self._element(field, version) for _ in range(self._chance.randrange(MOST_ELEMENTS + 1)))
+        return self._element(field, version)
 
-    def _element(self, field: SchemaField) -> Any:
+    def _element(self, field: Field, version: int) -> Any:
         if field.structure is not None:
-            return self._entity(field.structure)
-        if field.kafka_type in _BITS:
-            return self._number(_BITS[field.kafka_type], field.kafka_type.startswith("u"))
-        return self._makers[field.kafka_type]()
+            return self._structure(field.structure, version)
+        if field.kind in _BITS and field.name.endswith("_ms"):
+            return self._wait()
+        if field.kind in _BITS:
+            return self._number(_BITS[field.kind], field.kind.startswith("u"))
+        return self._makers[field.kind]()
 
     def _number(self, bits: int, is_unsigned: bool) -> int:
         number = self._chance.choice(ODD_NUMBERS if self._chance.random() < ODD_SHARE else NUMBERS)
@@ -112,13 +111,13 @@ class FrameMaker:
     def _text(self) -> str:
         return self._chance.choice(ODD_TEXTS if self._chance.random() < ODD_SHARE else NAMES)
 
-    def _uuid(self) -> uuid.UUID:
+    def _uuid(self) -> bytes:
         if self._topic_ids and self._chance.random() < 3 / 4:
             return self._chance.choice(self._topic_ids)
-        return uuid.UUID(int=self._chance.getrandbits(128))
+        return self._chance.randbytes(16)
 
-    def _wait(self) -> datetime.timedelta:
-        return datetime.timedelta(milliseconds=self._chance.randrange(LONGEST_WAIT_MS + 1))
+    def _wait(self) -> int:
+        return self._chance.randrange(LONGEST_WAIT_MS + 1)
 
     def _records(self) -> bytes:
         """Return a batch; one in four lies, with a right checksum."""
@@ -139,11 +138,3 @@ class FrameMaker:
             producer_epoch=self._number(16, False),
             base_sequence=self._number(32, False),
         )
-
-
-def oldest_class(api_key: int, version: int) -> type[Any]:
-    """Return the schema of the oldest version from this one on: what is advertised to be refused has none."""
-    try:
-        return request_class(api_key, version)
-    except InvalidReceive:
-        return oldest_class(api_key, version + 1)

@@ -17,7 +17,6 @@ import signal
 import socket
 import struct
 import time
-import uuid
 from collections import deque
 from collections.abc import Iterator
 
@@ -235,10 +234,10 @@ def is_expensive(api_key: int, version: int) -> bool:
     return api_key in EXPENSIVE or (api_key == ApiKey.PRODUCE and version < OLDEST_PRODUCE)
 
 
-def make_topics(wire: Wire) -> tuple[uuid.UUID, ...]:
+def make_topics(wire: Wire) -> tuple[bytes, ...]:
     """Make the fuzzer's own topics, those that are not there yet, and return their ids."""
     names = NAMES[:TOPICS]
     topics = [{"name": name, "num_partitions": 3, "replication_factor": 1} for name in names]
     wire.ask(ApiKey.CREATE_TOPICS, 7, {"topics": topics, "timeout_ms": 10_000})
     found = wire.ask(ApiKey.METADATA, 12, {"topics": [{"name": name} for name in names]}).topics
-    return tuple(topic.topic_id for topic in found if topic.topic_id is not None)
+    return tuple(topic.topic_id for topic in found if any(topic.topic_id))

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
 from ops.reliability import batches
 from ops.reliability.attacks import Battlefield
 from ops.reliability.wire import CLIENT_ID, Wire
@@ -131,16 +131,16 @@ def parked_fetches(wire: Wire, chance: random.Random) -> None:
         "max_bytes": 10_000,
         "topics": [{"topic": TOPIC, "partitions": partitions}],
     }
-    wire.send(kio_adapter.encode_request(ApiKey.FETCH, 11, 1, CLIENT_ID, fields) * 50)
+    wire.send(codec.encode_request(ApiKey.FETCH, 11, 1, CLIENT_ID, fields) * 50)
     time.sleep(chance.random())
 
 
 def odd_versions(wire: Wire, _chance: random.Random) -> None:
     """Send heartbeats of version -7 and cursors of partition -5, a hundred of each."""
     fields = {"topics": [{"name": TOPIC}], "cursor": {"topic_name": TOPIC, "partition_index": -5}}
-    wire.send(kio_adapter.encode_request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 1, CLIENT_ID, fields) * 100)
+    wire.send(codec.encode_request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 1, CLIENT_ID, fields) * 100)
     heartbeat = {"group_id": "poison-0", "generation_id": 1, "member_id": "x"}
-    frame = bytearray(kio_adapter.encode_request(ApiKey.HEARTBEAT, 0, 1, CLIENT_ID, heartbeat))
+    frame = bytearray(codec.encode_request(ApiKey.HEARTBEAT, 0, 1, CLIENT_ID, heartbeat))
     frame[6:8] = struct.pack(">h", -7)
     wire.send(bytes(frame) * 100)
     receive(wire)
@@ -169,7 +169,7 @@ def new_producers(wire: Wire, chance: random.Random) -> None:
     for number in range(1000):
         fields = {"transactional_id": f"poison-{chance.randrange(200)}" if number % 4 else None}
         fields["transaction_timeout_ms"] = 1000
-        wire.send(kio_adapter.encode_request(ApiKey.INIT_PRODUCER_ID, 4, number, CLIENT_ID, fields))
+        wire.send(codec.encode_request(ApiKey.INIT_PRODUCER_ID, 4, number, CLIENT_ID, fields))
     receive(wire)
 
 
@@ -312,7 +312,7 @@ def produced(wire: Wire, topic: str, batch: bytes) -> Any:
 
 def ask(wire: Wire, api_key: ApiKey, version: int, fields: dict[str, Any]) -> None:
     """Send a request; what comes of it is taken and not looked at."""
-    wire.send(kio_adapter.encode_request(api_key, version, 1, CLIENT_ID, fields))
+    wire.send(codec.encode_request(api_key, version, 1, CLIENT_ID, fields))
     receive(wire)
 
 

@@ -9,8 +9,8 @@ import socket
 import struct
 import time
 
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
 from ops.reliability.attacks import Battlefield
 from ops.reliability.bystander import TOPIC
 from ops.reliability.wire import CLIENT_ID, Wire
@@ -20,7 +20,7 @@ SLOW = 20
 LONGEST_SLOW_SECONDS = 8.0
 DRIP_SECONDS = 0.05
 RESET = struct.pack("ii", 1, 0)
-VERSIONS = kio_adapter.encode_request(ApiKey.API_VERSIONS, 0, 1, CLIENT_ID, {})
+VERSIONS = codec.encode_request(ApiKey.API_VERSIONS, 0, 1, CLIENT_ID, {})
 #: What somebody who opens a connection may have to say.
 OPENINGS = (b"", b"\0", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00", VERSIONS, VERSIONS[:-1], VERSIONS * 50)
 SMALL_BUFFER_BYTES = 4096
@@ -68,7 +68,7 @@ class SlowReaders:
             "max_bytes": 1 << 20,
             "topics": [{"topic": TOPIC, "partitions": [place]}],
         }
-        fetch = kio_adapter.encode_request(ApiKey.FETCH, 11, 1, CLIENT_ID, fields)
+        fetch = codec.encode_request(ApiKey.FETCH, 11, 1, CLIENT_ID, fields)
         with self._field.journal.window("slow readers"), contextlib.ExitStack() as connections:
             wires = [connections.enter_context(Wire(self._field.broker.port)) for _ in range(SLOW)]
             for wire in wires:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Generator
 from typing import NamedTuple
 
 from broker.client import sasl
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
 from ops.reliability.frames import Template
 from ops.reliability.fuzzer import Counts
 from ops.reliability.mutations import Mutator
@@ -170,7 +170,7 @@ class Scripts:
         yield from layer.ask(handshake(SCRAM, 1))
         exchange = sasl.exchange(SCRAM, USER, PASSWORD, "")
         answer = yield from layer.ask(authenticate(next(exchange)))
-        token = kio_adapter.decode_response(ApiKey.SASL_AUTHENTICATE, 2, answer, _SIZE_BYTES, len(answer)).auth_bytes
+        token = codec.decode_response(ApiKey.SASL_AUTHENTICATE, 2, answer, _SIZE_BYTES, len(answer)).auth_bytes
         yield from self._try(stranger, layer.ask(self._with_token(exchange.send(bytes(token)), is_bare=False)))
         return b""
 
@@ -259,9 +259,9 @@ def sized(token: bytes) -> bytes:
 
 def handshake(mechanism: str, version: int) -> bytes:
     """Return a SaslHandshake."""
-    return kio_adapter.encode_request(ApiKey.SASL_HANDSHAKE, version, 1, CLIENT_ID, {"mechanism": mechanism})
+    return codec.encode_request(ApiKey.SASL_HANDSHAKE, version, 1, CLIENT_ID, {"mechanism": mechanism})
 
 
 def authenticate(token: bytes) -> bytes:
     """Return a SaslAuthenticate."""
-    return kio_adapter.encode_request(ApiKey.SASL_AUTHENTICATE, 2, 1, CLIENT_ID, {"auth_bytes": token})
+    return codec.encode_request(ApiKey.SASL_AUTHENTICATE, 2, 1, CLIENT_ID, {"auth_bytes": token})

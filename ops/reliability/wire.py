@@ -7,8 +7,8 @@ import struct
 from types import TracebackType
 from typing import Any, Self
 
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
 
 CLIENT_ID = "campaign"
 SECONDS = 15.0
@@ -47,10 +47,10 @@ class Wire:
         return self._take(size)
 
     def ask(self, api_key: ApiKey, version: int, fields: dict[str, Any]) -> Any:
-        """Send a request and return its answer as a kio entity."""
-        self.send(kio_adapter.encode_request(api_key, version, 1, CLIENT_ID, fields))
+        """Send a request and return its answer as a compiled message."""
+        self.send(codec.encode_request(api_key, version, 1, CLIENT_ID, fields))
         answer = self.receive()
-        return kio_adapter.decode_response(api_key, version, answer, 0, len(answer))
+        return codec.decode_response(api_key, version, answer, 0, len(answer))
 
     def _take(self, size: int) -> bytes:
         pieces = []

@@ -16,8 +16,8 @@ from broker.bench.tally import HEADERS, Tallies, quantile_ms
 from broker.client.admin import topics
 from broker.client.admin.connection import Connection
 from broker.clock import SystemClock
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
 from tests.support.broker_process import BrokerProcess
 
 PRODUCE, FETCH, METADATA, JOIN_GROUP = 0, 1, 3, 11
@@ -47,14 +47,14 @@ def run(port: int, events: list[Event], ranges: dict[int, tuple[int, int]], topi
 @pytest.mark.parametrize("topic", ["t", None])
 @pytest.mark.parametrize("api", KINDS)
 def test_each_kind_is_written_in_each_version_with_and_without_a_topic(api: int, topic: str | None) -> None:
-    maker = RequestMaker({"t": BenchTopic("t", UUID(int=7), 2)}, "bench-", 1.0, SystemClock())
+    maker = RequestMaker({"t": BenchTopic("t", UUID(int=7).bytes, 2)}, "bench-", 1.0, SystemClock())
     asked = event("request", api, topic=topic, partition=1, partitionCount=2, records=3, recordBytes=100)
     fields = maker.fields(asked, {})
     if fields is None:
         assert (api, topic) == (ApiKey.PRODUCE, None)
         return
     for version in range(APIS[api].min_version, KINDS[api].newest + 1):
-        assert kio_adapter.encode_request(api, version, 1, "app", fields)
+        assert codec.encode_request(api, version, 1, "app", fields)
 
 
 def test_each_kind_of_request(broker: BrokerProcess) -> None:
@@ -70,7 +70,7 @@ def test_each_kind_of_request(broker: BrokerProcess) -> None:
     ]  # fmt: skip
     with Connection(broker.bootstrap) as connection:
         topic_id = topics.describe(connection, "kinds-t").topic_id
-    tallies = run(broker.port, events, ranges, BenchTopic("kinds-t", UUID(topic_id), 2))
+    tallies = run(broker.port, events, ranges, BenchTopic("kinds-t", UUID(topic_id).bytes, 2))
     of = tallies.by_api
     assert (of[PRODUCE].sent, of[PRODUCE].answered, of[PRODUCE].left_out, of[PRODUCE].errors) == (5, 4, 1, 0)
     assert (of[FETCH].sent, of[FETCH].answered, of[FETCH].errors) == (3, 3, 0)

@@ -6,17 +6,16 @@ by nature, such as ids and texts, and in order.
 
 from __future__ import annotations
 
-import enum
 import itertools
 import json
 from collections.abc import Collection, Iterator, Mapping
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
-from uuid import UUID
 
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
+from broker.protocol.primitives import ZERO_TOPIC_ID
+from broker.protocol.schema.values import Structure
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient
 
@@ -82,10 +81,10 @@ class Client:
 
     def call(self, key: ApiKey, version: int, fields: Mapping[str, Any]) -> Any:
         """Return the answer; AssertionError when there is none."""
-        frame = kio_adapter.encode_request(int(key), version, next(self._ids), "matrix", fields)
+        frame = codec.encode_request(int(key), version, next(self._ids), "matrix", fields)
         self._wire.send(frame)
         answer = self._wire.receive_frame()
-        return kio_adapter.decode_response(int(key), version, memoryview(answer), 0, len(answer))
+        return codec.decode_response(int(key), version, memoryview(answer), 0, len(answer))
 
     def close(self) -> None:
         self._wire.close()
@@ -105,26 +104,24 @@ def topic_ids(client: Client) -> dict[str, bytes]:
         12,
         {"topics": None, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False},
     )
-    found = {topic.name: kio_adapter.uuid_bytes(topic.topic_id) for topic in answer.topics}
+    found = {topic.name: topic.topic_id for topic in answer.topics}
     return {name: found.get(name, bytes([number]) * 16) for number, name in enumerate(NAMES, 1)}
 
 
 def comparable(value: Any, ids: Mapping[str, bytes], but: Collection[str] = ()) -> Any:
     """Return an answer without what differs between brokers and some fields, its arrays in an order of their own."""
-    if isinstance(value, UUID):
-        return next((name for name, each in ids.items() if each == value.bytes), "zero" if not value.int else "other")
+    if isinstance(value, bytes) and len(value) == len(ZERO_TOPIC_ID):
+        return next((name for name, each in ids.items() if each == value), "other" if any(value) else "zero")
     if isinstance(value, tuple | list):
         return sorted((comparable(each, ids, but) for each in value), key=repr)
-    if hasattr(value, "__dataclass_fields__"):
+    if isinstance(value, Structure):
         return {
             # A list that is null where there is an error has as much in it as an empty one.
             name: comparable(() if name == "aborted_transactions" else getattr(value, name), ids, but)
-            for name in value.__dataclass_fields__
-            if name not in _DIFFERENT and name not in but and not name.startswith("__")
+            for name in value.DEFAULTS
+            if name not in _DIFFERENT and name not in but and not name.endswith("_ms")
         }
-    if isinstance(value, timedelta | datetime):
-        return None
-    return int(value) if isinstance(value, enum.IntEnum) else value
+    return value
 
 
 def differences(theirs: Any, ours: Any, place: str = "") -> Iterator[str]:

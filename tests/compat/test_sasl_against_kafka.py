@@ -4,8 +4,6 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +87,7 @@ class Transcript:
             self.lines.append("closed")
             return None
         noted = [getattr(answer, name, None) for name in ("mechanisms", "error_message", "auth_bytes")]
-        lifetime = getattr(answer, "session_lifetime", None)
+        lifetime = getattr(answer, "session_lifetime_ms", None)
         text = None if noted[1] is None else re.sub(r"[0-9a-f-]{20,}", "...", noted[1])
         has_lifetime = None if lifetime is None else bool(lifetime)
         self.lines.append((key.name, int(getattr(answer, "error_code", 0)), noted[0], text, noted[2], has_lifetime))
@@ -227,7 +225,7 @@ def tokens_asked_for(address: int, *, is_user: bool) -> list[Any]:
         if is_user:
             wire.log_in("carol", "secret")
         answers = [wire.request(key, version, **fields) for key, version, fields in TOKEN_REQUESTS]
-    return [replace(answer, throttle_time=timedelta()) for answer in answers]
+    return [answer.replaced(throttle_time_ms=0) for answer in answers]
 
 
 def test_delegation_tokens_are_as_little_enabled(both: tuple[Addresses, Addresses]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from broker.apis.table import API_TABLE
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.schema.values import Structure
 from broker.testing import RotundaBroker
 from tests.support.described_requests import ask
 from tests.support.record_batches import record_batch
@@ -88,8 +89,8 @@ def errors_in(value: Any) -> Iterator[int]:
     if isinstance(value, tuple):
         for each in value:
             yield from errors_in(each)
-    elif hasattr(value, "__dataclass_fields__"):
-        for name in value.__dataclass_fields__:
+    elif isinstance(value, Structure):
+        for name in value.DEFAULTS:
             if name.endswith("error_code"):
                 yield int(getattr(value, name))
             else:
@@ -118,7 +119,7 @@ def test_every_version_of_every_api_answers_with_the_injected_error(broker: Rotu
 def _topic_id(port: int) -> bytes:
     with WireClient(port) as wire:
         found = ask(wire, ApiKey.METADATA, 12, {"topics": [{"name": TOPIC}]}).topics[0].topic_id
-        return bytes(found.bytes)
+        return bytes(found)
 
 
 def _with_ids(key: ApiKey, version: int, asked: dict[str, Any], topic_id: bytes) -> dict[str, Any]:

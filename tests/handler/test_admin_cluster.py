@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -332,5 +331,5 @@ def test_topic_partitions_of_unknown_topics_are_errors(cluster: AdminCluster) ->
     assert cursor is None
     fields = {"topics": [{"name": "known"}], "response_partition_limit": 1, "cursor": None}
     answer = cluster.call(handle_describe_topic_partitions, ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, fields)
-    assert answer.topics[0].topic_id == uuid.UUID(bytes=topic.topic_id)
+    assert answer.topics[0].topic_id == topic.topic_id
     assert answer.topics[0].topic_authorized_operations == TOPIC_OPERATIONS

@@ -12,7 +12,6 @@ from broker.apis.topics.delete_topics import handle_delete_topics
 from broker.metadata.configs.client_quotas import CLIENT_ID
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio import kio_adapter
 from tests.support.admin_cluster import AdminCluster
 
 EXCEEDED = int(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
@@ -30,7 +29,7 @@ def limited(cluster: AdminCluster) -> AdminCluster:
 
 
 def outcome(response: Any, rows: Any) -> tuple[int, list[int]]:
-    return kio_adapter.milliseconds(response.throttle_time), [each.error_code for each in rows]
+    return response.throttle_time_ms, [each.error_code for each in rows]
 
 
 def create(cluster: AdminCluster, version: int, *topics: tuple[str, int]) -> tuple[int, list[int]]:

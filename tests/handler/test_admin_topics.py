@@ -13,6 +13,7 @@ from broker.apis.topics.create_topics import handle_create_topics
 from broker.apis.topics.delete_topics import handle_delete_topics
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.primitives import ZERO_TOPIC_ID
 from shm.tables.partitions import STATE_CLOSED
 from tests.support.admin_cluster import AdminCluster
 
@@ -36,7 +37,7 @@ def delete(cluster: AdminCluster, *names: str, version: int = 5) -> dict[str, tu
     if version < 6:
         fields["topic_names"] = list(names)
     else:
-        fields["topics"] = [{"name": name, "topic_id": None} for name in names]
+        fields["topics"] = [{"name": name} for name in names]
     response = cluster.call(handle_delete_topics, ApiKey.DELETE_TOPICS, version, fields)
     return {each.name: (each.error_code, getattr(each, "error_message", None)) for each in response.responses}
 
@@ -63,7 +64,7 @@ def test_a_created_topic_is_there_in_every_version(cluster: AdminCluster, versio
         assert (topic.num_partitions, topic.replication_factor) == (3, 1)
         assert {config.name: config.value for config in topic.configs}["cleanup.policy"] == "delete"
     if version >= 7:
-        assert topic.topic_id.bytes == stored.topic_id
+        assert topic.topic_id == stored.topic_id
 
 
 def test_defaults_are_the_brokers(tmp_path: Path) -> None:
@@ -207,17 +208,17 @@ def test_a_deleted_topic_is_gone_before_the_answer(cluster: AdminCluster, versio
 
 def test_deletion_by_id_and_its_refusals(cluster: AdminCluster) -> None:
     first, second = cluster.create("first"), cluster.create("second")
-    unknown = uuid.uuid4()
+    unknown = uuid.uuid4().bytes
 
-    def asked(*topics: tuple[str | None, uuid.UUID | None]) -> list[tuple[Any, ...]]:
+    def asked(*topics: tuple[str | None, bytes | None]) -> list[tuple[Any, ...]]:
         fields = {
-            "topics": [{"name": name, "topic_id": topic_id} for name, topic_id in topics],
+            "topics": [{"name": name, "topic_id": topic_id or ZERO_TOPIC_ID} for name, topic_id in topics],
             "timeout_ms": 1000,
         }
         response = cluster.call(handle_delete_topics, ApiKey.DELETE_TOPICS, 6, fields)
         return [(each.name, each.error_code, each.error_message) for each in response.responses]
 
-    first_id = uuid.UUID(bytes=first.topic_id)
+    first_id = first.topic_id
     assert asked((None, None)) == [(None, 42, "Neither topic name nor id were specified.")]
     assert asked(("first", first_id)) == [("first", 42, "You may not specify both topic name and topic id.")]
     assert asked((None, first_id), (None, first_id)) == [(None, 42, "Duplicate topic id.")]

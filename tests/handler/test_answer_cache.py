@@ -15,8 +15,8 @@ from broker.apis.topics import metadata as described_metadata
 from broker.handler import answer_cache, api_calls
 from broker.ipc.response_writer import NO_FACTS
 from broker.metadata.topics.topic_validation import AddedPartitions
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
 from broker.security.session import ANONYMOUS
 from tests.support.stepped_broker import Client, SteppedBroker
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def frame_of(key: ApiKey, version: int, client_id: str, values: dict[str, Any]) -> bytes:
     """Return a request from its api key on."""
-    return kio_adapter.encode_request(key, version, 0, client_id, values)[4:]
+    return codec.encode_request(key, version, 0, client_id, values)[4:]
 
 
 def answered(client: Client, broker: SteppedBroker, frame: bytes, key: ApiKey, version: int) -> bytes:

@@ -16,7 +16,7 @@ from broker.coordinator.offsets.commit_memo import RememberedCommit
 from broker.handler import group_fast_path
 from broker.handler.group_fast_path import GroupFastPath
 from broker.log.segments.log_segment import LogSegment
-from broker.protocol.kio import kio_adapter
+from broker.protocol import codec
 from broker.protocol.messages import offset_commit
 from tests.support.groups.requests import (
     DESCRIBE_GROUPS,
@@ -279,7 +279,7 @@ def test_a_frame_that_ends_anywhere_is_refused_and_not_misread(broker: SteppedBr
     member.commit({("topic", 0): 1})
     for version in (7, 9):
         values = commit_of(broker, member, version, {("topic", 0): 5})
-        frame = kio_adapter.encode_request(OFFSET_COMMIT, version, 0, "test", values)[4:]
+        frame = codec.encode_request(OFFSET_COMMIT, version, 0, "test", values)[4:]
         for end in range(16, len(frame)):
             sent = member.client.send_frame(OFFSET_COMMIT, version, frame[:end])
             broker.settle()

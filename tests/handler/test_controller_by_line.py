@@ -66,7 +66,7 @@ def check_created(admin: Admin, answer: Any) -> None:
     made, there = answer.topics
     assert (made.error_code, there.error_code) == (0, TOPIC_ALREADY_EXISTS)
     topic = admin.metadata.topic(admin.name)
-    assert (made.name, made.topic_id.bytes, made.num_partitions) == (admin.name, topic.topic_id, 2)
+    assert (made.name, made.topic_id, made.num_partitions) == (admin.name, topic.topic_id, 2)
     assert len(topic.partitions) == 2
     assert {each.name: each.value for each in made.configs}["retention.ms"] == "7"
     admin.broker.delete("there")

@@ -12,7 +12,7 @@ from broker.faults.faulty_session import FaultySession
 from broker.ipc.request import Request
 from broker.partitions.produce.produce import ProducePath
 from broker.partitions.request_memo import REMEMBERED_NS
-from broker.protocol.kio import kio_adapter
+from broker.protocol import codec
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import ARENA_BYTES, Client, Sent, SteppedBroker
 from tests.support.wire_messages import PRODUCE, produce_body
@@ -45,7 +45,7 @@ def body(broker: SteppedBroker, version: int, partition: int, records: bytes, ac
 def outcome(sent: Sent) -> tuple[int, int]:
     """Return (error code, base offset)."""
     payload = sent.answer.payload
-    response = kio_adapter.decode_response(PRODUCE, sent.version, payload, 4, len(payload))
+    response = codec.decode_response(PRODUCE, sent.version, payload, 4, len(payload))
     [partition] = response.responses[0].partition_responses
     return int(partition.error_code), partition.base_offset
 
@@ -62,7 +62,7 @@ def test_what_stands_before_long_names_is_not_remembered(stepped: SteppedBroker)
                 {"name": "topic", "partition_data": [{"index": partition, "records": bytes(record_batch([b"a"]))}]}
             ],
         }
-        client.send_frame(PRODUCE, 8, kio_adapter.encode_request(PRODUCE, 8, 0, client_id, values)[4:], 0)
+        client.send_frame(PRODUCE, 8, codec.encode_request(PRODUCE, 8, 0, client_id, values)[4:], 0)
         stepped.settle()
         assert len(stepped.handler(0)._produce._memo) == remembered
 

@@ -84,7 +84,7 @@ def test_a_parked_fetch_of_a_session_is_woken_by_any_of_its_partitions(stepped: 
     consumer = Consumer(stepped)
     consumer.fetch([(partition, 0) for partition in range(4)])
     for number, partition in enumerate((3, 0)):
-        sent = consumer.send(max_wait=60_000)
+        sent = consumer.send(max_wait_ms=60_000)
         stepped.settle()
         assert not sent.answers
         append(stepped, partition, b"new")
@@ -161,7 +161,7 @@ def test_a_replacement_knows_no_sessions(stepped: SteppedBroker) -> None:
     append(stepped, 0, b"a")
     consumer = Consumer(stepped)
     consumer.fetch([(0, 1)])
-    waiting = consumer.send(max_wait=60_000)
+    waiting = consumer.send(max_wait_ms=60_000)
     stepped.turn(0)
     assert not waiting.answers
     stepped.kill(0)

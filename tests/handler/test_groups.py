@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from broker.protocol import codec
 from broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
-from broker.protocol.kio import kio_adapter
 from tests.support.groups.requests import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
@@ -107,7 +107,7 @@ def test_versions_of_sync_heartbeat_and_leave(broker: SteppedBroker) -> None:
 
 def test_e23_a_request_that_strays_to_another_handler_is_told_so(broker: SteppedBroker) -> None:
     [group] = groups_of(broker, 0, 1)
-    frame = kio_adapter.encode_request(HEARTBEAT, 4, 0, "test", {"group_id": group, "member_id": "m"})
+    frame = codec.encode_request(HEARTBEAT, 4, 0, "test", {"group_id": group, "member_id": "m"})
     sent = broker.client().send_frame(HEARTBEAT, 4, frame[4:], target=1)
     broker.settle()
     assert int(answer_of(sent).error_code) == 16

@@ -16,7 +16,7 @@ from broker.coordinator.classic import joining
 from broker.coordinator.classic.group import ClassicGroup
 from broker.errors import InvalidReceive
 from broker.log.segments.log_segment import LogSegment
-from broker.protocol.kio import kio_adapter
+from broker.protocol import codec
 from tests.support.coordinator_requests import (
     ADD_MANY,
     COMMIT,
@@ -102,7 +102,7 @@ def test_consumers_of_more_topics_than_there_can_be_are_refused(broker: SteppedB
     most = broker.config.max_partitions
     member = {"group_id": "group", "member_id": "m", "member_epoch": 0, "rebalance_timeout_ms": 10_000}
     names = [f"t{number}" for number in range(most + 1)]
-    owned = [{"topic_id": uuid.UUID(int=1), "partitions": list(range(2 * most))}]
+    owned = [{"topic_id": uuid.UUID(int=1).bytes, "partitions": list(range(2 * most))}]
     for values in ({"subscribed_topic_names": names}, {"subscribed_topic_names": ["topic"], "topic_partitions": owned}):
         sent = refused(broker, 68, 1, member | {"topic_partitions": []} | values)
         answer = answer_of(sent)
@@ -118,7 +118,7 @@ def test_a_client_id_too_long_for_the_id_of_a_member_is_refused(
     """The id of a member begins with that of its client, and is longer."""
     caplog.set_level(logging.ERROR)
     for version in (3, 9):
-        frame = kio_adapter.encode_request(11, version, 0, "c" * (2**15 - 1), JOIN)[4:]
+        frame = codec.encode_request(11, version, 0, "c" * (2**15 - 1), JOIN)[4:]
         sent = broker.client().send_frame(11, version, frame)
         broker.settle()
         assert int(answer_of(sent).error_code) == 42
@@ -134,7 +134,7 @@ def test_damaged_requests_leave_everybody_else_alone(broker: SteppedBroker, capl
     assert healthy.commit({("topic", 0): 5}) == [0]
     generator = random.Random(seed)
     for api_key, version, values in REQUESTS:
-        frame = kio_adapter.encode_request(api_key, version, 0, "test", values)[4:]
+        frame = codec.encode_request(api_key, version, 0, "test", values)[4:]
         for damaged in mutations(frame[8:], generator.randrange(2**32), 40):
             body = frame[:8] + damaged
             # A processor closes the connection when it finds no id to go by.
@@ -191,7 +191,7 @@ def test_an_old_client_may_ask_for_its_offsets_to_be_kept_for_ever(
     broker: SteppedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     some_ms = 77_777_777_777
-    frame = kio_adapter.encode_request(8, 2, 0, "test", COMMIT | {"retention_time_ms": some_ms})[4:]
+    frame = codec.encode_request(8, 2, 0, "test", COMMIT | {"retention_time_ms": some_ms})[4:]
     for_ever = frame.replace(some_ms.to_bytes(8, "big"), (2**63 - 1).to_bytes(8, "big"))
     sent = broker.client().send_frame(8, 2, for_ever)
     broker.settle()

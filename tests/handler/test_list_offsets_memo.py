@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from broker.handler.api_calls import ApiCalls
-from broker.protocol.kio import kio_adapter
+from broker.protocol import codec
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, Sent, SteppedBroker
 
@@ -33,16 +33,16 @@ def ask(client: Client, version: int, parts: Sequence[tuple[int, int]], target: 
     """Ask for (partition, timestamp) of the topic."""
     partitions = [{"partition_index": index, "timestamp": timestamp, **more} for index, timestamp in parts]
     values = {"replica_id": -1, "topics": [{"name": "topic", "partitions": partitions}]}
-    frame = kio_adapter.encode_request(LIST_OFFSETS, version, 7, "tool", values)
+    frame = codec.encode_request(LIST_OFFSETS, version, 7, "tool", values)
     return client.send_frame(LIST_OFFSETS, version, frame[4:], target)
 
 
 def found(sent: Sent) -> list[tuple[int, int, int]]:
     """Return (error code, offset, leader epoch) of each partition."""
     payload = sent.answer.payload
-    response = kio_adapter.decode_response(LIST_OFFSETS, sent.version, payload, 4, len(payload))
+    response = codec.decode_response(LIST_OFFSETS, sent.version, payload, 4, len(payload))
     return [
-        (int(part.error_code), part.offset, getattr(part, "leader_epoch", 0))
+        (int(part.error_code), part.offset, max(part.leader_epoch, 0))
         for topic in response.topics
         for part in topic.partitions
     ]

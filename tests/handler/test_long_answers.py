@@ -10,9 +10,9 @@ from unittest import mock
 import pytest
 
 from broker.ipc.request_channel import CLOSE_CONNECTION
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.coordinator_routing import GROUP_TOPIC
-from broker.protocol.kio import kio_adapter
 from broker.scheduling import slices
 from broker.scheduling.deferred import Deferred
 from shm.tables.process_slots import HANDLER
@@ -33,12 +33,12 @@ def short(tmp_path: Path) -> Iterator[SteppedBroker]:
 
 def asked(key: ApiKey, version: int, values: dict[str, Any]) -> tuple[int, int, bytes]:
     """Return a request as `Client.send_frame` takes it."""
-    return key, version, kio_adapter.encode_request(key, version, 7, "hostile", values)[4:]
+    return key, version, codec.encode_request(key, version, 7, "hostile", values)[4:]
 
 
 def decoded(sent: Sent, version: int) -> Any:
     payload = sent.answer.payload
-    return kio_adapter.decode_response(sent.api_key, version, payload, 4, len(payload))
+    return codec.decode_response(sent.api_key, version, payload, 4, len(payload))
 
 
 def test_groups_of_all_handlers_are_described_once_in_their_order(stepped: SteppedBroker) -> None:

@@ -14,8 +14,8 @@ from broker.metadata.storage import entity_store, reader
 from broker.metadata.storage.entity_store import EntityKind
 from broker.metadata.storage.metadata_file import metadata_path
 from broker.metadata.storage.reader import MetadataReader
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
 from broker.protocol.steps import finished
 from broker.scheduling import slices
 from broker.security.acl.acls import Acl
@@ -61,12 +61,12 @@ def delete(filters: list[dict[str, Any]]) -> bytes:
 
 
 def frame(key: ApiKey, values: dict[str, Any]) -> bytes:
-    return kio_adapter.encode_request(key, VERSION, 7, "client", values)[4:]
+    return codec.encode_request(key, VERSION, 7, "client", values)[4:]
 
 
 def answered(sent: Sent) -> Any:
     payload = sent.answer.payload
-    return kio_adapter.decode_response(ApiKey(sent.api_key), VERSION, payload, 4, len(payload))
+    return codec.decode_response(ApiKey(sent.api_key), VERSION, payload, 4, len(payload))
 
 
 def stored(broker: SteppedBroker) -> int:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from broker.apis.cluster.controller_access import ANNOUNCED_AT_ONCE
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
 from broker.scheduling import slices
 from tests.support import stepped_broker
 from tests.support.call_clock import CallClock, turn
@@ -60,7 +60,7 @@ def test_what_some_slices_have_changed_is_known_everywhere_before_the_next_ones(
 ) -> None:
     """Who were told at the end alone would have to read it all in one turn, and quotas of all clients anew."""
     monkeypatch.setattr(slices, "BUDGET_NS", 1)
-    frame = kio_adapter.encode_request(key, version, 7, "client", request_of())[4:]
+    frame = codec.encode_request(key, version, 7, "client", request_of())[4:]
     sent = broker.client().send_frame(key, version, frame)
     steps = []
     while not sent.answers:

@@ -10,10 +10,10 @@ from broker.apis.table import API_TABLE, Api
 from broker.ipc.request_facts import NO_SUBJECT, first_error, subject, subject_of, throttle_of
 from broker.ipc.request_log_fields import FIELDS
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio.kio_schema import fields_of, request_class, response_class
-from broker.protocol.kio.kio_slices import Encoded, Lazily
 from broker.protocol.messages.list_offsets import ListOffsetsPart, ListOffsetsRequest
 from broker.protocol.messages.metadata import MetadataPartition, MetadataResponse, MetadataTopic
+from broker.protocol.schema.definitions import StructureDefinition, request, response
+from broker.protocol.sliced_responses import Encoded, Lazily
 from shm.recorder_layout import THROTTLED_BY
 
 #: Hand-written codecs that name their fields otherwise than the schema.
@@ -50,22 +50,22 @@ def name(api: Api) -> str:
     return api.key.name
 
 
-def error_paths(structure: Any) -> set[tuple[str, ...]]:
-    """Return where kio's schema has error codes."""
+def error_paths(structure: StructureDefinition, served: range) -> set[tuple[str, ...]]:
+    """Return where the served versions of a structure have error codes."""
     found = set()
-    for field in fields_of(structure):
+    for field in structure.fields:
+        if not any(version in field.versions for version in served):
+            continue
         if field.structure is not None:
-            found |= {(field.name, *path) for path in error_paths(field.structure)}
-        elif field.kafka_type == "error_code":
+            found |= {(field.name, *path) for path in error_paths(field.structure, served)}
+        elif field.name.endswith("error_code"):
             found.add((field.name,))
     return found
 
 
 @pytest.mark.parametrize("api", SERVED_HERE, ids=name)
 def test_every_error_code_of_the_schema_is_declared(api: Api) -> None:
-    expected = set()
-    for version in range(api.min_version, api.max_version + 1):
-        expected |= error_paths(response_class(api.key, version))
+    expected = error_paths(response(api.key).structure, range(api.min_version, api.max_version + 1))
     declared = FIELDS[api.key].errors
     assert set(declared) == OTHERWISE.get(api.key, expected)
     assert [len(path) for path in declared] == sorted(len(path) for path in declared), "outer before inner"
@@ -74,10 +74,9 @@ def test_every_error_code_of_the_schema_is_declared(api: Api) -> None:
 @pytest.mark.parametrize("api", SERVED_HERE, ids=name)
 def test_partitions_are_declared_where_a_request_asks_about_them(api: Api) -> None:
     names_partitions = False
-    for version in range(api.min_version, api.max_version + 1):
-        for field in fields_of(request_class(api.key, version)):
-            inner = fields_of(field.structure) if field.structure is not None else ()
-            names_partitions = names_partitions or any(each.name.startswith("partition") for each in inner)
+    for field in request(api.key).structure.fields:
+        inner = field.structure.fields if field.structure is not None else ()
+        names_partitions = names_partitions or any(each.name.startswith("partition") for each in inner)
     asks = names_partitions and api.key not in NOT_ASKED_ABOUT
     assert (FIELDS[api.key].partitions is not None) == asks
 

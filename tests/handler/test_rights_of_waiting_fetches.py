@@ -11,7 +11,7 @@ from broker.config.settings.authorization import STANDARD_AUTHORIZER
 from broker.partitions.fetch import fetch as fetch_module
 from broker.partitions.fetch.fetch_reader import FetchReader
 from broker.partitions.fetch.pending_fetch import PendingFetch
-from broker.protocol.kio import kio_adapter
+from broker.protocol import codec
 from broker.protocol.steps import finished
 from broker.scheduling import slices
 from broker.security.acl.acls import Acl, Operation, PatternType, Permission, ResourceType
@@ -61,20 +61,20 @@ def fetch(
         for topic, partitions in topics.items()
     ]
     values = {
-        "max_wait": WAIT_MS,
+        "max_wait_ms": WAIT_MS,
         "min_bytes": min_bytes,
         "topics": wanted,
         "session_epoch": epoch,
         "session_id": session,
     }
-    frame = kio_adapter.encode_request(FETCH, VERSION, 0, "consumer", values)
+    frame = codec.encode_request(FETCH, VERSION, 0, "consumer", values)
     return client.send_frame(FETCH, VERSION, frame[4:], 0)
 
 
 def answered(sent: Sent) -> tuple[int, dict[tuple[str, int], int]]:
     """Return the session of an answer, and the error of each partition."""
     payload = sent.answer.payload
-    response = kio_adapter.decode_response(FETCH, VERSION, payload, 4, len(payload))
+    response = codec.decode_response(FETCH, VERSION, payload, 4, len(payload))
     errors = {
         (topic.topic, part.partition_index): int(part.error_code)
         for topic in response.responses

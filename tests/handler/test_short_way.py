@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from broker.handler.group_fast_path import GroupFastPath
-from broker.protocol.kio import kio_adapter
+from broker.protocol import codec
 from tests.support.coordinator_requests import COMMIT, PARTITION
 from tests.support.groups.requests import HEARTBEAT, OFFSET_COMMIT, Member, groups_of
 from tests.support.stepped_broker import Sent, SteppedBroker
 
 
 def answered(broker: SteppedBroker, api_key: int, version: int, values: dict[str, Any]) -> Sent:
-    frame = kio_adapter.encode_request(api_key, version, 0, "test", values)[4:]
+    frame = codec.encode_request(api_key, version, 0, "test", values)[4:]
     sent = broker.client().send_frame(api_key, version, frame)
     broker.settle()
     return sent

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
 from tests.support.broker_process import BrokerProcess
 from tests.support.broker_settings import set_on_broker
 from tests.support.deadline import wait_until
@@ -76,7 +76,7 @@ def test_e18_requests_and_answers_to_fetches_have_limits_too(own: BrokerProcess,
     set_on_broker(own.bootstrap, "broker.quota.request.rate", "1")
 
     def throttle_ms() -> int:
-        return kio_adapter.milliseconds(connect("asking").ask(ApiKey.METADATA, 9, {"topics": []}).throttle_time)
+        return connect("asking").ask(ApiKey.METADATA, 9, {"topics": []}).throttle_time_ms
 
     assert wait_until(throttle_ms, "somebody to be throttled") <= 11_000
     set_on_broker(own.bootstrap, "broker.quota.request.rate", str(2**63 - 1))
@@ -86,7 +86,7 @@ def test_e18_requests_and_answers_to_fetches_have_limits_too(own: BrokerProcess,
     def fetched() -> Any:
         partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 100_000}
         fields = {
-            "max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 20, "session_id": 0, "session_epoch": -1,
+            "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "session_id": 0, "session_epoch": -1,
             "topics": [{"topic": TOPIC, "partitions": [partition]}],
         }  # fmt: skip
         return connect("reading").ask(ApiKey.FETCH, 12, fields)
@@ -103,7 +103,7 @@ class Pressure:
     def __init__(self, broker: BrokerProcess, connections: int) -> None:
         resource = {"resource_type": 2, "resource_name": TOPIC, "configuration_keys": None}
         fields = {"resources": [resource], "include_synonyms": True, "include_documentation": True}
-        frame = kio_adapter.encode_request(ApiKey.DESCRIBE_CONFIGS, 4, CORRELATION_ID, "pressing", fields)
+        frame = codec.encode_request(ApiKey.DESCRIBE_CONFIGS, 4, CORRELATION_ID, "pressing", fields)
         self._burst = frame * self._REQUESTS_AT_ONCE
         self._clients = [WireClient(broker.port) for _ in range(connections)]
         self._stopped = threading.Event()
@@ -148,7 +148,7 @@ def test_d23_an_overloaded_broker_slows_its_clients_down_and_says_so(own: Broker
         wait_until(throttled, "answers with throttle times")
         client = connect("bystander")
         wait_until(
-            lambda: kio_adapter.milliseconds(client.ask(ApiKey.METADATA, 9, {"topics": []}).throttle_time),
+            lambda: client.ask(ApiKey.METADATA, 9, {"topics": []}).throttle_time_ms,
             "another client to be slowed down",
         )
     finally:

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
 from broker.runtime.run_dir import read as run_dir_record
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
@@ -323,15 +323,15 @@ def commit_frame(topic: str, offset: int) -> bytes:
         "member_id": "",
         "topics": [{"name": topic, "partitions": [partition]}],
     }
-    return kio_adapter.encode_request(ApiKey.OFFSET_COMMIT, 3, 1, "wire", values)
+    return codec.encode_request(ApiKey.OFFSET_COMMIT, 3, 1, "wire", values)
 
 
 def committed(client: WireClient, topic: str, before: bytes = b"") -> tuple[int, int, int]:
     """Ask as aiokafka does, right behind a frame with an answer of its own; return both errors, and the offset."""
     values = {"group_id": GROUP, "topics": [{"name": topic, "partition_indexes": [0]}]}
-    client.send(before + kio_adapter.encode_request(ApiKey.OFFSET_FETCH, 3, 1, "wire", values))
+    client.send(before + codec.encode_request(ApiKey.OFFSET_FETCH, 3, 1, "wire", values))
     frame = client.receive_frames(2 if before else 1)[-1]
-    answer = kio_adapter.decode_response(ApiKey.OFFSET_FETCH, 3, frame, 0, len(frame))
+    answer = codec.decode_response(ApiKey.OFFSET_FETCH, 3, frame, 0, len(frame))
     [found] = answer.topics[0].partitions
     return int(answer.error_code), int(found.error_code), found.committed_offset
 

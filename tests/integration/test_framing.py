@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from broker.protocol.kio import kio_adapter
+from broker.protocol import codec
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.record_batches import record_batch
@@ -196,10 +196,10 @@ def test_c17_every_listed_version_is_served_down_to_the_oldest(wire) -> None:
     for key, (low, high) in ranges.items():
         for version in range(low, high + 1):
             fields = {"acks": 1} if key == PRODUCE else ASKING.get(key, {})
-            wire.send(kio_adapter.encode_request(key, version, 1000 + version, "wire", fields))
+            wire.send(codec.encode_request(key, version, 1000 + version, "wire", fields))
             answer = wire.receive_frame()
             assert answer[:4] == struct.pack(">i", 1000 + version), (key, version)
-            response = kio_adapter.decode_response(key, version, memoryview(answer), 0, len(answer))
+            response = codec.decode_response(key, version, memoryview(answer), 0, len(answer))
             assert getattr(response, "error_code", 0) != UNSUPPORTED_VERSION, (key, version)
 
 

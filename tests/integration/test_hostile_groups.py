@@ -6,7 +6,7 @@ import random
 import struct
 from contextlib import ExitStack
 
-from broker.protocol.kio import kio_adapter
+from broker.protocol import codec
 from tests.support.broker_process import BrokerProcess
 from tests.support.coordinator_requests import REQUESTS
 from tests.support.feeds import mutations, random_seed
@@ -34,7 +34,7 @@ def test_damaged_requests_end_their_connection_at_most(broker: BrokerProcess, wi
     print(f"seed {seed}")
     generator = random.Random(seed)
     for api_key, version, values in REQUESTS:
-        frame = kio_adapter.encode_request(api_key, version, 0, "test", values)[4:]
+        frame = codec.encode_request(api_key, version, 0, "test", values)[4:]
         for damaged in mutations(frame[8:], generator.randrange(2**32), 8):
             with WireClient(broker.port) as stranger:
                 stranger.send(sized(frame[:8] + damaged))

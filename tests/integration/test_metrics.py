@@ -21,8 +21,8 @@ from broker.metrics import prometheus
 from broker.metrics.derived_metrics import DERIVED
 from broker.metrics.kafka_metrics import KAFKA_METRICS
 from broker.metrics.prometheus import exposed_name
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
 from shm.metrics.catalogue import CATALOGUE
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
@@ -90,7 +90,7 @@ def alter_configs_of_old(client: WireClient, name: str = "museum") -> None:
     """Introduce a client, and send a request of a deprecated version."""
     names: dict[str, Any] = {"client_software_name": name, "client_software_version": "0.1"}
     for key, version, values in ((18, 3, names), (int(ApiKey.ALTER_CONFIGS), 0, {"resources": []})):
-        client.send(kio_adapter.encode_request(key, version, 1, "old", values))
+        client.send(codec.encode_request(key, version, 1, "old", values))
         client.receive_frame()
 
 

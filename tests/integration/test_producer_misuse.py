@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import queue
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -228,36 +226,6 @@ def test_a_forked_child_is_told_to_make_a_producer_of_its_own(broker, topic) -> 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
     producer.close()
     assert waiting.result(0).offset == 0
-
-
-def test_a_child_that_is_forked_while_the_io_thread_imports_makes_a_producer(broker, topic) -> None:
-    """It would wait for ever for the lock of a module, which nobody there holds."""
-    program = """if True:
-        import os, sys, threading
-        from broker.client import Producer
-
-        class Slow:
-            begun = threading.Event()
-            def find_spec(self, name, path, target=None):
-                if name == "broker.protocol.kio.kio_adapter":
-                    self.begun.set()
-                    threading.Event().wait(0.2)  # for the fork to be tried meanwhile
-
-        sys.meta_path.insert(0, Slow())
-        first = Producer(bootstrap_servers=sys.argv[1])
-        assert Slow.begun.wait(60), "nothing was imported"
-        child = os.fork()
-        if not child:  # the id of the thread that held the lock is that of another one
-            threading.Thread(target=threading.Event().wait, daemon=True).start()
-        with Producer(bootstrap_servers=sys.argv[1]) if not child else first as producer:
-            assert producer.send(sys.argv[2], b"v").result(60).offset >= 0
-        if not child:
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
-    """
-    command = [sys.executable, "-c", program, broker.bootstrap, topic]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * LIMIT_S, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def test_g15_a_record_that_fits_its_batch_is_not_larger_than_a_request(broker, topic) -> None:

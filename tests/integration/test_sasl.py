@@ -20,8 +20,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.sasl_wire import SaslWire
@@ -170,7 +170,7 @@ def test_h08_what_comes_at_once_is_taken_in_order(broker: BrokerProcess) -> None
             (ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0bob\0bob=s;secret"}),
             (ApiKey.METADATA, 1, {"topics": []}),
         ]
-        wire.socket.sendall(b"".join(kio_adapter.encode_request(key, version, 1, "me", f) for key, version, f in asked))
+        wire.socket.sendall(b"".join(codec.encode_request(key, version, 1, "me", f) for key, version, f in asked))
         answers = [wire.answer(key, version) for key, version, _ in asked]
         assert [int(each.error_code) for each in answers[:3]] == [0, 0, 0]
         assert answers[3].topics == ()
@@ -206,7 +206,7 @@ def test_h09_a_frame_that_is_too_long_ends_the_connection_before_it_has_come(bro
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(9), "has failed: this looks like TLS"),
         (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "has failed: this looks like HTTP"),
         (
-            kio_adapter.encode_request(ApiKey.METADATA, 1, 1, "x", {"topics": []}),
+            codec.encode_request(ApiKey.METADATA, 1, 1, "x", {"topics": []}),
             "give it the listener's security.prot",
         ),
     ],
@@ -265,7 +265,7 @@ def test_c16_who_is_known_for_ever_gets_error_34_and_no_delegation_token(broker:
 def test_b25_h10_a_session_is_begun_again_on_its_connection(broker: BrokerProcess) -> None:
     with SaslWire(port(broker, 2)) as wire:
         first = wire.log_in("alice", "alice's secret")
-        assert 0 < first.session_lifetime.total_seconds() <= 1.2
+        assert 0 < first.session_lifetime_ms <= 1200
         again = int(wire.request(ApiKey.SASL_HANDSHAKE, 1, mechanism="SCRAM-SHA-256").error_code)
         assert again == 0
         client = ScramClient("SCRAM-SHA-256", "alice", "alice's secret")
@@ -350,10 +350,10 @@ def test_mutated_frames_before_and_during_authentication_let_nobody_in(
 
 def send_mutated(address: int, count: int, chance: random.Random) -> None:
     """Begin so many exchanges, of which none is waited for."""
-    versions = kio_adapter.encode_request(
+    versions = codec.encode_request(
         ApiKey.API_VERSIONS, 3, 77, "me", {"client_software_name": "wire", "client_software_version": "1"}
     )
-    metadata = kio_adapter.encode_request(ApiKey.METADATA, 1, 77, "me", {"topics": []})
+    metadata = codec.encode_request(ApiKey.METADATA, 1, 77, "me", {"topics": []})
     for number in range(count):
         scram = ScramClient("SCRAM-SHA-256", f"name-{number}", "wrong").first()
         token = chance.choice([scram, b"\0name-%d\0wrong" % number])
@@ -361,7 +361,7 @@ def send_mutated(address: int, count: int, chance: random.Random) -> None:
             (ApiKey.SASL_HANDSHAKE, chance.randrange(2), {"mechanism": chance.choice(["PLAIN", "SCRAM-SHA-256"])}),
             (ApiKey.SASL_AUTHENTICATE, chance.randrange(3), {"auth_bytes": token}),
         ]
-        within = [kio_adapter.encode_request(key, version, 77, "me", fields) for key, version, fields in asked]
+        within = [codec.encode_request(key, version, 77, "me", fields) for key, version, fields in asked]
         sent = bytearray(b"".join([versions, *within, metadata]))
         for _ in range(chance.randrange(1, 4)):
             sent[chance.randrange(len(sent))] = chance.randrange(256)

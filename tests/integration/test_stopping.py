@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio import kio_adapter
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.groups.requests import Member, await_coordinators
@@ -73,7 +73,7 @@ def a_fetch(broker: BrokerProcess, clients: ExitStack) -> None:
 def long_requests(broker: BrokerProcess, clients: ExitStack) -> None:
     """Ask for what takes a good part of a second, many times."""
     topics = [{"name": "nowhere", "partitions": [{"partition_index": n, "offset": 0} for n in range(60_000)]}]
-    request = kio_adapter.encode_request(ApiKey.DELETE_RECORDS, 2, 1, "test", {"topics": topics, "timeout_ms": LONG_MS})
+    request = codec.encode_request(ApiKey.DELETE_RECORDS, 2, 1, "test", {"topics": topics, "timeout_ms": LONG_MS})
     for _ in range(40):
         clients.enter_context(WireClient(broker.port)).send(request)
 

@@ -16,8 +16,8 @@ from typing import Any, Self
 import psutil
 import pytest
 
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
 from tests.support.deadline import wait_until
 from tests.support.sasl_broker import PASSWORD, SaslBroker
 from tests.support.scram_client import ScramClient
@@ -142,12 +142,12 @@ class Client:
         yield
 
     def _send(self, key: ApiKey, version: int, **fields: Any) -> None:
-        self._tls.write(kio_adapter.encode_request(key, version, 1, "steps", fields))
+        self._tls.write(codec.encode_request(key, version, 1, "steps", fields))
         self._socket.sendall(self._outgoing.read())
 
     def _read(self, key: ApiKey, version: int) -> Any:
         (size,) = struct.unpack(">i", self._take(4))
-        return kio_adapter.decode_response(key, version, self._take(size), 0, size)
+        return codec.decode_response(key, version, self._take(size), 0, size)
 
     def _take(self, size: int) -> bytes:
         while len(self._received) < size:

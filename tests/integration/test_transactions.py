@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.groups.libraries import read_to_end
@@ -244,7 +244,7 @@ def test_exactly_once_while_processes_are_killed(broker, wire, topic, chance) ->
 
 def call(client: WireClient, api_key: ApiKey, version: int, values: dict[str, object]) -> object:
     """Put one request made by kio and return its answer, as kio reads it."""
-    frame = kio_adapter.encode_request(api_key, version, 1, "test", values)
+    frame = codec.encode_request(api_key, version, 1, "test", values)
     client.send(frame)
     answer = client.receive_frame()
-    return kio_adapter.decode_response(api_key, version, answer, 0, len(answer))
+    return codec.decode_response(api_key, version, answer, 0, len(answer))

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from broker.apis.table import API_TABLE, Api
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask
@@ -79,7 +79,7 @@ def test_row_3_an_api_versions_of_the_future_is_answered_in_version_0(wire: Wire
     """Row 3: KoP (#166, #688) answered error 35 in a form that the client could not read; the connection lives on."""
     wire.send(request_frame(18, 99, 5, b"\x02x\x02y\x00\xff\xff", flexible=True))
     answer = wire.receive_frame()
-    told = kio_adapter.decode_response(ApiKey.API_VERSIONS, 0, sized(answer), 4, 4 + len(answer))
+    told = codec.decode_response(ApiKey.API_VERSIONS, 0, sized(answer), 4, 4 + len(answer))
     assert told.error_code == UNSUPPORTED_VERSION
     assert [(each.api_key, each.max_version) for each in told.api_keys] == [(18, 4)]
     assert ask(wire, ApiKey.API_VERSIONS, 0, {}).error_code == 0

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
 from broker.protocol.messages.api_versions import ApiVersionsResponse, encode_api_versions_response
 from tests.support.processor_bench import Client, ProcessorBench
 from tests.support.wire_client import request_frame
@@ -30,11 +30,11 @@ BENCH_OPTIONS: dict[str, object] = {
 def answer(client: Client, key: ApiKey, version: int) -> Any:
     (size,) = struct.unpack(">i", client.receive(4))
     body = client.receive(size)
-    return kio_adapter.decode_response(key, version, memoryview(body), 0, size)
+    return codec.decode_response(key, version, memoryview(body), 0, size)
 
 
 def ask(client: Client, key: ApiKey, version: int, **fields: Any) -> Any:
-    client.send(kio_adapter.encode_request(key, version, 1, "me", fields))
+    client.send(codec.encode_request(key, version, 1, "me", fields))
     return answer(client, key, version)
 
 
@@ -51,9 +51,9 @@ def nothing_sent_on(bench: ProcessorBench) -> None:
 def test_b23_the_answer_and_the_end_wait_and_what_comes_meanwhile_is_ignored(bench: ProcessorBench) -> None:
     client = bench.connect()
     assert int(ask(client, ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code) == 0
-    client.send(kio_adapter.encode_request(ApiKey.SASL_AUTHENTICATE, 1, 1, "me", {"auth_bytes": b"\0alice\0wrong"}))
+    client.send(codec.encode_request(ApiKey.SASL_AUTHENTICATE, 1, 1, "me", {"auth_bytes": b"\0alice\0wrong"}))
     bench.turn(5)
-    client.send(kio_adapter.encode_request(ApiKey.SASL_AUTHENTICATE, 1, 1, "me", {"auth_bytes": b"\0alice\0secret"}))
+    client.send(codec.encode_request(ApiKey.SASL_AUTHENTICATE, 1, 1, "me", {"auth_bytes": b"\0alice\0secret"}))
     client.send(request_frame(METADATA, 4, 2))
     bench.clock.advance_ms(499)
     nothing_sent_on(bench)
@@ -71,7 +71,7 @@ def test_b23_little_is_logged_of_a_long_name(bench: ProcessorBench, caplog: pyte
     client = bench.connect()
     assert int(ask(client, ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code) == 0
     token = b"%b\0alice\0secret" % (b"x" * 10_000)
-    client.send(kio_adapter.encode_request(ApiKey.SASL_AUTHENTICATE, 1, 1, "me", {"auth_bytes": token}))
+    client.send(codec.encode_request(ApiKey.SASL_AUTHENTICATE, 1, 1, "me", {"auth_bytes": token}))
     nothing_sent_on(bench)
     bench.clock.advance_ms(500)
     assert int(answer(client, ApiKey.SASL_AUTHENTICATE, 1).error_code) == 58
@@ -106,7 +106,7 @@ def test_h06_requests_travel_with_the_user_and_only_then(bench: ProcessorBench) 
     client = bench.connect()
     client.send(request_frame(18, 0, 1))
     [versions] = bench.requests(1)
-    client.send(kio_adapter.encode_request(ApiKey.SASL_HANDSHAKE, 1, 2, "me", {"mechanism": "PLAIN"}))
+    client.send(codec.encode_request(ApiKey.SASL_HANDSHAKE, 1, 2, "me", {"mechanism": "PLAIN"}))
     bench.turn(5)
     client.read()
     assert not client.received, "the answer to ApiVersions comes first"
@@ -150,7 +150,7 @@ def test_b25_a_session_is_begun_again_behind_the_answers_to_what_was_asked_befor
     bench.clock.advance_ms(30_000)
     client.send(request_frame(METADATA, 4, 9))
     [request] = bench.requests(1)
-    client.send(kio_adapter.encode_request(ApiKey.SASL_HANDSHAKE, 1, 2, "me", {"mechanism": "PLAIN"}))
+    client.send(codec.encode_request(ApiKey.SASL_HANDSHAKE, 1, 2, "me", {"mechanism": "PLAIN"}))
     bench.turn(5)
     client.read()
     assert not client.received

@@ -12,7 +12,7 @@ from broker.network.accounting.client_registry import MOST_CHARACTERS, MOST_CLIE
 from broker.network.accounting.connection_status_publisher import INTERVAL_NS, ConnectionStatusPublisher
 from broker.network.processor.channel import Channel
 from broker.network.processor.throttling.mute_state import MuteCause
-from broker.protocol.kio import kio_adapter
+from broker.protocol import codec
 from shm.tables.snapshot_buffer import SnapshotReader, SnapshotSegment, SnapshotWriter
 
 LISTENERS = [ListenerEntry(name, "PLAINTEXT", "127.0.0.1", 1) for name in ("PLAINTEXT", "OTHER")]
@@ -38,7 +38,7 @@ class Bench:
 
     def introduce(self, channel: Channel, client_id: str, software: str, version: str) -> None:
         values = {"client_software_name": software, "client_software_version": version}
-        frame = kio_adapter.encode_request(18, 3, 1, client_id, values)[4:]
+        frame = codec.encode_request(18, 3, 1, client_id, values)[4:]
         self.clients.named(channel, frame)
         self.clients.introduced(channel, frame, 3)
 

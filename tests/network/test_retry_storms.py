@@ -12,9 +12,9 @@ from broker.ipc.request_facts import subject
 from broker.ipc.response_writer import AnswerFacts
 from broker.network.processor.throttling import retry_storms
 from broker.network.processor.throttling.retry_storms import MOST_ERRORS, QUIET_NS, Failures
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio import kio_adapter
 from shm.recorder_layout import HELD_BACK_BY, REQUEST_ROW
 from tests.support.processor_bench import Client, ProcessorBench
 
@@ -81,13 +81,13 @@ def follow(bench: ProcessorBench, **changed: str) -> None:
 def produced(*errors: int, topic: str = "a") -> bytes:
     parts = [{"index": number, "error_code": error} for number, error in enumerate(errors)]
     values = {"responses": [{"name": topic, "partition_responses": parts}]}
-    return kio_adapter.encode_response(ApiKey.PRODUCE, 9, 1, values)
+    return codec.encode_response(ApiKey.PRODUCE, 9, 1, values)
 
 
 def ask(bench: ProcessorBench, client: Client, answer: bytes, facts: AnswerFacts, asked: Any = None) -> bool:
     """Send a request and answer it; return whether the answer has come at once."""
     key, version, values = asked or (ApiKey.PRODUCE, 9, {"acks": 1, "timeout_ms": 100, "topic_data": []})
-    client.send(kio_adapter.encode_request(key, version, 1, "client", values))
+    client.send(codec.encode_request(key, version, 1, "client", values))
     [request] = bench.requests(1)
     bench.targets[0].answer_failed(request, answer, facts)
     bench.turn(3)
@@ -154,7 +154,7 @@ def test_d22_it_ends_when_nothing_has_failed_for_a_second(on: ProcessorBench) ->
 
 def fetch(bench: ProcessorBench, client: Client, max_wait_ms: int) -> bool:
     parts = [{"partition_index": 0, "error_code": NOT_LEADER}]
-    answer = kio_adapter.encode_response(ApiKey.FETCH, 12, 1, {"responses": [{"topic": "a", "partitions": parts}]})
+    answer = codec.encode_response(ApiKey.FETCH, 12, 1, {"responses": [{"topic": "a", "partitions": parts}]})
     asked = ApiKey.FETCH, 12, {"max_wait_ms": max_wait_ms, "min_bytes": 1, "topics": []}
     return ask(bench, client, answer, AnswerFacts(NOT_LEADER, about=subject(max_wait_ms=max_wait_ms)), asked)
 
@@ -177,7 +177,7 @@ def test_d22_a_fetch_waits_no_longer_than_it_would_have(on: ProcessorBench) -> N
 
 
 def leave(bench: ProcessorBench, client: Client, group: str, error: int = NOT_COORDINATOR) -> bool:
-    answer = kio_adapter.encode_response(ApiKey.LEAVE_GROUP, 4, 1, {"error_code": error})
+    answer = codec.encode_response(ApiKey.LEAVE_GROUP, 4, 1, {"error_code": error})
     return ask(bench, client, answer, AnswerFacts(error), (ApiKey.LEAVE_GROUP, 4, {"group_id": group, "members": []}))
 
 

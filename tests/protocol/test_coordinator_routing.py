@@ -7,6 +7,7 @@ import pytest
 
 from broker.errors import InvalidReceive
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.codec import encode_request
 from broker.protocol.coordinator_routing import (
     COORDINATED_KEYS,
     GROUP_TOPIC,
@@ -16,7 +17,6 @@ from broker.protocol.coordinator_routing import (
     coordinator_partition,
     java_hash,
 )
-from broker.protocol.kio.kio_adapter import encode_request
 from broker.protocol.routing import owner_of, owner_of_coordinator, route, topic_hash
 from tests.support.feeds import mutations, random_seed
 

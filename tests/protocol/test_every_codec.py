@@ -1,7 +1,7 @@
-"""The codec of every row of the registry, in every version it serves, held against kio's: requests in, responses out.
+"""The codec of every row of the registry has a test against kio in every version that is served.
 
-Rows that go through ``kio_adapter`` are tested here, whichever they are. A hand-tuned codec has a test of its own,
-which is named here and must take every version; a row with neither fails `test_no_row_escapes`.
+Compiled codecs are tested for all messages (`test_compile`). A hand-tuned codec has a test of its own, which is named
+here and must take every version; a row with neither fails `test_no_row_escapes`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from kio.index import load_request_schema
 
 from broker.apis.table import API_TABLE, Api
+from broker.protocol import codec
 from broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey, is_flexible
-from broker.protocol.headers import response_header
-from broker.protocol.kio import kio_adapter
-from broker.protocol.kio.kio_writer import write_message
-from tests.protocol.kio_entities import described, entities, kio_bytes, kio_read
+from broker.protocol.schema.definitions import request
+from tests.protocol.kio_entities import entities, kio_bytes
 from tests.protocol.messages import (
     test_consumer_group_heartbeat,
     test_fetch,
@@ -75,13 +75,12 @@ def versions_of(apis: Iterable[Api]) -> list[Any]:
     ]
 
 
-def is_by_kio(api: Api) -> bool:
-    """Return whether the messages of a row are read and written by kio's schemas."""
-    return isinstance(api.encode, partial) and api.encode.func is kio_adapter.encode_response
+def is_compiled(api: Api) -> bool:
+    """Return whether the messages of a row are read and written by compiled codecs."""
+    return isinstance(api.encode, partial) and api.encode.func is codec.encode_response
 
 
-BY_KIO = [api for api in API_TABLE if is_by_kio(api)]
-BY_HAND = [api for api in API_TABLE if not is_by_kio(api)]
+BY_HAND = [api for api in API_TABLE if not is_compiled(api)]
 WITH_DECODER = [api for api in BY_HAND if api.decode is not None]
 
 
@@ -105,46 +104,8 @@ def versions_tested(test: Callable[..., None]) -> set[int]:
 def test_flexible_versions_are_those_of_the_schemas() -> None:
     for api in API_TABLE:
         for version in range(api.min_version, api.max_version + 1):
-            schema = kio_adapter.request_class(api.key, version)
-            assert schema.__flexible__ == is_flexible(api.key, version), (api.key, version)
+            assert (version in request(api.key).flexible) == is_flexible(api.key, version), (api.key, version)
     assert {int(api.key) for api in API_TABLE} <= set(FLEXIBLE_FROM)
-
-
-@pytest.mark.parametrize(("api", "version"), versions_of(BY_KIO))
-def test_requests_are_read_and_written_as_kio_writes_them(api: Api, version: int) -> None:
-    print(f"seed {SEED}")
-
-    @seed(SEED)
-    @few_each
-    @given(data=st.data())
-    def check(data: st.DataObject) -> None:
-        entity = data.draw(entities(kio_adapter.request_class(api.key, version)))
-        body = kio_bytes(entity)
-        assert api.decode is not None
-        assert api.decode(memoryview(b"??" + body + b"?"), version, 2, 2 + len(body)) == entity
-        assert write_message(entity) == body
-
-    check()
-
-
-@pytest.mark.parametrize(("api", "version"), versions_of(BY_KIO))
-def test_responses_are_written_as_kio_reads_them(api: Api, version: int) -> None:
-    print(f"seed {SEED}")
-
-    @seed(SEED)
-    @few_each
-    @given(data=st.data())
-    def check(data: st.DataObject) -> None:
-        schema = kio_adapter.response_class(api.key, version)
-        entity = data.draw(entities(schema))
-        assert api.encode is not None
-        wire = api.encode(version, 258, described(entity))
-        header = response_header(api.key, version, 258)
-        assert wire[:4] == (len(wire) - 4).to_bytes(4, "big")
-        assert wire[4 : 4 + len(header)] == header
-        assert kio_read(schema, wire[4 + len(header) :]) == entity
-
-    check()
 
 
 @pytest.mark.parametrize(("api", "version"), versions_of(WITH_DECODER))
@@ -155,7 +116,7 @@ def test_hand_tuned_decoders_take_any_request_that_kio_writes(api: Api, version:
     @few_each
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
-        body = kio_bytes(data.draw(entities(kio_adapter.request_class(api.key, version))))
+        body = kio_bytes(data.draw(entities(load_request_schema(api.key, version))))
         assert api.decode is not None
         assert api.decode(memoryview(b"??" + body + b"?"), version, 2, 2 + len(body)) is not None
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from broker.errors import InvalidReceive
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
 from broker.protocol.messages.consumer_group_heartbeat import (
     parse_consumer_group_heartbeat,
     parse_consumer_group_heartbeat_in_steps,
@@ -20,7 +19,13 @@ from broker.protocol.messages.list_offsets import parse_list_offsets, parse_list
 from broker.protocol.messages.metadata import parse_metadata, parse_metadata_in_steps
 from broker.protocol.messages.offset_commit import parse_offset_commit, parse_offset_commit_in_steps
 from broker.protocol.messages.produce import MOST_PARTS, parse_produce
-from broker.protocol.primitives import MOST_ELEMENTS, MOST_TAGGED_FIELDS, read_tagged_fields, unsigned_varint_bytes
+from broker.protocol.primitives import (
+    MOST_ELEMENTS,
+    MOST_ELEMENTS_AT_ONCE,
+    MOST_TAGGED_FIELDS,
+    read_tagged_fields,
+    unsigned_varint_bytes,
+)
 from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
 
 Parse = Callable[[bytes, int, int, int], Any]
@@ -42,7 +47,7 @@ def heartbeat(topics: int, partitions: int, names: int = 0) -> bytes:
 
 
 def delete_records(view: bytes, version: int, offset: int, end: int) -> Any:
-    return kio_adapter.decode(ApiKey.DELETE_RECORDS, version, memoryview(view), offset, end)
+    return codec.decode(ApiKey.DELETE_RECORDS, version, memoryview(view), offset, end)
 
 
 #: (what reads it, version, what stands before the topics, a topic up to its partitions, a partition, behind a topic,
@@ -55,7 +60,7 @@ SHAPES: dict[str, Shape] = {
     ),
     "ListOffsets": (parse_list_offsets, 1, struct.pack(">i", -1), b"\0\1t", bytes(12), b"", b""),
     "OffsetCommit": (parse_offset_commit, 7, b"\0\1g" + bytes(4) + b"\0\1m\0\0", b"\0\1t", bytes(18), b"", b""),
-    "by kio": (delete_records, 2, b"", b"\2t", bytes(13), b"\0", bytes(5)),
+    "compiled": (delete_records, 2, b"", b"\2t", bytes(13), b"\0", bytes(5)),
 }  # fmt: skip
 
 
@@ -69,7 +74,7 @@ def request(shape: Shape, topics: int, partitions: int) -> bytes:
 def test_as_many_as_anybody_names_are_read_and_not_more(name: str) -> None:
     shape = SHAPES[name]
     parse, version, *_ = shape
-    most = MOST_PARTS if parse is parse_produce else MOST_ELEMENTS
+    most = {parse_produce: MOST_PARTS, delete_records: MOST_ELEMENTS_AT_ONCE}.get(parse, MOST_ELEMENTS)
     for topics, partitions in ((1, most - 1), (9, most // 10), (10, most // 10 - 1)):
         body = request(shape, topics, partitions)
         assert parse(body, version, 0, len(body))
@@ -91,14 +96,6 @@ def test_what_a_member_of_a_consumer_group_names(topics: int, partitions: int, n
 Read = Callable[[bytes, int, int, int], Steps[Any]]
 
 
-def by_kio(view: bytes, version: int, offset: int, end: int) -> Steps[Any]:
-    return kio_adapter.decode_in_steps(ApiKey.DELETE_RECORDS, version, view, offset, end)
-
-
-def names_by_kio(view: bytes, version: int, offset: int, end: int) -> Steps[Any]:
-    return kio_adapter.decode_in_steps(ApiKey.DELETE_GROUPS, version, view, offset, end)
-
-
 #: (what reads it, version, the bytes of a request of some 6,000 elements)
 LONG: dict[str, tuple[Read, int, bytes]] = {
     "ListOffsets": (parse_list_offsets_in_steps, 1, request(SHAPES["ListOffsets"], 2, 3000)),
@@ -108,10 +105,6 @@ LONG: dict[str, tuple[Read, int, bytes]] = {
     "Metadata": (parse_metadata_in_steps, 4, legacy(6000) + b"\0\1t" * 6000 + bytes(8)),
     "ConsumerGroupHeartbeat": (parse_consumer_group_heartbeat_in_steps, 0, heartbeat(3000, 1)),
     "ConsumerGroupHeartbeat, names": (parse_consumer_group_heartbeat_in_steps, 0, heartbeat(0, 0, 6000)),
-    "structures by kio": (by_kio, 2, request(SHAPES["by kio"], 2, 3000)),
-    "small structures of structures by kio": (by_kio, 2, request(SHAPES["by kio"], 3000, 1)),
-    "empty structures of structures by kio": (by_kio, 2, request(SHAPES["by kio"], 6000, 0)),
-    "names by kio": (names_by_kio, 2, compact(6000) + b"\2n" * 6000 + b"\0"),
 }
 
 
@@ -119,17 +112,6 @@ LONG: dict[str, tuple[Read, int, bytes]] = {
 def test_a_long_request_is_read_some_elements_at_a_time(name: str) -> None:
     read, version, body = LONG[name]
     assert sum(1 for _ in read(body, version, 0, len(body))) >= 3000 // ELEMENTS_AT_ONCE
-
-
-def test_requests_that_are_read_by_turns_have_their_own_limits() -> None:
-    """What one may still have is not the other's business."""
-    most = request(SHAPES["by kio"], 1, MOST_ELEMENTS - 1)
-    too_many = request(SHAPES["by kio"], 11, 10_000)
-    reading = [by_kio(body, 2, 0, len(body)) for body in (most, too_many)]
-    steps = zip(*reading, strict=True)
-    with pytest.raises(InvalidReceive, match=r"a request.* may have"):
-        deque(steps)
-    assert sum(1 for _ in reading[0]) > 0
 
 
 def test_topics_of_metadata() -> None:

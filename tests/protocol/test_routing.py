@@ -16,7 +16,7 @@ from kio.index import load_request_schema
 from broker.errors import InvalidReceive
 from broker.ipc import connection_id
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio.kio_adapter import encode_request
+from broker.protocol.codec import encode_request
 from broker.protocol.routing import owner_of, route, route_produce, topic_hash, topic_id_for, topic_id_hash
 from tests.protocol.kio_entities import kio_bytes, module_of
 from tests.support.feeds import mutations, random_seed

@@ -20,7 +20,8 @@ from broker.metadata.controller import Controller
 from broker.metadata.metadata_cache import Changes, MetadataCache, PartitionInfo, TopicInfo
 from broker.metadata.storage.metadata_file import metadata_path
 from broker.metadata.topics.topic_validation import NewTopic
-from broker.protocol.kio import kio_adapter
+from broker.protocol import codec
+from broker.protocol.headers import parse_header
 from broker.quotas.quota_manager import QuotaManager
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.peer_tasks import TaskDone
@@ -157,12 +158,13 @@ class AdminCluster:
         return self.sent(api_key, version, answer)
 
     def request(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any:
-        return kio_adapter.build_request(api_key, version, fields)
+        wire = codec.encode_request(api_key, version, 7, "", fields)
+        return codec.decode(api_key, version, wire, parse_header(wire, 4, len(wire)).body_offset, len(wire))
 
     def sent(self, api_key: int, version: int, answer: Mapping[str, Any]) -> Any:
         """Return what a client decodes from an answer."""
-        wire = kio_adapter.encode_response(api_key, version, 7, answer)
-        return kio_adapter.decode_response(api_key, version, wire, 4, len(wire))
+        wire = codec.encode_response(api_key, version, 7, answer)
+        return codec.decode_response(api_key, version, wire, 4, len(wire))
 
     def _ask_owner(self, _owner: int, task: str, payload: bytes, done: TaskDone) -> None:
         assert task == "delete_records"

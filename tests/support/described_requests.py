@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
 from tests.support.wire_client import WireClient, sized
 
 _CORRELATION_ID = 77
@@ -14,14 +14,14 @@ _CORRELATION_ID = 77
 
 def send_request(wire: WireClient, key: ApiKey | int, version: int, fields: Mapping[str, Any]) -> None:
     """Send a request of any API in any version."""
-    wire.send(kio_adapter.encode_request(key, version, _CORRELATION_ID, "test", fields))
+    wire.send(codec.encode_request(key, version, _CORRELATION_ID, "test", fields))
 
 
 def receive_answer(wire: WireClient, key: ApiKey | int, version: int) -> Any:
     """Return kio's object of the next answer; AssertionError when there is none, or it is another request's."""
     answer = sized(wire.receive_frame())
     assert int.from_bytes(answer[4:8], "big") == _CORRELATION_ID
-    return kio_adapter.decode_response(key, version, answer, 4, len(answer))
+    return codec.decode_response(key, version, answer, 4, len(answer))
 
 
 def ask(wire: WireClient, key: ApiKey | int, version: int, fields: Mapping[str, Any]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from broker.protocol.kio import kio_adapter
+from broker.protocol import codec
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, Sent, SteppedBroker
 from tests.support.wire_messages import FETCH, read_batches
@@ -40,19 +40,19 @@ def send_fetch(
         {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20} for partition, offset in places
     ]
     values = {
-        "max_wait": 0,
+        "max_wait_ms": 0,
         "min_bytes": 1,
         "isolation_level": 0,
         "topics": [{**name, "partitions": wanted}] if wanted else [],
     }
-    frame = kio_adapter.encode_request(FETCH, version, 0, "consumer", {**values, **options})
+    frame = codec.encode_request(FETCH, version, 0, "consumer", {**values, **options})
     return client.send_frame(FETCH, version, frame[4:], 0)
 
 
 def fetched(sent: Sent) -> Answer:
     """Return what a fetch was answered with."""
     payload = sent.answer.payload
-    response = kio_adapter.decode_response(FETCH, sent.version, payload, 4, len(payload))
+    response = codec.decode_response(FETCH, sent.version, payload, 4, len(payload))
     parts = [
         Answered(
             part.partition_index,

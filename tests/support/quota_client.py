@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
 from tests.support.broker_process import BrokerProcess
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient, sized
@@ -27,11 +27,11 @@ class QuotaClient:
         self.client_id = client_id
 
     def send(self, key: int, version: int, fields: Mapping[str, Any]) -> None:
-        self.wire.send(kio_adapter.encode_request(key, version, CORRELATION_ID, self.client_id, fields))
+        self.wire.send(codec.encode_request(key, version, CORRELATION_ID, self.client_id, fields))
 
     def receive(self, key: int, version: int) -> Any:
         answer = sized(self.wire.receive_frame())
-        return kio_adapter.decode_response(key, version, answer, 4, len(answer))
+        return codec.decode_response(key, version, answer, 4, len(answer))
 
     def ask(self, key: int, version: int, fields: Mapping[str, Any]) -> Any:
         self.send(key, version, fields)
@@ -47,7 +47,7 @@ class QuotaClient:
             return 0
         answer = self.receive(ApiKey.PRODUCE, version)
         assert [part.error_code for each in answer.responses for part in each.partition_responses] == [0]
-        return kio_adapter.milliseconds(answer.throttle_time)
+        return answer.throttle_time_ms
 
     def api_versions(self) -> int:
         """Ask for the versions; return how long the answer took, in ms."""

@@ -4,8 +4,8 @@ import socket
 import struct
 from typing import Any, Self
 
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
 from tests.support.scram_client import ScramClient
 
 
@@ -23,14 +23,14 @@ class SaslWire:
 
     def request(self, key: ApiKey, version: int, **fields: Any) -> Any:
         """Return the answer to a request. Raises ConnectionError when there is none."""
-        self.socket.sendall(kio_adapter.encode_request(key, version, 1, "wire", fields))
+        self.socket.sendall(codec.encode_request(key, version, 1, "wire", fields))
         return self.answer(key, version)
 
     def answer(self, key: ApiKey, version: int) -> Any:
         """Return the next answer."""
         (size,) = struct.unpack(">i", self.take(4))
         body = self.take(size)
-        return kio_adapter.decode_response(key, version, memoryview(body), 0, size)
+        return codec.decode_response(key, version, memoryview(body), 0, size)
 
     def take(self, size: int) -> bytes:
         """Return so many bytes."""

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 from broker.log.indexes.transaction_index import TransactionIndex
-from broker.protocol.kio import kio_adapter
+from broker.protocol import codec
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import OURS, Client, Killed, Sent, SteppedBroker, may_die_in
 from tests.support.wire_messages import Reader, read_record
@@ -27,14 +27,14 @@ TIMEOUT_MS = 60_000
 
 def send(client: Client, api_key: int, version: int, values: dict[str, Any]) -> Sent:
     """Put a request of any API into its target's ring."""
-    frame = kio_adapter.encode_request(api_key, version, len(client.sent), "test", values)
+    frame = codec.encode_request(api_key, version, len(client.sent), "test", values)
     return client.send_frame(api_key, version, frame[4:])
 
 
 def answer_of(sent: Sent) -> Any:
     """Return the answer that counts, as kio reads it."""
     payload = sent.answer.payload
-    return kio_adapter.decode_response(sent.api_key, sent.version, payload, 4, len(payload))
+    return codec.decode_response(sent.api_key, sent.version, payload, 4, len(payload))
 
 
 class TransactionalProducer:
@@ -108,7 +108,7 @@ class TransactionalProducer:
         partitions = [{"partition_index": 0, "committed_offset": offset, "committed_leader_epoch": -1}]
         values = {"group_id": group_id, "topics": [{"name": topic, "partitions": partitions}]}
         if self.newest:
-            values |= {"generation_id": -1, "member_id": "", "group_instance_id": None}
+            values |= {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
         return send(self.client, TXN_OFFSET_COMMIT, 5 if self.newest else 2, {**self._identity(), **values})
 
     def _identity(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from broker.apis.context import RequestContext
 from broker.errors import ApiError, InvalidReceive
 from broker.metadata.security.acls import MOST_CHANGES
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.kio.kio_slices import Lazily
+from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work
 from broker.security.acl.acls import Acl, AclFilter, check_new

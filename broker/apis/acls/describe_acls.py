@@ -6,7 +6,7 @@ from typing import Any
 
 from broker.apis.acls.acl_fields import acl_fields, filter_of, no_authorizer
 from broker.apis.context import RequestContext
-from broker.protocol.kio.kio_slices import Lazily
+from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work
 from broker.security.acl.acls import Acl

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from broker.apis.context import RequestContext
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio.kio_slices import Lazily
+from broker.protocol.sliced_responses import Lazily
 
 Refusal = dict[str, Any]
 #: Takes the request, and error code and message; returns the response.
@@ -68,7 +68,7 @@ def _reassigned(request: Any, refusal: Refusal) -> dict[str, Any]:
 
     return {
         **refusal,
-        "allow_replication_factor_change": getattr(request, "allow_replication_factor_change", True),
+        "allow_replication_factor_change": request.allow_replication_factor_change,
         "responses": Lazily(request.topics, result),
     }
 

@@ -13,7 +13,7 @@ _BROKERS, _CONTROLLERS = 1, 2
 
 def handle_describe_cluster(context: RequestContext, request: Any) -> dict[str, Any]:
     """Return the description; an error for a client that wanted something other than a broker."""
-    endpoint_type = getattr(request, "endpoint_type", _BROKERS)
+    endpoint_type = request.endpoint_type
     if endpoint_type == _CONTROLLERS:
         return _refused(
             ErrorCode.MISMATCHED_ENDPOINT_TYPE,

@@ -10,7 +10,7 @@ from typing import Any
 from broker.apis.context import RequestContext
 from broker.metadata.topics.topic_validation import CLUSTER_METADATA_TOPIC
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio.kio_slices import Lazily
+from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.long_answers import at_length
 from broker.scheduling.slices import Work
 

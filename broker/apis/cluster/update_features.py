@@ -17,9 +17,9 @@ def handle_update_features(context: RequestContext, request: Any) -> Work:
     """Return one outcome for all updates: all are made or none. Below version 2 it is repeated for each feature."""
     # By name, as in Kafka: of two updates of one feature the last counts.
     by_name: dict[str, FeatureUpdate] = {}
-    yield from each_of(request.feature_updates, lambda each: by_name.update({each.feature: _update(each)}))
+    yield from each_of(request.feature_updates, lambda each: by_name.update({each.feature: _update(context, each)}))
     updates = list(by_name.values())
-    validate_only = getattr(request, "validate_only", False)
+    validate_only = request.validate_only
     try:
         controller_of(context).update_features(updates, validate_only=validate_only, request=request_id_of(context))
     except ApiError as error:
@@ -31,9 +31,9 @@ def handle_update_features(context: RequestContext, request: Any) -> Work:
     return {"error_code": 0, "error_message": None, "results": results}
 
 
-def _update(asked: Any) -> FeatureUpdate:
+def _update(context: RequestContext, asked: Any) -> FeatureUpdate:
     """Return an update as asked for; version 0 says only whether a downgrade is allowed."""
-    upgrade_type = getattr(asked, "upgrade_type", None)
-    if upgrade_type is None:
+    upgrade_type = asked.upgrade_type
+    if context.api_version == 0:
         upgrade_type = UpgradeType.SAFE_DOWNGRADE if asked.allow_downgrade else UpgradeType.UPGRADE
     return FeatureUpdate(asked.feature, asked.max_version_level, upgrade_type)

@@ -19,7 +19,7 @@ from broker.apis.context import RequestContext
 from broker.errors import ApiError
 from broker.metadata.configs.client_quotas import ENTITY_TYPES, Match, QuotaEntity, QuotaOp, entity_of, filter_of
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.kio.kio_slices import Lazily
+from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work
 

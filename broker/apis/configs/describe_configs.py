@@ -31,7 +31,7 @@ from broker.metadata.configs.describe_configs import (
 from broker.metadata.storage.metadata_file import EVERY_BROKER
 from broker.metadata.topics.topic_validation import check_topic_name
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.kio.kio_slices import Lazily
+from broker.protocol.sliced_responses import Lazily
 from broker.protocol.steps import Steps
 from broker.scheduling.long_answers import TOO_LONG, TOO_LONG_MESSAGE, each_of
 from broker.scheduling.slices import Work
@@ -48,7 +48,7 @@ class _Asked(NamedTuple):
 def handle_describe_configs(context: RequestContext, request: Any) -> Work:
     """Return a result for each resource asked for, once."""
     synonyms = request.include_synonyms
-    documentation = getattr(request, "include_documentation", False)
+    documentation = request.include_documentation
 
     def describe(asked: _Asked) -> dict[str, Any]:
         # Empty as in Kafka, and not null.

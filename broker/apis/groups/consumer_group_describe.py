@@ -15,7 +15,7 @@ from broker.coordinator.consumer.target_assignment import preferred_assignor
 from broker.errors import ApiError
 from broker.metadata.metadata_cache import MetadataCache
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.kio.kio_slices import Lazily
+from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.slices import Work
 from broker.security.acl.acls import ResourceType
 

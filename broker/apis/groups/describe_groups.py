@@ -31,7 +31,7 @@ def _answer_group(context: RequestContext, request: Any, group_id: str) -> dict[
     if not isinstance(group, ClassicGroup):
         return _absent(context, request, group_id, is_there=group is not None)
     stable = group.state is STABLE
-    operations = group_operations(context, group_id, getattr(request, "include_authorized_operations", False))
+    operations = group_operations(context, group_id, request.include_authorized_operations)
     return {
         "error_code": 0,
         "group_id": group_id,
@@ -60,7 +60,7 @@ def _members(group: ClassicGroup, *, with_metadata: bool) -> list[dict[str, Any]
 def _absent(context: RequestContext, request: Any, group_id: str, *, is_there: bool) -> dict[str, Any]:
     """Return what is said of a group that is not there, or is there and not classic (KIP-1043)."""
     if context.api_version < _NOT_FOUND_FROM:
-        operations = group_operations(context, group_id, getattr(request, "include_authorized_operations", False))
+        operations = group_operations(context, group_id, request.include_authorized_operations)
         return {
             "error_code": 0,
             "group_id": group_id,

@@ -7,7 +7,6 @@ that no client is sent to a coordinator that cannot answer yet. The answer for m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from broker.apis.context import RequestContext
@@ -29,7 +28,7 @@ CREATE_WAIT_MS = 5000
 
 def handle_find_coordinator(context: RequestContext, request: Any) -> dict[str, Any] | Work | Deferred:
     """Return the coordinator of each key; INVALID_REQUEST for a type of key that has none here."""
-    key_type = getattr(request, "key_type", 0)
+    key_type = request.key_type
     topic = _TOPICS.get(key_type)
     if topic is None:
         return _response(context, request, ErrorCode.INVALID_REQUEST)
@@ -51,7 +50,7 @@ def _authorized(context: RequestContext, request: Any, resource_type: ResourceTy
     keys = tuple(key for key in request.coordinator_keys if not refusals[key])
     if not keys:
         return _batched(refused)
-    found = _found(context, replace(request, coordinator_keys=keys), topic)
+    found = _found(context, request.replaced(coordinator_keys=keys), topic)
     answer: dict[str, Any] | Work | Deferred = after(
         found, lambda response: _batched([*response["coordinators"], *refused])
     )

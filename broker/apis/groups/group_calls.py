@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from operator import itemgetter
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.apis.context import BrokerContext, RequestContext
+from broker.protocol import codec
 from broker.protocol.coordinator_routing import GROUP_TOPIC
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
-from broker.protocol.kio import kio_adapter
-from broker.protocol.kio.kio_slices import Encoded, Lazily, encoded_elements, request_in_steps
+from broker.protocol.sliced_responses import Encoded, Lazily, encoded_elements
 from broker.protocol.steps import Steps
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import AT_ONCE, TOO_LONG, each_of
@@ -73,7 +72,7 @@ def call_owners(context: RequestContext, request: Any, api: MultiGroupApi) -> Wo
         if owner == context.broker.partitions.index:
             own = places
         else:
-            question = yield from _question(context, request, api, [items[place] for place in places])
+            question = _question(context, request, api, [items[place] for place in places])
             asked.append((places, context.broker.tasks.answer_of(owner, TASK, question)))
     for place in own:
         answer = api.answer(context, request, items[place])
@@ -118,7 +117,7 @@ def register_group_calls(broker: BrokerContext, listener: ListenerEntry, apis: M
         payload = payload[_SESSION.size + session_bytes :]
         header = parse_header(payload, _SIZE_BYTES, len(payload))
         key, version = header.api_key, header.api_version
-        request = yield from kio_adapter.decode_in_steps(key, version, payload, header.body_offset, len(payload))
+        request = codec.decode(key, version, payload, header.body_offset, len(payload))
         context = RequestContext(
             key, version, header.correlation_id, header.client_id, 0, 0, listener,
             broker.clock.monotonic_ns(), broker, session,
@@ -173,10 +172,10 @@ def _by_owner(context: RequestContext, items: Sequence[Any], api: MultiGroupApi)
     return owners
 
 
-def _question(context: RequestContext, request: Any, api: MultiGroupApi, items: Sequence[Any]) -> Steps[bytes]:
+def _question(context: RequestContext, request: Any, api: MultiGroupApi, items: Sequence[Any]) -> bytes:
     """Return a request of the same API and version for some of the groups, behind who asks: that is no less checked."""
-    values = {field.name: getattr(request, field.name) for field in fields(request)} | {api.request_field: items}
-    question = yield from request_in_steps(context.api_key, context.api_version, context.client_id, values)
+    part = request.replaced(**{api.request_field: items})
+    question = codec.encode_request(context.api_key, context.api_version, 0, context.client_id, part)
     asker = context.session
     session = b"" if asker is ANONYMOUS else pack_session(asker.user, asker.host, asker.reached)
     return _SESSION.pack(len(session)) + session + question

@@ -9,8 +9,7 @@ from broker.apis.groups.consumer_group_heartbeat import client_host
 from broker.coordinator.group import JoinedMember, JoinRequest, JoinResult
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio.kio_adapter import milliseconds
-from broker.protocol.kio.kio_slices import Lazily
+from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import at_length
 from broker.scheduling.slices import Work
@@ -39,7 +38,7 @@ def handle_join_group(context: RequestContext, request: Any) -> dict[str, Any] |
     if refusal := context.refusal(ResourceType.GROUP, request.group_id):
         return _response(version, JoinResult(refusal, ""))
     config = context.broker.metadata.broker_config
-    session_timeout_ms = milliseconds(request.session_timeout)
+    session_timeout_ms = request.session_timeout_ms
     error = ErrorCode.NONE
     if not request.group_id:
         error = ErrorCode.INVALID_GROUP_ID
@@ -68,24 +67,23 @@ def _of_any_length(response: dict[str, Any]) -> dict[str, Any] | Work:
 
 def _can_be_written(context: RequestContext, request: Any) -> bool:
     """Return whether the record of the group has room for the texts of a member; two of them may begin its id."""
-    texts = (context.client_id, getattr(request, "group_instance_id", None) or "", request.protocol_type)
+    texts = (context.client_id, request.group_instance_id or "", request.protocol_type)
     names = [each.name for each in request.protocols]
     return all(len(text.encode()) <= _LONGEST_BYTES for text in (*texts, *names))
 
 
 def _join_request(context: RequestContext, request: Any, session_timeout_ms: int) -> JoinRequest:
     version = context.api_version
-    rebalance_timeout = getattr(request, "rebalance_timeout", None)
     return JoinRequest(
         member_id=request.member_id,
-        instance_id=getattr(request, "group_instance_id", None),
+        instance_id=request.group_instance_id,
         client_id=context.client_id,
         client_host=client_host(context),
         session_timeout_ms=session_timeout_ms,
-        rebalance_timeout_ms=session_timeout_ms if rebalance_timeout is None else milliseconds(rebalance_timeout),
+        rebalance_timeout_ms=session_timeout_ms if version == 0 else request.rebalance_timeout_ms,
         protocol_type=request.protocol_type,
         protocols=tuple([(each.name, each.metadata) for each in request.protocols]),
-        reason=(getattr(request, "reason", None) or "not provided")[:MOST_OF_A_REASON],
+        reason=(request.reason or "not provided")[:MOST_OF_A_REASON],
         needs_member_id=version >= _MEMBER_ID_REQUIRED_FROM,
         may_skip_assignment=version >= _SKIP_ASSIGNMENT_FROM,
     )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from broker.apis.context import BrokerContext, RequestContext
 from broker.protocol.coordinator_routing import GROUP_TOPIC
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio.kio_slices import Lazily
 from broker.protocol.primitives import read_string, string_bytes
+from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.long_answers import AT_ONCE, each_of, in_order
 from broker.security.acl.acls import ResourceType
 
@@ -24,8 +24,8 @@ Listed = tuple[str, str, str, str]
 
 def handle_list_groups(context: RequestContext, request: Any) -> Work:
     """Return the groups that the filters let through; an empty filter lets everything through."""
-    states = {text.lower() for text in getattr(request, "states_filter", ())}
-    kinds = {text.lower() for text in getattr(request, "types_filter", ())}
+    states = {text.lower() for text in request.states_filter}
+    kinds = {text.lower() for text in request.types_filter}
     tasks = context.broker.tasks
     asked = [tasks.answer_of(handler, TASK, b"") for handler in range(context.broker.coordinators.locator.handlers)]
     found: list[Listed] = []

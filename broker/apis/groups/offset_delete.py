@@ -9,7 +9,7 @@ from broker.apis.context import RequestContext
 from broker.coordinator.offsets.offset_expiration import delete_offset
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio.kio_slices import Lazily
+from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.slices import Work
 from broker.security.acl.acls import ResourceType

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.apis.context import RequestContext
@@ -11,8 +10,8 @@ from broker.apis.groups.group_calls import MultiGroupApi, call_owners
 from broker.coordinator.offsets.offsets import CommittedOffset
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio.kio_adapter import uuid_bytes
-from broker.protocol.kio.kio_slices import Lazily
+from broker.protocol.primitives import ZERO_TOPIC_ID
+from broker.protocol.sliced_responses import Lazily
 from broker.protocol.steps import Steps
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import each_of
@@ -55,7 +54,7 @@ def _fetch_one(context: RequestContext, request: Any) -> Work:
     From version 2 on Kafka names an error at the top alone. aiokafka looks at partitions only, and would take that
     for "nothing has been committed": so it stands there as well.
     """
-    error, topics = yield from _fetch(context, request, getattr(request, "require_stable", False))
+    error, topics = yield from _fetch(context, request, request.require_stable)
     if error:
         topics = Lazily(request.topics or (), lambda topic: _failed(topic, error))
     return {"error_code": error, "topics": topics}
@@ -111,7 +110,7 @@ def _distinct(topics: Sequence[Any]) -> Steps[Iterable[tuple[Any, Collection[int
     found: dict[Any, tuple[Any, dict[int, None]]] = {}
 
     def add(topic: Any) -> None:
-        key = getattr(topic, "topic_id", None) or getattr(topic, "name", "")
+        key = topic.name, getattr(topic, "topic_id", None)
         found.setdefault(key, (topic, {}))[1].update(dict.fromkeys(topic.partition_indexes))
 
     yield from each_of(topics, add)
@@ -127,7 +126,7 @@ def _topic(query: _Query, asked: Any, indexes: Collection[int]) -> dict[str, Any
     if query.context.api_version < _TOPIC_ID_FROM:
         name = asked.name
     else:
-        topic = query.context.broker.metadata.topic_by_id(uuid_bytes(asked.topic_id))
+        topic = query.context.broker.metadata.topic_by_id(asked.topic_id)
         if topic is None:
             return _failed(asked, ErrorCode.UNKNOWN_TOPIC_ID)
         name = topic.name
@@ -138,7 +137,7 @@ def _topic(query: _Query, asked: Any, indexes: Collection[int]) -> dict[str, Any
 
 
 def _place(asked: Any) -> dict[str, Any]:
-    return {"name": getattr(asked, "name", ""), "topic_id": getattr(asked, "topic_id", None)}
+    return {"name": asked.name, "topic_id": getattr(asked, "topic_id", ZERO_TOPIC_ID)}
 
 
 def _partitions(query: _Query, topic: str, indexes: Collection[int], offsets: Mapping[int, CommittedOffset]) -> Lazily:
@@ -179,8 +178,8 @@ def _group_failed(context: RequestContext, request: Any, group: Any, error: int)
 def _merged(groups: Sequence[Any]) -> Any:
     """Return one question for what several ask of a group."""
     if any(each.topics is None for each in groups):
-        return replace(groups[0], topics=None)
-    return replace(groups[0], topics=tuple(topic for each in groups for topic in each.topics))
+        return groups[0].replaced(topics=None)
+    return groups[0].replaced(topics=tuple(topic for each in groups for topic in each.topics))
 
 
 OFFSET_FETCH = MultiGroupApi("groups", "groups", lambda group: group.group_id, _answer_group, _group_failed, _merged)

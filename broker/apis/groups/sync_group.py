@@ -18,13 +18,13 @@ def handle_sync_group(context: RequestContext, request: Any) -> dict[str, Any] |
     """Return the member's assignment, once the leader's is committed."""
     if refusal := context.refusal(ResourceType.GROUP, request.group_id):
         return _response(SyncResult(refusal))
-    protocol = getattr(request, "protocol_type", None), getattr(request, "protocol_name", None)
+    protocol = request.protocol_type, request.protocol_name
     if context.api_version >= _PROTOCOL_FROM and None in protocol:
         return _response(SyncResult(int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)))
     if not request.group_id:
         return _response(SyncResult(int(ErrorCode.INVALID_GROUP_ID)))
     deferred = Deferred()
-    instance_id = getattr(request, "group_instance_id", None)
+    instance_id = request.group_instance_id
     assignments = {each.member_id: each.assignment for each in request.assignments}
     try:
         context.broker.coordinators.groups.sync(

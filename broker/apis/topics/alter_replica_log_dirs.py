@@ -7,7 +7,7 @@ from typing import Any
 
 from broker.apis.context import RequestContext
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio.kio_slices import Lazily
+from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work
 

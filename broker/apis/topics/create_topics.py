@@ -24,7 +24,7 @@ from broker.metadata.controller import Controller
 from broker.metadata.storage.request_dedup import TopicOutcome
 from broker.metadata.topics.topic_validation import CLUSTER_METADATA_TOPIC, NewTopic
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.kio.kio_slices import Lazily
+from broker.protocol.sliced_responses import Lazily
 from broker.quotas.controller_mutations import ControllerMutationQuota
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work

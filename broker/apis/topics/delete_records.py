@@ -8,8 +8,7 @@ from typing import Any
 from broker.apis.context import RequestContext
 from broker.log.maintenance_tasks import DELETE_RECORDS, START_OFFSET
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio.kio_adapter import milliseconds
-from broker.protocol.kio.kio_slices import Lazily
+from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import at_length
 from broker.scheduling.slices import Work
@@ -48,7 +47,7 @@ def handle_delete_records(context: RequestContext, request: Any) -> Work:
     asked = _Asked()
     # What is asked knows nothing of its answer: both go as soon as it is given, without a search for garbage.
     answer = Deferred(
-        max(milliseconds(request.timeout), _OWNERS_MS),
+        max(request.timeout_ms, _OWNERS_MS),
         lambda final: asked.response() if final or not asked.left else None,
     )
     for topic in request.topics:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from broker.ipc.request_facts import Changed
 from broker.metadata.metadata_cache import TopicInfo
 from broker.metadata.storage.request_dedup import TopicOutcome
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.kio.kio_slices import Lazily
+from broker.protocol.sliced_responses import Lazily
 from broker.quotas.controller_mutations import ControllerMutationQuota
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work
@@ -108,14 +107,9 @@ def _delete(
 
 
 def _asked(request: Any) -> Iterator[_Asked]:
-    names = getattr(request, "topic_names", None)
-    if names is not None:
-        return (_Asked(name, _NO_ID) for name in names)
-    return (_Asked(topic.name, _id_bytes(topic.topic_id)) for topic in request.topics)
-
-
-def _id_bytes(topic_id: uuid.UUID | None) -> bytes:
-    return _NO_ID if topic_id is None else topic_id.bytes
+    """Yield the topics of a request: either array is empty in the versions of the other."""
+    yield from (_Asked(name, _NO_ID) for name in request.topic_names)
+    yield from (_Asked(topic.name, topic.topic_id) for topic in request.topics)
 
 
 def _find(context: RequestContext, asked: _Asked, times: int, found: Collection[bytes]) -> TopicInfo:

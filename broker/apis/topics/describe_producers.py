@@ -7,7 +7,7 @@ from typing import Any
 from broker.apis.context import RequestContext
 from broker.coordinator.transaction.admin import ActiveProducer, Producers
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.kio.kio_slices import Lazily
+from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.long_answers import TOO_LONG, TOO_LONG_MESSAGE
 from broker.scheduling.slices import Work
 from broker.security.acl.acls import ResourceType

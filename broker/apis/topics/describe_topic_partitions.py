@@ -11,7 +11,7 @@ from broker.errors import ApiError
 from broker.metadata.metadata_cache import PartitionInfo, TopicInfo
 from broker.metadata.topics.topic_validation import check_topic_name
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio.kio_slices import Lazily
+from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.long_answers import AT_ONCE, in_order
 from broker.scheduling.slices import Work
 from broker.security.acl.acls import ResourceType

@@ -7,7 +7,7 @@ from typing import Any
 
 from broker.apis.context import RequestContext
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio.kio_slices import Lazily
+from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import at_length, each_of
 from broker.scheduling.slices import Work
@@ -34,7 +34,7 @@ def handle_elect_leaders(context: RequestContext, request: Any) -> Work:
 
     A partition that has just been created is about to be opened, so the answer waits a moment for those that are not.
     """
-    election_type = getattr(request, "election_type", _PREFERRED)
+    election_type = request.election_type
     if election_type not in _NO_CANDIDATE:
         return at_length(_every_partition(request, ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}"))
     return _once_opened(context, request, election_type)

@@ -16,7 +16,6 @@ from broker.errors import ApiError
 from broker.metadata.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
 from broker.metadata.topics.topic_validation import check_topic_name
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio.kio_slices import Lazily
 from broker.protocol.messages.metadata import (
     MetadataBroker,
     MetadataPartition,
@@ -25,6 +24,7 @@ from broker.protocol.messages.metadata import (
     MetadataResponse,
     MetadataTopic,
 )
+from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import at_length, each_of
 from broker.scheduling.slices import Work

@@ -8,7 +8,7 @@ from typing import Any
 from broker.apis.context import RequestContext
 from broker.apis.topics.published_offsets import epoch_error, published_ends
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio.kio_slices import Lazily
+from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.long_answers import at_length
 from broker.scheduling.slices import Work
 from broker.security.acl.acls import ResourceType

@@ -11,7 +11,7 @@ from typing import Any
 from broker.apis.context import RequestContext
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.kio.kio_slices import Lazily
+from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.long_answers import at_length
 from broker.scheduling.slices import Work
 
@@ -23,7 +23,7 @@ def handle_alter_partition_reassignments(context: RequestContext, request: Any) 
         return {"name": topic.name, "partitions": Lazily(topic.partitions, partial(_outcome, context, topic.name))}
 
     response = {
-        "allow_replication_factor_change": getattr(request, "allow_replication_factor_change", True),
+        "allow_replication_factor_change": request.allow_replication_factor_change,
         "error_code": 0,
         "error_message": None,
         "responses": Lazily(request.topics, answer),

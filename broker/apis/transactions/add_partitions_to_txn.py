@@ -8,7 +8,7 @@ from broker.apis.context import RequestContext
 from broker.apis.transactions.transaction_errors import for_version
 from broker.partitions.transaction_messages import Membership, Producer, TopicPartition
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio.kio_slices import Lazily
+from broker.protocol.sliced_responses import Lazily
 from broker.protocol.steps import Steps
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import at_length, each_of

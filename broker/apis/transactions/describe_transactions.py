@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.apis.context import RequestContext
 from broker.coordinator.transaction.transaction import TransactionMetadata
-from broker.protocol.kio.kio_slices import Lazily
+from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import TOO_LONG
 from broker.scheduling.slices import Work

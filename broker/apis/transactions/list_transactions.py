@@ -9,7 +9,7 @@ from broker.coordinator.transaction.admin import Listed, ListFilter
 from broker.coordinator.transaction.transaction import TransactionState
 from broker.metadata.topics.topic_regex import InvalidPatternError, compiled
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio.kio_slices import Lazily
+from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.long_answers import at_length, each_of
 from broker.scheduling.slices import Work
 from broker.security.acl.acls import ResourceType
@@ -19,7 +19,7 @@ _STATES = {state.text: state for state in TransactionState}
 
 def handle_list_transactions(context: RequestContext, request: Any) -> Work | dict[str, Any]:
     """Return id, producer id and state of each; states that there are not are named in the answer and match nothing."""
-    pattern = getattr(request, "transactional_id_pattern", None) or ""
+    pattern = request.transactional_id_pattern or ""
     try:
         compiled(pattern)
     except InvalidPatternError:
@@ -31,7 +31,7 @@ def handle_list_transactions(context: RequestContext, request: Any) -> Work | di
     wanted = ListFilter(
         frozenset(states),
         frozenset(request.producer_id_filters),
-        getattr(request, "duration_filter", -1),
+        request.duration_filter,
         pattern,
     )
     return _list(context, wanted, unknown)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from broker.apis.context import RequestContext
@@ -47,7 +46,7 @@ def _authorized(context: RequestContext, request: Any) -> dict[str, Any] | Defer
             taken.append(topic)
     if not taken:
         return _response(refused)
-    response = _taken(context, replace(request, topics=tuple(taken)))
+    response = _taken(context, request.replaced(topics=tuple(taken)))
     return after(response, lambda answer: {"topics": [*answer["topics"], *_response(refused)["topics"]]})  # type: ignore[no-any-return]
 
 
@@ -58,8 +57,8 @@ def _taken(context: RequestContext, request: Any) -> dict[str, Any] | Deferred |
 def _in_portions(context: RequestContext, request: Any) -> Work:
     """Commit some partitions after the other: each portion is a part of the transaction, or fails by itself."""
     merged: list[dict[str, Any]] = []
-    for topics in portions_of(request.topics, lambda topic, parts: replace(topic, partitions=parts)):
-        answer = _at_once(context, replace(request, topics=topics))
+    for topics in portions_of(request.topics, lambda topic, parts: topic.replaced(partitions=parts)):
+        answer = _at_once(context, request.replaced(topics=topics))
         response = (yield answer) if isinstance(answer, Deferred) else answer
         for topic in response["topics"]:
             if merged and merged[-1]["name"] == topic["name"]:
@@ -109,9 +108,9 @@ def _commit(context: RequestContext, request: Any, deferred: Deferred) -> None:
     group_id = request.group_id
     committer = Committer(
         group_id,
-        getattr(request, "member_id", ""),
-        getattr(request, "group_instance_id", None),
-        getattr(request, "generation_id", -1),
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id_or_member_epoch,
         context.api_version,
         transactional=True,
     )
@@ -147,8 +146,7 @@ def _commit(context: RequestContext, request: Any, deferred: Deferred) -> None:
 
 
 def _part(each: Any) -> tuple[int, int, int, str | None]:
-    leader_epoch = getattr(each, "committed_leader_epoch", -1)
-    return each.partition_index, each.committed_offset, leader_epoch, each.committed_metadata
+    return each.partition_index, each.committed_offset, each.committed_leader_epoch, each.committed_metadata
 
 
 def _is_there(context: RequestContext, topic: str, each: Any) -> bool:

@@ -8,7 +8,7 @@ from broker.apis.context import RequestContext
 from broker.coordinator.transaction.markers import TransactionPeers
 from broker.partitions.transaction_messages import Marker
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio.kio_slices import Lazily
+from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.slices import Work
 from broker.security.acl.acls import Operation, ResourceType
@@ -85,5 +85,5 @@ def _marker(marker: Any, topic: str, index: int) -> Marker:
         marker.producer_epoch,
         marker.coordinator_epoch,
         marker.transaction_result,
-        getattr(marker, "transaction_version", 0),
+        marker.transaction_version,
     )

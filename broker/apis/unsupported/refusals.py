@@ -38,8 +38,8 @@ def _no_token(context: RequestContext) -> tuple[ErrorCode, int]:
 def _no_token_created(context: RequestContext, request: Any) -> dict[str, Any]:
     """Return the refusal, with the owner and the requester that the token would have had."""
     error, time_ms = _no_token(context)
-    owner = getattr(request, "owner_principal_name", None)
-    owner_type = getattr(request, "owner_principal_type", None)
+    owner = request.owner_principal_name
+    owner_type = request.owner_principal_type
     return {
         "error_code": error,
         "principal_type": (owner_type or USER_TYPE) if owner else USER_TYPE,

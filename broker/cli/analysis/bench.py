@@ -21,6 +21,7 @@ from broker.client.admin import topics
 from broker.client.admin.connection import Connection
 from broker.clock import SystemClock
 from broker.errors import RotundaError
+from broker.protocol.primitives import ZERO_TOPIC_ID
 from broker.text_table import aligned, printable
 
 _US = 1_000_000
@@ -68,7 +69,9 @@ def _topic(connection: Connection, prefix: str, name: str, partitions: int) -> B
             f"topic {printable(bench_name)} has {len(found.partitions)} partitions and the profile needs {partitions}"
         )
         raise RotundaError(f"{message}; name another --topic-prefix")
-    return BenchTopic(bench_name, UUID(found.topic_id) if found.topic_id else None, len(found.partitions))
+    return BenchTopic(
+        bench_name, UUID(found.topic_id).bytes if found.topic_id else ZERO_TOPIC_ID, len(found.partitions)
+    )
 
 
 def _summary(tallies: Tallies, profile_s: float, took_s: float) -> dict[str, Any]:

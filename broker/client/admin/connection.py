@@ -15,6 +15,7 @@ from typing import Any, Self
 from broker.client.access import PLAIN_TEXT, Access
 from broker.client.sasl import exchange
 from broker.errors import ApiError, InvalidReceive, RotundaError
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 
@@ -105,20 +106,18 @@ class Connection:
         return version
 
     def request(self, api_key: ApiKey, version: int, fields: Mapping[str, Any]) -> Any:
-        """Send a request and return its response as a kio entity.
+        """Send a request and return its response as a compiled message.
 
-        `fields` are Kafka's snake_case names, as `broker.protocol.kio.kio_adapter` takes them.
+        `fields` are Kafka's snake_case names, as `broker.protocol.codec` takes them.
         """
-        from broker.protocol.kio import kio_adapter  # noqa: PLC0415 - costs 200 ms to import
-
         self._correlation_id += 1
-        wire = kio_adapter.encode_request(api_key, version, self._correlation_id, self._client_id, fields)
+        wire = codec.encode_request(api_key, version, self._correlation_id, self._client_id, fields)
         try:
             response = self._exchange(wire)
             (correlation_id,) = _CORRELATION.unpack_from(response)
             if correlation_id != self._correlation_id:
                 raise ConnectionFailed(f"{self._address} answered another request than the one sent")
-            return kio_adapter.decode_response(api_key, version, memoryview(response), 0, len(response))
+            return codec.decode_response(api_key, version, memoryview(response), 0, len(response))
         except (OSError, struct.error, InvalidReceive) as failure:
             self.close()
             raise ConnectionEnded(f"{api_key.name} to {self._address} failed: {failure}") from failure

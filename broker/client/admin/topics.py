@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 from broker.client.admin import settings
 from broker.client.admin.connection import check
@@ -57,7 +58,7 @@ def delete(connection: Connection, *names: str) -> None:
     """Delete topics, by one request. Raises ApiError for the first that cannot be; the others are deleted."""
     version = connection.highest_version(ApiKey.DELETE_TOPICS, _DELETE_VERSION)
     # Newer versions name topics in structures, older ones in a list of names; each takes what it knows.
-    structures = [{"name": name, "topic_id": None} for name in names]
+    structures = [{"name": name} for name in names]
     fields = {"topics": structures, "topic_names": names, "timeout_ms": 30_000}
     for response in connection.request(ApiKey.DELETE_TOPICS, version, fields).responses:
         check(response)
@@ -86,7 +87,7 @@ def alter(
 
 def partition_counts(connection: Connection, wanted: Iterable[str]) -> dict[str, int]:
     """Return the number of partitions of each topic that exists."""
-    topics = [{"name": name, "topic_id": None} for name in wanted]
+    topics = [{"name": name} for name in wanted]
     return {
         str(topic.name): len(topic.partitions)
         for topic in (_metadata(connection, topics).topics if topics else ())
@@ -101,7 +102,7 @@ def names(connection: Connection) -> list[str]:
 
 def describe(connection: Connection, name: str) -> Topic:
     """Return one topic. Raises ApiError when there is none of that name."""
-    found = _metadata(connection, [{"name": name, "topic_id": None}]).topics[0]
+    found = _metadata(connection, [{"name": name}]).topics[0]
     check(found)
     partitions = tuple(
         sorted(
@@ -114,7 +115,7 @@ def describe(connection: Connection, name: str) -> Topic:
             for each in found.partitions
         )
     )
-    topic_id = str(getattr(found, "topic_id", None) or "")
+    topic_id = str(UUID(bytes=found.topic_id)) if any(found.topic_id) else ""
     return Topic(name, topic_id, bool(found.is_internal), partitions, _configs(connection, name))
 
 

@@ -80,7 +80,7 @@ class Brokers:
 
         Raises ConnectionFailed and ApiError.
         """
-        wanted = None if topics is None else [{"name": name, "topic_id": None} for name in topics]
+        wanted = None if topics is None else [{"name": name} for name in topics]
         connection = self.any()
         version = connection.highest_version(ApiKey.METADATA, _METADATA_VERSION, oldest=1)
         answer = connection.request(ApiKey.METADATA, version, {"topics": wanted, "allow_auto_topic_creation": False})

@@ -151,8 +151,7 @@ class Fetcher:
         }
         version = connection.highest_version(ApiKey.FETCH, _FETCH_VERSION, _OLDEST_FETCH)
         answer = connection.request(ApiKey.FETCH, version, fields)
-        if hasattr(answer, "error_code"):
-            check(answer)
+        check(answer)
         return answer
 
     def _take(self, leader_id: int, answer: Any) -> Iterator[Fetched]:

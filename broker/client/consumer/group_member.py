@@ -109,8 +109,7 @@ class GroupMember:
             topics = [{"name": topic, "partition_indexes": each} for topic, each in by_topic(partitions).items()]
             fields = {"group_id": self._group, "topics": topics, "require_stable": True}
             answer = self._ask(ApiKey.OFFSET_FETCH, _FETCH_VERSION, fields, _FETCH_FROM)
-            if hasattr(answer, "error_code"):
-                check(answer)
+            check(answer)
             found = {}
             for topic in answer.topics:
                 for each in topic.partitions:

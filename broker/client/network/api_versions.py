@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.client.errors import UnsupportedVersion
-from broker.client.network.requests import Buffer, Build, kio_request
-from broker.client.network.responses import decode_kio
+from broker.client.network.requests import Buffer, Build, codec_request
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.codec import decode_body
 from broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SOFTWARE_NAME: Final = "rotunda-python"
 
-#: The lowest and the highest version that this client speaks of what it sends itself or by way of kio. An API's user
+#: The lowest and the highest version that this client speaks of what it sends itself. An API's user
 #: with an encoder of its own says its own versions.
 CLIENT_VERSIONS: Final[Mapping[int, tuple[int, int]]] = MappingProxyType(
     {
@@ -94,25 +94,25 @@ class ApiVersions:
 def api_versions_request() -> Build:
     """Return the request that asks a broker what it speaks, and says what this client is (KIP-511)."""
     fields = {"client_software_name": SOFTWARE_NAME, "client_software_version": _software_version()}
-    return kio_request(ApiKey.API_VERSIONS, fields)
+    return codec_request(ApiKey.API_VERSIONS, fields)
 
 
 def decode_api_versions(sent_version: int, buffer: Buffer, offset: int, end: int) -> Any:
-    """Return the response as a kio entity. Raises InvalidReceive.
+    """Return the response as a compiled message. Raises InvalidReceive.
 
     A broker that does not know the version asked for answers error 35 in version 0 (KIP-511).
     """
     refused = int.from_bytes(bytes(buffer[offset : offset + 2]), "big") == ErrorCode.UNSUPPORTED_VERSION
-    return decode_kio(ApiKey.API_VERSIONS, 0 if refused else sent_version, buffer, offset, end)
+    return decode_body(ApiKey.API_VERSIONS, 0 if refused else sent_version, buffer, offset, end)
 
 
 def node_api_versions(answer: Any) -> NodeApiVersions:
     """Return what a response says."""
-    features: Sequence[Any] = getattr(answer, "finalized_features", ())
+    features: Sequence[Any] = answer.finalized_features
     return NodeApiVersions(
         ranges={int(each.api_key): (int(each.min_version), int(each.max_version)) for each in answer.api_keys},
         finalized_features={each.name: int(each.max_version_level) for each in features},
-        finalized_features_epoch=int(getattr(answer, "finalized_features_epoch", -1)),
+        finalized_features_epoch=int(answer.finalized_features_epoch),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from broker.client.network.import_lock import IMPORTING
+from broker.protocol.codec import encode_request
 
 if TYPE_CHECKING:
     from broker.client.errors import KafkaError
@@ -30,7 +30,7 @@ class ClientRequest:
     """A request for a broker.
 
     `versions` are the lowest and the highest version that `build` can write; None: those that this client speaks.
-    `decode` makes the response's body; None: a kio entity. `callback` is called by `poll`, on the I/O thread.
+    `decode` makes the response's body; None: the compiled message. `callback` is called by `poll`, on the I/O thread.
     """
 
     node_id: int
@@ -80,14 +80,11 @@ class ClientResponse:
             self.request.callback(self)
 
 
-def kio_request(api_key: int, fields: Mapping[str, Any]) -> Build:
-    """Return a `build` from Kafka's snake_case names, as `broker.protocol.kio.kio_adapter` takes them."""
+def codec_request(api_key: int, fields: Mapping[str, Any]) -> Build:
+    """Return a `build` from Kafka's snake_case names, as `broker.protocol.codec` takes them."""
 
     def build(version: int, correlation_id: int, client_id: str) -> Sequence[Buffer]:
-        with IMPORTING:
-            from broker.protocol.kio.kio_adapter import encode_request  # noqa: PLC0415 - costs 200 ms to import
-
-            return (encode_request(api_key, version, correlation_id, client_id, fields),)
+        return (encode_request(api_key, version, correlation_id, client_id, fields),)
 
     return build
 

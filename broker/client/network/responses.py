@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any, Final
 
-from broker.client.network.import_lock import IMPORTING
 from broker.client.network.in_flight_requests import InFlightRequest
 from broker.client.network.network_send import NetworkReceive
-from broker.client.network.requests import Buffer
 from broker.errors import InvalidReceive
 from broker.protocol.api_keys import ApiKey, response_header_version
+from broker.protocol.codec import decode_body
 from broker.protocol.primitives import MALFORMED, skip_tagged_fields
 
 _CORRELATION_ID = struct.Struct(">i")
-_MILLISECOND: Final = timedelta(milliseconds=1)
 #: The first version in which the broker leaves the waiting to the client (KIP-219); of other APIs every one is.
 _THROTTLED_FROM: Final[Mapping[int, int]] = {
     ApiKey.PRODUCE: 6,
@@ -48,25 +45,14 @@ def body_of(sent: InFlightRequest, receive: NetworkReceive) -> Any:
         decode = request.decode
         if decode is not None:
             return decode(sent.version, buffer, offset, end)
-        return decode_kio(request.api_key, sent.version, buffer, offset, end)
+        return decode_body(request.api_key, sent.version, buffer, offset, end)
     except (*MALFORMED, ValueError) as failure:
         raise InvalidReceive(f"malformed response of API {request.api_key}: {failure}") from failure
 
 
-def decode_kio(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Any:
-    """Return a body as a kio entity. Raises InvalidReceive."""
-    with IMPORTING:
-        from broker.protocol.kio.kio_reader import read_message  # noqa: PLC0415 - costs 200 ms to import
-        from broker.protocol.kio.kio_schema import response_class  # noqa: PLC0415
-
-        return read_message(response_class(api_key, version), buffer, offset, end)
-
-
 def throttle_time_ms(sent: InFlightRequest, body: Any) -> float:
     """Return for how long nothing is to be sent to the broker."""
-    throttle: timedelta | float | None = getattr(body, "throttle_time_ms", None)
-    if throttle is None:
-        throttle = getattr(body, "throttle_time", 0)
+    throttle = getattr(body, "throttle_time_ms", 0)
     if not throttle or sent.version < _THROTTLED_FROM.get(sent.request.api_key, 0):
         return 0.0
-    return throttle / _MILLISECOND if isinstance(throttle, timedelta) else float(throttle)
+    return float(throttle)

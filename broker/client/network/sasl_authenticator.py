@@ -26,11 +26,11 @@ from broker.client.network.api_versions import (
     node_api_versions,
     version_to_try_next,
 )
-from broker.client.network.requests import Buffer, Build, Decode, kio_request
-from broker.client.network.responses import decode_kio
+from broker.client.network.requests import Buffer, Build, Decode, codec_request
 from broker.client.sasl import NotTheBroker, exchange
 from broker.errors import InvalidReceive
 from broker.protocol.api_keys import ApiKey, response_header_version
+from broker.protocol.codec import decode_body
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.primitives import MALFORMED, skip_tagged_fields
 
@@ -123,8 +123,7 @@ class SaslAuthenticator:
         while True:
             answer = yield self._request(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": message})
             _check(int(answer.error_code), answer.error_message)
-            lifetime = getattr(answer, "session_lifetime", None)
-            session_ms = lifetime.total_seconds() * 1000 if lifetime else session_ms
+            session_ms = float(answer.session_lifetime_ms) or session_ms
             try:
                 message = steps.send(bytes(answer.auth_bytes))
             except StopIteration:
@@ -135,7 +134,7 @@ class SaslAuthenticator:
         if self.versions is None:
             raise InvalidReceive("the broker has not said what it speaks")
         version = self.versions.latest_usable_version(api_key, oldest, latest)
-        return SaslRequest(api_key, version, kio_request(api_key, fields), partial(decode_kio, api_key))
+        return SaslRequest(api_key, version, codec_request(api_key, fields), partial(decode_body, api_key))
 
 
 def renewal_ms(session_ms: float, chance: random.Random) -> float:

@@ -1,1 +1,1 @@
-"""Hand-tuned codecs of the APIs that are asked most often; every other API goes through `kio_adapter`."""
+"""Hand-tuned codecs of the APIs that are asked most often; every other API uses `broker.protocol.codec`."""

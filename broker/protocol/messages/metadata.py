@@ -24,7 +24,7 @@ from broker.protocol.primitives import (
     string_bytes,
     unsigned_varint_bytes,
 )
-from broker.protocol.sliced_pieces import joined, not_noted
+from broker.protocol.sliced_responses import joined, not_noted
 from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps, finished
 
 FIRST_FLEXIBLE: Final = 9

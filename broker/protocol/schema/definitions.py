@@ -16,6 +16,7 @@ The fields of a structure are indented by one space more than the field, or the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -83,6 +84,17 @@ class MessageDefinition:
     versions: Versions
     flexible: Versions
     structure: StructureDefinition
+
+    def names(self) -> frozenset[str]:
+        """Return the names of the fields at any depth, of all versions."""
+        return frozenset(_names(self.structure))
+
+
+def _names(structure: StructureDefinition) -> Iterator[str]:
+    for field in structure.fields:
+        yield field.name
+        if field.structure is not None:
+            yield from _names(field.structure)
 
 
 @cache

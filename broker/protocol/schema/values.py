@@ -19,6 +19,10 @@ class Structure:
 
     DEFAULTS: ClassVar[Mapping[str, Any]]
 
+    def replaced(self, **changes: Any) -> Any:
+        """Return a copy in which some fields have other values."""
+        return self.__class__(**{name: getattr(self, name) for name in self.DEFAULTS} | changes)
+
     def __eq__(self, other: object) -> bool:
         if self.__class__ is not other.__class__:
             return NotImplemented

@@ -8,14 +8,16 @@ this program's own: one of a wrong type is a bug and raises whatever it raises.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from operator import itemgetter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from struct import pack
 from typing import Any, Final, TypeAlias
 
 from broker.protocol.primitives import tagged_fields_bytes, unsigned_varint_bytes
 from broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition
 from broker.protocol.schema.source import FIXED, Source
+from broker.protocol.schema.values import Structure
 
 Write: TypeAlias = Callable[[Any], bytes]
 """value or mapping -> its bytes."""
@@ -30,9 +32,27 @@ _GLOBALS: Final[dict[str, Any]] = {
 
 def make_writer(message: MessageDefinition, version: int, structure: StructureDefinition | None = None) -> Write:
     """Return the function that writes one version of a message, or of a structure in it."""
-    generator = _WriterSource(message, version, structure or message.structure)
-    write: Write = generator.source.compile(f"write {message.name} {version}")["write"]
-    return write
+    return _WriterSource(message, version).of_structure(structure or message.structure)
+
+
+def make_fields_writer(
+    message: MessageDefinition, version: int, fields: Sequence[Field], tagged: Sequence[Field] | None
+) -> Write:
+    """Return the function that writes some fields of a value, and at its end those that are tagged, unless None."""
+    return _WriterSource(message, version).of_fields(fields, tagged)
+
+
+def made(message: MessageDefinition, value_class: type[Structure], values: Mapping[str, Any]) -> Structure:
+    """Return a structure from a mapping; names that other structures of the message have are dropped.
+
+    TypeError for a name that none has.
+    """
+    try:
+        return value_class(**values)
+    except TypeError:
+        if unknown := values.keys() - message.names():
+            raise TypeError(f"no version of {message.name} has a field {', '.join(sorted(unknown))}") from None
+        return value_class(**{name: values[name] for name in values.keys() & value_class.DEFAULTS.keys()})
 
 
 class _WriterSource:
@@ -42,33 +62,51 @@ class _WriterSource:
     are not yet in the list that `_parts` names.
     """
 
-    def __init__(self, message: MessageDefinition, version: int, structure: StructureDefinition) -> None:
-        self.source = Source(dict(_GLOBALS))
+    def __init__(self, message: MessageDefinition, version: int) -> None:
+        self.source = Source({**_GLOBALS, "made": partial(made, message)})
+        self._title = f"write {message.name} {version}"
         self._version = version
         self._is_flexible = version in message.flexible
         self._run: list[tuple[str, str]] = []
         self._pieces: list[str] = []
         self._parts = "parts"
+
+    def of_structure(self, structure: StructureDefinition) -> Write:
+        """Return the function that writes a structure."""
+        with self._function():
+            self._structure(structure, "message")
+        return self._compiled()
+
+    def of_fields(self, fields: Sequence[Field], tagged: Sequence[Field] | None) -> Write:
+        """Return the function that writes some fields of a value of a structure, and its tagged fields unless None."""
+        with self._function():
+            for field in fields:
+                self._field(field, f"message.{field.name}")
+            if tagged is not None:
+                self._tagged(tagged, "message")
+        return self._compiled()
+
+    @contextmanager
+    def _function(self) -> Iterator[None]:
         with self.source.block("def write(message):"):
             self.source.add("parts = []")
-            self._structure(structure, "message")
+            yield
             self._flush()
             self.source.add("return b''.join(parts)")
+
+    def _compiled(self) -> Write:
+        write: Write = self.source.compile(self._title)["write"]
+        return write
 
     def _structure(self, structure: StructureDefinition, value: str) -> None:
         """Write the structure in a variable."""
         name = self.source.refer("Class", structure.value_class)
-        self.source.add(f"if {value}.__class__ is not {name}: {value} = {name}(**{value})")
+        self.source.add(f"if {value}.__class__ is not {name}: {value} = made({name}, {value})")
         present = [each for each in structure.fields if self._version in each.versions]
         for field in present:
             if field.tag is None:
                 self._field(field, f"{value}.{field.name}")
-        if self._is_flexible:
-            tagged = [(each.tag, each) for each in present if each.tag is not None]
-            if tagged:
-                self._tagged([field for _, field in sorted(tagged, key=itemgetter(0))], value)
-            else:
-                self._run.append(("B", "0"))
+        self._tagged([each for each in present if each.tag is not None], value)
 
     def _field(self, field: Field, value: str) -> None:
         is_nullable = self._version in field.nullable
@@ -158,18 +196,23 @@ class _WriterSource:
                     self._structure(field.structure, item)
                 self._flush()
 
-    def _tagged(self, fields: list[Field], value: str) -> None:
+    def _tagged(self, fields: Sequence[Field], value: str) -> None:
         """Write those of the tagged fields that do not have their default."""
+        if not self._is_flexible:
+            return
+        if not fields:
+            self._run.append(("B", "0"))
+            return
         source = self.source
         tagged = source.name("tagged")
         source.add(f"{tagged} = []")
         self._flush()
-        for field in fields:
+        for field in sorted(fields, key=lambda each: each.tag or 0):
             inner = source.name("value")
             source.add(f"{inner} = {value}.{field.name}")
             if field.structure is not None and not field.is_array:
                 name = source.refer("Class", field.structure.value_class)
-                convert = f"{inner} = {name}(**{inner})"
+                convert = f"{inner} = made({name}, {inner})"
                 source.add(f"if {inner} is not None and {inner}.__class__ is not {name}: {convert}")
             with source.block(f"if {self._differs(field, inner)}:"):
                 outer, self._parts = self._parts, source.name("parts")

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.client.topic_partition import TopicPartition
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey, request_header_version
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio import kio_adapter
 from broker.protocol.records import read_header
 
 SERVED = {
@@ -85,11 +85,11 @@ class FakeBroker:
         key, version, correlation_id, client_length = struct.unpack_from(">hhih", frame)
         api_key = ApiKey(key)
         body = 10 + client_length + (request_header_version(api_key, version) > 1)
-        request = kio_adapter.decode(api_key, version, memoryview(frame), body, len(frame))
+        request = codec.decode(api_key, version, memoryview(frame), body, len(frame))
         self.asked.append((api_key, request))
         prepared = self.answers.get(api_key)
         values = prepared.pop(0) if prepared else getattr(self, f"_{api_key.name.lower()}")(request)
-        return kio_adapter.encode_response(api_key, version, correlation_id, values)
+        return codec.encode_response(api_key, version, correlation_id, values)
 
     def _api_versions(self, _: Any) -> dict[str, Any]:
         keys = [{"api_key": key, "min_version": low, "max_version": high} for key, (low, high) in self.served.items()]

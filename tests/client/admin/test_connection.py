@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from broker.client.admin.connection import Connection, ConnectionFailed
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def answering(*answers: bytes) -> Iterator[str]:
 
 def versions(correlation_id: int = 1, *served: tuple[int, int, int]) -> bytes:
     keys = [{"api_key": key, "min_version": low, "max_version": high} for key, low, high in served]
-    return kio_adapter.encode_response(ApiKey.API_VERSIONS, 0, correlation_id, {"error_code": 0, "api_keys": keys})
+    return codec.encode_response(ApiKey.API_VERSIONS, 0, correlation_id, {"error_code": 0, "api_keys": keys})
 
 
 def test_the_highest_common_version_is_used() -> None:

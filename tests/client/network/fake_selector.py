@@ -15,11 +15,11 @@ from broker.client.network.cluster.snapshot import Node
 from broker.client.network.network_client import NetworkClient
 from broker.client.network.network_config import NetworkConfig
 from broker.client.network.network_send import NetworkReceive, NetworkSend
-from broker.client.network.requests import ClientRequest, ClientResponse, kio_request
+from broker.client.network.requests import ClientRequest, ClientResponse, codec_request
 from broker.client.network.selectable import ChannelPhase, ChannelState, Endpoint
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.codec import encode_response
 from broker.protocol.headers import RequestHeader, parse_header
-from broker.protocol.kio.kio_adapter import encode_response
 from tests.support.fakes import FakeClock
 
 SEED = 20_260_923
@@ -154,7 +154,7 @@ class World:
 
     def request(self, node_id: int, **fields: Any) -> ClientRequest:
         """Return an InitProducerId."""
-        build = kio_request(ApiKey.INIT_PRODUCER_ID, INIT_PRODUCER_ID)
+        build = codec_request(ApiKey.INIT_PRODUCER_ID, INIT_PRODUCER_ID)
         sent = {"timeout_ms": self.config.request_timeout_ms, "versions": (0, 5), **fields}
         return ClientRequest(
             node_id, ApiKey.INIT_PRODUCER_ID, build, self.client.next_correlation_id(), self.now_ms, **sent

@@ -13,7 +13,7 @@ from broker.client.network.cluster.producer_metadata import ProducerMetadata
 from broker.client.network.cluster.snapshot import Node
 from broker.client.network.network_client import NetworkClient
 from broker.client.network.network_config import USE_ALL_DNS_IPS, NetworkConfig
-from broker.client.network.requests import ClientRequest, ClientResponse, kio_request
+from broker.client.network.requests import ClientRequest, ClientResponse, codec_request
 from broker.client.network.selector import Selector
 from broker.clock import Clock, SystemClock
 from broker.protocol.api_keys import ApiKey
@@ -75,7 +75,7 @@ class LiveClient:
     def send(self, node: Node, api_key: int = ApiKey.INIT_PRODUCER_ID, **fields: Any) -> list[ClientResponse]:
         """Send a request, an InitProducerId unless told otherwise; its response will be in the list."""
         found: list[ClientResponse] = []
-        build = kio_request(api_key, fields or INIT_PRODUCER_ID)
+        build = codec_request(api_key, fields or INIT_PRODUCER_ID)
         number = self.network.next_correlation_id()
         timeout_ms = self.config.request_timeout_ms
         request = ClientRequest(

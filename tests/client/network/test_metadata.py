@@ -24,9 +24,9 @@ from broker.client.network.cluster.snapshot import Node, PartitionMetadata
 from broker.client.network.network_config import NetworkConfig
 from broker.clock import SystemClock
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.codec import build_response, decode
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
-from broker.protocol.kio.kio_adapter import build_response, decode
 from tests.client.network.fake_selector import SEED
 from tests.support.fakes import FakeClock
 

@@ -14,8 +14,8 @@ from broker.client.network.network_config import NetworkConfig
 from broker.client.network.requests import ClientResponse
 from broker.client.network.selectable import ChannelPhase, ChannelState
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.codec import encode_response
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.kio.kio_adapter import encode_response
 from tests.client.network.fake_selector import SERVED, World, metadata_answer, versions_answer
 
 ANSWER = {"error_code": 0, "producer_id": 7, "producer_epoch": 0}

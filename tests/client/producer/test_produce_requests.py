@@ -16,9 +16,9 @@ from broker.client.producer.produce_requests import (
     newest_version,
 )
 from broker.errors import InvalidReceive
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.headers import parse_header
-from broker.protocol.kio import kio_adapter
 from broker.protocol.messages.produce import PartResponse, encode_produce_response, parse_produce
 
 VERSIONS = range(OLDEST_VERSION, NEWEST_VERSION + 1)
@@ -110,7 +110,7 @@ def test_a_response_names_the_new_leader_and_where_it_listens() -> None:
         ],
         "node_endpoints": [{"node_id": 2, "host": "other", "port": 9093, "rack": "b"}],
     }
-    wire = kio_adapter.encode_response(ApiKey.PRODUCE, 10, 7, fields)
+    wire = codec.encode_response(ApiKey.PRODUCE, 10, 7, fields)
     response = decode_produce(10, wire, 9, len(wire))
     assert response.partitions == [
         PartitionResponse("orders", bytes(16), 1, 6, record_errors=[], current_leader=Leader(2, 9))

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.client.topic_partition import TopicPartition
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import RequestHeader, parse_header
-from broker.protocol.kio import kio_adapter
 from broker.protocol.messages.produce import PartResponse, ProduceRequest, encode_produce_response, parse_produce
 from broker.protocol.records import read_header
 from tests.client.simulation.coordinator import Coordinator
@@ -63,7 +63,7 @@ class Cluster:
     """How often a batch is answered with an error that passes, before or after it was appended."""
 
     def __post_init__(self) -> None:
-        self.topic_id = uuid.UUID(int=7)
+        self.topic_id = uuid.UUID(int=7).bytes
         self.is_up = dict.fromkeys(range(self.config.nodes), True)
         for index in range(self.config.partitions):
             partition = TopicPartition("events", index)
@@ -84,7 +84,7 @@ class Cluster:
         header = parse_header(wire, 4, len(wire))
         if header.api_key == ApiKey.PRODUCE:
             return self._produce(node_id, header, wire)
-        body = kio_adapter.decode(header.api_key, header.api_version, wire, header.body_offset, len(wire))
+        body = codec.decode(header.api_key, header.api_version, wire, header.body_offset, len(wire))
         handle = {
             ApiKey.API_VERSIONS: self._api_versions,
             ApiKey.METADATA: self._metadata,
@@ -98,7 +98,7 @@ class Cluster:
         fields = {"throttle_time_ms": 0, **handle(node_id, header, body)}
         if header.api_key == ApiKey.FIND_COORDINATOR and header.api_version == 0:
             fields.pop("throttle_time_ms")
-        return kio_adapter.encode_response(header.api_key, header.api_version, header.correlation_id, fields)
+        return codec.encode_response(header.api_key, header.api_version, header.correlation_id, fields)
 
     def _api_versions(self, _node_id: int, _header: RequestHeader, _body: Any) -> dict[str, Any]:
         served = {

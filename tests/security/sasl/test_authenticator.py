@@ -5,15 +5,14 @@ import random
 import re
 import struct
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from broker.config.settings.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256
 from broker.ipc.request_channel import INLINE_REQUEST_BYTES
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.kio import kio_adapter
 from broker.security.sasl.authenticator import MOST_PASSED_ON_BYTES, Authenticator, Failure, State, Step
 from broker.security.sasl.listener import SaslListener
 from broker.security.sasl.mechanism import MOST_TOKEN_BYTES
@@ -46,7 +45,7 @@ def begun(**options: Any) -> Authenticator:
 
 
 def frame(key: ApiKey, version: int, **fields: Any) -> bytes:
-    return kio_adapter.encode_request(key, version, 7, "me", fields)[4:]
+    return codec.encode_request(key, version, 7, "me", fields)[4:]
 
 
 def handshake(mechanism: str = PLAIN, version: int = 1) -> bytes:
@@ -64,7 +63,7 @@ def versions(version: int = 3, name: str = "me") -> bytes:
 
 
 def answer(key: ApiKey, version: int, step: Step) -> Any:
-    return kio_adapter.decode_response(key, version, memoryview(step.answer), 4, len(step.answer))
+    return codec.decode_response(key, version, memoryview(step.answer), 4, len(step.answer))
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -178,12 +177,8 @@ def test_h10_a_session_lasts_as_long_as_credential_and_setting_allow(
     one = begun(reauth_ms=reauth_ms, make=make)
     one.take(handshake(), 0, 1)
     done = answer(ApiKey.SASL_AUTHENTICATE, 1, one.take(token(version=1), 0, 5))
-    assert done.session_lifetime == kio_milliseconds(lifetime_ms)
+    assert done.session_lifetime_ms == lifetime_ms
     assert one.expires_ns == (5 + lifetime_ms * 1_000_000 if lifetime_ms else 0)
-
-
-def kio_milliseconds(value: int) -> Any:
-    return timedelta(milliseconds=value)
 
 
 @pytest.mark.parametrize(

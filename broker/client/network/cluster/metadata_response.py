@@ -1,6 +1,6 @@
 """What a Metadata response says, as plain values, and the request that asks for it.
 
-Used on the I/O thread. Of kio's entity only this module knows the fields.
+Used on the I/O thread. Of the compiled message only this module knows the fields.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from broker.client.network.cluster.snapshot import Node, PartitionMetadata
-from broker.client.network.requests import Build, kio_request
+from broker.client.network.requests import Build, codec_request
 from broker.protocol.api_keys import ApiKey
 
 #: Older brokers give no epochs that can be relied on (KAFKA-8659).
@@ -46,38 +46,37 @@ def metadata_request(topics: Iterable[str], allow_auto_topic_creation: bool = Tr
     """Return a request for these topics."""
     named = [{"name": topic} for topic in topics]
     fields = {"topics": named, "allow_auto_topic_creation": allow_auto_topic_creation}
-    return kio_request(ApiKey.METADATA, fields)
+    return codec_request(ApiKey.METADATA, fields)
 
 
 def metadata_response(answer: Any, version: int) -> MetadataResponse:
-    """Return what a kio entity says."""
-    controller_id = int(getattr(answer, "controller_id", -1))
+    """Return the values of a compiled message."""
+    controller_id = answer.controller_id
     return MetadataResponse(
         nodes={
             int(each.node_id): Node(int(each.node_id), each.host, int(each.port), each.rack) for each in answer.brokers
         },
         topics=tuple(_topic(each) for each in answer.topics),
-        cluster_id=getattr(answer, "cluster_id", None),
+        cluster_id=answer.cluster_id,
         controller_id=controller_id if controller_id >= 0 else None,
         has_reliable_leader_epochs=version >= _RELIABLE_EPOCHS_FROM,
-        error=int(getattr(answer, "error_code", 0)),
+        error=answer.error_code,
     )
 
 
 def _topic(answer: Any) -> TopicMetadata:
     name = answer.name or ""
-    topic_id = getattr(answer, "topic_id", None)
     return TopicMetadata(
         name=name,
         error=int(answer.error_code),
-        topic_id=topic_id if topic_id is not None and topic_id.int else None,
+        topic_id=UUID(bytes=answer.topic_id) if any(answer.topic_id) else None,
         is_internal=bool(answer.is_internal),
         partitions=tuple(_partition(name, each) for each in answer.partitions),
     )
 
 
 def _partition(topic: str, answer: Any) -> PartitionMetadata:
-    leader, epoch = int(answer.leader_id), int(getattr(answer, "leader_epoch", -1))
+    leader, epoch = int(answer.leader_id), answer.leader_epoch
     return PartitionMetadata(
         topic=topic,
         partition=int(answer.partition_index),
@@ -86,5 +85,5 @@ def _partition(topic: str, answer: Any) -> PartitionMetadata:
         leader_epoch=epoch if epoch >= 0 else None,
         replicas=tuple(map(int, answer.replica_nodes)),
         isr=tuple(map(int, answer.isr_nodes)),
-        offline=tuple(map(int, getattr(answer, "offline_replicas", ()))),
+        offline=tuple(map(int, answer.offline_replicas)),
     )

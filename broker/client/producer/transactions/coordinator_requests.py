@@ -49,7 +49,7 @@ class FindCoordinator(TransactionalRequest):
 
     def handle(self, answer: Any) -> None:
         """Take the node."""
-        found = answer.coordinators[0] if hasattr(answer, "coordinators") else answer
+        found = answer.coordinators[0] if answer.coordinators else answer
         code = int(found.error_code)
         if code == ErrorCode.NONE:
             self._manager.coordinators[self._kind] = Node(int(found.node_id), found.host, int(found.port))
@@ -64,7 +64,7 @@ class FindCoordinator(TransactionalRequest):
             self.abortable(error_of(code))
         else:
             whose = f"{self._kind.name.lower()} '{self._key}'"
-            message = getattr(found, "error_message", None)
+            message = found.error_message
             self.fatal(KafkaError(f"no coordinator was found for the {whose}: {error_of(code, message)}"))
 
 

@@ -216,7 +216,7 @@ class TxnOffsetCommit(TransactionalRequest):
             "group_id": self._group.group_id,
             "producer_id": self._sender.producer_id,
             "producer_epoch": self._sender.epoch,
-            "generation_id": self._group.generation_id,
+            "generation_id_or_member_epoch": self._group.generation_id,
             "member_id": self._group.member_id,
             "group_instance_id": self._group.group_instance_id,
             "topics": [{"name": name, "partitions": own} for name, own in topics.items()],

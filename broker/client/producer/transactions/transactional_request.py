@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final
 from broker.client.errors import KafkaError, ProducerFenced, error_of
 from broker.client.network.api_versions import ApiVersions
 from broker.client.network.cluster.snapshot import Node
-from broker.client.network.requests import Buffer, ClientResponse, kio_request
+from broker.client.network.requests import Buffer, ClientResponse, codec_request
 from broker.client.producer.transactions.batch_sequences import BatchSequences
 from broker.client.producer.transactions.transaction_state import ProducerIdAndEpoch, State
 from broker.client.producer.transactions.transactional_result import TransactionalRequestResult
@@ -188,7 +188,7 @@ class TransactionalRequest(ABC):
 
     def build(self, version: int, correlation_id: int, client_id: str) -> Sequence[Buffer]:
         """Return the request's bytes behind their size."""
-        return kio_request(self.api_key, self.fields())(version, correlation_id, client_id)
+        return codec_request(self.api_key, self.fields())(version, correlation_id, client_id)
 
     def on_complete(self, response: ClientResponse) -> None:
         """Take what came of it: an answer, or none."""

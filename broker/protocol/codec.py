@@ -1,0 +1,87 @@
+"""Requests and responses of every API in every version, framed, by the compiled readers and writers.
+
+Used by handlers, the client, the command line and tests. A message to be written is its value or a mapping from Kafka's
+field names in snake case to plain values, the way the newest version has it:
+
+encode_response(ApiKey.CREATE_TOPICS, version, correlation_id, {"topics": [{"name": "orders", "error_code": 0}]})
+
+Fields that the version lacks are dropped, fields left out have Kafka's default, and null if Kafka has none for a field
+that may be null. Error codes are numbers, ids 16 bytes, times and durations milliseconds. A message that was read is a
+value with the same names; a field that its version lacks has its default.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from broker.errors import InvalidReceive
+from broker.protocol.api_keys import response_header_version
+from broker.protocol.compile import reader, writer
+from broker.protocol.headers import framed, request_header, response_header
+from broker.protocol.primitives import MALFORMED, MOST_ELEMENTS_AT_ONCE, Buffer, skip_tagged_fields
+from broker.protocol.schema.reading import Read
+from broker.protocol.schema.table import APIS
+from broker.protocol.schema.writing import Write
+
+_NO_LIMIT = 1 << 62
+
+
+def decode(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Any:
+    """Return the request whose body is [offset, end) of `buffer`. Raises InvalidReceive."""
+    return _request_reader(api_key, version)(buffer, offset, end, MOST_ELEMENTS_AT_ONCE)
+
+
+def decode_body(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Any:
+    """Return the response whose body is [offset, end) of `buffer`. Raises InvalidReceive."""
+    return response_reader(api_key, version)(buffer, offset, end, _NO_LIMIT)
+
+
+def decode_response(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Any:
+    """Return the response in [offset, end), which starts with the response header. Raises InvalidReceive."""
+    offset += 4
+    if response_header_version(api_key, version) > 0:
+        try:
+            offset = skip_tagged_fields(buffer, offset, end)
+        except MALFORMED as error:
+            raise InvalidReceive(f"malformed response header: {error}") from error
+    return decode_body(api_key, version, buffer, offset, end)
+
+
+def encode_response(api_key: int, version: int, correlation_id: int, values: Any) -> bytes:
+    """Return the wire bytes of a response, size and header included. TypeError for an unknown name."""
+    return framed(response_header(api_key, version, correlation_id) + _response_writer(api_key, version)(values))
+
+
+def encode_request(api_key: int, version: int, correlation_id: int, client_id: str, values: Any) -> bytes:
+    """Return the wire bytes of a request, size and header included. TypeError for an unknown name."""
+    head = request_header(api_key, version, correlation_id, client_id)
+    return framed(head + _request_writer(api_key, version)(values))
+
+
+@cache
+def _request_reader(api_key: int, version: int) -> Read:
+    return reader(f"{_api(api_key)}Request", version)
+
+
+@cache
+def response_reader(api_key: int, version: int) -> Read:
+    """Return the function that reads a response. InvalidReceive if there is no such version."""
+    return reader(f"{_api(api_key)}Response", version)
+
+
+@cache
+def _request_writer(api_key: int, version: int) -> Write:
+    return writer(f"{_api(api_key)}Request", version)
+
+
+@cache
+def _response_writer(api_key: int, version: int) -> Write:
+    return writer(f"{_api(api_key)}Response", version)
+
+
+def _api(api_key: int) -> str:
+    name = APIS.get(api_key)
+    if name is None:
+        raise InvalidReceive(f"no schema for API key {api_key}")
+    return name
