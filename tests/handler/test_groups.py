@@ -431,8 +431,8 @@ def test_a_transaction_commits_only_what_its_member_may(broker: SteppedBroker, p
     member = Member(broker, "group")
     member.join()
     add_offsets(broker, producer, "group")
-    who = {"member_id": member.member_id, "generation_id": member.generation}
-    assert txn_commit(broker, producer, "group", 5, **who | {"generation_id": 0}) == [22]
+    who = {"member_id": member.member_id, "generation_id_or_member_epoch": member.generation}
+    assert txn_commit(broker, producer, "group", 5, **who | {"generation_id_or_member_epoch": 0}) == [22]
     assert txn_commit(broker, producer, "group", 5, **who | {"member_id": "nobody"}) == [25]
     assert txn_commit(broker, producer, "group", 5, **who | {"group_instance_id": "i"}) == [25]
     assert txn_commit(broker, producer, "group", 5, **who) == [0]

@@ -91,7 +91,7 @@ def test_e18_requests_and_answers_to_fetches_have_limits_too(own: BrokerProcess,
         }  # fmt: skip
         return connect("reading").ask(ApiKey.FETCH, 12, fields)
 
-    answer = wait_until(lambda: (each := fetched()).throttle_time and each, "a consumer to be throttled")
+    answer = wait_until(lambda: (each := fetched()).throttle_time_ms and each, "a consumer to be throttled")
     assert list(answer.responses) == []
 
 
@@ -155,5 +155,6 @@ def test_d23_an_overloaded_broker_slows_its_clients_down_and_says_so(own: Broker
         pressure.stop()
     client = connect("afterwards")
     wait_until(
-        lambda: not client.ask(ApiKey.METADATA, 9, {"topics": []}).throttle_time, "the throttle times to come to an end"
+        lambda: not client.ask(ApiKey.METADATA, 9, {"topics": []}).throttle_time_ms,
+        "the throttle times to come to an end",
     )

@@ -189,7 +189,7 @@ def test_e12_the_session_of_a_throttled_fetch_knows_nothing_of_it(wire: WireClie
     set_quota(wire, {"client-id": topic}, consumer_byte_rate=100_000)
     client = connect(topic)
     answer = wait_until(
-        lambda: (answer := fetch(client, topic, (0, 0))).throttle_time and answer, "the consumer to be throttled"
+        lambda: (answer := fetch(client, topic, (0, 0))).throttle_time_ms and answer, "the consumer to be throttled"
     )
     assert (answer.session_id, list(answer.responses)) == (0, [])
 
@@ -217,7 +217,7 @@ def test_e13_time_in_handlers_is_charged(wire: WireClient, topic: str, connect: 
     for key, version, fields in ((ApiKey.API_VERSIONS, 3, {}), (ApiKey.LIST_GROUPS, 4, {}), (ApiKey.FETCH, 12, None)):
         answer = wait_until(
             lambda key=key, version=version, fields=fields: (
-                (each := fetch(client, topic) if fields is None else client.ask(key, version, fields)).throttle_time
+                (each := fetch(client, topic) if fields is None else client.ask(key, version, fields)).throttle_time_ms
                 and each
             ),
             f"{key.name} to be throttled",

@@ -25,7 +25,7 @@ TXN_COMMIT = {
     "group_id": "group",
     "producer_id": 1,
     "producer_epoch": 0,
-    "generation_id": -1,
+    "generation_id_or_member_epoch": -1,
     "topics": [{"name": "topic", "partitions": [PARTITION]}],
 }
 INIT = {"transactional_id": "id", "transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1}
