@@ -35,7 +35,10 @@ def outcome(response: Any, rows: Any) -> tuple[int, list[int]]:
 def create(cluster: AdminCluster, version: int, *topics: tuple[str, int]) -> tuple[int, list[int]]:
     wanted = [{"name": name, "num_partitions": count, "replication_factor": 1} for name, count in topics]
     response = cluster.call(
-        handle_create_topics, ApiKey.CREATE_TOPICS, version, {"topics": wanted, "timeout": 1000, "validate_only": False}
+        handle_create_topics,
+        ApiKey.CREATE_TOPICS,
+        version,
+        {"topics": wanted, "timeout_ms": 1000, "validate_only": False},
     )
     cluster.settle()
     return outcome(response, response.topics)
@@ -68,7 +71,7 @@ def test_e15_deleting_costs_what_there_was(
 ) -> None:
     create(limited, 7, ("a", 16))
     response = limited.call(
-        handle_delete_topics, ApiKey.DELETE_TOPICS, version, {"topic_names": ["a"], "timeout": 1000}
+        handle_delete_topics, ApiKey.DELETE_TOPICS, version, {"topic_names": ["a"], "timeout_ms": 1000}
     )
     assert outcome(response, response.responses) == expected
 
@@ -78,6 +81,6 @@ def test_e15_more_partitions_cost_what_is_added(
     limited: AdminCluster, version: int, expected: tuple[int, list[int]]
 ) -> None:
     create(limited, 7, ("a", 16))
-    fields = {"topics": [{"name": "a", "count": 20, "assignments": None}], "timeout": 1000, "validate_only": False}
+    fields = {"topics": [{"name": "a", "count": 20, "assignments": None}], "timeout_ms": 1000, "validate_only": False}
     response = limited.call(handle_create_partitions, ApiKey.CREATE_PARTITIONS, version, fields)
     assert outcome(response, response.results) == expected

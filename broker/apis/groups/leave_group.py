@@ -69,8 +69,8 @@ def _in_portions(context: RequestContext, request: Any) -> Work:
 
 
 def _leaving(each: Any) -> LeavingMember:
-    reason = (each.reason or "not provided")[:MOST_OF_A_REASON]
-    return LeavingMember(each.member_id, each.group_instance_id, reason)
+    reason = (getattr(each, "reason", None) or "not provided")[:MOST_OF_A_REASON]
+    return LeavingMember(each.member_id, getattr(each, "group_instance_id", None), reason)
 
 
 def _failure(error: int) -> dict[str, Any]:
