@@ -9,6 +9,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 LOG_SUFFIX = ".log"
@@ -36,6 +37,9 @@ _LONGEST_NAME = 255
 _UUID_DIGITS = 32
 
 OFFSET_DIGITS = 20
+
+#: How much of a file is read at a time.
+_CHUNK_BYTES = 1 << 16
 
 
 def segment_file(directory: Path, base_offset: int, suffix: str) -> Path:
@@ -87,12 +91,11 @@ def read_file(path: Path) -> bytes:
 
     Raises OSError.
     """
-    with open(path, "rb", opener=_open_no_link) as file:
-        return file.read()
-
-
-def _open_no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        return b"".join(iter(partial(os.read, fd, _CHUNK_BYTES), b""))
+    finally:
+        os.close(fd)
 
 
 def rename_if_there(path: Path, to: Path) -> None:
