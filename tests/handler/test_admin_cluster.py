@@ -197,7 +197,9 @@ def test_c18_who_has_reached_a_listener_on_all_interfaces_is_given_that_address(
         assert (told.host, told.port) == given
         request = SimpleNamespace(key_type=0, coordinator_keys=["group"])
         nodes = [
-            *handle_describe_cluster(asked, SimpleNamespace(include_cluster_authorized_operations=False))["brokers"],
+            *handle_describe_cluster(
+                asked, SimpleNamespace(include_cluster_authorized_operations=False, endpoint_type=1)
+            )["brokers"],
             *handle_find_coordinator(asked, request)["coordinators"],
             *handle_describe_quorum(asked, quorum)["nodes"][0]["listeners"],
         ]

@@ -81,7 +81,8 @@ def test_names_that_no_record_can_hold_are_refused(
     for _ in range(2):
         sent = refused(broker, api_key, version, values)
         assert sent.answers
-        if api_key == 11:
+        # As in Kafka a text of more than 32,767 bytes ends the connection where lengths are compact.
+        if api_key == 11 and sent.answer.payload:
             member = {"member_id": getattr(answer_of(sent), "member_id", "")}
             for more in (member, member | {"group_instance_id": None}):
                 refused(broker, api_key, version, values | more)

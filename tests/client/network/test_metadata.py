@@ -24,7 +24,7 @@ from broker.client.network.cluster.snapshot import Node, PartitionMetadata
 from broker.client.network.network_config import NetworkConfig
 from broker.clock import SystemClock
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.codec import build_response, decode
+from broker.protocol.codec import decode, decode_response, encode_response
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
 from tests.client.network.fake_selector import SEED
@@ -178,7 +178,8 @@ def test_g08_responses_become_values() -> None:
         "cluster_id": None,
     }
     for version in range(1, 14):
-        found = metadata_response(build_response(ApiKey.METADATA, version, fields), version)
+        wire = encode_response(ApiKey.METADATA, version, 7, fields)
+        found = metadata_response(decode_response(ApiKey.METADATA, version, wire, 4, len(wire)), version)
         assert found.nodes == {4: Node(4, "h", 9, "r")}
         assert found.controller_id is None
         [described] = found.topics
