@@ -71,7 +71,6 @@ def not_noted(error_code: int) -> None:
 _STRUCTURES_AT_ONCE: Final = 32
 _BYTES_AT_ONCE: Final = 64 * 1024
 
-_SIZE_BYTES: Final = 4
 _DEEPEST: Final = 1 << 30
 
 
