@@ -171,6 +171,16 @@ def test_strings_are_as_long_as_kafkas() -> None:
                 read("HeartbeatRequest", 4, body, 0, len(body))
 
 
+@pytest.mark.parametrize("version", (0, 1))
+def test_an_error_message_is_written_no_longer_than_a_string_may_be(version: int) -> None:
+    """It may repeat a value of its request; clients reject a longer string."""
+    name = "AlterClientQuotasResponse"
+    entry = {"error_code": 42, "error_message": "x" + "é" * 20_000, "entity": []}
+    body = write(name, version, {"throttle_time_ms": 0, "entries": [entry]})
+    [found] = read(name, version, body, 0, len(body)).entries
+    assert found.error_message == "x" + "é" * 16_383
+
+
 def test_names() -> None:
     with pytest.raises(TypeError, match="group_ids"):
         write("HeartbeatRequest", 4, {"group_ids": "g"})

@@ -24,12 +24,10 @@ from broker.protocol.primitives import (
     skip_tagged_fields,
 )
 from broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition
-from broker.protocol.schema.source import FIXED, Source
+from broker.protocol.schema.source import FIXED, LONGEST_STRING_BYTES, Source
 
 Read: TypeAlias = Callable[[Buffer, int, int, int], Any]
 """(buffer, offset, end, most elements) -> the message in [offset, end). Raises InvalidReceive."""
-
-_LONGEST_STRING: Final = 0x7FFF
 
 
 def make_reader(message: MessageDefinition, version: int) -> Read:
@@ -45,7 +43,7 @@ def _long_string(data: bytes, offset: int, name: str) -> tuple[str, int]:
     length, offset = read_unsigned_varint(data, offset)
     if length == 0:
         raise _null(name)
-    if length > _LONGEST_STRING + 1:
+    if length > LONGEST_STRING_BYTES + 1:
         raise InvalidReceive(f"string {name} of {length - 1} bytes")
     stop = offset + length - 1
     return data[offset:stop].decode(), stop

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+#: A longer string is rejected by readers, as in Kafka.
+LONGEST_STRING_BYTES: Final = 0x7FFF
+
 #: Kafka's types of a fixed size -> their codes in `struct`.
 FIXED: Final = {
     "bool": "?",

@@ -16,15 +16,22 @@ from typing import Any, Final, TypeAlias
 
 from broker.protocol.primitives import tagged_fields_bytes, unsigned_varint_bytes
 from broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition
-from broker.protocol.schema.source import FIXED, Source
+from broker.protocol.schema.source import FIXED, LONGEST_STRING_BYTES, Source
 from broker.protocol.schema.values import Structure
 
 Write: TypeAlias = Callable[[Any], bytes]
 """value or mapping -> its bytes."""
 
+
+def _shortened(text: bytes) -> bytes:
+    """Return the start of a text that is as long as a string may be. Messages repeat the values of requests."""
+    return text[:LONGEST_STRING_BYTES].decode(errors="ignore").encode()
+
+
 _GLOBALS: Final[dict[str, Any]] = {
     "VARINTS": tuple([bytes((value,)) for value in range(128)]),
     "pack": pack,
+    "shortened": _shortened,
     "tagged_fields_bytes": tagged_fields_bytes,
     "varint": unsigned_varint_bytes,
 }
@@ -145,6 +152,8 @@ class _WriterSource:
             with source.block("else:"):
                 if is_string:
                     source.add(f"{data} = {data}.encode()")
+                if field.name.endswith("error_message"):
+                    source.add(f"if len({data}) > {LONGEST_STRING_BYTES}: {data} = shortened({data})")
                 source.add(f"{length} = len({data}){bias}")
         else:
             if field.nullable.highest >= 0:
