@@ -171,7 +171,7 @@ def test_strings_are_as_long_as_kafkas() -> None:
                 read("HeartbeatRequest", 4, body, 0, len(body))
 
 
-@pytest.mark.parametrize("version", (0, 1))
+@pytest.mark.parametrize("version", [0, 1])
 def test_an_error_message_is_written_no_longer_than_a_string_may_be(version: int) -> None:
     """It may repeat a value of its request; clients reject a longer string."""
     name = "AlterClientQuotasResponse"
