@@ -173,7 +173,7 @@ _ONE_REPLICA = "each partition has the one replica that leads it: ELECTION_NOT_N
 _ONE_BROKER = "to the one broker: done already; to any other: INVALID_REPLICA_ASSIGNMENT"
 _NONE_MOVES = "none is ever under way"
 _ONE_DIRECTORY = "to the one directory: done already; to any other: LOG_DIR_NOT_FOUND"
-_QUOTAS = "an ip is an address, not the name of a host"
+_QUOTAS = "an ip may be a host name; the quota of an unknown name applies to no client, and Kafka rejects it"
 _ONE_VOTER = "the one broker as leader and only voter; offsets are numbers of changes of the metadata"
 _FEATURES = (
     "transaction.version 0-2 and group.version 0-1; metadata.version is that of Kafka 4.3 (30), which as in Kafka does "

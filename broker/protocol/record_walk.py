@@ -229,7 +229,7 @@ def _walk_plain(walk: RecordWalk, until: int) -> None:  # noqa: C901 - one loop:
             at = stop
             twice += 2
     except IndexError:
-        pass
+        pass  # the record at the end is cut off: `_walk_any` rejects it
     if at != walk.at:
         walk.at, walk.index = at, twice >> 1
         _note_deltas(walk, (least >> 1, largest >> 1))

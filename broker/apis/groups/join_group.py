@@ -24,6 +24,7 @@ MOST_PROTOCOLS = 100
 
 #: Clients cut their reasons to this many characters.
 MOST_OF_A_REASON = 255
+NO_REASON = "not provided"
 
 #: What a text may have so that it can be written, also with a number behind it that makes it the id of a member.
 _LONGEST_BYTES = 2**15 - 1 - 64
@@ -83,7 +84,7 @@ def _join_request(context: RequestContext, request: Any, session_timeout_ms: int
         rebalance_timeout_ms=session_timeout_ms if version == 0 else request.rebalance_timeout_ms,
         protocol_type=request.protocol_type,
         protocols=tuple([(each.name, each.metadata) for each in request.protocols]),
-        reason=(request.reason or "not provided")[:MOST_OF_A_REASON],
+        reason=(request.reason or NO_REASON)[:MOST_OF_A_REASON],
         needs_member_id=version >= _MEMBER_ID_REQUIRED_FROM,
         may_skip_assignment=version >= _SKIP_ASSIGNMENT_FROM,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.apis.context import RequestContext
-from broker.apis.groups.join_group import MOST_OF_A_REASON
+from broker.apis.groups.join_group import MOST_OF_A_REASON, NO_REASON
 from broker.coordinator.group import LeavingMember
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
@@ -32,7 +32,8 @@ def handle_leave_group(context: RequestContext, request: Any) -> dict[str, Any] 
         if len(request.members) > _AT_ONCE:
             return _in_portions(context, request)
         return _leave(context, request.group_id, [_leaving(each) for each in request.members], batched=True)
-    return _leave(context, request.group_id, [_leaving(request)], batched=False)
+    member = LeavingMember(request.member_id, None, NO_REASON)
+    return _leave(context, request.group_id, [member], batched=False)
 
 
 def _leave(
@@ -69,8 +70,8 @@ def _in_portions(context: RequestContext, request: Any) -> Work:
 
 
 def _leaving(each: Any) -> LeavingMember:
-    reason = (getattr(each, "reason", None) or "not provided")[:MOST_OF_A_REASON]
-    return LeavingMember(each.member_id, getattr(each, "group_instance_id", None), reason)
+    reason = (each.reason or NO_REASON)[:MOST_OF_A_REASON]
+    return LeavingMember(each.member_id, each.group_instance_id, reason)
 
 
 def _failure(error: int) -> dict[str, Any]:
