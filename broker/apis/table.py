@@ -65,7 +65,6 @@ from broker.apis.users.scram_credentials import (
     handle_alter_user_scram_credentials,
     handle_describe_user_scram_credentials,
 )
-from broker.ipc.request_log_fields import FIELDS, LogFields
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.messages import (
@@ -100,9 +99,8 @@ class Api(NamedTuple):
     ``advertised_min`` is lower than ``min_version`` where clients need to see versions that are refused.
     ``decode_in_steps`` reads long requests, None stands for those that have no arrays; ``encode_in_slices`` writes the
     answers to them, and those of functions that work in slices. An ``exclusive`` function that does is the only one of
-    those at work: it changes what the others look at. ``log_fields`` are the fields that the request log reads. Where
-    answers follow from request, listener and metadata alone, ``is_cacheable`` returns whether one holds until the
-    metadata change.
+    those at work: it changes what the others look at. Where answers follow from request, listener and metadata alone,
+    ``is_cacheable`` returns whether one holds until the metadata change.
     """
 
     key: ApiKey
@@ -116,7 +114,6 @@ class Api(NamedTuple):
     decode_in_steps: Callable[[Buffer, int, int, int], Steps[Any]] | None = None
     encode_in_slices: Callable[[int, Sink, int], SlicesAnswer] | None = None
     exclusive: bool = False
-    log_fields: LogFields = LogFields(())
     is_cacheable: Callable[[Any], bool] | None = None
 
 
@@ -134,7 +131,7 @@ def _hand(
     in_steps: tuple[Callable[..., Steps[Any]], Pieces | None] | None = None,
     is_cacheable: Callable[[Any], bool] | None = None,
 ) -> Api:
-    api = Api(key, *versions, *codec, function, versions[0], note, log_fields=FIELDS[key], is_cacheable=is_cacheable)
+    api = Api(key, *versions, *codec, function, versions[0], note, is_cacheable=is_cacheable)
     if in_steps is None:
         return api
     read, pieces = in_steps
@@ -150,8 +147,7 @@ def _compiled(
 
     encode = partial(codec.encode_response, int(key))
     in_slices = partial(SlicedEncoder, int(key))
-    guarded_function, fields = guarded(key, function), FIELDS[key]
-    return Api(key, *versions, decode, encode, guarded_function, versions[0], note, None, in_slices, exclusive, fields)
+    return Api(key, *versions, decode, encode, guarded(key, function), versions[0], note, None, in_slices, exclusive)
 
 
 def _refused(key: ApiKey, versions: tuple[int, int], note: str) -> Api:

@@ -81,7 +81,7 @@ class Call(NamedTuple):
 
     def decoded(self, body: Any, row_of: RowOf) -> Call:
         """Return this with what the request is about."""
-        return self._replace(about=subject_of(body, self.api.log_fields, row_of))
+        return self._replace(about=subject_of(body, self.request.api_key, row_of))
 
 
 class ApiCalls:
@@ -202,7 +202,7 @@ class ApiCalls:
         if api.encode is None:
             raise InvalidReceive(f"{api.key.name} has no encoder")
         payload = api.encode(call.request.api_version, call.request.correlation_id, response)
-        error_code = first_error(response, api.log_fields)
+        error_code = first_error(response, api.key)
         facts = AnswerFacts(error_code, NO_RECORDS, about_of(call.about, response), *throttle_of(response))
         self._keep(call, response, payload, facts)
         complete_ns = self._now_ns()

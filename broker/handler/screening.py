@@ -153,7 +153,7 @@ class Screening:
         about = NO_SUBJECT
         if api.decode is not None:
             typed = api.decode(request.view, version, body, request.end)
-            about = subject_of(typed, api.log_fields, self._partitions.row_of)
+            about = subject_of(typed, api.key, self._partitions.row_of)
         values = refused(api.key, decoded, {"error_code": error, "error_message": MESSAGE})
         if values is None or api.encode is None:
             wire = refusal(api.key, version, request.correlation_id, decoded, error)

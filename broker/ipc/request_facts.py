@@ -11,11 +11,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from broker.protocol.records import CODEC_MASK, BatchHeader
+from broker.protocol.schema.marks import Path, asked_partitions, error_paths
 from shm.layout import RESPONSE_ENVELOPE
 from shm.recorder_layout import MIXED_CODECS, NOT_TOLD, THROTTLED_BY
 
 if TYPE_CHECKING:
-    from broker.ipc.request_log_fields import LogFields
     from broker.protocol.records import RawHeader
 
 #: From these fields on an envelope is copied whole from here.
@@ -89,9 +89,9 @@ class RecordsCount:
 RowOf = Callable[[str | None, bytes | None, int], int]
 
 
-def subject_of(request: Any, fields: LogFields, row_of: RowOf) -> bytes:
-    """Return what a decoded request is about, if it names partitions; ``row_of`` finds their table row."""
-    declared = fields.partitions
+def subject_of(request: Any, api_key: int, row_of: RowOf) -> bytes:
+    """Return the subject of a decoded request, if it names partitions; ``row_of`` finds their table row."""
+    declared = asked_partitions(api_key)
     if declared is None:
         return NO_SUBJECT
     topics = getattr(request, declared.path[0]) or ()
@@ -109,7 +109,7 @@ def subject_of(request: Any, fields: LogFields, row_of: RowOf) -> bytes:
     topic = getattr(first_topic, declared.topic)
     partition = getattr(first, declared.partition) if declared.partition else first
     row = -1 if topic is None else row_of(topic, None, int(partition))
-    isolation_level = int(getattr(request, declared.isolation_level)) if declared.isolation_level else NOT_TOLD
+    isolation_level = int(request.isolation_level) if declared.has_isolation_level else NOT_TOLD
     return subject(row, count, isolation_level=isolation_level)
 
 
@@ -127,16 +127,16 @@ def about_of(about: bytes, response: Any) -> bytes:
     return subject(-1, min(response.partitions, MOST_COUNTED)) if isinstance(response, Changed) else about
 
 
-def first_error(response: Any, fields: LogFields) -> int:
-    """Return the first error code in a response before it is encoded, in the order in which they are declared, or 0."""
-    for path in fields.errors:
+def first_error(response: Any, api_key: int) -> int:
+    """Return the first error code in a response, outer ones before inner ones, or 0."""
+    for path in error_paths(api_key):
         code = _first_error((response,), path)
         if code:
             return code
     return 0
 
 
-def _first_error(structures: Iterable[Any], path: tuple[str, ...]) -> int:
+def _first_error(structures: Iterable[Any], path: Path) -> int:
     name, inner = path[0], path[1:]
     for structure in structures:
         found: Any = structure.get(name) if isinstance(structure, dict) else getattr(structure, name, None)

@@ -1,4 +1,4 @@
-"""What the request log is told of a request and its answer, from the fields that the row of each API declares."""
+"""The facts of requests and responses for the request log."""
 
 from __future__ import annotations
 
@@ -6,25 +6,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.apis.table import API_TABLE, Api
 from broker.ipc.request_facts import NO_SUBJECT, first_error, subject, subject_of, throttle_of
-from broker.ipc.request_log_fields import FIELDS
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.messages.list_offsets import ListOffsetsPart, ListOffsetsRequest
 from broker.protocol.messages.metadata import MetadataPartition, MetadataResponse, MetadataTopic
-from broker.protocol.schema.definitions import StructureDefinition, request, response
 from broker.protocol.sliced_responses import Encoded, Lazily
 from shm.recorder_layout import THROTTLED_BY
-
-#: Hand-written codecs that name their fields otherwise than the schema.
-OTHERWISE = {ApiKey.LIST_OFFSETS: {("parts", "error_code")}}
-#: Arrays of partitions of APIs that ask about none: assignments, and what is looked for in all brokers or groups.
-NOT_ASKED_ABOUT = {
-    ApiKey.CREATE_TOPICS, ApiKey.OFFSET_FETCH, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.WRITE_TXN_MARKERS,
-    ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.ELECT_LEADERS, ApiKey.LIST_PARTITION_REASSIGNMENTS, ApiKey.DESCRIBE_PRODUCERS,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.DESCRIBE_TOPIC_PARTITIONS, ApiKey.FETCH,
-}  # fmt: skip
-SERVED_HERE = [api for api in API_TABLE if api.function is not None]
 
 
 class Topic(NamedTuple):
@@ -44,41 +31,6 @@ class Request(NamedTuple):
     """A request about topics."""
 
     topics: list[Topic] | None
-
-
-def name(api: Api) -> str:
-    return api.key.name
-
-
-def error_paths(structure: StructureDefinition, served: range) -> set[tuple[str, ...]]:
-    """Return where the served versions of a structure have error codes, but for an error of reading settings."""
-    found = set()
-    for field in structure.fields:
-        if not any(version in field.versions for version in served):
-            continue
-        if field.structure is not None:
-            found |= {(field.name, *path) for path in error_paths(field.structure, served)}
-        elif field.name.endswith("error_code") and field.name != "topic_config_error_code":
-            found.add((field.name,))
-    return found
-
-
-@pytest.mark.parametrize("api", SERVED_HERE, ids=name)
-def test_every_error_code_of_the_schema_is_declared(api: Api) -> None:
-    expected = error_paths(response(api.key).structure, range(api.min_version, api.max_version + 1))
-    declared = FIELDS[api.key].errors
-    assert set(declared) == OTHERWISE.get(api.key, expected)
-    assert [len(path) for path in declared] == sorted(len(path) for path in declared), "outer before inner"
-
-
-@pytest.mark.parametrize("api", SERVED_HERE, ids=name)
-def test_partitions_are_declared_where_a_request_asks_about_them(api: Api) -> None:
-    names_partitions = False
-    for field in request(api.key).structure.fields:
-        inner = field.structure.fields if field.structure is not None else ()
-        names_partitions = names_partitions or any(each.name.startswith("partition") for each in inner)
-    asks = names_partitions and api.key not in NOT_ASKED_ABOUT
-    assert (FIELDS[api.key].partitions is not None) == asks
 
 
 @pytest.mark.parametrize(
@@ -107,7 +59,7 @@ def test_partitions_are_declared_where_a_request_asks_about_them(api: Api) -> No
     ],
 )
 def test_the_first_error_is_found_where_it_is_declared(key: ApiKey, response: Any, error: int) -> None:
-    assert first_error(response, FIELDS[key]) == error
+    assert first_error(response, key) == error
 
 
 def row_of(topic: str | None, topic_id: bytes | None, partition: int) -> int:
@@ -132,7 +84,7 @@ def row_of(topic: str | None, topic_id: bytes | None, partition: int) -> int:
     ],
 )
 def test_a_request_is_about_the_first_partition_that_it_names(key: ApiKey, request_: Any, expected: bytes) -> None:
-    assert subject_of(request_, FIELDS[key], row_of) == expected
+    assert subject_of(request_, key, row_of) == expected
 
 
 def test_the_throttle_time_of_either_kind_of_answer_and_what_for() -> None:

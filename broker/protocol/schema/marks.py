@@ -1,0 +1,78 @@
+"""Where the fields with a meaning of their own stand in a message: error codes, and what a request asks about.
+
+Derived from Kafka's definitions when first used, by the names and entity types of the fields. Run by every process;
+pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Final, NamedTuple
+
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.schema.definitions import Field, StructureDefinition, request, response
+
+Path = tuple[str, ...]
+
+#: An error of reading the settings of a topic, which has been created nevertheless.
+_OF_SETTINGS: Final = "topic_config_error_code"
+
+
+class AskedPartitions(NamedTuple):
+    """The fields of a request that names partitions: `path` leads to these, `topic` names their topic.
+
+    Partitions without a field `partition` are plain numbers.
+    """
+
+    path: Path
+    topic: str
+    partition: str
+    has_isolation_level: bool
+
+
+#: Of messages whose codecs are written by hand.
+_ERRORS_BY_HAND: Final = {ApiKey.LIST_OFFSETS: (("parts", "error_code"),)}
+_PARTITIONS_BY_HAND: Final = {
+    ApiKey.LIST_OFFSETS: AskedPartitions(("parts",), "topic_name", "partition", has_isolation_level=True),
+    ApiKey.OFFSET_COMMIT: AskedPartitions(("topics", "partitions"), "name", "partition", has_isolation_level=False),
+}
+
+
+def is_error(field: Field) -> bool:
+    """Return whether a field is the error code of its structure."""
+    return field.name.endswith("error_code") and field.name != _OF_SETTINGS
+
+
+@cache
+def error_paths(api_key: int) -> tuple[Path, ...]:
+    """Return the paths of the error codes in the responses of an API, outer ones before inner ones."""
+    by_hand = _ERRORS_BY_HAND.get(ApiKey(api_key))
+    return by_hand or tuple(sorted(_error_paths(response(api_key).structure), key=len))
+
+
+@cache
+def asked_partitions(api_key: int) -> AskedPartitions | None:
+    """Return where the requests of an API name the partitions that they ask about; None if they name none."""
+    if (by_hand := _PARTITIONS_BY_HAND.get(ApiKey(api_key))) is not None:
+        return by_hand
+    fields = request(api_key).structure.fields
+    topics = next((each.structure for each in fields if each.name == "topics" and each.structure), None)
+    if topics is None:
+        return None
+    partitions = next((each for each in topics.fields if each.name == "partitions"), None)
+    topic = next((each.name for each in topics.fields if each.names == "topic_name"), None)
+    if partitions is None or topic is None:
+        return None
+    inner = partitions.structure.fields if partitions.structure is not None else ()
+    partition = next((each.name for each in inner if each.name.startswith("partition")), "")
+    has_isolation_level = any(each.name == "isolation_level" for each in fields)
+    return AskedPartitions(("topics", "partitions"), topic, partition, has_isolation_level)
+
+
+def _error_paths(structure: StructureDefinition) -> Iterator[Path]:
+    for field in structure.fields:
+        if field.structure is not None:
+            yield from ((field.name, *path) for path in _error_paths(field.structure))
+        elif is_error(field):
+            yield (field.name,)
