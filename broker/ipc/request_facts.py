@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from broker.protocol.api_keys import ApiKey
 from broker.protocol.records import CODEC_MASK, BatchHeader
-from broker.protocol.schema.marks import Path, asked_partitions, error_paths
+from broker.protocol.schema.marks import AskedPartitions, Path, asked_partitions, error_paths
 from shm.layout import RESPONSE_ENVELOPE
 from shm.recorder_layout import MIXED_CODECS, NOT_TOLD, THROTTLED_BY
 
@@ -53,6 +54,13 @@ def tail(api_key: int, api_version: int, handler: int, about: bytes) -> bytes:
     return _TAIL.pack(api_key, api_version, handler, 0, *_SUBJECT.unpack(about))
 
 
+#: The fields of messages whose codecs are written by hand.
+_ERRORS_BY_HAND: dict[int, tuple[Path, ...]] = {ApiKey.LIST_OFFSETS: (("parts", "error_code"),)}
+_PARTITIONS_BY_HAND: dict[int, AskedPartitions] = {
+    ApiKey.LIST_OFFSETS: AskedPartitions(("parts",), "topic_name", "partition", has_isolation_level=True),
+    ApiKey.OFFSET_COMMIT: AskedPartitions(("topics", "partitions"), "name", "partition", has_isolation_level=False),
+}
+
 #: Of a request that names no partition.
 NO_SUBJECT = subject()
 
@@ -91,7 +99,7 @@ RowOf = Callable[[str | None, bytes | None, int], int]
 
 def subject_of(request: Any, api_key: int, row_of: RowOf) -> bytes:
     """Return the subject of a decoded request, if it names partitions; ``row_of`` finds their table row."""
-    declared = asked_partitions(api_key)
+    declared = _PARTITIONS_BY_HAND.get(api_key) or asked_partitions(api_key)
     if declared is None:
         return NO_SUBJECT
     topics = getattr(request, declared.path[0]) or ()
@@ -129,7 +137,7 @@ def about_of(about: bytes, response: Any) -> bytes:
 
 def first_error(response: Any, api_key: int) -> int:
     """Return the first error code in a response, outer ones before inner ones, or 0."""
-    for path in error_paths(api_key):
+    for path in _ERRORS_BY_HAND.get(api_key) or error_paths(api_key):
         code = _first_error((response,), path)
         if code:
             return code

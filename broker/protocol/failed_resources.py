@@ -12,11 +12,12 @@ from typing import Any, Final, NamedTuple
 
 from broker.errors import InvalidReceive
 from broker.protocol import codec
-from broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey
+from broker.protocol.api_keys import ApiKey
 from broker.protocol.coordinator_routing import coordinated_id
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
-from broker.protocol.primitives import ZERO_TOPIC_ID, read_unsigned_varint
+from broker.protocol.primitives import ZERO_TOPIC_ID
+from broker.protocol.schema.marks import error_paths
 
 _OF_LEADERS: Final = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.FENCED_LEADER_EPOCH}
@@ -45,14 +46,21 @@ class Asked(NamedTuple):
     frame: bytes
 
     @property
-    def body(self) -> int:
-        """Where its body begins."""
-        return parse_header(self.frame, 0, len(self.frame)).body_offset
+    def request(self) -> Any:
+        """The decoded request. Raises InvalidReceive."""
+        return codec.decode(self.api_key, self.version, self.frame, self._body, len(self.frame))
 
     @property
-    def is_flexible(self) -> bool:
-        """Whether counts are compact."""
-        return self.version >= FLEXIBLE_FROM[self.api_key]
+    def coordinated_id(self) -> bytes | None:
+        """The group or transactional id that the request names, if it names one."""
+        try:
+            return coordinated_id(self.frame, self.api_key, self.version)
+        except InvalidReceive:
+            return None
+
+    @property
+    def _body(self) -> int:
+        return parse_header(self.frame, 0, len(self.frame)).body_offset
 
 
 Results = Callable[[Any, Asked], Iterator[Result]]
@@ -94,24 +102,30 @@ def _topic_of(structure: Any) -> object:
     return None
 
 
-def _of_partitions(topics: str, partitions: str, index: str, worth: str = "") -> Results:
+def _partitions(api_key: int, answer: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the partitions in an answer, each with its topic."""
+    topics, partitions, _ = error_paths(api_key)[-1]
+    for topic in getattr(answer, topics):
+        for each in getattr(topic, partitions):
+            yield topic, each
+
+
+def _of_partitions(index: str, worth: str = "") -> Results:
     """Return what finds the results of partitions; ``worth``: a field that is -1 in one that says nothing."""
 
-    def results(answer: Any, _: Asked) -> Iterator[Result]:
+    def results(answer: Any, asked: Asked) -> Iterator[Result]:
         # A Fetch may have an error of its own besides.
         yield (), getattr(answer, "error_code", 0), False
-        for topic in getattr(answer, topics):
-            name = _topic_of(topic)
-            for each in getattr(topic, partitions):
-                is_worth_something = not each.error_code and (not worth or getattr(each, worth) >= 0)
-                yield (name, getattr(each, index)), each.error_code, is_worth_something
+        for topic, each in _partitions(asked.api_key, answer):
+            is_worth_something = not each.error_code and (not worth or getattr(each, worth) >= 0)
+            yield (_topic_of(topic), getattr(each, index)), each.error_code, is_worth_something
 
     return results
 
 
 def _of_topics(answer: Any, asked: Asked) -> Iterator[Result]:
     """Find the results of topics and of their partitions."""
-    if asked.api_key == ApiKey.METADATA and not _names_topics(asked):
+    if asked.api_key == ApiKey.METADATA and not asked.request.topics:
         # The brokers are worth something.
         yield (), 0, True
     for topic in answer.topics:
@@ -121,24 +135,16 @@ def _of_topics(answer: Any, asked: Asked) -> Iterator[Result]:
         yield (name,), topic.error_code, False
 
 
-def _names_topics(asked: Asked) -> bool:
-    """Return whether a Metadata request names topics, and does not ask for all or none."""
-    if asked.is_flexible:
-        return read_unsigned_varint(asked.frame, asked.body)[0] > 1
-    return int.from_bytes(asked.frame[asked.body : asked.body + 4], "big", signed=True) > 0
-
-
 def _of_one_id(answer: Any, asked: Asked) -> Iterator[Result]:
     """Find the one result, about the group or transactional id that was named."""
-    yield (_id_of(asked),), answer.error_code, not answer.error_code
+    yield (asked.coordinated_id,), answer.error_code, not answer.error_code
 
 
 def _of_commits(answer: Any, asked: Asked) -> Iterator[Result]:
     """Find the results of partitions as those of the group: its coordinator is who they are about."""
-    group = (_id_of(asked),)
-    for topic in answer.topics:
-        for each in topic.partitions:
-            yield group, each.error_code, not each.error_code
+    group = (asked.coordinated_id,)
+    for _, each in _partitions(asked.api_key, answer):
+        yield group, each.error_code, not each.error_code
 
 
 def _of_groups(answer: Any, asked: Asked) -> Iterator[Result]:
@@ -155,19 +161,12 @@ def _of_groups(answer: Any, asked: Asked) -> Iterator[Result]:
 
 def _of_coordinators(answer: Any, asked: Asked) -> Iterator[Result]:
     """Find the results of keys: of two of different types those are two, be they alike."""
-    body = asked.body
+    request = asked.request
     if asked.version < _SEVERAL_COORDINATORS_FROM:
-        yield (asked.frame[body:],), answer.error_code, not answer.error_code
+        yield (request.key_type, request.key), answer.error_code, not answer.error_code
         return
     for each in answer.coordinators:
-        yield (asked.frame[body], each.key), each.error_code, not each.error_code
-
-
-def _id_of(asked: Asked) -> bytes | None:
-    try:
-        return coordinated_id(asked.frame, asked.api_key, asked.version)
-    except InvalidReceive:
-        return None
+        yield (request.key_type, each.key), each.error_code, not each.error_code
 
 
 def _by_leader(results: Results, *, needs_request: bool = False) -> _Api:
@@ -180,10 +179,10 @@ def _by_coordinator(results: Results) -> _Api:
 
 _APIS: Final[Mapping[int, _Api]] = MappingProxyType(
     {
-        ApiKey.PRODUCE: _by_leader(_of_partitions("responses", "partition_responses", "index")),
-        ApiKey.FETCH: _by_leader(_of_partitions("responses", "partitions", "partition_index")),
-        ApiKey.LIST_OFFSETS: _by_leader(_of_partitions("topics", "partitions", "partition_index", "offset")),
-        ApiKey.OFFSET_FOR_LEADER_EPOCH: _by_leader(_of_partitions("topics", "partitions", "partition", "end_offset")),
+        ApiKey.PRODUCE: _by_leader(_of_partitions("index")),
+        ApiKey.FETCH: _by_leader(_of_partitions("partition_index")),
+        ApiKey.LIST_OFFSETS: _by_leader(_of_partitions("partition_index", "offset")),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: _by_leader(_of_partitions("partition", "end_offset")),
         ApiKey.METADATA: _by_leader(_of_topics, needs_request=True),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: _by_leader(_of_topics),
         ApiKey.FIND_COORDINATOR: _by_coordinator(_of_coordinators),

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final, NamedTuple
 
-from broker.protocol.api_keys import ApiKey
 from broker.protocol.schema.definitions import Field, StructureDefinition, request, response
 
 Path = tuple[str, ...]
@@ -31,14 +30,6 @@ class AskedPartitions(NamedTuple):
     has_isolation_level: bool
 
 
-#: Of messages whose codecs are written by hand.
-_ERRORS_BY_HAND: Final = {ApiKey.LIST_OFFSETS: (("parts", "error_code"),)}
-_PARTITIONS_BY_HAND: Final = {
-    ApiKey.LIST_OFFSETS: AskedPartitions(("parts",), "topic_name", "partition", has_isolation_level=True),
-    ApiKey.OFFSET_COMMIT: AskedPartitions(("topics", "partitions"), "name", "partition", has_isolation_level=False),
-}
-
-
 def is_error(field: Field) -> bool:
     """Return whether a field is the error code of its structure."""
     return field.name.endswith("error_code") and field.name != _OF_SETTINGS
@@ -47,15 +38,12 @@ def is_error(field: Field) -> bool:
 @cache
 def error_paths(api_key: int) -> tuple[Path, ...]:
     """Return the paths of the error codes in the responses of an API, outer ones before inner ones."""
-    by_hand = _ERRORS_BY_HAND.get(ApiKey(api_key))
-    return by_hand or tuple(sorted(_error_paths(response(api_key).structure), key=len))
+    return tuple(sorted(_error_paths(response(api_key).structure), key=len))
 
 
 @cache
 def asked_partitions(api_key: int) -> AskedPartitions | None:
     """Return where the requests of an API name the partitions that they ask about; None if they name none."""
-    if (by_hand := _PARTITIONS_BY_HAND.get(ApiKey(api_key))) is not None:
-        return by_hand
     fields = request(api_key).structure.fields
     topics = next((each.structure for each in fields if each.name == "topics" and each.structure), None)
     if topics is None:
