@@ -68,10 +68,7 @@ from broker.apis.users.scram_credentials import (
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.messages import (
-    api_versions,
     consumer_group_heartbeat,
-    heartbeat,
-    init_producer_id,
     list_offsets,
     metadata,
     offset_commit,
@@ -140,14 +137,31 @@ def _hand(
 
 
 def _compiled(
-    key: ApiKey, versions: tuple[int, int], function: ApiFunction, note: str = "", *, exclusive: bool = False
+    key: ApiKey,
+    versions: tuple[int, int],
+    function: ApiFunction,
+    note: str = "",
+    *,
+    exclusive: bool = False,
+    is_cacheable: Callable[[Any], bool] | None = None,
 ) -> Api:
     def decode(view: memoryview, version: int, offset: int, end: int) -> Any:
         return codec.decode(key, version, view, offset, end)
 
     encode = partial(codec.encode_response, int(key))
     in_slices = partial(SlicedEncoder, int(key))
-    return Api(key, *versions, decode, encode, guarded(key, function), versions[0], note, None, in_slices, exclusive)
+    return Api(
+        key,
+        *versions,
+        decode,
+        encode,
+        guarded(key, function),
+        versions[0],
+        note,
+        encode_in_slices=in_slices,
+        exclusive=exclusive,
+        is_cacheable=is_cacheable,
+    )
 
 
 def _refused(key: ApiKey, versions: tuple[int, int], note: str) -> Api:
@@ -232,34 +246,17 @@ API_TABLE: tuple[Api, ...] = (
     _compiled(ApiKey.OFFSET_FETCH, (1, 10), handle_offset_fetch),
     _compiled(ApiKey.FIND_COORDINATOR, (0, 6), handle_find_coordinator),
     _compiled(ApiKey.JOIN_GROUP, (0, 9), handle_join_group),
-    _hand(
-        ApiKey.HEARTBEAT,
-        (0, 4),
-        (heartbeat.parse_heartbeat, heartbeat.encode_heartbeat_response),
-        handle_heartbeat,
-    ),
+    _compiled(ApiKey.HEARTBEAT, (0, 4), handle_heartbeat),
     _compiled(ApiKey.LEAVE_GROUP, (0, 5), handle_leave_group),
     _compiled(ApiKey.SYNC_GROUP, (0, 5), handle_sync_group),
     _compiled(ApiKey.DESCRIBE_GROUPS, (0, 6), handle_describe_groups),
     _compiled(ApiKey.LIST_GROUPS, (0, 5), handle_list_groups),
     _refused(ApiKey.SASL_HANDSHAKE, (0, 1), _SASL),
-    _hand(
-        ApiKey.API_VERSIONS,
-        (0, 4),
-        (api_versions.parse_api_versions, api_versions.encode_api_versions_response),
-        handle_api_versions,
-        is_cacheable=is_api_versions_cacheable,
-    ),
+    _compiled(ApiKey.API_VERSIONS, (0, 4), handle_api_versions, is_cacheable=is_api_versions_cacheable),
     _compiled(ApiKey.CREATE_TOPICS, (2, 7), handle_create_topics, _NOT_REPLICATED, exclusive=True),
     _compiled(ApiKey.DELETE_TOPICS, (1, 6), handle_delete_topics, exclusive=True),
     _compiled(ApiKey.DELETE_RECORDS, (0, 2), handle_delete_records),
-    _hand(
-        ApiKey.INIT_PRODUCER_ID,
-        (0, 5),
-        (init_producer_id.parse_init_producer_id, init_producer_id.encode_init_producer_id_response),
-        handle_init_producer_id,
-        _NO_TWO_PHASES,
-    ),
+    _compiled(ApiKey.INIT_PRODUCER_ID, (0, 5), handle_init_producer_id, _NO_TWO_PHASES),
     _compiled(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), handle_offset_for_leader_epoch),
     _compiled(ApiKey.ADD_PARTITIONS_TO_TXN, (0, 5), handle_add_partitions_to_txn),
     _compiled(ApiKey.ADD_OFFSETS_TO_TXN, (0, 4), handle_add_offsets_to_txn),

@@ -23,6 +23,7 @@ from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from broker.apis.cluster.api_versions import unsupported_version_response
 from broker.apis.context import BrokerContext, RequestContext
 from broker.errors import InvalidReceive
 from broker.handler.answer_cache import MOST_ANSWER_BYTES, AnswerCache, CacheKey
@@ -34,7 +35,6 @@ from broker.ipc.response_writer import AnswerFacts, ResponseWriter
 from broker.protocol.api_keys import ONLY_ANSWERED, ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
-from broker.protocol.messages.api_versions import unsupported_version_response
 from broker.protocol.sliced_responses import AnswerTooLargeError
 from broker.protocol.steps import Steps
 from broker.scheduling.deferred import Deferred

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from struct import Struct
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.apis.groups.offset_commit import ValidatedCommit, is_refused, judge_commit
 from broker.coordinator.offsets.commit_memo import CommitFrame, RememberedCommit, topics_at
@@ -23,8 +23,9 @@ from broker.ipc.request import Request
 from broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, subject, tail
 from broker.ipc.response_writer import AnswerFacts, ResponseWriter
 from broker.partitions.request_memo import PREFIX_START, RequestMemo
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.messages import heartbeat, offset_commit
+from broker.protocol import codec
+from broker.protocol.api_keys import ApiKey, is_flexible
+from broker.protocol.messages import offset_commit
 from broker.security.acl.acls import ResourceType
 from broker.security.acl.checks import refusal
 
@@ -63,6 +64,11 @@ _MOST_PARTITIONS: Final = 256
 _MOST_TARGETS: Final = 32_768
 
 _unpack_int16 = Struct(">h").unpack_from
+_pack_int32_into = Struct(">i").pack_into
+
+#: Answers to heartbeats without an error, by version, and where they have the correlation id.
+_ANSWERS: Final = tuple([codec.encode_response(_HEARTBEAT, version, 0, {}) for version in range(_NEWEST_HEARTBEAT + 1)])
+_CORRELATION_ID: Final = 4
 
 #: Takes a request; False when it is to take the general path.
 Short = Callable[[Request], bool]
@@ -75,7 +81,7 @@ class RememberedHeartbeat(NamedTuple):
     session: Session
     prefix: bytes
     shard: GroupShard
-    said: heartbeat.HeartbeatRequest
+    said: Any
 
     def varying(self, view: memoryview, start: int, end: int) -> tuple[()] | None:
         """Return nothing for the same request, None for any other. HOT."""
@@ -122,35 +128,35 @@ class GroupFastPath:
         remembered = found[0] if found is not None else self._read_heartbeat(request)
         if remembered is None:
             return False
-        shard, (group_id, generation, member_id, instance_id) = remembered.shard, remembered.said
-        group = shard.groups.get(group_id)
+        shard, said = remembered.shard, remembered.said
+        group = shard.groups.get(said.group_id)
         if group is None or shard.has_failed:
             return False
-        error = self._protocols[group.kind].heartbeat(shard, group, member_id, instance_id, generation)
+        error = self._protocols[group.kind].heartbeat(
+            shard, group, said.member_id, said.group_instance_id, said.generation_id
+        )
         responses, now_ns = self._responses, self._now_ns()
         if not error:
             if found is None:
                 # Its sender is a member: others may say whatever they like.
                 self._heartbeats.keep(request.connection_id, remembered)
-            at = responses.try_begin(
-                request, now_ns, heartbeat.ANSWER_BYTES[version], NO_RECORDS, self._heartbeat_tails[version]
-            )
+            payload = _ANSWERS[version]
+            at = responses.try_begin(request, now_ns, len(payload), NO_RECORDS, self._heartbeat_tails[version])
             if at >= 0:
-                heartbeat.encode_heartbeat_response_into(responses.view, at, version, request.correlation_id, 0)
+                responses.view[at : at + len(payload)] = payload
+                _pack_int32_into(responses.view, at + _CORRELATION_ID, request.correlation_id)
                 return True
-        payload = heartbeat.encode_heartbeat_response(
-            version, request.correlation_id, heartbeat.HeartbeatResponse(error)
-        )
+        payload = codec.encode_response(_HEARTBEAT, version, request.correlation_id, {"error_code": error})
         responses.send(request, now_ns, now_ns, payload, AnswerFacts(error))
         return True
 
     def _read_heartbeat(self, request: Request) -> RememberedHeartbeat | None:
         """Return what a member says and who keeps its group; None if it is not kept here, or the member may not."""
         version, view, start, end = request.api_version, request.view, request.start, request.end
-        body_at = _body_of(view, start, is_flexible=version >= heartbeat.FIRST_FLEXIBLE)
+        body_at = _body_of(view, start, is_flexible=is_flexible(_HEARTBEAT, version))
         if body_at < 0:
             return None
-        body = heartbeat.parse_heartbeat(view, version, body_at, end)
+        body = codec.decode(_HEARTBEAT, version, view, body_at, end)
         authorizer = self._broker.metadata.authorizer
         if refusal(authorizer, request.session, _HEARTBEAT, ResourceType.GROUP, body.group_id):
             return None

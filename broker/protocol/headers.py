@@ -1,10 +1,11 @@
-"""Request and response headers (`C06`).
+"""Request and response headers (`C06`), and the names of client software that ApiVersions adds to them (`C09`).
 
 A processor looks at key, version and correlation id; a handler parses the whole header to find the body. A request
 header is version 1 or, for flexible requests, 2: the same plus tagged fields, the client id keeping its two-byte
 length. A response header is the correlation id (`C15`), plus tagged fields for flexible responses except ApiVersions.
 """
 
+import re
 import struct
 from typing import Final, NamedTuple
 
@@ -27,6 +28,7 @@ _START: Final = struct.Struct(
 )
 _LENGTH_BYTES: Final = 2
 _LONGEST_BYTES: Final = 2**15 - 1
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _unpack_start = _START.unpack_from
 _pack_int32 = struct.Struct(">i").pack
 _pack_correlation_and_tags = struct.Struct(">ix").pack
@@ -69,6 +71,11 @@ def parse_header(buffer: Buffer, offset: int, end: int) -> RequestHeader:
 def _repaired(text: bytes) -> str:
     """Return a client id that is not UTF-8 with U+FFFD for the invalid bytes, and no longer than a string may be."""
     return text.decode(errors="replace").encode()[:_LONGEST_BYTES].decode(errors="ignore")
+
+
+def is_valid_software(text: str) -> bool:
+    """Return whether a name or version of client software may be shown and counted."""
+    return _SOFTWARE.fullmatch(text) is not None
 
 
 def response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:

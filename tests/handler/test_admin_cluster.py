@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.apis.cluster.api_versions import handle_api_versions
+from broker.apis.cluster.api_versions import handle_api_versions, unsupported_version_response
 from broker.apis.cluster.describe_cluster import handle_describe_cluster
 from broker.apis.cluster.describe_quorum import handle_describe_quorum
 from broker.apis.groups.find_coordinator import handle_find_coordinator
@@ -19,8 +19,6 @@ from broker.apis.topics.metadata import handle_metadata
 from broker.apis.transactions.init_producer_id import handle_init_producer_id
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.messages.api_versions import ApiVersionsRequest
-from broker.protocol.messages.init_producer_id import InitProducerIdRequest
 from broker.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -231,8 +229,16 @@ def test_share_groups_have_no_coordinator(cluster: AdminCluster, version: int) -
 def test_api_versions_are_those_of_the_registry(cluster: AdminCluster) -> None:
     """C08: the answer lists what is served and nothing else."""
     cluster.apis = [(18, 0, 4), (3, 0, 13), (0, 3, 12)]
-    answer = handle_api_versions(cluster.context(18, 3), ApiVersionsRequest("kcat", "1.7.1"))
-    assert (answer.error_code, list(answer.api_keys)) == (0, [(0, 3, 12), (3, 0, 13), (18, 0, 4)])
+    for version in range(5):
+        fields = {"client_software_name": "kcat", "client_software_version": "1.7.1"}
+        answer = cluster.call(handle_api_versions, ApiKey.API_VERSIONS, version, fields)
+        served = [(each.api_key, each.min_version, each.max_version) for each in answer.api_keys]
+        assert (answer.error_code, served) == (0, [(0, 3, 12), (3, 0, 13), (18, 0, 4)])
+
+
+def test_c08_unsupported_version_is_answered_in_version_0() -> None:
+    wire = unsupported_version_response(258, 0, 4)
+    assert wire == bytes.fromhex("00000010 00000102 0023 00000001 0012 0000 0004")
 
 
 @pytest.mark.parametrize(
@@ -250,14 +256,16 @@ def test_api_versions_are_those_of_the_registry(cluster: AdminCluster) -> None:
 )
 def test_client_software_must_have_a_proper_name(cluster: AdminCluster, name: str, version: str, error: int) -> None:
     """C09: anything but letters, digits, "-" and "." between letters or digits is error 42."""
-    assert handle_api_versions(cluster.context(18, 3), ApiVersionsRequest(name, version)).error_code == error
+    fields = {"client_software_name": name, "client_software_version": version}
+    assert cluster.call(handle_api_versions, ApiKey.API_VERSIONS, 3, fields).error_code == error
 
 
 def test_producer_ids_are_unique_across_restarts_of_the_controller(cluster: AdminCluster) -> None:
     given = []
+    fields = {"transaction_timeout_ms": 60_000}
     for _ in range(3):
         for _ in range(1500):
-            answer = handle_init_producer_id(cluster.context(22, 4), InitProducerIdRequest(None, 60_000))
+            answer = cluster.call(handle_init_producer_id, ApiKey.INIT_PRODUCER_ID, 4, fields)
             assert (answer.error_code, answer.producer_epoch) == (0, 0)
             given.append(answer.producer_id)
         cluster.restart_controller()

@@ -9,7 +9,6 @@ import pytest
 from broker.apis.cluster.api_versions import handle_api_versions
 from broker.apis.cluster.update_features import handle_update_features
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.messages.api_versions import ApiVersionsRequest
 from tests.support.admin_cluster import AdminCluster
 
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
@@ -96,19 +95,39 @@ def test_c10_api_versions_tells_the_features(cluster: AdminCluster) -> None:
     """KIP-584: what is supported, what is finalized, and as of which change."""
     update(cluster, ("transaction.version", 1, SAFE))
     cluster.settle()
-    context = cluster.context(ApiKey.API_VERSIONS, 4, cache=cluster.handlers[1])
-    response = handle_api_versions(context, ApiVersionsRequest("test", "1"))
-    assert {name: (least, most) for name, least, most in response.supported_features} == {
+    response = api_versions(cluster, 4)
+    assert {each.name: (each.min_version, each.max_version) for each in response.supported_features} == {
         "group.version": (0, 1),
         "metadata.version": (7, 30),
         "transaction.version": (0, 2),
     }
     assert response.finalized_features_epoch == 1
-    assert sorted(response.finalized_features) == [
-        ("group.version", 1, 1),
-        ("metadata.version", 30, 30),
-        ("transaction.version", 1, 1),
-    ]
+    assert {each.name: (each.max_version_level, each.min_version_level) for each in response.finalized_features} == {
+        "group.version": (1, 1),
+        "metadata.version": (30, 30),
+        "transaction.version": (1, 1),
+    }
+
+
+def test_c10_older_clients_see_no_feature_minimum_of_zero_and_nobody_a_level_of_zero(cluster: AdminCluster) -> None:
+    update(cluster, ("transaction.version", 0, SAFE))
+    cluster.settle()
+    for version, least in ((3, 1), (4, 0)):
+        response = api_versions(cluster, version)
+        assert {each.name: each.min_version for each in response.supported_features} == {
+            "group.version": least,
+            "metadata.version": 7,
+            "transaction.version": least,
+        }
+        assert {each.name for each in response.finalized_features} == {"group.version", "metadata.version"}
+
+
+def api_versions(cluster: AdminCluster, version: int) -> Any:
+    """Return what a client decodes from the answer of a handler."""
+    context = cluster.context(ApiKey.API_VERSIONS, version, cache=cluster.handlers[1])
+    fields = {"client_software_name": "test", "client_software_version": "1"}
+    response = handle_api_versions(context, cluster.request(ApiKey.API_VERSIONS, version, fields))
+    return cluster.sent(ApiKey.API_VERSIONS, version, response)
 
 
 def test_of_two_updates_of_one_feature_the_last_counts(cluster: AdminCluster) -> None:

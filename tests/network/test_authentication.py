@@ -9,7 +9,6 @@ import pytest
 
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.messages.api_versions import ApiVersionsResponse, encode_api_versions_response
 from tests.support.processor_bench import Client, ProcessorBench
 from tests.support.wire_client import request_frame
 
@@ -110,7 +109,7 @@ def test_h06_requests_travel_with_the_user_and_only_then(bench: ProcessorBench) 
     bench.turn(5)
     client.read()
     assert not client.received, "the answer to ApiVersions comes first"
-    bench.targets[0].answer(versions, encode_api_versions_response(0, 1, ApiVersionsResponse(0, ())))
+    bench.targets[0].answer(versions, codec.encode_response(ApiKey.API_VERSIONS, 0, 1, {}))
     assert int(answer(client, ApiKey.API_VERSIONS, 0).error_code) == 0
     assert int(answer(client, ApiKey.SASL_HANDSHAKE, 1).error_code) == 0
     assert int(ask(client, ApiKey.SASL_AUTHENTICATE, 1, auth_bytes=b"\0alice\0secret").error_code) == 0

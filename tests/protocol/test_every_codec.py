@@ -44,10 +44,7 @@ HAND_TESTED: dict[ApiKey, tuple[Callable[..., None], ...]] = {
         test_small_messages.test_metadata_requests_are_read_as_kio_writes_them,
         test_small_messages.test_metadata_responses_are_written_as_kio_writes_them,
     ),
-    ApiKey.INIT_PRODUCER_ID: (test_small_messages.test_init_producer_id_both_ways,),
     ApiKey.OFFSET_COMMIT: (test_group_messages.test_offset_commit_both_ways,),
-    ApiKey.HEARTBEAT: (test_group_messages.test_heartbeat_both_ways,),
-    ApiKey.API_VERSIONS: (test_small_messages.test_api_versions_both_ways,),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: (
         test_consumer_group_heartbeat.test_requests_are_read_as_kio_writes_them,
         test_consumer_group_heartbeat.test_responses_are_written_as_kio_writes_them,

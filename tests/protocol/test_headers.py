@@ -10,7 +10,7 @@ from kio.schema.request_header.v2.header import RequestHeader as KioHeaderV2
 
 from broker.errors import InvalidReceive
 from broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey, is_flexible, request_header_version
-from broker.protocol.headers import framed, parse_header, response_header
+from broker.protocol.headers import framed, is_valid_software, parse_header, response_header
 from tests.protocol.kio_entities import few, kio_bytes
 from tests.protocol.messages.hostile import check_hostile
 
@@ -94,3 +94,13 @@ def test_hostile_headers_are_invalid_and_nothing_worse(tail: bytes) -> None:
     """C07."""
     version = b"\x00\x09" if tail.endswith(b"\x00") else b"\x00\x08"
     check_hostile(parse_header, b"\x00\x00" + version + b"\x00\x00\x00\x01" + tail)
+
+
+@pytest.mark.parametrize("text", ["a", "apache-kafka-java", "librdkafka", "2.14.2", "A.b-9"])
+def test_c09_good_software_names(text: str) -> None:
+    assert is_valid_software(text)
+
+
+@pytest.mark.parametrize("text", ["", "-a", "a-", ".a", "a.", "a b", "a_b", "ä", "a\n"])
+def test_c09_bad_software_names(text: str) -> None:
+    assert not is_valid_software(text)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from broker.apis.cluster.api_versions import unsupported_version_response
 from broker.apis.table import API_TABLE
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.messages.api_versions import unsupported_version_response
 from broker.protocol.schema.definitions import response
 from broker.protocol.throttle_time import throttle_place, with_throttle_time
 

@@ -5,33 +5,60 @@ A version that is not served is answered before it comes here: its body cannot b
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from broker.apis.context import RequestContext
 from broker.metadata.features import SUPPORTED_FEATURES
+from broker.protocol import codec
+from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, is_valid_software
+from broker.protocol.headers import is_valid_software
 
-#: (name, least, greatest level), as the answer has it.
-_SUPPORTED = tuple((feature.name, feature.least, feature.greatest) for feature in SUPPORTED_FEATURES.values())
+_SOFTWARE_FROM: Final = 3
+_ZERO_FEATURE_MINIMUM_FROM: Final = 4
 
 
-def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def handle_api_versions(context: RequestContext, request: Any) -> dict[str, Any]:
     """Return the served APIs and the levels of features (KIP-584).
 
     INVALID_REQUEST for an unacceptable name of client software (``C09``).
     """
-    for text in (request.client_software_name, request.client_software_version):
-        if not is_valid_software(text):
-            return ApiVersionsResponse(ErrorCode.INVALID_REQUEST, ())
+    if context.api_version >= _SOFTWARE_FROM:
+        for text in (request.client_software_name, request.client_software_version):
+            if not is_valid_software(text):
+                return {"error_code": ErrorCode.INVALID_REQUEST}
+    # Older clients reject a least level of 0 (KAFKA-17011), so they get 1.
+    least = 0 if context.api_version >= _ZERO_FEATURE_MINIMUM_FROM else 1
     metadata = context.broker.metadata
-    return ApiVersionsResponse(
-        0,
-        sorted(context.broker.apis),
-        supported_features=_SUPPORTED,
-        finalized_features_epoch=metadata.version,
-        finalized_features=[(name, level, level) for name, level in metadata.finalized_features.items()],
-    )
+    return {
+        "error_code": 0,
+        "api_keys": [_served(*api) for api in sorted(context.broker.apis)],
+        "supported_features": [
+            {"name": each.name, "min_version": max(least, each.least), "max_version": each.greatest}
+            for each in SUPPORTED_FEATURES.values()
+        ],
+        "finalized_features_epoch": metadata.version,
+        "finalized_features": [
+            {"name": name, "max_version_level": level, "min_version_level": level}
+            for name, level in metadata.finalized_features.items()
+            if level > 0
+        ],
+    }
 
 
-def is_api_versions_cacheable(response: ApiVersionsResponse) -> bool:
+def unsupported_version_response(correlation_id: int, least: int, greatest: int) -> bytes:
+    """Return the answer to a version that is not served, which any client can read and retry by (`C08`)."""
+    response = {
+        "error_code": ErrorCode.UNSUPPORTED_VERSION,
+        "api_keys": [_served(ApiKey.API_VERSIONS, least, greatest)],
+    }
+    return codec.encode_response(ApiKey.API_VERSIONS, 0, correlation_id, response)
+
+
+def is_api_versions_cacheable(response: dict[str, Any]) -> bool:
     """Return whether an answer holds until the metadata change: what is served is the same all the time."""
-    return not response.error_code
+    return not response["error_code"]
+
+
+def _served(api_key: int, least: int, greatest: int) -> dict[str, int]:
+    return {"api_key": api_key, "min_version": least, "max_version": greatest}

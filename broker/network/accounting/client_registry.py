@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from broker.errors import InvalidReceive
 from broker.network.accounting.client import Client
 from broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey
-from broker.protocol.messages.api_versions import is_valid_software
+from broker.protocol.headers import is_valid_software
 from broker.protocol.primitives import MALFORMED, read_compact_string, skip_tagged_fields
 from broker.security.session import principal_of
 from shm.rings.recorder_rings import pack_text

@@ -18,7 +18,6 @@ from broker.errors import InvalidReceive
 from broker.network.processor.foreign_protocols import describe_foreign
 from broker.network.processor.throttling.mute_state import MuteCause
 from broker.protocol.api_keys import ApiKey
-from broker.security.sasl.authenticator import Authenticator, Failure
 from broker.security.sasl.listener import SaslListener
 from broker.security.sasl.listeners import SaslListeners
 from broker.security.sasl.user_credentials import UserCredentials
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
     from broker.network.accounting.client_registry import ClientRegistry
     from broker.network.processor.channel import Channel
-    from broker.security.sasl.authenticator import Step
+    from broker.security.sasl.authenticator import Authenticator, Failure, Step
 
 logger = logging.getLogger(__name__)
 
@@ -120,6 +119,9 @@ class Authentication:
         """Have a new connection authenticate, if its listener asks for that."""
         name, protocol, *_ = self.listeners[channel.listener]
         if protocol.startswith("SASL_"):
+            # A processor without SASL need not load the schemas of messages.
+            from broker.security.sasl.authenticator import Authenticator  # noqa: PLC0415
+
             live = self._live
             if live is not None:
                 # Who was made, or which listener was opened, before this connection came is known to it.

@@ -7,35 +7,24 @@ SaslAuthenticate), and follows SaslServerAuthenticator in what it takes when (`C
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
 from broker.errors import InvalidReceive
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.headers import parse_header
-from broker.protocol.messages.api_versions import (
-    FIRST_FLEXIBLE,
-    ApiVersionsResponse,
-    encode_api_versions_response,
-    is_valid_software,
-    parse_api_versions,
-)
-from broker.protocol.messages.sasl import (
-    AUTHENTICATE_VERSIONS,
-    HANDSHAKE_VERSIONS,
-    authenticate_response,
-    handshake_response,
-    parse_authenticate,
-    parse_handshake,
-)
+from broker.protocol.headers import is_valid_software, parse_header
 from broker.security.sasl.listener import SaslListener
 from broker.security.sasl.mechanism import INVALID_CREDENTIALS, SaslFailed, SaslServer
 from broker.security.session import MOST_USER_BYTES
 
 _API_VERSIONS, _HANDSHAKE, _AUTHENTICATE = ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE
+_HANDSHAKE_VERSIONS: Final = range(2)
+_AUTHENTICATE_VERSIONS: Final = range(3)
 _NEWEST_API_VERSIONS: Final = 4
+_SOFTWARE_FROM: Final = 3
 _NS_PER_MS: Final = 1_000_000
 
 #: A session is not begun again sooner after the last time.
@@ -199,20 +188,20 @@ class Authenticator:
                 f"{_name(key)} before the client has authenticated: give it the listener's security.protocol, a "
                 "sasl.mechanism and a user"
             )
-        if version not in HANDSHAKE_VERSIONS:
+        if version not in _HANDSHAKE_VERSIONS:
             raise SaslFailed(f"SaslHandshake version {version}, and 0 and 1 are served")
-        mechanism = parse_handshake(frame, header.body_offset, len(frame))
+        mechanism = codec.decode(_HANDSHAKE, version, frame, header.body_offset, len(frame)).mechanism
         self._bare = version == 0
         offered = self._listener.mechanisms
         if mechanism not in self._listener.servers:
-            answer = handshake_response(version, header.correlation_id, ErrorCode.UNSUPPORTED_SASL_MECHANISM, offered)
+            answer = _handshake_response(version, header.correlation_id, ErrorCode.UNSUPPORTED_SASL_MECHANISM, offered)
             return self._failed(SaslFailed(f"mechanism {mechanism!r} is not enabled, {', '.join(offered)} are"), answer)
         if self._previous is not None and self._previous[0] != mechanism:
             self.state = State.OTHER_MECHANISM
         else:
             self.mechanism, self.state = mechanism, State.TOKENS
             self._server = self._listener.servers[mechanism]()
-        return Step(handshake_response(version, header.correlation_id, 0, offered))
+        return Step(_handshake_response(version, header.correlation_id, 0, offered))
 
     def _token(self, frame: bytes, now_ns: int) -> Step:
         if self._bare:
@@ -223,17 +212,18 @@ class Authenticator:
         if header.api_key != _AUTHENTICATE:
             error = SaslFailed(f"{_name(header.api_key)} instead of SaslAuthenticate", user=self._claimed)
             return self._failed(error, _illegal_state(header.api_key, version, correlation_id))
-        if version not in AUTHENTICATE_VERSIONS:
+        if version not in _AUTHENTICATE_VERSIONS:
             raise SaslFailed(f"SaslAuthenticate version {version}, and 0 to 2 are served")
-        token = parse_authenticate(frame, version, header.body_offset, len(frame))
+        token = codec.decode(_AUTHENTICATE, version, frame, header.body_offset, len(frame)).auth_bytes
         try:
             answer, lifetime_ms = self._respond(token, now_ns)
         except SaslFailed as error:
             verb = "re-authentication" if self._previous else "authentication"
             told = error.told or INVALID_CREDENTIALS.format(verb, self.mechanism)
-            code = ErrorCode.SASL_AUTHENTICATION_FAILED
-            return self._failed(error, authenticate_response(version, correlation_id, code, told, b"", 0))
-        return Step(authenticate_response(version, correlation_id, 0, "", answer, lifetime_ms))
+            refusal = {"error_code": ErrorCode.SASL_AUTHENTICATION_FAILED, "error_message": told}
+            return self._failed(error, codec.encode_response(_AUTHENTICATE, version, correlation_id, refusal))
+        response = {"error_message": "", "auth_bytes": answer, "session_lifetime_ms": lifetime_ms}
+        return Step(codec.encode_response(_AUTHENTICATE, version, correlation_id, response))
 
     def _respond(self, token: bytes, now_ns: int) -> tuple[bytes, int]:
         server = self._server
@@ -273,8 +263,8 @@ class Authenticator:
 def _is_answered_well(frame: bytes, version: int, offset: int) -> bool:
     if not 0 <= version <= _NEWEST_API_VERSIONS:
         return False
-    request = parse_api_versions(frame, version, offset, len(frame))
-    return version < FIRST_FLEXIBLE or (
+    request = codec.decode(_API_VERSIONS, version, frame, offset, len(frame))
+    return version < _SOFTWARE_FROM or (
         is_valid_software(request.client_software_name) and is_valid_software(request.client_software_version)
     )
 
@@ -282,11 +272,16 @@ def _is_answered_well(frame: bytes, version: int, offset: int) -> bool:
 def _illegal_state(api_key: int, version: int, correlation_id: int) -> bytes:
     """Return how Kafka answers a request that is not legal now; of APIs that clients do not send then, nothing."""
     code = ErrorCode.ILLEGAL_SASL_STATE
-    if api_key == _HANDSHAKE and version in HANDSHAKE_VERSIONS:
-        return handshake_response(version, correlation_id, code, ())
+    if api_key == _HANDSHAKE and version in _HANDSHAKE_VERSIONS:
+        return _handshake_response(version, correlation_id, code, ())
     if api_key == _API_VERSIONS and 0 <= version <= _NEWEST_API_VERSIONS:
-        return encode_api_versions_response(version, correlation_id, ApiVersionsResponse(code, ()))
+        return codec.encode_response(_API_VERSIONS, version, correlation_id, {"error_code": code})
     return b""
+
+
+def _handshake_response(version: int, correlation_id: int, error_code: int, mechanisms: Sequence[str]) -> bytes:
+    response = {"error_code": error_code, "mechanisms": mechanisms}
+    return codec.encode_response(_HANDSHAKE, version, correlation_id, response)
 
 
 def _name(api_key: int) -> str:

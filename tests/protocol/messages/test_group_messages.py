@@ -1,4 +1,4 @@
-"""Heartbeat and OffsetCommit against kio's codecs, in every version."""
+"""OffsetCommit against kio's codecs, in every version."""
 
 import struct
 
@@ -7,23 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 
-from broker.protocol.messages import heartbeat, offset_commit
+from broker.protocol.messages import offset_commit
 from tests.protocol.kio_entities import entities, few, framed_with, id_bytes, in_ms, kio_bytes
 from tests.protocol.messages.hostile import check_hostile, placed
-
-
-@pytest.mark.parametrize("version", range(5))
-@few
-@given(data=st.data())
-def test_heartbeat_both_ways(version: int, data: st.DataObject) -> None:
-    entity = data.draw(entities(load_request_schema(12, version)))
-    buffer, offset, end = placed(kio_bytes(entity))
-    assert heartbeat.parse_heartbeat(buffer, version, offset, end) == heartbeat.HeartbeatRequest(
-        entity.group_id, entity.generation_id, entity.member_id, getattr(entity, "group_instance_id", None)
-    )
-    answer = data.draw(entities(load_response_schema(12, version)).filter(lambda e: not throttle_ms(e)))
-    wire = heartbeat.encode_heartbeat_response(version, 5, heartbeat.HeartbeatResponse(int(answer.error_code)))
-    assert wire == framed_with(b"\x00" if version >= 4 else b"", 5, kio_bytes(answer))
 
 
 @pytest.mark.parametrize("version", range(2, 11))
@@ -85,15 +71,6 @@ def test_hostile_offset_commits_are_invalid_and_nothing_worse(version: int) -> N
     check_hostile(lambda buffer, start, end: parse(buffer, version, start, end), _commit_body(version))
 
 
-@pytest.mark.parametrize("version", range(5))
-def test_hostile_heartbeats_are_invalid_and_nothing_worse(version: int) -> None:
-    text = (lambda t: bytes((len(t) + 1,)) + t) if version >= 4 else (lambda t: struct.pack(">h", len(t)) + t)
-    body = text(b"group") + bytes(4) + text(b"member")
-    body += text(b"instance") if version >= 3 else b""
-    body += b"\x00" if version >= 4 else b""
-    check_hostile(lambda buffer, start, end: heartbeat.parse_heartbeat(buffer, version, start, end), body)
-
-
 def _commit_body(version: int) -> bytes:
     flexible = version >= 8
     text = (lambda t: bytes((len(t) + 1,)) + t) if flexible else (lambda t: struct.pack(">h", len(t)) + t)
@@ -104,8 +81,3 @@ def _commit_body(version: int) -> bytes:
     body += count + (bytes(16) if version >= 10 else text(b"topic")) + count + bytes(4) + bytes(8)
     body += (bytes(4) if version >= 6 else b"") + text(b"metadata") + tags
     return body + tags + tags
-
-
-def throttle_ms(entity: object) -> int:
-    throttle = getattr(entity, "throttle_time", None)
-    return 0 if throttle is None else in_ms(throttle)

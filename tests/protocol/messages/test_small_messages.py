@@ -1,4 +1,4 @@
-"""ListOffsets, Metadata, InitProducerId and ApiVersions against kio's codecs, in every version."""
+"""ListOffsets and Metadata against kio's codecs, in every version."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 
-from broker.protocol.messages import api_versions, fetch, init_producer_id, list_offsets, metadata, produce
+from broker.protocol.messages import fetch, list_offsets, metadata, produce
 from tests.protocol.kio_entities import (
     entities,
     few,
@@ -137,88 +137,9 @@ def test_metadata_name_that_is_null_is_empty_where_it_may_not_be_null() -> None:
         assert b"\x00\x64" + encoded + topic.topic_id in wire
 
 
-@pytest.mark.parametrize("version", range(6))
-@few
-@given(data=st.data())
-def test_init_producer_id_both_ways(version: int, data: st.DataObject) -> None:
-    entity = data.draw(entities(load_request_schema(22, version)))
-    buffer, offset, end = placed(kio_bytes(entity))
-    seen = init_producer_id.parse_init_producer_id(buffer, version, offset, end)
-    assert seen == init_producer_id.InitProducerIdRequest(
-        entity.transactional_id,
-        in_ms(entity.transaction_timeout),
-        getattr(entity, "producer_id", -1),
-        getattr(entity, "producer_epoch", -1),
-    )
-    answer = data.draw(entities(load_response_schema(22, version)))
-    response = init_producer_id.InitProducerIdResponse(
-        in_ms(answer.throttle_time), int(answer.error_code), answer.producer_id, answer.producer_epoch
-    )
-    wire = init_producer_id.encode_init_producer_id_response(version, 5, response)
-    assert wire == framed_with(b"\x00" if version >= 2 else b"", 5, kio_bytes(answer))
-
-
-@pytest.mark.parametrize("version", range(5))
-@few
-@given(data=st.data())
-def test_api_versions_both_ways(version: int, data: st.DataObject) -> None:
-    """C06: the header of the answer has no tagged fields in any version."""
-    entity = data.draw(entities(load_request_schema(18, version)))
-    buffer, offset, end = placed(kio_bytes(entity))
-    assert api_versions.parse_api_versions(buffer, version, offset, end) == api_versions.ApiVersionsRequest(
-        getattr(entity, "client_software_name", "unknown"),
-        getattr(entity, "client_software_version", "unknown"),
-    )
-    answer = data.draw(entities(load_response_schema(18, version)).filter(_has_plain_features))
-    response = api_versions.ApiVersionsResponse(
-        int(answer.error_code),
-        [(one.api_key, one.min_version, one.max_version) for one in answer.api_keys],
-        in_ms(answer.throttle_time) if version >= 1 else 0,
-        [(one.name, one.min_version, one.max_version) for one in getattr(answer, "supported_features", ())],
-        getattr(answer, "finalized_features_epoch", -1),
-        [(one.name, one.max_version_level, one.min_version_level) for one in getattr(answer, "finalized_features", ())],
-        getattr(answer, "zk_migration_ready", False),
-    )
-    wire = api_versions.encode_api_versions_response(version, 5, response)
-    assert wire == framed_with(b"", 5, kio_bytes(answer))
-
-
-def _has_plain_features(answer: Any) -> bool:
-    return all(one.min_version > 0 for one in getattr(answer, "supported_features", ())) and all(
-        one.max_version_level > 0 for one in getattr(answer, "finalized_features", ())
-    )
-
-
-def test_c10_older_clients_see_no_feature_minimum_of_zero_and_nobody_a_level_of_zero() -> None:
-    response = api_versions.ApiVersionsResponse(0, [], 0, [("f", 0, 3)], 1, [("off", 0, 0), ("on", 2, 1)], False)
-    old = api_versions.encode_api_versions_response(3, 1, response)
-    new = api_versions.encode_api_versions_response(4, 1, response)
-    assert b"\x02f\x00\x01\x00\x03" in old
-    assert b"\x02f\x00\x00\x00\x03" in new
-    assert b"on" in new
-    assert b"off" not in new
-
-
-def test_c08_unsupported_version_is_answered_in_version_0() -> None:
-    wire = api_versions.unsupported_version_response(258, 0, 4)
-    assert wire == bytes.fromhex("00000010 00000102 0023 00000001 0012 0000 0004")
-
-
-@pytest.mark.parametrize("text", ["a", "apache-kafka-java", "librdkafka", "2.14.2", "A.b-9"])
-def test_c09_good_software_names(text: str) -> None:
-    assert api_versions.is_valid_software(text)
-
-
-@pytest.mark.parametrize("text", ["", "-a", "a-", ".a", "a.", "a b", "a_b", "ä", "a\n"])
-def test_c09_bad_software_names(text: str) -> None:
-    assert not api_versions.is_valid_software(text)
-
-
 _HOSTILE = {
     "list offsets": (list_offsets.parse_list_offsets, 2, range(1, 12)),
     "metadata": (metadata.parse_metadata, 3, range(14)),
-    "init producer id": (init_producer_id.parse_init_producer_id, 22, range(6)),
-    "api versions": (api_versions.parse_api_versions, 18, range(3, 5)),
 }
 
 
@@ -238,8 +159,6 @@ def test_hostile_requests_are_invalid_and_nothing_worse(name: str) -> None:
         (fetch.parse_fetch, 1, 17),
         (list_offsets.parse_list_offsets, 2, 9),
         (metadata.parse_metadata, 3, 12),
-        (init_producer_id.parse_init_producer_id, 22, 4),
-        (api_versions.parse_api_versions, 18, 4),
     ],
 )
 @few
