@@ -36,6 +36,7 @@ from broker.cli.options.records import add_consume, add_produce
 from broker.cli.options.security import add_doctor, add_tls
 from broker.cli.options.users import add_user
 from broker.cli.options.values import seconds
+from broker.clock import SystemClock
 from broker.errors import ApiError, BootFailed, ConfigError, RotundaError, UsageError
 
 _Add = Callable[[argparse.ArgumentParser], None]
@@ -54,12 +55,13 @@ exit codes: 0 ok, 1 failure, 2 bad usage or configuration, 3 not running, 4 port
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    began_ns = SystemClock.monotonic_ns()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Names may hold what this terminal's encoding has no place for; better escaped than not printed.
         sys.stdout.reconfigure(errors="backslashreplace")
     arguments = [_as_utf_8(each) for each in (sys.argv[1:] if arguments is None else arguments)]
     try:
-        parsed = _parser(arguments).parse_args(arguments)
+        parsed = _parser(arguments).parse_args(arguments, argparse.Namespace(began_ns=began_ns))
         module, function = parsed.run
         code: int = getattr(importlib.import_module(module), function)(parsed, os.environ)
         if sys.stdout is not None:

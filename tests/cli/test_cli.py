@@ -3,6 +3,9 @@
 import json
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +34,23 @@ def start(run_path: str, *arguments: str) -> dict[str, object]:
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def test_the_time_until_ready_leaves_out_what_the_process_did_before(run_path: str) -> None:
+    """As the set-up of `ops/start`, which replaces itself by the broker."""
+    script = f"{sys.executable} -c pass && echo set up && read line && exec {sys.executable} -m broker start --json"
+    line = ["sh", "-c", f"{script} --ephemeral --listen 127.0.0.1:0 --set status.port=0 --run-dir {run_path}"]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "set up\n"
+        began = time.monotonic()
+        process.stdin.write("\n")
+        process.stdin.flush()
+        ready = json.loads(process.stdout.readline())
+        elapsed_ms = (time.monotonic() - began) * 1000
+        process.terminate()
+    assert 0 < ready["ready_ms"] <= elapsed_ms
 
 
 def test_a_daemon_from_start_to_stop(run_path: str, tmp_path: Path) -> None:

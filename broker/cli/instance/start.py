@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from broker.cli.config import configuration
+from broker.clock import SystemClock
 from broker.errors import BootFailed, RotundaError, UsageError
 from broker.runtime import run_dir
 from broker.runtime.boot_failures import boot_failures
 from broker.runtime.signals import ignore_tasks
-from shm.segment import new_instance, start_ticks
+from shm.segment import new_instance
 
 if TYPE_CHECKING:
     from broker.cli.instance.secure import SecureStart
@@ -52,7 +53,7 @@ def start(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
         return _start_daemon(parsed, environment, config, secure)
 
     def announce(record: RunRecord) -> None:
-        print(ready_line(record, parsed.json, secure), flush=True)
+        print(ready_line(record, parsed, secure), flush=True)
 
     _run(parsed, environment, config, announce, lambda *_: None, secure)
     return 0
@@ -73,8 +74,8 @@ def _secure(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Secur
         return SecureStart(parsed, environment)
 
 
-def ready_line(record: RunRecord, as_json: bool, secure: SecureStart | None = None) -> str:
-    """Return the line that says that the broker serves; times are from the start of the process.
+def ready_line(record: RunRecord, parsed: argparse.Namespace, secure: SecureStart | None = None) -> str:
+    """Return the line that says that the broker serves; `ready_ms` is the time since the command began.
 
     Of a secured one, what is to be known besides stands below it.
     """
@@ -84,18 +85,12 @@ def ready_line(record: RunRecord, as_json: bool, secure: SecureStart | None = No
         "pid": record.pid,
         "data_dir": record.data_dir,
         "run_dir": record.run_dir,
-        "ready_ms": _age_ms(record.pid),
+        "ready_ms": (SystemClock.monotonic_ns() - parsed.began_ns) // 1_000_000,
     }
-    if as_json:
+    if parsed.json:
         return json.dumps({**facts, **(secure.facts if secure else {})})
     line = "rotunda ready " + " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
     return "\n".join([line, *(secure.lines(record.bootstrap) if secure else ())])
-
-
-def _age_ms(pid: int) -> int:
-    """Return how long ago a process started, to 10 ms; the kernel counts, so the interpreter is included."""
-    uptime_s = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
-    return int(uptime_s * 1000 - (start_ticks(pid) or 0) * 1000 / os.sysconf("SC_CLK_TCK"))
 
 
 def _run(
@@ -193,7 +188,7 @@ def _become_daemon(
 
     code = _FAILURE_EXIT_CODE
     try:
-        announce = partial(ready_line, as_json=parsed.json, secure=secure)
+        announce = partial(ready_line, parsed=parsed, secure=secure)
         _run(parsed, environment, config, lambda record: report(0, announce(record)), _detach, secure)
         code = 0
     except BootFailed as failure:
