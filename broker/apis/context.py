@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from broker.protocol.error_codes import text_of
 from broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
 from broker.security.acl.checks import operation_of, refusal
 
@@ -79,8 +78,3 @@ class RequestContext:
         authorizer = self.broker.metadata.authorizer
         if authorizer is not None:
             authorizer.on_denied(operation_of(self.api_key, resource_type), resource_type, name)
-
-    def refusal_of_cluster(self) -> dict[str, Any] | None:
-        """Return error code and message where what is asked of the cluster is refused to who asks; None: it is not."""
-        error = self.refusal(ResourceType.CLUSTER)
-        return {"error_code": error, "error_message": text_of(error)} if error else None

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol
 from broker.apis.acls.acl_changes import handle_create_acls, handle_delete_acls
 from broker.apis.acls.describe_acls import handle_describe_acls
 from broker.apis.cluster.api_versions import handle_api_versions, is_api_versions_cacheable
-from broker.apis.cluster.cluster_refusals import guarded
 from broker.apis.cluster.describe_cluster import handle_describe_cluster
 from broker.apis.cluster.describe_quorum import handle_describe_quorum
 from broker.apis.cluster.update_features import handle_update_features
@@ -35,6 +34,7 @@ from broker.apis.groups.offset_commit import handle_offset_commit
 from broker.apis.groups.offset_delete import handle_offset_delete
 from broker.apis.groups.offset_fetch import handle_offset_fetch
 from broker.apis.groups.sync_group import handle_sync_group
+from broker.apis.guard import guarded
 from broker.apis.not_served import describe_rows
 from broker.apis.topics.alter_replica_log_dirs import handle_alter_replica_log_dirs
 from broker.apis.topics.create_partitions import handle_create_partitions

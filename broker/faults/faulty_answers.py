@@ -16,7 +16,7 @@ from broker.ipc.request import Request
 from broker.ipc.request_channel import CLOSE_CONNECTION, DELAYED
 from broker.ipc.request_facts import Records
 from broker.ipc.response_writer import NO_FACTS, AnswerFacts, FileRange, ResponseWriter
-from broker.protocol.throttle_time import with_throttle_time
+from broker.protocol.schema.throttle_time import with_throttle_time
 from shm.recorder_layout import INJECTED_SHIFT
 
 _NS_PER_MS = 1_000_000

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.apis.cluster.cluster_refusals import refused
 from broker.apis.table import APIS
 from broker.ipc.poison_requests import DROPPED
 from broker.ipc.request_facts import NO_SUBJECT, subject_of
@@ -18,6 +17,7 @@ from broker.ipc.response_writer import AnswerFacts, ResponseWriter
 from broker.protocol import codec
 from broker.protocol.api_keys import ONLY_ANSWERED, ApiKey
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.error_responses import error_response
 from broker.protocol.headers import parse_header
 from broker.protocol.messages.fetch import frame_fetch_response
 from shm.recorder_layout import INJECTED, INJECTED_SHIFT
@@ -147,18 +147,15 @@ class Screening:
 
     def _refuse(self, request: Request, body: int, error: int) -> None:
         """Answer a request with an error, and do nothing of it."""
-        from broker.faults.error_answers import MESSAGE, refusal  # noqa: PLC0415 - only a broker for tests has faults
+        from broker.faults.error_answers import MESSAGE  # noqa: PLC0415 - only a broker for tests has faults
 
         api, version, decoded = APIS[request.api_key], request.api_version, self._decoded(request, body)
         about = NO_SUBJECT
         if api.decode is not None:
             typed = api.decode(request.view, version, body, request.end)
             about = subject_of(typed, api.key, self._partitions.row_of)
-        values = refused(api.key, decoded, {"error_code": error, "error_message": MESSAGE})
-        if values is None or api.encode is None:
-            wire = refusal(api.key, version, request.correlation_id, decoded, error)
-        else:
-            wire = api.encode(version, request.correlation_id, values)
+        values = error_response(api.key, version, decoded, error, MESSAGE)
+        wire = codec.encode_response(api.key, version, request.correlation_id, values)
         self._send(request, wire, AnswerFacts(error, about=about))
 
     def _send(self, request: Request, wire: bytes, facts: AnswerFacts) -> None:

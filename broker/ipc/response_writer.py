@@ -28,7 +28,7 @@ from broker.ipc.request_channel import (
 )
 from broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, Records
 from broker.ipc.segment_file_cache import ONE_ANSWER
-from broker.protocol.throttle_time import throttle_place, throttle_time, with_throttle_time
+from broker.protocol.schema.throttle_time import throttle_place, throttle_time, with_throttle_time
 from broker.quotas.client_sensors import ClientSensors
 from shm.rings.bell import EventBell
 from shm.rings.ring import RingProducer

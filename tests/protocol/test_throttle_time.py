@@ -11,7 +11,7 @@ from broker.apis.table import API_TABLE
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.schema.definitions import response
-from broker.protocol.throttle_time import throttle_place, with_throttle_time
+from broker.protocol.schema.throttle_time import throttle_place, with_throttle_time
 
 SERVED = [(int(api.key), version) for api in API_TABLE for version in range(api.min_version, api.max_version + 1)]
 THROTTLE_MS = 0x01020304

@@ -14,6 +14,9 @@ from broker.protocol.schema.definitions import Field, StructureDefinition, reque
 
 Path = tuple[str, ...]
 
+#: The fields that name a topic.
+TOPIC_NAMES: Final = ("name", "topic", "topic_name")
+
 #: An error of reading the settings of a topic, which has been created nevertheless.
 _OF_SETTINGS: Final = "topic_config_error_code"
 
@@ -30,8 +33,12 @@ class AskedPartitions(NamedTuple):
     has_isolation_level: bool
 
 
-def is_error(field: Field) -> bool:
-    """Return whether a field is the error code of its structure."""
+def error_field(structure: StructureDefinition, version: int) -> Field | None:
+    """Return the error code of a structure itself, if it has one."""
+    return next((each for each in structure.fields if version in each.versions and _is_error(each)), None)
+
+
+def _is_error(field: Field) -> bool:
     return field.name.endswith("error_code") and field.name != _OF_SETTINGS
 
 
@@ -62,5 +69,5 @@ def _error_paths(structure: StructureDefinition) -> Iterator[Path]:
     for field in structure.fields:
         if field.structure is not None:
             yield from ((field.name, *path) for path in _error_paths(field.structure))
-        elif is_error(field):
+        elif _is_error(field):
             yield (field.name,)
