@@ -68,7 +68,6 @@ from broker.apis.users.scram_credentials import (
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.messages import (
-    consumer_group_heartbeat,
     list_offsets,
     metadata,
     offset_commit,
@@ -294,17 +293,7 @@ API_TABLE: tuple[Api, ...] = (
     _compiled(ApiKey.DESCRIBE_PRODUCERS, (0, 0), handle_describe_producers),
     _compiled(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), handle_describe_transactions),
     _compiled(ApiKey.LIST_TRANSACTIONS, (0, 2), handle_list_transactions, _PATTERNS),
-    _hand(
-        ApiKey.CONSUMER_GROUP_HEARTBEAT,
-        (0, 1),
-        (
-            consumer_group_heartbeat.parse_consumer_group_heartbeat,
-            consumer_group_heartbeat.encode_consumer_group_heartbeat_response,
-        ),
-        handle_consumer_group_heartbeat,
-        _CONSUMER_GROUPS,
-        in_steps=(consumer_group_heartbeat.parse_consumer_group_heartbeat_in_steps, None),
-    ),
+    _compiled(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), handle_consumer_group_heartbeat, _CONSUMER_GROUPS),
     _compiled(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), handle_consumer_group_describe),
     _compiled(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), handle_list_config_resources, _RESOURCES),
     _compiled(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), handle_describe_topic_partitions, _NO_ELIGIBLE),

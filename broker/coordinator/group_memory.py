@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from broker.coordinator.classic.group import ClassicGroup
 from broker.coordinator.consumer.group import ConsumerGroup
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from broker.coordinator.consumer.member import ConsumerGroupMember
     from broker.coordinator.group import JoinRequest
     from broker.coordinator.group_shard import GroupShard
-    from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
     from broker.scheduling.timers import Timers
 
 logger = logging.getLogger(__name__)
@@ -129,7 +128,7 @@ def join_bytes(request: JoinRequest, known: Protocols | None) -> int:
     return MEMBER_BYTES + new_bytes + 2 * len(request.client_id) + 2 * len(request.instance_id or "")
 
 
-def heartbeat_bytes(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> int:
+def heartbeat_bytes(group: ConsumerGroup, request: Any) -> int:
     """Return what a heartbeat of KIP-848 adds to a group, at most."""
     names = request.subscribed_topic_names or ()
     new_bytes = _texts_bytes(names) + len(request.subscribed_topic_regex or "")

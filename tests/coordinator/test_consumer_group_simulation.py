@@ -11,8 +11,7 @@ import pytest
 from broker.coordinator.consumer.assignment import union
 from broker.coordinator.consumer.member import MemberState
 from broker.coordinator.consumer.target_assignment import existing
-from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from tests.support.groups.coordinator import Coordinator, FakeTopics, described
+from tests.support.groups.coordinator import Coordinator, FakeTopics, HeartbeatAnswer, described
 from tests.support.groups.members import ConsumerMember, doubly_owned
 
 SEEDS = [random.randrange(2**32) for _ in range(20)]
@@ -38,7 +37,7 @@ class Simulation:
         self.epochs: dict[str, int] = {}
         self.group_epoch = 0
         self.same = self.random.choice((True, False))
-        self.waiting: list[tuple[ConsumerMember, list[ConsumerGroupHeartbeatResponse]]] = []
+        self.waiting: list[tuple[ConsumerMember, list[HeartbeatAnswer]]] = []
 
     def step(self) -> None:
         choices: list[tuple[int, Callable[[], None]]] = [
@@ -93,7 +92,7 @@ class Simulation:
             self._deliver(member, member.make_request())
 
     def _deliver(self, member: ConsumerMember, request: dict[str, Any]) -> None:
-        answers: list[ConsumerGroupHeartbeatResponse] = []
+        answers: list[HeartbeatAnswer] = []
         self.waiting.append((member, answers))
         self.coordinator.heartbeat(answers.append, **request)
 

@@ -5,11 +5,18 @@ from typing import Any
 
 import pytest
 
+from broker.coordinator.consumer.heartbeat import says_nothing_new
 from broker.coordinator.consumer.member import MemberState
 from broker.coordinator.consumer.topic_patterns import MOST_WAIT_NS, TopicPatterns
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from tests.support.groups.coordinator import GROUP, Coordinator, FakeTopics, described
+from tests.support.groups.coordinator import (
+    GROUP,
+    Coordinator,
+    FakeTopics,
+    HeartbeatAnswer,
+    described,
+    heartbeat_request,
+)
 
 A, B = (number.to_bytes(16, "big") for number in (1, 2))
 ALL = frozenset(range(4))
@@ -38,10 +45,8 @@ def two_members(coordinator: Coordinator) -> None:
 
 
 def test_the_first_member_gets_everything_and_hears_no_more_of_it(coordinator: Coordinator) -> None:
-    assert coordinator.join("m1", "a", "b") == ConsumerGroupHeartbeatResponse(
-        0, None, "m1", 2, 5000, {A: ALL, B: frozenset({0, 1})}
-    )
-    assert coordinator.ask(member_id="m1", member_epoch=2) == ConsumerGroupHeartbeatResponse(0, None, "m1", 2, 5000)
+    assert coordinator.join("m1", "a", "b") == HeartbeatAnswer(0, None, "m1", 2, 5000, {A: ALL, B: frozenset({0, 1})})
+    assert coordinator.ask(member_id="m1", member_epoch=2) == HeartbeatAnswer(0, None, "m1", 2, 5000)
     written = len(coordinator.committed)
     coordinator.ask(member_id="m1", member_epoch=2)
     assert len(coordinator.committed) == written
@@ -77,7 +82,7 @@ def test_what_a_member_has_not_taken_yet_is_not_given_away(coordinator: Coordina
 def test_a_member_that_leaves_frees_what_it_had(coordinator: Coordinator) -> None:
     two_members(coordinator)
     left = coordinator.ask(member_id="m1", member_epoch=-1)
-    assert left == ConsumerGroupHeartbeatResponse(0, None, "m1", -1)
+    assert left == HeartbeatAnswer(0, None, "m1", -1)
     assert coordinator.ask(member_id="m2", member_epoch=3).assignment == {A: ALL}
     coordinator.ask(member_id="m2", member_epoch=-1)
     assert coordinator.consumer_group.state_name == "Empty"
@@ -307,11 +312,25 @@ def test_a_member_that_does_not_give_up_in_time_is_fenced(coordinator: Coordinat
     assert coordinator.consumer_group.members["m2"].assigned == {A: ALL}
 
 
+def test_what_says_nothing_new() -> None:
+    said = {"member_id": "m", "member_epoch": 3, "instance_id": "i"}
+    assert says_nothing_new(heartbeat_request(**said))
+    for name, value in (
+        ("rack_id", "r"),
+        ("rebalance_timeout_ms", 1),
+        ("subscribed_topic_names", ()),
+        ("subscribed_topic_regex", ""),
+        ("server_assignor", "range"),
+        ("topic_partitions", {}),
+    ):
+        assert not says_nothing_new(heartbeat_request(**said, **{name: value}))
+
+
 # ---- commits, failures and deaths ----------------------------------------------------------------------------------
 
 
 def test_nothing_is_told_before_it_is_committed(coordinator: Coordinator) -> None:
-    answers: list[ConsumerGroupHeartbeatResponse] = []
+    answers: list[HeartbeatAnswer] = []
     fields = {"rebalance_timeout_ms": 1, "topic_partitions": {}, "subscribed_topic_names": ("a",)}
     coordinator.heartbeat(answers.append, member_id="m1", member_epoch=0, **fields)
     coordinator.heartbeat(answers.append, member_id="m1", member_epoch=2)
@@ -321,7 +340,7 @@ def test_nothing_is_told_before_it_is_committed(coordinator: Coordinator) -> Non
 
 
 def test_a_write_that_fails_is_told_to_everybody_who_waits(coordinator: Coordinator) -> None:
-    answers: list[ConsumerGroupHeartbeatResponse] = []
+    answers: list[HeartbeatAnswer] = []
     fields = {"rebalance_timeout_ms": 1, "topic_partitions": {}, "subscribed_topic_names": ("a",)}
     coordinator.heartbeat(answers.append, member_id="m1", member_epoch=0, **fields)
     coordinator.heartbeat(answers.append, member_id="m1", member_epoch=2)

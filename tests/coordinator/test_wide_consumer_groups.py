@@ -8,9 +8,8 @@ from broker.coordinator.consumer.assignors import ASSIGNORS
 from broker.coordinator.consumer.group import ConsumerGroup
 from broker.coordinator.consumer.heartbeat import Client
 from broker.coordinator.consumer.update import Environment, GroupUpdate
-from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.support.call_clock import CallClock
-from tests.support.groups.coordinator import FakeTopic, FakeTopics
+from tests.support.groups.coordinator import FakeTopic, FakeTopics, heartbeat_request
 
 MEMBERS = TOPICS = 150
 
@@ -28,7 +27,7 @@ class CountingTopics(FakeTopics):
 def join(group: ConsumerGroup, environment: Environment, number: int) -> None:
     # Each request brings names of its own.
     names = tuple(f"topic-{topic}" for topic in range(TOPICS))
-    request = ConsumerGroupHeartbeatRequest("group", f"member-{number}", 0, None, None, 60_000, names)
+    request = heartbeat_request(member_id=f"member-{number}", rebalance_timeout_ms=60_000, subscribed_topic_names=names)
     update = GroupUpdate(group, environment)
     update.heartbeat(update.member_for(request), request, Client("client", "host"), {})
 

@@ -22,7 +22,6 @@ from broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey, is_flexible
 from broker.protocol.schema.definitions import request
 from tests.protocol.kio_entities import entities, kio_bytes
 from tests.protocol.messages import (
-    test_consumer_group_heartbeat,
     test_fetch,
     test_group_messages,
     test_produce,
@@ -45,10 +44,6 @@ HAND_TESTED: dict[ApiKey, tuple[Callable[..., None], ...]] = {
         test_small_messages.test_metadata_responses_are_written_as_kio_writes_them,
     ),
     ApiKey.OFFSET_COMMIT: (test_group_messages.test_offset_commit_both_ways,),
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: (
-        test_consumer_group_heartbeat.test_requests_are_read_as_kio_writes_them,
-        test_consumer_group_heartbeat.test_responses_are_written_as_kio_writes_them,
-    ),
 }
 
 SEED = random.randrange(2**32)

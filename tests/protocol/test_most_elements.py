@@ -11,10 +11,6 @@ import pytest
 from broker.errors import InvalidReceive
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.messages.consumer_group_heartbeat import (
-    parse_consumer_group_heartbeat,
-    parse_consumer_group_heartbeat_in_steps,
-)
 from broker.protocol.messages.list_offsets import parse_list_offsets, parse_list_offsets_in_steps
 from broker.protocol.messages.metadata import parse_metadata, parse_metadata_in_steps
 from broker.protocol.messages.offset_commit import parse_offset_commit, parse_offset_commit_in_steps
@@ -37,13 +33,6 @@ def legacy(count: int) -> bytes:
 
 def compact(count: int) -> bytes:
     return unsigned_varint_bytes(count + 1)
-
-
-def heartbeat(topics: int, partitions: int, names: int = 0) -> bytes:
-    """Return a ConsumerGroupHeartbeat whose member names topics, and has partitions of one topic again and again."""
-    topic = bytes(16) + compact(partitions) + bytes(4 * partitions) + b"\0"
-    head = b"\2g\2m" + bytes(4) + b"\0\0" + bytes(4) + compact(names) + b"\2n" * names + b"\0"
-    return head + compact(topics) + topic * topics + b"\0"
 
 
 def delete_records(view: bytes, version: int, offset: int, end: int) -> Any:
@@ -84,15 +73,6 @@ def test_as_many_as_anybody_names_are_read_and_not_more(name: str) -> None:
             parse(body, version, 0, len(body))
 
 
-@pytest.mark.parametrize(("topics", "partitions", "names"), [(1, MOST_ELEMENTS, 0), (50_001, 1, 0), (0, 0, 100_001)])
-def test_what_a_member_of_a_consumer_group_names(topics: int, partitions: int, names: int) -> None:
-    body = heartbeat(topics, partitions, names)
-    with pytest.raises(InvalidReceive, match=r"a request.* may have"):
-        parse_consumer_group_heartbeat(body, 0, 0, len(body))
-    body = heartbeat(topics // 2, partitions // 2, names // 2)
-    assert parse_consumer_group_heartbeat(body, 0, 0, len(body)).member_id == "m"
-
-
 Read = Callable[[bytes, int, int, int], Steps[Any]]
 
 
@@ -103,8 +83,6 @@ LONG: dict[str, tuple[Read, int, bytes]] = {
     "OffsetCommit": (parse_offset_commit_in_steps, 7, request(SHAPES["OffsetCommit"], 2, 3000)),
     "OffsetCommit, topics": (parse_offset_commit_in_steps, 7, request(SHAPES["OffsetCommit"], 6000, 0)),
     "Metadata": (parse_metadata_in_steps, 4, legacy(6000) + b"\0\1t" * 6000 + bytes(8)),
-    "ConsumerGroupHeartbeat": (parse_consumer_group_heartbeat_in_steps, 0, heartbeat(3000, 1)),
-    "ConsumerGroupHeartbeat, names": (parse_consumer_group_heartbeat_in_steps, 0, heartbeat(0, 0, 6000)),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from typing import Any
 
 from broker.apis.context import BrokerContext, RequestContext
 from broker.coordinator.consumer.heartbeat import MEMBER_ID_FROM_CLIENT, Client
@@ -12,10 +13,6 @@ from broker.coordinator.consumer.topic_patterns import NO_MATCHES, Matches
 from broker.errors import ApiError
 from broker.metadata.features import GROUP_VERSION
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.slices import Work
 from broker.security.acl.acls import ResourceType
@@ -23,12 +20,10 @@ from broker.security.acl.acls import ResourceType
 _UUID_BYTES = 16
 
 
-def handle_consumer_group_heartbeat(
-    context: RequestContext, request: ConsumerGroupHeartbeatRequest
-) -> ConsumerGroupHeartbeatResponse | Deferred | Work:
+def handle_consumer_group_heartbeat(context: RequestContext, request: Any) -> dict[str, Any] | Deferred | Work:
     """Return what the member is to know: at once if it is nothing new, else when what it did is committed. HOT."""
     if refusal := _refusal(context, request):
-        return ConsumerGroupHeartbeatResponse(refusal, None)
+        return {"error_code": refusal}
     groups = context.broker.coordinators.groups
     session = None if context.broker.metadata.authorizer is None else context.session
     client = Client(context.client_id, client_host(context), session)
@@ -41,7 +36,7 @@ def handle_consumer_group_heartbeat(
         _require_few_topics(request, context.broker.metadata.broker_config.max_partitions)
         joins = request.member_epoch == JOIN_EPOCH
         if joins and not request.member_id and context.api_version < MEMBER_ID_FROM_CLIENT:
-            request = request._replace(member_id=_member_id(context))
+            request = request.replaced(member_id=_member_id(context))
         patterns = groups.consumers.needed_patterns(shard, request, context.api_version)
     except ApiError as error:
         return _refused(error)
@@ -50,17 +45,13 @@ def handle_consumer_group_heartbeat(
     return _changed(context, request, client, NO_MATCHES)
 
 
-def _resolved(
-    context: RequestContext, request: ConsumerGroupHeartbeatRequest, client: Client, patterns: set[str]
-) -> Work:
+def _resolved(context: RequestContext, request: Any, client: Client, patterns: set[str]) -> Work:
     """Resolve the patterns that the group needs, as far as there is time, and take the heartbeat."""
     matches = yield from context.broker.coordinators.groups.topic_patterns.resolve(client.session, patterns)
     return _changed(context, request, client, matches)
 
 
-def _changed(
-    context: RequestContext, request: ConsumerGroupHeartbeatRequest, client: Client, matches: Matches
-) -> ConsumerGroupHeartbeatResponse | Deferred:
+def _changed(context: RequestContext, request: Any, client: Client, matches: Matches) -> dict[str, Any] | Deferred:
     """Take a heartbeat that changes something."""
     groups = context.broker.coordinators.groups
     deferred = Deferred()
@@ -72,11 +63,11 @@ def _changed(
     return deferred
 
 
-def _refused(error: ApiError) -> ConsumerGroupHeartbeatResponse:
-    return ConsumerGroupHeartbeatResponse(error.code, error.message or text_of(error.code))
+def _refused(error: ApiError) -> dict[str, Any]:
+    return {"error_code": error.code, "error_message": error.message or text_of(error.code)}
 
 
-def _refusal(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> int:
+def _refusal(context: RequestContext, request: Any) -> int:
     """Return the error for who may not be a member of the group, or not see a topic that it subscribes to; or 0."""
     error = context.refusal(ResourceType.GROUP, request.group_id)
     if error or context.broker.metadata.authorizer is None:
@@ -92,10 +83,10 @@ def require_consumer_protocol(broker: BrokerContext) -> None:
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "The consumer group protocol is not enabled.")
 
 
-def _require_few_topics(request: ConsumerGroupHeartbeatRequest, most: int) -> None:
+def _require_few_topics(request: Any, most: int) -> None:
     """Raise ApiError INVALID_REQUEST where a member names more topics or partitions than there can be."""
     topics = len(request.subscribed_topic_names or ())
-    partitions = sum([1 + len(each) for each in (request.topic_partitions or {}).values()])
+    partitions = sum([1 + len(each.partitions) for each in request.topic_partitions or ()])
     if topics > most or partitions > 2 * most:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,

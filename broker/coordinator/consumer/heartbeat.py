@@ -20,13 +20,14 @@ from broker.coordinator.consumer.member import (
 from broker.errors import ApiError
 from broker.metadata.topics.topic_regex import InvalidPatternError, compiled
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest as Request
 
 if TYPE_CHECKING:
     from broker.security.session import Session
 
 #: From this version on, a member brings its id (KIP-1082); before, one is made for it.
 MEMBER_ID_FROM_CLIENT: Final = 1
+
+NO_INDEXES: Final = frozenset[int]()
 
 
 class Client(NamedTuple):
@@ -38,7 +39,7 @@ class Client(NamedTuple):
     """Its user and address, which decide the topics that it may describe; None without an authorizer."""
 
 
-def validate(request: Request, api_version: int, assignors: Sequence[str]) -> None:
+def validate(request: Any, api_version: int, assignors: Sequence[str]) -> None:
     """Raise ApiError for a request that is wrong in itself."""
     _require(_has_text(request.group_id), "GroupId can't be empty.")
     _require(request.instance_id is None or _has_text(request.instance_id), "InstanceId can't be empty.")
@@ -59,10 +60,10 @@ def validate(request: Request, api_version: int, assignors: Sequence[str]) -> No
         _validate_regex(request.subscribed_topic_regex)
 
 
-def _validate_join(request: Request) -> None:
+def _validate_join(request: Any) -> None:
     _require(request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs must be provided in first request.")
     _require(
-        request.topic_partitions is not None and not request.topic_partitions,
+        request.topic_partitions is not None and not owned_partitions(request),
         "TopicPartitions must be empty when (re-)joining.",
     )
     _require(
@@ -71,7 +72,7 @@ def _validate_join(request: Request) -> None:
     )
 
 
-def static_member(group: ConsumerGroup, request: Request) -> ConsumerGroupMember:
+def static_member(group: ConsumerGroup, request: Any) -> ConsumerGroupMember:
     """Return the member that stands for the request's instance id. Raises ApiError when it is another, or none."""
     member = group.members.get(group.static_members.get(request.instance_id or "", ""))
     if member is None:
@@ -93,15 +94,45 @@ def dynamic_member(group: ConsumerGroup, member_id: str) -> ConsumerGroupMember:
     return member
 
 
-def check_epoch(member: ConsumerGroupMember, epoch: int, owned: Assignment | None) -> None:
+def owned_partitions(request: Any) -> Assignment | None:
+    """Return the partitions that a member has, by topic id; None if it does not tell. A topic may be named twice."""
+    if request.topic_partitions is None:
+        return None
+    found: dict[bytes, frozenset[int]] = {}
+    for topic in request.topic_partitions:
+        if topic.partitions:
+            found[topic.topic_id] = found.get(topic.topic_id, NO_INDEXES).union(topic.partitions)
+    return found
+
+
+def assignment_fields(assignment: Assignment) -> dict[str, Any]:
+    """Return the assignment of a response."""
+    topics = [{"topic_id": topic_id, "partitions": sorted(indexes)} for topic_id, indexes in assignment.items()]
+    return {"topic_partitions": topics}
+
+
+def says_nothing_new(request: Any) -> bool:
+    """Return whether a member only says that it is there, and in which epoch."""
+    return (
+        request.rebalance_timeout_ms == -1
+        and request.topic_partitions is None
+        and request.subscribed_topic_names is None
+        and request.subscribed_topic_regex is None
+        and request.server_assignor is None
+        and request.rack_id is None
+    )
+
+
+def check_epoch(member: ConsumerGroupMember, request: Any) -> None:
     """Raise ApiError FENCED_MEMBER_EPOCH for an epoch that is neither the member's nor the one before.
 
     A member that has not heard of its present epoch sends the one before once more, as does a request that is
     carried over to the replacement of a handler that died between its commit and its answer.
     """
+    epoch = request.member_epoch
     if epoch == member.epoch:
         return
-    if member.previous_epoch == epoch < member.epoch and member.knows_only_its_own(owned):
+    if member.previous_epoch == epoch < member.epoch and member.knows_only_its_own(owned_partitions(request)):
         return
     relation = "greater" if epoch > member.epoch else "smaller"
     raise ApiError(
@@ -111,7 +142,7 @@ def check_epoch(member: ConsumerGroupMember, epoch: int, owned: Assignment | Non
     )
 
 
-def wants_assignment(request: Request, before: ConsumerGroupMember, after: ConsumerGroupMember) -> bool:
+def wants_assignment(request: Any, before: ConsumerGroupMember, after: ConsumerGroupMember) -> bool:
     """Return whether the answer has the member's assignment: it has changed, or the member sent all its fields."""
     is_full = (
         request.rebalance_timeout_ms != -1
@@ -122,7 +153,7 @@ def wants_assignment(request: Request, before: ConsumerGroupMember, after: Consu
     return request.member_epoch == JOIN_EPOCH or is_full or is_behind or before.assigned != after.assigned
 
 
-def updated_member(member: ConsumerGroupMember, request: Request, client: Client) -> ConsumerGroupMember:
+def updated_member(member: ConsumerGroupMember, request: Any, client: Client) -> ConsumerGroupMember:
     """Return a member with what a request says of it; what it does not say stays."""
     said = {
         "instance_id": request.instance_id,
@@ -157,6 +188,6 @@ def _require(condition: bool, message: str) -> None:
         raise ApiError(ErrorCode.INVALID_REQUEST, message)
 
 
-def is_leaving(request: Request) -> bool:
+def is_leaving(request: Any) -> bool:
     """Return whether a request says good-bye."""
     return request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH)

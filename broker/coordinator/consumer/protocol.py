@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from broker.coordinator.classic.dismissal import dismiss
 from broker.coordinator.classic.group import ClassicGroup
@@ -21,8 +21,11 @@ from broker.coordinator.consumer.events import ConsumerGroupEvents
 from broker.coordinator.consumer.group import ConsumerGroup, Session
 from broker.coordinator.consumer.heartbeat import (
     Client,
+    assignment_fields,
     dynamic_member,
     is_leaving,
+    owned_partitions,
+    says_nothing_new,
     static_member,
     validate,
     wants_assignment,
@@ -59,10 +62,6 @@ from broker.coordinator.group_memory import heartbeat_bytes
 from broker.coordinator.group_shard import GroupShard, Replay, nobody_waits
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
 
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import Record
@@ -75,7 +74,7 @@ CONSUMER_REPLAYS: Final[Mapping[int, Replay]] = MappingProxyType(
     {int(kind): replay_consumer_record for kind in KEY_KINDS}
 )
 
-Answer = Callable[[ConsumerGroupHeartbeatResponse], None]
+Answer = Callable[[dict[str, Any]], None]
 
 #: Goes on with a classic group that a consumer group has become: its members are to join again. (partition, group, why)
 AdoptClassic = Callable[[GroupShard, ClassicGroup, str], None]
@@ -95,9 +94,7 @@ class ConsumerProtocol:
 
     # ---- heartbeats ----------------------------------------------------------------------------------------------
 
-    def try_steady_heartbeat(
-        self, shard: GroupShard, request: ConsumerGroupHeartbeatRequest, client: Client
-    ) -> ConsumerGroupHeartbeatResponse | None:
+    def try_steady_heartbeat(self, shard: GroupShard, request: Any, client: Client) -> dict[str, Any] | None:
         """Answer a heartbeat that changes nothing; None when it may change something. HOT."""
         group = shard.groups.get(request.group_id)
         if not isinstance(group, ConsumerGroup) or group.is_stale or group.uncommitted:
@@ -110,9 +107,13 @@ class ConsumerProtocol:
         if session.must_tell or not session.is_confirmed or not is_same:
             return None
         self._sessions.extend(group, session)
-        return ConsumerGroupHeartbeatResponse(0, None, request.member_id, member.epoch, group.heartbeat_interval_ms)
+        return {
+            "member_id": request.member_id,
+            "member_epoch": member.epoch,
+            "heartbeat_interval_ms": group.heartbeat_interval_ms,
+        }
 
-    def needed_patterns(self, shard: GroupShard, request: ConsumerGroupHeartbeatRequest, api_version: int) -> set[str]:
+    def needed_patterns(self, shard: GroupShard, request: Any, api_version: int) -> set[str]:
         """Return the patterns to resolve before a heartbeat. Raises ApiError for one that is wrong in itself."""
         validate(request, api_version, self._cluster.environment().assignors)
         own = {request.subscribed_topic_regex} if request.subscribed_topic_regex else set[str]()
@@ -126,7 +127,7 @@ class ConsumerProtocol:
     def consumer_heartbeat(
         self,
         shard: GroupShard,
-        request: ConsumerGroupHeartbeatRequest,
+        request: Any,
         client: Client,
         matches: Matches,
         answer: Answer,
@@ -167,25 +168,24 @@ class ConsumerProtocol:
         joined = None if before.member_id in group.members else f"with instance id {request.instance_id}"
         session = self._sessions.report(shard, group, replace(before, classic=None))
         must_tell, session.must_tell = session.must_tell, not session.is_confirmed
-        owned = self._reported(session, request.topic_partitions)
+        owned = self._reported(session, owned_partitions(request))
         after = update.heartbeat(before, request, client, owned)
         self._sessions.drop_orphans(group)
         self._watch_revocation(shard, group, before, after)
         self._events.reported(group, after.member_id, joined)
-        response = ConsumerGroupHeartbeatResponse(
-            0,
-            None,
-            after.member_id,
-            after.epoch,
-            group.heartbeat_interval_ms,
-            after.assigned if must_tell or wants_assignment(request, before, after) else None,
-        )
+        is_told = must_tell or wants_assignment(request, before, after)
+        response = {
+            "member_id": after.member_id,
+            "member_epoch": after.epoch,
+            "heartbeat_interval_ms": group.heartbeat_interval_ms,
+            "assignment": assignment_fields(after.assigned) if is_told else None,
+        }
         self._answer_when_committed(shard, update, [*records, *update.records], response, answer)
 
     def _leave(
         self,
         shard: GroupShard,
-        request: ConsumerGroupHeartbeatRequest,
+        request: Any,
         environment: Environment,
         answer: Answer,
     ) -> None:
@@ -202,12 +202,10 @@ class ConsumerProtocol:
         else:
             left = self._remove(shard, group, update, member)
             self._events.of_member(left, member.member_id, "leave", "it said so")
-        response = ConsumerGroupHeartbeatResponse(0, None, member.member_id, request.member_epoch)
+        response = {"member_id": member.member_id, "member_epoch": request.member_epoch}
         self._answer_when_committed(shard, update, update.records, response, answer)
 
-    def _group_for(
-        self, shard: GroupShard, request: ConsumerGroupHeartbeatRequest
-    ) -> tuple[ConsumerGroup, list[Record]]:
+    def _group_for(self, shard: GroupShard, request: Any) -> tuple[ConsumerGroup, list[Record]]:
         """Return the group of a request, which may be one to be, and the records that make room for it."""
         found = shard.groups.get(request.group_id)
         if isinstance(found, ConsumerGroup):
@@ -232,11 +230,11 @@ class ConsumerProtocol:
         shard: GroupShard,
         update: GroupUpdate,
         records: list[Record],
-        response: ConsumerGroupHeartbeatResponse,
+        response: dict[str, Any],
         answer: Answer,
     ) -> None:
         def done(error: int) -> None:
-            answer(ConsumerGroupHeartbeatResponse(error, text_of(error)) if error else response)
+            answer({"error_code": error, "error_message": text_of(error)} if error else response)
 
         update.commit(shard, records, done)
 
@@ -360,12 +358,12 @@ def _consumer_group(group: Group) -> ConsumerGroup:
     return group
 
 
-def _is_steady(group: ConsumerGroup, member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest) -> bool:
+def _is_steady(group: ConsumerGroup, member: ConsumerGroupMember, request: Any) -> bool:
     """Return whether a member has all that it is to have, knows it and says nothing else."""
     return (
         request.member_epoch == member.epoch == group.assignment_epoch == group.epoch
         and member.state is MemberState.STABLE
-        and request.says_nothing_new
+        and says_nothing_new(request)
         and request.instance_id in (None, member.instance_id)
         and member.classic is None
     )

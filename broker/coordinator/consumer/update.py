@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment
 from broker.coordinator.consumer.group import ConsumerGroup, Subscription
@@ -53,7 +53,6 @@ from broker.coordinator.consumer.target_assignment import (
 from broker.coordinator.consumer.topic_patterns import NO_MATCHES, Matches
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest as Request
 
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import Done
@@ -81,7 +80,7 @@ class GroupUpdate:
         self.records: list[Record] = []
         self._counts: dict[Subscription, Mapping[bytes, int]] = {}
 
-    def member_for(self, request: Request) -> ConsumerGroupMember:
+    def member_for(self, request: Any) -> ConsumerGroupMember:
         """Return the member that sends a request, which may be one to be. Raises ApiError when it may not send it."""
         group = self._group
         if request.member_epoch != JOIN_EPOCH:
@@ -95,11 +94,11 @@ class GroupUpdate:
         else:
             # One that is a member already has given up what it had, after an error for instance, and begins anew.
             return group.members.get(request.member_id) or ConsumerGroupMember(request.member_id)
-        check_epoch(member, request.member_epoch, request.topic_partitions)
+        check_epoch(member, request)
         return member
 
     def heartbeat(
-        self, member: ConsumerGroupMember, request: Request, client: Client, owned: Assignment | None
+        self, member: ConsumerGroupMember, request: Any, client: Client, owned: Assignment | None
     ) -> ConsumerGroupMember:
         """Do what a heartbeat does and return the member after it. ``owned``: what it is known to own, None if not."""
         updated = self._group.with_shared_names(updated_member(member, request, client))
@@ -169,7 +168,7 @@ class GroupUpdate:
 
         shard.append([*before, *self.records], committed)
 
-    def _rejoining(self, known: ConsumerGroupMember, request: Request) -> ConsumerGroupMember:
+    def _rejoining(self, known: ConsumerGroupMember, request: Any) -> ConsumerGroupMember:
         """Return the static member that takes over from the one that had its instance id."""
         if known.epoch != LEAVE_STATIC_EPOCH:
             if known.member_id == request.member_id and known.previous_epoch == JOIN_EPOCH:

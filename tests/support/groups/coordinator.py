@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker.config.broker_config import load
 from broker.coordinator.classic.group import ClassicGroup
@@ -24,10 +24,7 @@ from broker.coordinator.group_coordinator import REPLAYS
 from broker.coordinator.group_events import GroupEvent
 from broker.coordinator.group_shard import GroupShard
 from broker.errors import ApiError
-from broker.protocol.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
+from broker.protocol.compile import read, write
 from broker.protocol.record_reader import iterate_records
 from broker.protocol.steps import Steps, finished
 from broker.scheduling.timers import Timers
@@ -35,6 +32,43 @@ from tests.support.fakes import FakeClock
 
 GROUP = "readers"
 CLIENT = Client("test", "localhost")
+
+
+class HeartbeatAnswer(NamedTuple):
+    """An answer to a ConsumerGroupHeartbeat; ``assignment``: partitions by topic id."""
+
+    error_code: int = 0
+    error_message: str | None = None
+    member_id: str | None = None
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: Mapping[bytes, frozenset[int]] | None = None
+
+
+def heartbeat_answer(response: Mapping[str, Any]) -> HeartbeatAnswer:
+    """Return an answer of the coordinator, read from its bytes."""
+    body = write("ConsumerGroupHeartbeatResponse", 1, response)
+    answer = read("ConsumerGroupHeartbeatResponse", 1, body, 0, len(body))
+    topics = None if answer.assignment is None else answer.assignment.topic_partitions
+    return HeartbeatAnswer(
+        answer.error_code,
+        answer.error_message,
+        answer.member_id,
+        answer.member_epoch,
+        answer.heartbeat_interval_ms,
+        None if topics is None else {each.topic_id: frozenset(each.partitions) for each in topics},
+    )
+
+
+def heartbeat_request(**fields: Any) -> Any:
+    """Return a ConsumerGroupHeartbeat to the group `GROUP`; ``topic_partitions``: partitions by topic id."""
+    if owned := fields.get("topic_partitions"):
+        topics = [{"topic_id": topic_id, "partitions": sorted(each)} for topic_id, each in owned.items()]
+        fields["topic_partitions"] = topics
+    elif owned is not None:
+        fields["topic_partitions"] = []
+    body = write("ConsumerGroupHeartbeatRequest", 1, {"group_id": GROUP, **fields})
+    return read("ConsumerGroupHeartbeatRequest", 1, body, 0, len(body))
 
 
 @dataclass(frozen=True)
@@ -157,30 +191,30 @@ class Coordinator:
 
     # ---- requests of the new protocol --------------------------------------------------------------------------------
 
-    def heartbeat(
-        self, answer: Callable[[ConsumerGroupHeartbeatResponse], None], *, version: int = 1, **fields: Any
-    ) -> None:
+    def heartbeat(self, answer: Callable[[HeartbeatAnswer], None], *, version: int = 1, **fields: Any) -> None:
         """Take a heartbeat, as the handler does."""
-        request = ConsumerGroupHeartbeatRequest(**{"group_id": GROUP, **fields})
+        request = heartbeat_request(**fields)
         response = self.protocol.try_steady_heartbeat(self.shard, request, CLIENT)
         if response is not None:
-            answer(response)
+            answer(heartbeat_answer(response))
             return
         try:
             needed = self.protocol.needed_patterns(self.shard, request, version)
             matches = finished(self.patterns.resolve(None, needed)) if needed else NO_MATCHES
-            self.protocol.consumer_heartbeat(self.shard, request, CLIENT, matches, answer)
+            self.protocol.consumer_heartbeat(
+                self.shard, request, CLIENT, matches, lambda response: answer(heartbeat_answer(response))
+            )
         except ApiError as error:
-            answer(ConsumerGroupHeartbeatResponse(error.code, error.message))
+            answer(HeartbeatAnswer(error.code, error.message))
 
-    def ask(self, *, version: int = 1, **fields: Any) -> ConsumerGroupHeartbeatResponse:
+    def ask(self, *, version: int = 1, **fields: Any) -> HeartbeatAnswer:
         """Take a heartbeat and commit what it did; return the answer."""
-        answers: list[ConsumerGroupHeartbeatResponse] = []
+        answers: list[HeartbeatAnswer] = []
         self.heartbeat(answers.append, version=version, **fields)
         self.turn()
         return answers[0]
 
-    def join(self, member_id: str, /, *topics: str, **fields: Any) -> ConsumerGroupHeartbeatResponse:
+    def join(self, member_id: str, /, *topics: str, **fields: Any) -> HeartbeatAnswer:
         """Have a member join that subscribes to topics by name."""
         said = {"member_epoch": 0, "rebalance_timeout_ms": 60_000, "topic_partitions": {}}
         return self.ask(**{"member_id": member_id, "subscribed_topic_names": topics, **said, **fields})

@@ -16,9 +16,8 @@ from broker.coordinator.consumer.protocol_codec import decode_assignment
 from broker.coordinator.group import JoinRequest, JoinResult, LeavingMember, SyncRequest, SyncResult
 from broker.coordinator.group_protocol import GroupProtocol
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from broker.protocol.primitives import nullable_string_bytes, string_bytes
-from tests.support.groups.coordinator import GROUP, Coordinator
+from tests.support.groups.coordinator import GROUP, Coordinator, HeartbeatAnswer
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
@@ -251,7 +250,7 @@ class ConsumerMember:
         self.subscription = dict(subscription)
         self._full = True
 
-    def take(self, response: ConsumerGroupHeartbeatResponse) -> None:
+    def take(self, response: HeartbeatAnswer) -> None:
         """Take the answer to the request under way."""
         self.request = None
         if response.error_code:
