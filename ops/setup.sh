@@ -48,7 +48,10 @@ stamp_of() {
     {
         echo "$root"
         readlink -f "$venv/bin/python" || true
+        # Of the compiled module: its sources, and whether it can be built here.
+        command -v cc || true
         cd "$root"
+        cat broker/native/*.[ch]
         case $1 in
             runtime) cat pyproject.toml requirements.lock ;;
             test) cat pyproject.toml requirements.lock requirements-test.lock ;;

@@ -22,9 +22,9 @@ from broker.errors import ConfigError
 OWN_PREFIX = "ROTUNDA_"
 #: Kafka's container images use this one; what is no setting of ours is meant for others.
 KAFKA_PREFIX = "KAFKA_"
-#: These are read by the command line itself.
+#: These are no settings: the command line reads them, and `broker.native` the choice of pure Python.
 COMMAND_LINE_VARIABLES = frozenset(
-    f"{OWN_PREFIX}{name}" for name in ("COMMAND_CONFIG", "CONFIG", "DATA_DIR", "LOG_FORMAT", "RUN_DIR")
+    f"{OWN_PREFIX}{name}" for name in ("COMMAND_CONFIG", "CONFIG", "DATA_DIR", "LOG_FORMAT", "PURE_PYTHON", "RUN_DIR")
 )
 
 _ADVERTISED = f"{KAFKA_PREFIX}ADVERTISED_LISTENERS"

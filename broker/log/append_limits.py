@@ -15,7 +15,7 @@ from broker.protocol.compression import PIECE_BYTES, pack, unpacked
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.primitives import Buffer
 from broker.protocol.record_reader import ReadAllowance, record_times
-from broker.protocol.record_walk import PENDING, RECORDS_AT_ONCE, RIGHT, RecordWalk, walk_records
+from broker.protocol.record_walk import PENDING, RECORDS_AT_ONCE, RIGHT, RecordWalk
 from broker.protocol.records import (
     BATCH_HEADER_BYTES,
     CODEC_MASK,
@@ -48,6 +48,8 @@ _KEPT_BITS: Final = CODEC_MASK | TRANSACTIONAL_BIT | _DELETE_HORIZON_BIT
 
 _INT64_MAX: Final = 2**63 - 1
 
+#: Records whose times are read between two steps.
+_TIMES_AT_ONCE: Final = 1024
 #: What is copied between two steps.
 _COPIED_AT_ONCE_BYTES: Final = 1024 * 1024
 
@@ -179,7 +181,7 @@ class AppendLimits:
         if header.is_log_append_time and (self.log_append_time or header.max_timestamp == NO_TIMESTAMP):
             raise ApiError(ErrorCode.INVALID_TIMESTAMP, "LogAppendTime is the broker's to set")
         walk = RecordWalk(records, header.record_count, is_keyed=self.compacts)
-        while (verdict := walk_records(walk)) == PENDING:
+        while (verdict := walk.step()) == PENDING:
             yield
         if verdict != RIGHT:
             raise ApiError(ErrorCode.INVALID_RECORD, "its records are not what the header claims")
@@ -243,7 +245,7 @@ def _has_older(header: BatchHeader, records: Buffer, oldest_ms: int) -> Steps[bo
     for number, (time_ms, _) in enumerate(record_times(batch, uncompressed, allowance)):
         if time_ms != NO_TIMESTAMP and time_ms < oldest_ms:
             return True
-        if number % RECORDS_AT_ONCE == RECORDS_AT_ONCE - 1:
+        if number % _TIMES_AT_ONCE == _TIMES_AT_ONCE - 1:
             yield
     return False
 

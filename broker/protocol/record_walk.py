@@ -7,13 +7,16 @@ the bytes are, the outcome is a verdict and never another exception.
 A walk is done in steps of a budget, and `RecordWalk` is all of its state. Records of one shape that follow one another
 are validated a column of bytes at a time (`_walk_run`), those of the usual form in one loop (`_walk_plain`), all others
 field by field (`_walk_any`).
+
+This is the reference, and the twin of `broker/native/record_walk.c`, which takes its place where it is built.
 """
 
 import struct
 from collections.abc import Collection, Iterable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.errors import ApiError
+from broker.native import compiled
 from broker.protocol.primitives import Buffer
 from broker.protocol.record_reader import read_varlong
 from broker.protocol.record_writer import NO_HEADERS, RECORD_START, varint_bytes
@@ -24,7 +27,7 @@ RIGHT: Final = 0
 WRONG: Final = 1
 
 RECORDS_AT_ONCE: Final = 1024
-"""The budget of a step: so many records, or headers of records; a millisecond."""
+"""The budget of a step: so many records, or headers of records; a millisecond. In C it is larger."""
 
 #: Shorter data is copied: bytes are indexed faster than a view of them.
 _COPIED_BYTES: Final = 1024 * 1024
@@ -104,27 +107,26 @@ class RecordWalk:
         self.pause = _FIRST_PAUSE
         self.try_run_at = 0 if count >= _FIRST_PAUSE else count
 
-
-def walk_records(walk: RecordWalk, budget: int = RECORDS_AT_ONCE) -> int:
-    """Walk on for a budget. Return RIGHT or WRONG once that is known, else PENDING."""
-    try:
-        while walk.index < walk.count:
-            if budget <= 0:
-                return PENDING
-            index = walk.index
-            if walk.left_headers:
-                budget -= _walk_any(walk, budget)
-            elif index >= walk.try_run_at:
-                budget -= _RUN_COST + _walk_run(walk) // _RUN_DISCOUNT
-            else:
-                until = min(walk.count, walk.try_run_at, index + budget)
-                _walk_plain(walk, until)
-                budget -= walk.index - index
-                if walk.index < until:
-                    budget -= _walk_any(walk, budget)
-    except (IndexError, ApiError):
-        return WRONG
-    return RIGHT if walk.at == len(walk.data) else WRONG
+    def step(self, budget: int = RECORDS_AT_ONCE) -> int:
+        """Walk on for a budget. Return RIGHT or WRONG once that is known, else PENDING."""
+        try:
+            while self.index < self.count:
+                if budget <= 0:
+                    return PENDING
+                index = self.index
+                if self.left_headers:
+                    budget -= _walk_any(self, budget)
+                elif index >= self.try_run_at:
+                    budget -= _RUN_COST + _walk_run(self) // _RUN_DISCOUNT
+                else:
+                    until = min(self.count, self.try_run_at, index + budget)
+                    _walk_plain(self, until)
+                    budget -= self.index - index
+                    if self.index < until:
+                        budget -= _walk_any(self, budget)
+        except (IndexError, ApiError):
+            return WRONG
+        return RIGHT if self.at == len(self.data) else WRONG
 
 
 def is_as_claimed(batch: Buffer, count: int, base_timestamp: int, max_timestamp: int) -> bool:
@@ -137,11 +139,9 @@ def is_as_claimed(batch: Buffer, count: int, base_timestamp: int, max_timestamp:
     if count == 1 and max_timestamp == base_timestamp and _is_lone(batch):
         return True
     walk = RecordWalk(batch[BATCH_HEADER_BYTES:], count)
-    if count > RECORDS_AT_ONCE and (walk_records(walk, 1), walk.index) < (PENDING, _SHORTEST_RUN):
+    if count > RECORDS_AT_ONCE and (walk.step(1), walk.index) < (PENDING, _SHORTEST_RUN):
         return False
-    return (
-        walk_records(walk) == RIGHT and walk.least_delta >= 0 and base_timestamp + walk.largest_delta == max_timestamp
-    )
+    return walk.step() == RIGHT and walk.least_delta >= 0 and base_timestamp + walk.largest_delta == max_timestamp
 
 
 class _LoneForm(NamedTuple):
@@ -426,3 +426,7 @@ def _times(columns: list[bytes], first: int) -> tuple[int, Iterable[int]]:
 def _note_deltas(walk: RecordWalk, deltas: Iterable[int]) -> None:
     walk.least_delta = min(walk.least_delta, *deltas)
     walk.largest_delta = max(walk.largest_delta, *deltas)
+
+
+if not TYPE_CHECKING and compiled is not None:
+    RECORDS_AT_ONCE, RecordWalk, is_as_claimed = compiled.RECORDS_AT_ONCE, compiled.RecordWalk, compiled.is_as_claimed

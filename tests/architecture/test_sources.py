@@ -20,6 +20,7 @@ MOST_FUNCTION_LINES = 60
 GENERATED = frozenset({ROOT / "broker" / "protocol" / "schema" / "table.py"})
 #: Beside each other in one package.
 MOST_MODULES = 20
+MOST_C_LINES = 2000
 LOCK_FILES = ("requirements.lock", "requirements-test.lock")
 PIN = re.compile(r"([a-z0-9]+(?:-[a-z0-9]+)*)==[A-Za-z0-9.!+]+")
 
@@ -48,6 +49,12 @@ def test_modules_and_functions_are_short_and_modules_say_what_they_are(folder: s
                 if lines > MOST_FUNCTION_LINES:
                     faults.append(f"{path}:{node.lineno} {node.name} has {lines} lines")
     assert not faults, "\n".join(faults)
+
+
+def test_there_is_little_c_and_in_one_room() -> None:
+    files = [path for top in ("broker", "shm", "spark", "web") for path in (ROOT / top).rglob("*.[ch]")]
+    assert {path.parent.relative_to(ROOT).as_posix() for path in files} == {"broker/native"}
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= MOST_C_LINES
 
 
 def test_a_room_has_no_more_modules_than_a_reader_takes_in_at_a_glance() -> None:

@@ -61,8 +61,23 @@ def run(environment: Path, directory: Path, *command: str) -> str:
 def test_the_wheel_has_everything_and_nothing_else(wheel: Path) -> None:
     packages = (REPOSITORY / name for name in ("broker", "shm", "web", "spark"))
     files = {path.relative_to(REPOSITORY) for package in packages for path in package.rglob("*") if path.is_file()}
-    wanted = {str(path) for path in files if "__pycache__" not in path.parts}
-    assert {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name} == wanted
+    wanted = {str(path) for path in files if "__pycache__" not in path.parts and path.suffix != ".so"}
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert names - wanted == {"broker/native/compiled.abi3.so"}
+    assert not wanted - names
+
+
+def test_one_wheel_is_for_every_python(wheel: Path) -> None:
+    assert re.fullmatch(r"rotunda-[\d.]+-cp311-abi3-linux_\w+\.whl", wheel.name)
+
+
+def test_a_build_without_a_compiler_has_the_twins_alone(tmp_path: Path) -> None:
+    environment = {**os.environ, "CC": "false"}
+    subprocess.run(
+        [REPOSITORY / "ops/build", tmp_path], check=True, capture_output=True, timeout=INSTALL_S, env=environment
+    )
+    [wheel] = tmp_path.glob("*.whl")
+    assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
 
 
 def examples(page: str) -> list[str]:

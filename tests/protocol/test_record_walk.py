@@ -1,16 +1,28 @@
-"""The walk over the records of a batch: its verdict, and the timestamps that it finds, beside a plain reading of it."""
+"""The walk over the records of a batch: its verdict, and the timestamps that it finds, beside a plain reading of it.
+
+In Python and in C.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 
-from broker.protocol.record_walk import PENDING, RIGHT, WRONG, RecordWalk, is_as_claimed, walk_records
+from broker.protocol.record_walk import PENDING, RIGHT, WRONG
 from broker.protocol.records import read_header
 from tests.support.feeds import mutations, random_seed
+from tests.support.native import IMPLEMENTATIONS, implementation
 from tests.support.record_batches import encoded_record, field, record_batch, records_of, sealed_record, varint
+from tests.support.walked_records import damaged_records, lying_records, similar_records
+
+
+@pytest.fixture(params=IMPLEMENTATIONS)
+def walks(request: pytest.FixtureRequest) -> ModuleType:
+    """Return the module of the walk, in Python or in C."""
+    return implementation("broker.protocol.record_walk", request.param)
 
 
 class NotReadableError(Exception):
@@ -75,10 +87,12 @@ def expected(data: bytes, count: int, *, is_keyed: bool = False) -> tuple[int, .
     return RIGHT, min(times), max(times)
 
 
-def found(data: bytes, count: int, *, is_keyed: bool = False, budget: Callable[[], int] = lambda: 1024) -> tuple:
+def found(
+    walks: ModuleType, data: bytes, count: int, *, is_keyed: bool = False, budget: Callable[[], int] = lambda: 1024
+) -> tuple:
     """Return what the walk finds."""
-    walk = RecordWalk(memoryview(data), count, is_keyed=is_keyed)
-    while (verdict := walk_records(walk, budget())) == PENDING:
+    walk = walks.RecordWalk(memoryview(data), count, is_keyed=is_keyed)
+    while (verdict := walk.step(budget())) == PENDING:
         pass
     return (RIGHT, walk.least_delta, walk.largest_delta) if verdict == RIGHT else (verdict,)
 
@@ -124,99 +138,57 @@ RIGHT_RECORDS = {
 
 
 @pytest.mark.parametrize("name", WRONG_RECORDS)
-def test_records_that_are_not_what_the_header_says(name: str) -> None:
+def test_records_that_are_not_what_the_header_says(walks: ModuleType, name: str) -> None:
     data, count = WRONG_RECORDS[name]
-    assert found(data, count) == expected(data, count) == (WRONG,)
+    assert found(walks, data, count) == expected(data, count) == (WRONG,)
 
 
 @pytest.mark.parametrize("name", RIGHT_RECORDS)
-def test_records_that_kafka_takes(name: str) -> None:
+def test_records_that_kafka_takes(walks: ModuleType, name: str) -> None:
     data, count = RIGHT_RECORDS[name]
-    assert found(data, count) == expected(data, count)
-    assert found(data, count)[0] == RIGHT
+    assert found(walks, data, count) == expected(data, count)
+    assert found(walks, data, count)[0] == RIGHT
 
 
-def test_a_compacted_topic_wants_a_key_of_each() -> None:
+def test_a_compacted_topic_wants_a_key_of_each(walks: ModuleType) -> None:
     keyless = records_of(record_batch([b"v"] * 50, keys=[b"k"] * 49 + [None]))
-    assert found(keyless, 50)[0] == RIGHT
-    assert found(keyless, 50, is_keyed=True) == (WRONG,)
+    assert found(walks, keyless, 50)[0] == RIGHT
+    assert found(walks, keyless, 50, is_keyed=True) == (WRONG,)
     keyed = records_of(record_batch([b"v", None] * 25, keys=[b"k", b""] * 25))
-    assert found(keyed, 50, is_keyed=True)[0] == RIGHT
+    assert found(walks, keyed, 50, is_keyed=True)[0] == RIGHT
 
 
-LIES = (-(2**63), -(2**31), -2, -1, 0, 1, 2, 7, 63, 64, 127, 1000, 2**31 - 1, 2**31, 2**62, 2**63 - 1)
-
-
-def lying_record(numbers: random.Random, index: int, doubt: float) -> bytes:
-    """Return a record with a key whose numbers are, with this probability each, not what they should be."""
-
-    def told(truth: int) -> bytes:
-        return varint(numbers.choice(LIES) if numbers.random() < doubt else truth)
-
-    key, value = numbers.randbytes(numbers.randrange(4)), numbers.randbytes(numbers.randrange(90))
-    names = [numbers.randbytes(2).hex().encode() for _ in range(numbers.choice((0, 0, 1, 3)))]
-    body = b"\0" + told(numbers.randrange(200)) + told(index) + told(len(key)) + key + told(len(value)) + value
-    body += told(len(names)) + b"".join(told(len(name)) + name + told(3) + b"abc" for name in names)
-    return told(len(body)) + body
-
-
-def test_records_that_lie() -> None:
+def test_records_that_lie(walks: ModuleType) -> None:
     seed = random_seed()
     numbers = random.Random(seed)
     verdicts = set()
     for case in range(1500):
-        count = numbers.randrange(1, 6)
-        doubt = numbers.choice((0, 0, 0.02, 0.2))
-        data = b"".join(lying_record(numbers, index, doubt) for index in range(count))
-        claimed = numbers.choice((count, count, count, count + 1, count - 1 or 1, 100))
+        data, claimed = lying_records(numbers)
         is_keyed = numbers.random() < 0.5
         wanted = expected(data, claimed, is_keyed=is_keyed)
         where = f"seed {seed}, case {case}: {claimed} records of {data.hex()}"
-        assert found(data, claimed, is_keyed=is_keyed, budget=lambda: numbers.choice((1, 2, 7, 1024))) == wanted, where
+        outcome = found(walks, data, claimed, is_keyed=is_keyed, budget=lambda: numbers.choice((1, 2, 7, 1024)))
+        assert outcome == wanted, where
         verdicts.add(wanted[0])
     assert verdicts == {RIGHT, WRONG}
 
 
-def similar_records(numbers: random.Random) -> tuple[bytes, int]:
-    """Return records of which many that follow one another have the same form."""
-    count = numbers.choice((1, 20, 63, 64, 65, 200, 200, 1500, 1500, 8300))
-    step, start = numbers.choice((0, 0, 1, 3, 200)), numbers.choice((0, 0, -40, 70, 9000, 2_000_000))
-    size, spread = numbers.choice((0, 1, 40, 70)), numbers.choice((0, 0, 0, 3))
-    key = numbers.choice((None, None, b"", b"key", bytes(70)))
-    headers = numbers.choice(((), (), ((b"name", b"value"),), ((b"", None), (b"n", bytes(80)))))
-    change = numbers.randrange(count)
-    records = [
-        encoded_record(
-            index,
-            start + index * step,
-            key=key,
-            value=bytes(size + (numbers.randint(0, spread) if index > change else 0)),
-            headers=headers,
-        )
-        for index in range(count)
-    ]
-    return b"".join(records), count
-
-
-def test_runs_of_similar_records() -> None:
+def test_runs_of_similar_records(walks: ModuleType) -> None:
     """In steps of any size the same is found, also of records among which a few bytes have changed."""
     seed = random_seed()
     numbers = random.Random(seed)
     for case in range(15):
-        data, count = similar_records(numbers)
+        records = data, count = similar_records(numbers)
         where = f"seed {seed}, case {case}: {count} records of {len(data)} bytes"
         wanted = expected(data, count)
         assert wanted[0] == RIGHT, where
-        assert found(data, count) == wanted, where
-        assert found(data, count, budget=lambda: numbers.choice((1, 5, 40, 1000))) == wanted, where
-        for damaged in mutations(data, numbers.randrange(2**32), 3):
-            assert found(damaged, count) == expected(damaged, count), where
-        position = numbers.randrange(len(data))
-        changed = data[:position] + bytes([data[position] ^ 1 << numbers.randrange(8)]) + data[position + 1 :]
-        assert found(changed, count) == expected(changed, count), f"{where}, byte {position}"
+        assert found(walks, data, count) == wanted, where
+        assert found(walks, data, count, budget=lambda: numbers.choice((1, 5, 40, 1000))) == wanted, where
+        for number, damaged in enumerate(damaged_records(numbers, records, 3)):
+            assert found(walks, *damaged) == expected(*damaged), f"{where}, damaged {number}"
 
 
-def test_what_one_step_shows() -> None:
+def test_what_one_step_shows(walks: ModuleType) -> None:
     """Never more than is so: a header is believed if it is right, and not doubted in vain where records are similar."""
     seed = random_seed()
     numbers = random.Random(seed)
@@ -235,37 +207,37 @@ def test_what_one_step_shows() -> None:
                 claimed = header.max_timestamp + lie
                 where = f"seed {seed}, case {case}: {lie} beside the truth"
                 is_so = is_right and header.base_timestamp + wanted[-1] == claimed
-                outcome = is_as_claimed(memoryview(batch), count, header.base_timestamp, claimed)
+                outcome = walks.is_as_claimed(memoryview(batch), count, header.base_timestamp, claimed)
                 assert outcome == is_so, where
                 shown += outcome
     assert shown >= 150
 
 
+def test_a_long_batch_of_varied_records_is_not_shown_in_one_step(walks: ModuleType) -> None:
+    count = walks.RECORDS_AT_ONCE + 1
+    records = b"".join(encoded_record(index, value=bytes(index % 3)) for index in range(count))
+    assert not walks.is_as_claimed(bytes(61) + records, count, 0, 0)
+
+
 @pytest.mark.parametrize("count", [2000, 20_000])
-def test_long_batches_of_varied_records_are_not_shown_in_one_step(count: int) -> None:
-    numbers = random.Random(1)
-    varied = memoryview(record_batch([bytes(numbers.randrange(9)) for _ in range(count)]))
-    similar = memoryview(record_batch([bytes(8)] * count))
-    header = read_header(varied)
-    assert header is not None
-    assert not is_as_claimed(varied, count, header.base_timestamp, header.max_timestamp)
-    assert is_as_claimed(similar, count, header.base_timestamp, header.max_timestamp)
+def test_a_long_batch_of_similar_records_is_shown_in_one_step(walks: ModuleType, count: int) -> None:
+    assert walks.is_as_claimed(bytes(61) + b"".join(encoded_record(index) for index in range(count)), count, 0, 0)
 
 
-def test_a_step_is_short_whatever_the_records_are() -> None:
+def test_a_step_is_short_whatever_the_records_are(walks: ModuleType) -> None:
     """A record with very many headers, very many records: as many steps as the budget says."""
     headers = sealed_record(b"\0\0\0" + NOTHING + varint(100_000) + (b"\0" + varint(-1)) * 100_000)
     numbers = random.Random(1)
     varied = records_of(record_batch([bytes(numbers.randrange(9)) for _ in range(20_000)]))
     for data, count, least in ((headers, 1, 90), (varied, 20_000, 15)):
-        walk, steps = RecordWalk(data, count), 1
-        while (verdict := walk_records(walk)) == PENDING:
+        walk, steps = walks.RecordWalk(data, count), 1
+        while (verdict := walk.step(1024)) == PENDING:
             steps += 1
         assert verdict == RIGHT
         assert least <= steps <= 200
 
 
-def test_times_at_the_ends_of_what_can_be_said() -> None:
+def test_times_at_the_ends_of_what_can_be_said(walks: ModuleType) -> None:
     for delta in (2**63 - 1, -(2**63), 2**69 - 1):
         data = encoded_record(0, delta)
-        assert found(data, 1) == expected(data, 1) == (RIGHT, delta, delta)
+        assert found(walks, data, 1) == expected(data, 1) == (RIGHT, delta, delta)

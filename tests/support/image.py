@@ -142,7 +142,7 @@ def _copy(stages: list[Stage], rest: str, context: Path) -> None:
     for name in _kept(context):
         found = context / name
         if found.is_dir():
-            shutil.copytree(found, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(found, target / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
         else:
             shutil.copy(found, target / name)
 

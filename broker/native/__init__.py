@@ -1,0 +1,31 @@
+"""Steps of a request in C: the optional module `compiled`, built where a C compiler is there (`pyproject.toml`).
+
+Every function and type of it has a twin in Python, which is the reference. The twin's module puts the compiled one in
+its own place at its end, so users of either import the same names. The compiled code is pure, keeps nothing between
+calls but its own objects, and checks every read against the end of its buffer. `ROTUNDA_PURE_PYTHON=1` in the
+environment chooses the twins. Knows nothing of the rest of the broker; runs wherever a twin does.
+"""
+
+import importlib
+import os
+from types import ModuleType
+from typing import Final
+
+PURE_PYTHON_VARIABLE: Final = "ROTUNDA_PURE_PYTHON"
+
+#: What this code expects of the module; one that was built from other sources has another (`module.c`).
+_INTERFACE: Final = 1
+
+
+def _load() -> ModuleType | None:
+    if os.environ.get(PURE_PYTHON_VARIABLE, "") not in ("", "0"):
+        return None
+    try:
+        module = importlib.import_module("broker.native.compiled")
+    except ImportError:
+        return None
+    return module if module.INTERFACE == _INTERFACE else None
+
+
+compiled: ModuleType | None = _load()
+"""The compiled module; None where the twins are used."""

@@ -1,0 +1,23 @@
+/* The module `broker.native.compiled`. A part is a file; it adds its functions and types to the module. */
+
+#include "native.h"
+
+/* What Python expects of this module: broker/native/__init__.py ignores one that was built from other sources. */
+#define INTERFACE 1
+
+static int fill(PyObject *module)
+{
+    if (PyModule_AddIntConstant(module, "INTERFACE", INTERFACE) < 0)
+        return -1;
+    return add_record_walk(module);
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, fill}, {0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, .m_name = "compiled", .m_doc = "Steps of a request in C.", .m_slots = slots};
+
+PyMODINIT_FUNC PyInit_compiled(void)
+{
+    return PyModuleDef_Init(&definition);
+}

@@ -1,0 +1,15 @@
+/* What the parts of the module share: the limited API of Python 3.11, and bounded reading of bytes. */
+
+#ifndef ROTUNDA_NATIVE_H
+#define ROTUNDA_NATIVE_H
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030B0000
+#include <Python.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Adds the record walk to the module. Returns 0, or -1 with an exception. */
+int add_record_walk(PyObject *module);
+
+#endif
