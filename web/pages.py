@@ -28,6 +28,7 @@ def page(screen: Screen, facts: BrokerFacts) -> str:
         lead=escape(screen.lead),
         bootstrap=escape(facts.bootstrap),
         version=escape(facts.version),
+        code="compiled" if facts.is_native else "pure Python",
         navigation="".join(_link(each, screen) for each in SCREENS),
         body=_template(f"{screen.name}.html").template,
         equivalents=_equivalents(screen, facts),

@@ -34,6 +34,7 @@ class BrokerFacts:
     listeners: Sequence[str]
     started_ms: int
     request_log: str
+    is_native: bool
 
 
 class PartitionFacts(NamedTuple):

@@ -44,7 +44,7 @@ class RunRecord:
 
     `status_url` is empty where there is no status page, and `control_plane` (host:port) where there is none; it is not
     among the addresses of `bootstrap`. `local` are the addresses by which commands on this machine reach the listeners:
-    clients may be given others that do not lead here.
+    clients may be given others that do not lead here. With `is_native` the compiled module is in use.
     """
 
     instance: str
@@ -65,6 +65,7 @@ class RunRecord:
     status_url: str = ""
     control_plane: str = ""
     local: str = ""
+    is_native: bool = False
 
     @property
     def is_alive(self) -> bool:

@@ -14,6 +14,7 @@ import sqlite3
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from broker import native
 from broker.clock import SystemClock
 from broker.config.settings.status import is_loopback
 from broker.ipc.listener_table import ListenerNames
@@ -181,6 +182,7 @@ def _facts(context: ProcessContext, version: str) -> BrokerFacts:
         listeners=ListenerNames(context.listener_table),
         started_ms=record.started_ms if record is not None else 0,
         request_log=str(context.config.data_dir / DIRECTORY),
+        is_native=native.compiled is not None,
     )
 
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from broker import native
 from broker.clock import SystemClock
 from broker.config.notes import start_notes
 from broker.errors import BootFailed, ConfigError
@@ -271,4 +272,5 @@ def _record(context: ProcessContext) -> RunRecord:
         max_partitions=context.config.max_partitions,
         status_url=status_url(context.status_socket, by_https=context.config.status_ssl_enable),
         started_ms=SystemClock().wall_ms(),
+        is_native=native.compiled is not None,
     )

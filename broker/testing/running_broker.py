@@ -23,6 +23,7 @@ from broker.cli.instance.start import EPHEMERAL_PREFIX
 from broker.clock import SystemClock
 from broker.errors import RotundaError, UsageError
 from broker.faults.fault import FaultKind
+from broker.native import PURE_PYTHON_VARIABLE
 from broker.runtime import run_dir
 from broker.testing import cluster
 from broker.testing.faults import Faults, InjectedFault, Whom, error_of, milliseconds_of
@@ -107,7 +108,11 @@ class RotundaBroker:
                 stderr=log,
                 start_new_session=True,
                 # What a developer has set for other brokers is none of this one's business.
-                env={name: value for name, value in os.environ.items() if not name.startswith(_VARIABLES)},
+                env={
+                    name: value
+                    for name, value in os.environ.items()
+                    if name == PURE_PYTHON_VARIABLE or not name.startswith(_VARIABLES)
+                },
             )
         self._is_stopping = False
         try:

@@ -17,7 +17,7 @@ HOSTILE = "\"><script>alert(1)</script>&'"
 def facts(text: str) -> BrokerFacts:
     return BrokerFacts(
         version=text, instance="i", pid=1, cluster_id=text, bootstrap=text, data_dir=text, run_dir=text,
-        listeners=(text,), started_ms=0, request_log=text,
+        listeners=(text,), started_ms=0, request_log=text, is_native=True,
     )  # fmt: skip
 
 

@@ -97,6 +97,7 @@ def _broker(facts: BrokerFacts, now: Reading) -> Broker:
         run_dir=facts.run_dir,
         request_log=facts.request_log,
         started_ms=facts.started_ms,
+        is_native=facts.is_native,
         disk_free_bytes=now.disk_free_bytes,
         disk_bytes=now.disk_bytes,
     )

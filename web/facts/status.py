@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """Who this is."""
+    """Who this is. With `is_native` the compiled module is in use, else pure Python."""
 
     version: str
     instance: str
@@ -21,6 +21,7 @@ class Broker:
     run_dir: str
     request_log: str
     started_ms: int
+    is_native: bool
     disk_free_bytes: int
     disk_bytes: int
 

@@ -121,6 +121,7 @@ def _print_running(record: RunRecord, processes: list[ProcessStatus], as_json: b
         return
     print(f"rotunda {record.state} bootstrap={record.bootstrap} pid={record.pid} data_dir={record.data_dir}")
     print(f"status page: {record.status_url or 'off'}")
+    print(f"code: {'compiled' if record.is_native else 'pure Python'}")
     rows = [_row(process) for process in processes if process.state != "empty"]
     for line in aligned(("ROLE", "INDEX", "PID", "STATE", "MEMORY MB", "CPU S", "RESTARTS", "LAST WORDS"), rows):
         print(line)

@@ -88,6 +88,7 @@ def _sources(record: RunRecord) -> tuple[Sources, Reader]:
             listeners=tuple(filter(None, (*record.bootstrap.split(","), record.control_plane))),
             started_ms=record.started_ms,
             request_log="",
+            is_native=record.is_native,
         ),
         deprecated_up_to=DEPRECATED_UP_TO,
         reader=found,

@@ -1,0 +1,42 @@
+"""Which of the two runs: the environment chooses, and the broker says so."""
+
+import http.client
+import json
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from broker import native
+from tests.support.broker_process import BrokerProcess
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def status(broker: BrokerProcess, *options: str) -> str:
+    command = [sys.executable, "-m", "broker", "status", "--run-dir", str(broker.run_dir), *options]
+    return subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, text=True).stdout
+
+
+def get(url: str, path: str) -> str:
+    with closing(http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)) as connection:
+        connection.request("GET", path)
+        return connection.getresponse().read().decode()
+
+
+@pytest.mark.parametrize("variable", ["0", "1"])
+def test_status_and_page_have_the_code_that_runs(broker_directory: Path, variable: str) -> None:
+    is_native = variable == "0" and native.compiled is not None
+    broker = BrokerProcess(broker_directory, environment={native.PURE_PYTHON_VARIABLE: variable}).start()
+    try:
+        facts = json.loads(status(broker, "--json"))
+        assert facts["is_native"] == is_native
+        name = "compiled" if is_native else "pure Python"
+        assert f"\ncode: {name}\n" in status(broker)
+        assert json.loads(get(facts["status_url"], "/status.json"))["broker"]["is_native"] == is_native
+        assert f", {name}</p>" in get(facts["status_url"], "/")
+    finally:
+        broker.stop()
