@@ -18,6 +18,7 @@ from broker.log.append_limits import TO_BE_JUDGED, Admitted
 from broker.log.partition_log import Checkpointed, PartitionLog
 from broker.protocol import compression
 from broker.protocol.compression import PIECE_BYTES, decompress
+from broker.protocol.record_walk import RECORDS_AT_ONCE
 from broker.protocol.records import BatchHeader, unpack_header
 from tests.log.log_writer import NAME
 from tests.support.fakes import FakeClock
@@ -92,7 +93,7 @@ def test_bytes_are_unpacked_and_packed_a_piece_at_a_time(tmp_path: Path, codec: 
 @pytest.mark.parametrize("headers", [[], [("h", b"x")] * 20])
 def test_records_are_looked_at_so_many_at_a_time(tmp_path: Path, headers: list[tuple[str, bytes]]) -> None:
     log = open_log(tmp_path, cleanup_policy=("compact",))
-    count = 5_000
+    count = RECORDS_AT_ONCE // (1 + len(headers)) + 4_000
     batch = record_batch([b"x"] * count, keys=[b"k"] * count, headers=headers)
     result, _, longest = judged_in_steps(log, batch)
     assert isinstance(result, Admitted)
