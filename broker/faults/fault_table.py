@@ -39,8 +39,6 @@ class FaultTable:
         self._lock_fd = -1
         self._version = 0
         self._said = _NONE
-        #: Whether there is any.
-        self.is_in_force = False
 
     def follow(self) -> None:
         """Take over what has been put in force. HOT: a comparison while nothing has changed."""
@@ -54,7 +52,6 @@ class FaultTable:
             logger.exception("the faults of a test cannot be read; none is in force")
             self._said = _NONE
         self._version = version
-        self.is_in_force = bool(self._said.faults)
 
     def concern(self, api: int) -> bool:
         """Return whether any fault may strike requests of an API."""

@@ -18,9 +18,11 @@ from broker.coordinator.group_status_publisher import GroupStatusPublisher
 from broker.errors import ApiError
 from broker.handler.handler_metrics import HandlerMetrics
 from broker.handler.request_handler import RequestHandler
-from broker.ipc.memory_areas import MemoryAreas
+from broker.handler.screening import Screening
 from broker.ipc.missing_memory import missing_bytes
 from broker.ipc.poison_requests import PoisonRequests
+from broker.ipc.request import MemoryAreas
+from broker.ipc.response_writer import ResponseWriter
 from broker.log.log_manager import orphan_directories
 from broker.metadata.active_controller import ActiveController
 from broker.metadata.configs.request_log_settings import store_settings
@@ -113,7 +115,24 @@ def boot(context: ProcessContext, index: int, generation: int, clock: Clock, poi
     taken_back = take_back_uncommitted_notes(partitions, context.channel, areas, poison)
     if taken_back:
         logger.info("took back the notes of %d uncommitted batches", taken_back)
-    return RequestHandler(context, partitions, controller, areas, poison, generation)
+    responses = _response_writer(context, index)
+    handler = RequestHandler(context, partitions, controller, responses, areas, poison, generation)
+    if context.fault_words is not None:
+        from broker.faults.fault_table import FaultTable  # noqa: PLC0415 - only a broker for tests has faults
+        from broker.handler.fault_injection import FaultInjection  # noqa: PLC0415
+
+        FaultInjection(handler, FaultTable(context.fault_words, index, context.run_dir), responses, partitions)
+    Screening(handler, poison, responses, generation, range(context.channel.processors))
+    return handler
+
+
+def _response_writer(context: ProcessContext, index: int) -> ResponseWriter:
+    ends = context.channel, index, context.processor_bells, context.run_dir, context.slots.processor_has_gone
+    if context.fault_words is None:
+        return ResponseWriter(*ends)
+    from broker.faults.faulty_answers import FaultyAnswers  # noqa: PLC0415 - only a broker for tests has faults
+
+    return FaultyAnswers(*ends)
 
 
 def _warn_of_orphans(context: ProcessContext, metadata: MetadataCache) -> None:

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.ipc.memory_areas import MemoryAreas
 from broker.ipc.peer_channel import (
     DONE,
     POISON,
@@ -23,6 +22,7 @@ from broker.ipc.peer_channel import (
     PeerMessage,
     Received,
 )
+from broker.ipc.request import MemoryAreas
 from broker.partitions.produce.append_notes import note_refusal
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.peer_tasks import TASK_NAMES, TargetTasks, TaskDone

@@ -9,7 +9,9 @@ finds every request that has none.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from broker.apis.table import APIS
 from broker.apis.topics.list_offsets_memo import ListOffsetsMemo
@@ -21,13 +23,9 @@ from broker.handler.group_fast_path import GroupFastPath
 from broker.handler.peer_calls import PeerCalls
 from broker.handler.peer_payloads import PeerPayloads
 from broker.handler.peer_rpc import PeerRpc
-from broker.handler.screening import Screening, fault_table, response_writer
-from broker.ipc.memory_areas import MemoryAreas
 from broker.ipc.peer_channel import Peers
-from broker.ipc.request import NOTED, Request
-from broker.ipc.request_channel import INLINE, REQUEST
+from broker.ipc.request import MemoryAreas, Request, RequestReader
 from broker.ipc.request_rings import RequestRings
-from broker.ipc.unreleased_requests import RingFrame
 from broker.log.segments.open_segments import OPEN_SEGMENTS
 from broker.partitions.fetch.fetch import FetchPath
 from broker.partitions.produce.partition_appender import PartitionAppender
@@ -36,22 +34,31 @@ from broker.partitions.row_flags import RowFlags
 from broker.protocol.api_keys import ApiKey
 from broker.scheduling.purgatory import Purgatory
 from broker.scheduling.slices import Slices
-from broker.security.session import ANONYMOUS, Sessions
 from broker.server_log.slow_turns import COMMITTING, LONG_NS, METADATA, TAKING, UPKEEP, WAITING, SlowTurns
 from shm.tables.current_request import REQUEST_AT
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from broker.ipc.peer_channel import Received
     from broker.ipc.poison_requests import PoisonRequests
     from broker.ipc.process_context import ProcessContext
-    from broker.ipc.request_ring import RequestRing
+    from broker.ipc.request import RequestRing, RingFrame
+    from broker.ipc.request_rings import RingBatch
+    from broker.ipc.response_writer import ResponseWriter
     from broker.metadata.active_controller import ActiveController
     from broker.partitions.partition_manager import PartitionManager
-    from broker.partitions.produce.produce_memo import RememberedRequest
 
 logger = logging.getLogger(__name__)
+
+#: Handles one request.
+Handle = Callable[[Request], None]
+
+
+class Wrapper(Protocol):
+    """What stands around the handling of each request while it is installed."""
+
+    def __call__(self, request: Request, handle: Handle) -> None:
+        """Handle a request: by ``handle``, or instead of it."""
+
 
 #: Frames taken from one ring in one turn. More would save a little for each, and let the processor wait for all.
 BATCH = 32
@@ -77,15 +84,15 @@ class RequestHandler:
         context: ProcessContext,
         partitions: PartitionManager,
         controller: ActiveController | None,
+        responses: ResponseWriter,
         areas: MemoryAreas,
         poison: PoisonRequests,
         generation: int,
     ) -> None:
         index, channel, now_ns = partitions.index, context.channel, partitions.clock.monotonic_ns
-        self._partitions, self._now_ns = partitions, now_ns
-        self._controller, self._areas, self._poison = controller, areas, poison
-        self._responses = responses = response_writer(context, index)
-        self._rings = RequestRings(channel, index, responses)
+        self._partitions, self._controller, self._poison = partitions, controller, poison
+        self._responses, self.now_ns = responses, now_ns
+        self._rings, self._reader = RequestRings(channel, index, responses), RequestReader(channel.view, areas)
         self._row_flags = RowFlags(partitions.table, index, context.target_bells)
         self.turns = SlowTurns(logger, now_ns)
         self.slices = Slices(now_ns, self.turns, poison.current)
@@ -103,29 +110,30 @@ class RequestHandler:
         self._calls = ApiCalls(self.broker, ways, self.turns, poison.current, context.listener_table)
         produce_ways = responses, self.slices, self._calls.close_faulty
         self._produce = ProducePath(partitions, self._appends, produce_ways, self._peers, poison, ask_membership)
-        self._fetch = FetchPath(partitions, *ways, poison.current, context.client_hosts, context.handlers)
+        self.fetch = FetchPath(partitions, *ways, poison.current, context.client_hosts, context.handlers)
         self._quotas.forgotten = self._produce.forget_metadata
-        self._faults = fault_table(context, index)
-        self._screening = Screening(poison, self._faults, responses, partitions, self._fetch, self._dispatch)
         self._groups = GroupFastPath(self.broker, responses, self.slices, commit_answers)
         #: By API, what takes a request that is like an earlier one; False when it is not.
         offsets = ListOffsetsMemo(partitions, responses, self.slices.has)
-        self._with_memo = self._produce, self._fetch, offsets, self._groups
-        self._fast_paths = {**self._groups.ways, _FETCH: self._fetch.try_fast, _LIST_OFFSETS: offsets.answer}
+        self._with_memo = self._produce, self.fetch, offsets, self._groups
+        self._fast_paths = {
+            _PRODUCE: self._produce.try_fast,
+            _FETCH: self.fetch.try_fast,
+            _LIST_OFFSETS: offsets.answer,
+            **self._groups.ways,
+        }
+        self._wrappers: list[Wrapper] = []
+        self._handle: Handle = self._handle_plain
         self._peer_rpc = PeerRpc(self._peer_calls, self.broker.tasks, self._produce, areas, poison, self.slices, now_ns)
         #: Whether the last turn may have left something that no bell has rung for since it began.
         self.has_more = True
         #: Rows of this handler that have moved, until those who wait for them have been woken.
         self._moved: list[int] = []
         self._moved_elsewhere = partitions.table.moved_rows.reader(index)
-        self._next_tick_ns, self._taken_ns, self.requests, self._sessions = 0, 0, 0, Sessions()
+        self._next_tick_ns, self._handled_ns, self.requests = 0, 0, 0
         self._inherited = self._peers.unread_before()
-        #: What was sent to an earlier generation comes again, but for Produce.
-        self._oldest_generation = generation if generation > 1 else 0
-        #: What was received by then may be what a predecessor has died in: it is committed before the next is taken.
-        self._alone_until_ns = now_ns() if generation > 1 else -1
-        #: What has been read and not taken yet: from processors, and from other targets.
-        self._read: list[tuple[int, list[RingFrame]]] = self._rings.unreleased() if generation > 1 else []
+        #: What has been read and not handled yet: from processors, and from other targets.
+        self._read: list[RingBatch] = self._rings.unreleased() if generation > 1 else []
         self._received: list[Received] = []
         if generation > 1 and index < context.handlers:
             self._row_flags.announce_all()
@@ -159,27 +167,27 @@ class RequestHandler:
         # After the last look into a ring: what is in there may have been sent because of what was announced, such as
         # the first request to a topic whose creation has just been answered.
         worked = has_more = self._refresh_metadata()
-        self._quotas.follow_metadata(self._partitions.metadata)  # the controller's own changes are never behind
+        # The controller's own changes are never behind.
+        if self._quotas.follow_metadata(self._partitions.metadata):
+            self._chain()
         self._partitions.storage.turn()
-        self._calls.late.until_ns = end_ns = self._now_ns() + LONG_NS
+        self._calls.late.until_ns = end_ns = self.now_ns() + LONG_NS
         # What was sent may rest on all that has been announced.
         while read and not self._partitions.is_taking:
-            processor, frames = read.pop(0)
-            if not frames:
-                continue
+            ring, frames = read.pop(0)
             worked = True
             has_more |= len(frames) >= BATCH
-            left = self._take_frames(processor, self._rings[processor], frames, end_ns)
+            left = self._handle_requests(ring, frames, end_ns)
             if left:
-                read.insert(0, (processor, left))
-            if self._taken_ns >= end_ns:
+                read.insert(0, (ring, left))
+            if self._handled_ns >= end_ns:
                 break
         if self._received and not self._partitions.is_taking:
             messages, self._received, has_more = self._received, [], True
             self._received = self._peer_rpc.take(messages, end_ns)
         has_more |= self.slices.turn() or bool(read)
-        self._commit()
-        now_ns = self._now_ns()
+        self.commit()
+        now_ns = self.now_ns()
         self.turns.spent(now_ns, COMMITTING)
         if now_ns >= self._next_tick_ns:
             self._tick(now_ns)
@@ -188,7 +196,7 @@ class RequestHandler:
         self._rows_moved()
         if self._purgatory.turn():
             self._publish()
-            self.turns.spent(self._now_ns(), WAITING)
+            self.turns.spent(self.now_ns(), WAITING)
         self.has_more = has_more
         return worked or has_more
 
@@ -203,7 +211,7 @@ class RequestHandler:
             path.forget_unused(now_ns)
         self._calls.forget_unused(now_ns)
         self._peer_calls.repeat()
-        self.turns.spent(self._now_ns(), UPKEEP)
+        self.turns.spent(self.now_ns(), UPKEEP)
 
     def wait_ms(self) -> int:
         """How long the loop may sleep: until the next deadline, or a moment when something is in the way."""
@@ -214,7 +222,7 @@ class RequestHandler:
         deadline_ns = 0 if self._purgatory.has_woken else self._coordinators.next_deadline_ns()
         if deadline_ns is None:
             return WAIT_MS
-        return max(0, min(WAIT_MS, (deadline_ns - self._now_ns()) // 1_000_000 + 1))
+        return max(0, min(WAIT_MS, (deadline_ns - self.now_ns()) // 1_000_000 + 1))
 
     def finish(self) -> None:
         """Write and answer what still waits for company."""
@@ -233,7 +241,7 @@ class RequestHandler:
             **self._appends.counters(),
             "write_failures": self._partitions.storage.write_failures,
             "segments_closed": OPEN_SEGMENTS.closed,
-            **self._fetch.counters(),
+            **self.fetch.counters(),
             "authorization_denied": authorizer.denied if authorizer is not None else 0,
             "overload_throttled": self._quotas.overload.throttled,
             "requests_dropped": self._poison.count,
@@ -247,7 +255,7 @@ class RequestHandler:
             "longest_turn_ns": self.turns.longest_ns,
             "operations_waiting": self._purgatory.waiting,
             "rows_watched": self._purgatory.watched_rows,
-            **self._fetch.gauges(),
+            **self.fetch.gauges(),
             "overload_throttle_ns": self._quotas.overload.throttle_ms * 1_000_000,
             "works_waiting": self.slices.waiting,
             "producer_ids": self._partitions.log_manager.producer_ids,
@@ -255,9 +263,9 @@ class RequestHandler:
             **self._coordinators.gauges(),
         }
 
-    def _commit(self) -> None:
+    def commit(self) -> None:
         """Commit what this turn has staged, and what answering that has staged in turn."""
-        now_ns = self._now_ns()
+        now_ns = self.now_ns()
         self.turns.spent(now_ns, TAKING)
         self._coordinators.turn(now_ns)
         self._moved += self._produce.commit()
@@ -265,13 +273,11 @@ class RequestHandler:
             self._moved += self._produce.commit()
 
     def _refresh_metadata(self) -> bool:
-        """Take over what tests and the controller have changed; False if that is nothing of the controller's."""
-        if self._faults is not None:
-            self._faults.follow()
+        """Take over what the controller has changed; False if that is nothing."""
         if not self._partitions.is_behind:
             return False
         try:
-            self._partitions.take_metadata(self._now_ns() + LONG_NS // 4)
+            self._partitions.take_metadata(self.now_ns() + LONG_NS // 4)
         finally:
             # Also after a fault: some of it may have been taken over.
             self._follow_partitions()
@@ -280,7 +286,7 @@ class RequestHandler:
             if not self._partitions.is_taking:
                 self._coordinators.metadata_changed()
             self._purgatory.something_changed()
-            self.turns.spent(self._now_ns(), METADATA)
+            self.turns.spent(self.now_ns(), METADATA)
         return True
 
     def _follow_partitions(self) -> None:
@@ -289,82 +295,72 @@ class RequestHandler:
         self._purgatory.rows_moved(self._partitions.take_closed_rows())
         self._partitions.changes.begin(self.slices, self._follow_partitions, self._purgatory.something_changed)
 
-    def _take_frames(self, processor: int, ring: RequestRing, frames: list[RingFrame], end_ns: int) -> list[RingFrame]:
-        """Serve requests of one ring, one at least, until a time; return the frames that are left for the next turn."""
-        view, unpack, header_bytes, new = self._responses.view, REQUEST.unpack_from, REQUEST.size, Request.__new__
-        produced, oldest_generation = self._produce.last, self._oldest_generation
-        current, screened, session_of = self._poison.current.words, self._screening.concerns, self._sessions.of
-        quotas, book, now_ns = self._quotas, self._quotas.book, self._now_ns
-        dequeued_ns = taken_ns = now_ns()
-        in_force, start = quotas.begin(view, frames[0][0], dequeued_ns), ring.cursor
-        for number, (at, _, end) in enumerate(frames, 1):  # noqa: B007 - read behind the loop
-            request = new(Request)
-            (
-                request.connection_id, request.sequence, request.received_ns, request.api_key, request.api_version,
-                request.correlation_id, size, session_bytes, address, request.listener, area, generation, state,
-            ) = unpack(view, at)  # fmt: skip
-            is_produce = request.api_key == _PRODUCE
-            if generation < oldest_generation and not is_produce:
-                start = end
-                continue
-            current[REQUEST_AT] = at
-            memory, first = (view, at + header_bytes) if area == INLINE else (self._areas.view(area), address)
-            request.processor, request.dequeued_ns, request.size_bytes = processor, dequeued_ns, size
-            request.area, request.view, request.start, request.end = area, memory, first, first + size
-            request.ring, request.ring_start, request.envelope_at, request.is_noted = ring, start, at, state == NOTED
-            like = produced.recent.get(request.connection_id) if is_produce and not screened else None
-            if like is not None:
-                request.session = like.session
-            elif session_bytes:
-                session_at = at + header_bytes + (0 if area else size)
-                request.session = session_of(bytes(view[session_at : session_at + session_bytes]))
-            else:
-                request.session = ANONYMOUS
-            if like is not None and not area:
-                request.quotas = like.quotas
-            else:
-                user = request.session.user
-                request.quotas = quotas.begin_one(user, request.listener, memory, first, taken_ns) if in_force else None
-            is_fast = self._serve(request, like, screened, taken_ns)
-            start, taken_ns = end, now_ns()
-            whose = request.quotas
-            if whose is not None and (not is_produce or area or not is_fast):
-                whose.spent_ns += taken_ns - book.mark_ns
-                book.mark_ns = taken_ns
-            if taken_ns >= end_ns:
+    def _handle_requests(self, ring: RequestRing, frames: list[RingFrame], end_ns: int) -> list[RingFrame]:
+        """Handle requests of a ring, one at least, until a time; return the frames that are left for the next turn."""
+        current, read, handle, now_ns = self._poison.current.words, self._reader.read, self._handle, self.now_ns
+        dequeued_ns = now_ns()
+        self._quotas.begin(self._responses.view, frames[0][0], dequeued_ns)
+        for number, frame in enumerate(frames, 1):  # noqa: B007 - read behind the loop
+            current[REQUEST_AT] = frame[0]
+            request = read(ring, frame, dequeued_ns)
+            try:
+                handle(request)
+            except Exception as error:
+                self._calls.close_faulty(request, error)
+            handled_ns = now_ns()
+            if handled_ns >= end_ns:
                 break
-        quotas.end(taken_ns)
-        current[REQUEST_AT], ring.cursor, self._taken_ns, self.requests = 0, start, taken_ns, self.requests + number
+        current[REQUEST_AT] = 0
+        self._quotas.end(handled_ns)
+        self._handled_ns, self.requests = handled_ns, self.requests + number
         return frames[number:]
 
-    def _serve(
-        self, request: Request, like: RememberedRequest | None, screened: Collection[object], now_ns: int
-    ) -> bool:
-        """Serve a request by the first way that takes it, and contain its faults; False if that is the general way."""
-        key = request.api_key
-        is_alone = request.received_ns <= self._alone_until_ns
-        is_fast = True
-        try:
-            if (is_alone or screened) and self._screening.takes(request):
-                pass
-            elif key == _PRODUCE:
-                is_fast = not request.is_noted and self._produce.try_fast(request, like)
-            else:
-                way = self._fast_paths.get(key)
-                is_fast = way is not None and way(request)
-            if not is_fast:
-                if key == _PRODUCE and self._quotas.is_in_force:
-                    # So far it has the quotas of its connection's last client, which may have been another.
-                    user, listener = request.session.user, request.listener
-                    request.quotas = self._quotas.begin_one(user, listener, request.view, request.start, now_ns)
-                self._dispatch(request)
-            if is_alone:
-                self._commit()
-        except Exception as error:
-            self._calls.close_faulty(request, error)
-        return is_fast
+    def _handle_plain(self, request: Request) -> None:
+        """Answer a request by the fast path of its API, or by its function where that has none or leaves it alone."""
+        fast_path = self._fast_paths.get(request.api_key)
+        if fast_path is None or not fast_path(request):
+            self.dispatch(request)
 
-    def _dispatch(self, request: Request) -> None:
+    def _handle_charged(self, request: Request) -> None:
+        """Handle a request and charge its client's quotas for the time."""
+        handle = self._handle_plain
+        if request.api_key == _PRODUCE and not request.area:
+            # One like the last of its connection has the same quotas, and shares in what the commit costs.
+            last = self._produce.last.recent.get(request.connection_id)
+            if last is not None:
+                request.quotas = last.quotas
+                if self._produce.try_fast(request):
+                    return
+                handle = self.dispatch
+        self.charge(request)
+        try:
+            handle(request)
+        finally:
+            self._quotas.end_one(request.quotas, self.now_ns())
+
+    def charge(self, request: Request) -> None:
+        """Charge the quotas of a request's client, if any are in force, from now on."""
+        if self._quotas.is_in_force:
+            request.quotas = self._quotas.begin_one(
+                request.session.user, request.listener, request.view, request.start, self.now_ns()
+            )
+
+    def wrap(self, wrapper: Wrapper) -> None:
+        """Have a wrapper handle the requests from the next batch on, around the wrappers that there are."""
+        self._wrappers.append(wrapper)
+        self._chain()
+
+    def unwrap(self, wrapper: Wrapper) -> None:
+        """Take a wrapper off again."""
+        self._wrappers.remove(wrapper)
+        self._chain()
+
+    def _chain(self) -> None:
+        self._handle = self._handle_charged if self._quotas.is_in_force else self._handle_plain
+        for wrapper in self._wrappers:
+            self._handle = partial(wrapper, handle=self._handle)
+
+    def dispatch(self, request: Request) -> None:
         """Take a request to the function that the registry names for it (``E07``)."""
         api = APIS.get(request.api_key)
         if api is None:
@@ -374,7 +370,7 @@ class RequestHandler:
         elif request.api_key == _PRODUCE:
             self._produce.handle(request)
         elif request.api_key == _FETCH:
-            self._fetch.handle(request)
+            self.fetch.handle(request)
         else:
             self._calls.handle(api, request)
 
@@ -393,12 +389,12 @@ class RequestHandler:
         moved, self._moved = self._moved, []
         if moved:
             self._row_flags.announce(moved)
-            self._fetch.rows_moved(moved)
+            self.fetch.rows_moved(moved)
             self._purgatory.rows_moved(moved)
         elsewhere = self._moved_elsewhere.read()
         if elsewhere is None:
-            self._fetch.rows_moved(None)
+            self.fetch.rows_moved(None)
             self._purgatory.anything_moved()
         elif elsewhere:
-            self._fetch.rows_moved(elsewhere)
+            self.fetch.rows_moved(elsewhere)
             self._purgatory.rows_moved(elsewhere)

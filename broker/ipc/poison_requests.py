@@ -17,7 +17,7 @@ is taken one by one, so that the next such death has a name.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from hashlib import blake2b
 from itertools import islice
@@ -78,9 +78,17 @@ class PoisonRequests:
         #: Requests that this process has dropped.
         self.count = 0
         #: By size, then by fingerprint: how many requests have been dropped for deaths, and when the last one was.
-        self.dropped: dict[int, dict[int, tuple[int, int]]] = {}
+        self._dropped: dict[int, dict[int, tuple[int, int]]] = {}
+        self._last_dropped_ns = 0
+        #: Called when a request is dropped: others like it may come.
+        self.on_dropped: Callable[[], None] = lambda: None
         for dropped in sorted(self.current.dropped(), key=itemgetter(2)):
             self._remember(dropped)
+
+    @property
+    def may_come(self) -> bool:
+        """Whether a request may come that is not to be done."""
+        return bool(self._condemned or self._dropped)
 
     def is_condemned(self, identity: Identity) -> bool:
         """Return whether a request, or a peer's message, is not to be done again."""
@@ -91,11 +99,10 @@ class PoisonRequests:
         if request.identity in self._condemned:
             self.drop(request, now_ns)
             return True
-        alike = self.dropped.get(request.size_bytes)
+        if now_ns - self._last_dropped_ns >= self._window_ns:
+            self._dropped.clear()
+        alike = self._dropped.get(request.size_bytes)
         if alike is None:
-            return False
-        if all(now_ns - dropped_ns >= self._window_ns for _, dropped_ns in alike.values()):
-            del self.dropped[request.size_bytes]
             return False
         known = (alike[each] for each in self._fingerprints(request) if each in alike)
         count, dropped_ns = next(known, (0, 0))
@@ -111,12 +118,15 @@ class PoisonRequests:
             dropped = request.size_bytes, fingerprint, now_ns
             self._remember(dropped)
             self.current.note_dropped(request.identity, dropped)
+        self._condemned.discard(request.identity)
+        self.on_dropped()
         whom = self._name if owner is None else f"handler {owner}"
         self._report(request, f"has ended {whom} {self._most_deaths} times; it is not tried again")
 
     def _remember(self, dropped: Dropped) -> None:
         size, fingerprint, dropped_ns = dropped
-        alike = self.dropped.setdefault(size, {})
+        alike = self._dropped.setdefault(size, {})
+        self._last_dropped_ns = max(self._last_dropped_ns, dropped_ns)
         count, before_ns = alike.get(fingerprint, (0, dropped_ns))
         alike[fingerprint] = count + 1 if dropped_ns - before_ns < self._window_ns else 1, dropped_ns
 

@@ -1,21 +1,26 @@
-"""One request as a target has it: its envelope, whose it is, and where its bytes lie in shared memory.
+"""One request as a target has it: its envelope, whose it is, where its bytes lie, and the ring that they came through.
 
-Runs in handler processes and the controller. The request loop makes one object for each frame of a request ring, and
+Runs in handler processes and the controller. The request loop reads one object from each frame of a request ring, and
 everything that serves the request is given that object. Nothing is copied: ``view[start:end]`` belongs to the request
-until its frame is released, which is at the end of the turn unless the ring holds it (`request_ring`). All other
-attributes stay valid as long as the object. Knows neither APIs nor responses.
+until its frame is released, which is at the end of the turn unless its ring holds it (`RingHold`); until then it
+may be read, and a Produce batch may be patched in place. All other attributes stay valid as long as the object. Knows
+neither APIs nor responses.
 """
 
 from __future__ import annotations
 
+import mmap
+from bisect import insort
 from typing import TYPE_CHECKING
 
+from broker.ipc.request_channel import ARENA, INLINE, REQUEST, SPILL
+from broker.security.session import ANONYMOUS, Session, Sessions
 from shm.layout import REQUEST_ENVELOPE
+from shm.rings.ring import RingConsumer, RingProducer
 
 if TYPE_CHECKING:
-    from broker.ipc.request_ring import RequestRing
+    from broker.ipc.process_context import ProcessContext
     from broker.quotas.client_sensors import ClientSensors
-    from broker.security.session import Session
     from shm.tables.current_request import Identity
 
 #: REQUEST_ENVELOPE.state of a Produce: nothing noted; its base-offset fields are the owners' notes.
@@ -23,12 +28,72 @@ FRESH, NOTED = 0, 1
 
 STATE_OFFSET = REQUEST_ENVELOPE.offset("state")
 
+_ENVELOPE_BYTES, _unpack_envelope = REQUEST.size, REQUEST.unpack_from
+
+
+#: (offset of the payload, its bytes, position where the frame ends), as a ring gives them.
+RingFrame = tuple[int, int, int]
+
+
+class RingHold:
+    """Keeps a request's memory until it is answered and no peer may look at it any more."""
+
+    __slots__ = ("answered", "peers", "readers", "start")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.answered = False
+        self.peers: list[tuple[RingProducer, int]] = []
+        #: How many of its parts this process has still to look at.
+        self.readers = 0
+
+    def over(self) -> bool:
+        """Return whether it is answered and nobody looks into it: here, or as a peer with frames that point there."""
+        return self.answered and not self.readers and all(ring.consumed() >= position for ring, position in self.peers)
+
+
+class RequestRing:
+    """The request ring of one processor as its target reads it.
+
+    Release is held back where a request is not finished: one that waits for another owner holds its own memory, and
+    with it everything behind it in the ring; reading goes on. What is not released is what a replacement of this
+    process will read again.
+    """
+
+    def __init__(self, ring: RingConsumer, processor: int) -> None:
+        self.processor = processor
+        #: Returns up to so many new frames as (offset of the payload, its bytes, position where the frame ends).
+        self.read = ring.read
+        self._release_to = ring.release_to
+        self._holds: list[RingHold] = []
+        #: Up to where requests have been taken. What has been read beyond it waits for its turn, and stays.
+        self.cursor = ring.cursor
+
+    def hold(self, start: int) -> RingHold:
+        """Keep everything from position ``start`` on."""
+        hold = RingHold(start)
+        insort(self._holds, hold, key=lambda h: h.start)
+        return hold
+
+    def release(self) -> None:
+        """Give back what has been taken, up to the first request that is still held. HOT: once a turn."""
+        holds = self._holds
+        while holds and holds[0].over():
+            holds.pop(0)
+        self._release_to(holds[0].start if holds else self.cursor)
+
+    @property
+    def holding(self) -> bool:
+        """True while some request keeps its memory; its release needs another look without a bell."""
+        return bool(self._holds)
+
 
 class Request:
-    """A request. The request loop sets every attribute before anything else sees the object.
+    """A request. Its reader sets every attribute before anything else sees the object.
 
     ``view[start:end]`` starts at the api key and holds ``size_bytes`` bytes, in the memory that ``area`` names.
-    ``quotas`` are the client's, None while no quota is in force. ``ring_start`` is the position of the frame in
+    ``quotas`` are the client's, None while no quota is in force. ``generation`` is that of the target it was sent to.
+    ``ring_start`` is the position of the frame in
     ``ring``, and ``envelope_at`` the offset of its envelope in the rings' segment. ``is_noted`` says that an owner has
     written notes into the base-offset fields of a Produce.
     """
@@ -42,6 +107,7 @@ class Request:
         "dequeued_ns",
         "end",
         "envelope_at",
+        "generation",
         "is_noted",
         "listener",
         "processor",
@@ -73,6 +139,7 @@ class Request:
     start: int
     end: int
     envelope_at: int
+    generation: int
     is_noted: bool
     ring: RequestRing
     ring_start: int
@@ -81,3 +148,57 @@ class Request:
     def identity(self) -> Identity:
         """The connection and the request's place in it: unique among all requests of a broker's life."""
         return self.connection_id, self.sequence
+
+
+_new_request = Request.__new__
+
+
+class MemoryAreas:
+    """The memory in which requests lie, by area number: the rings, the arena, a processor's spill area."""
+
+    def __init__(self, context: ProcessContext) -> None:
+        self._views: dict[int, memoryview] = {INLINE: context.rings.view, ARENA: context.arena.view}
+        self._spill_fds = context.spill_fds
+
+    def view(self, area: int) -> memoryview:
+        """Return the whole area; addresses of requests are offsets in it."""
+        view = self._views.get(area)
+        if view is None:
+            # Spill areas are mapped when the first oversize request of their processor comes.
+            view = memoryview(mmap.mmap(self._spill_fds[area - SPILL], 0))
+            self._views[area] = view
+        return view
+
+
+class RequestReader:
+    """Reads the requests of one target from the frames of its rings."""
+
+    __slots__ = ("_areas", "_session_of", "_view")
+
+    def __init__(self, rings: memoryview, areas: MemoryAreas) -> None:
+        self._view, self._areas, self._session_of = rings, areas, Sessions().of
+
+    def read(self, ring: RequestRing, frame: RingFrame, dequeued_ns: int) -> Request:
+        """Return the request in the next frame of a ring, and move the ring's cursor behind it. HOT."""
+        at, _, frame_end = frame
+        view, request = self._view, _new_request(Request)
+        (
+            request.connection_id, request.sequence, request.received_ns, request.api_key, request.api_version,
+            request.correlation_id, size, session_bytes, start, request.listener, area, request.generation, state,
+        ) = _unpack_envelope(view, at)  # fmt: skip
+        if area == INLINE:
+            request.view = view
+            start = at + _ENVELOPE_BYTES
+            session_at = start + size
+        else:
+            request.view = self._areas.view(area)
+            session_at = at + _ENVELOPE_BYTES
+        if session_bytes:
+            request.session = self._session_of(bytes(view[session_at : session_at + session_bytes]))
+        else:
+            request.session = ANONYMOUS
+        request.area, request.start, request.end, request.size_bytes = area, start, start + size, size
+        request.envelope_at, request.is_noted, request.quotas = at, state == NOTED, None
+        request.processor, request.ring, request.ring_start = ring.processor, ring, ring.cursor
+        request.dequeued_ns, ring.cursor = dequeued_ns, frame_end
+        return request

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.errors import InvalidReceive
-from broker.ipc.memory_areas import MemoryAreas
 from broker.ipc.peer_channel import PRODUCE_PART
-from broker.ipc.request import NOTED
+from broker.ipc.request import NOTED, MemoryAreas
 from broker.ipc.request_channel import INLINE, PEER, REQUEST, RequestChannel
 from broker.partitions.produce.append_notes import NOT_APPENDED, NOTE, write_note
 from broker.protocol.api_keys import ApiKey

@@ -66,14 +66,13 @@ class RequestMemo(Generic[R]):
         """Return of how many connections the last request is remembered."""
         return len(self.last)
 
-    def find(self, request: Request, last: R | None = None) -> tuple[R, Any] | None:
+    def find(self, request: Request) -> tuple[R, Any] | None:
         """Return what a request is like, and what varies in it; None if that is not known. HOT.
 
-        It may be like the ``last`` one of its connection, which is looked up if it is not given, or like another with
-        as many bytes before what varies.
+        It may be like the last one of its connection, or like another with as many bytes before what varies.
         """
         connection, session = request.connection_id, request.session
-        remembered = last or self.last.recent.get(connection) or self.last.recall(connection)
+        remembered = self.last.recent.get(connection) or self.last.recall(connection)
         if remembered is None or remembered.version != request.api_version or remembered.session is not session:
             return None
         view, start, end = request.view, request.start, request.end

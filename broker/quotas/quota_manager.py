@@ -109,18 +109,19 @@ class QuotaManager:
         exempt = *config.broker_quota_white_list_listener, config.control_plane_listener_name or ""
         self._exempt_listeners = frozenset(name.upper() for name in exempt)
 
-    def begin(self, view: memoryview, at: int, now_ns: int) -> bool:
-        """Begin to charge for requests that have been taken now, the oldest of which lies there; is_in_force. HOT."""
+    def begin(self, view: memoryview, at: int, now_ns: int) -> None:
+        """Begin to charge for requests that have been taken now, the oldest of which lies there. HOT."""
         self.book.mark_ns = now_ns
         if self.is_in_force:
             self.overload.waited(now_ns - _unpack_int64(view, at + _RECEIVED_AT)[0], now_ns)
-        return self.is_in_force
 
-    def follow_metadata(self, metadata: MetadataCache) -> None:
-        """Put in force what this process knows of quotas now. HOT: a comparison while nothing has changed."""
-        if metadata.version != self._version:
-            self._version = metadata.version
-            self.follow(metadata.client_quotas, metadata.broker_config)
+    def follow_metadata(self, metadata: MetadataCache) -> bool:
+        """Put in force what this process knows of quotas now; False if nothing has changed. HOT."""
+        if metadata.version == self._version:
+            return False
+        self._version = metadata.version
+        self.follow(metadata.client_quotas, metadata.broker_config)
+        return True
 
     def of_request(self, user: str, listener: int, view: memoryview, start: int) -> ClientSensors:
         """Return the sensors of the client whose request, from its api key on, begins there. HOT."""
@@ -138,6 +139,12 @@ class QuotaManager:
         """Return the sensors of a request's client, which is charged for what happens from now on. HOT."""
         self.book.begin_one(now_ns)
         return self.of_request(user, listener, view, start)
+
+    def end_one(self, sensors: ClientSensors | None, now_ns: int) -> None:
+        """Charge the client of a request, if it has quotas, for what has happened since `begin_one`. HOT."""
+        if sensors is not None:
+            sensors.spent_ns += now_ns - self.book.mark_ns
+            self.book.mark_ns = now_ns
 
     def end(self, now_ns: int) -> None:
         """End what `begin` has begun: what nobody has been charged for is for what is committed together."""

@@ -221,14 +221,14 @@ def test_a_request_that_a_fault_has_struck_is_not_what_the_next_one_is_like(
     """The next one would have its session, and be struck too."""
     client, handler = stepped.client(), stepped.handler(0)
     struck = FaultySession("ANONYMOUS", "", delay_ms=1)
-    dispatch = handler._dispatch
+    dispatch = handler.dispatch
     with monkeypatch.context() as patched:
 
         def strike(request: Request) -> None:
             request.session = struck
             dispatch(request)
 
-        patched.setattr(handler, "_dispatch", strike)
+        patched.setattr(handler, "dispatch", strike)
         client.produce([("topic", stepped.owned_by("topic", 0)[0], record_batch([b"a"]))])
         stepped.settle()
     assert len(handler._produce.last) == 0

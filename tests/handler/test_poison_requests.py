@@ -100,7 +100,7 @@ def test_an_answer_that_kills_is_dropped_after_the_second_death(
     stepped: SteppedBroker, kills: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     """What its processor sends again is the same request."""
-    kills(RequestHandler, "_dispatch", lambda _, frame: bytes(frame.view[frame.start : frame.end]))
+    kills(RequestHandler, "dispatch", lambda _, frame: bytes(frame.view[frame.start : frame.end]))
     bystander = stepped.client().send(METADATA, METADATA_VERSION, metadata_body([]), target=0)
     poison = stepped.client().send(METADATA, METADATA_VERSION, metadata_body(["poison"]), target=0)
     behind = stepped.client().send(METADATA, METADATA_VERSION, metadata_body([]), target=0)
@@ -113,7 +113,7 @@ def test_an_answer_that_kills_is_dropped_after_the_second_death(
 def test_the_controller_outlives_a_request_that_kills_it(
     stepped: SteppedBroker, kills: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    kills(RequestHandler, "_dispatch", lambda _, frame: bytes(frame.view[frame.start : frame.end]))
+    kills(RequestHandler, "dispatch", lambda _, frame: bytes(frame.view[frame.start : frame.end]))
     body = struct.pack(">i", 1) + string("poison") + struct.pack(">ihiii?", 1, 1, 0, 0, 30_000, False)
     poison = stepped.client().send(CREATE_TOPICS, 2, body, target=CONTROLLER)
     assert settle(stepped) == 2
@@ -211,14 +211,14 @@ def test_what_kills_in_the_commit_is_found_by_taking_each_alone(
 
 def test_one_death_drops_nothing(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     deaths = iter([True])
-    real = RequestHandler._dispatch
+    real = RequestHandler.dispatch
 
     def deadly_once(self: RequestHandler, frame: Any) -> None:
         if next(deaths, False):
             raise Killed
         real(self, frame)
 
-    monkeypatch.setattr(RequestHandler, "_dispatch", deadly_once)
+    monkeypatch.setattr(RequestHandler, "dispatch", deadly_once)
     sent = [stepped.client().send(METADATA, METADATA_VERSION, metadata_body([]), target=0) for _ in range(3)]
     assert settle(stepped) == 1
     assert [each.answer.kind for each in sent] == [SEND] * 3
@@ -248,7 +248,7 @@ def test_what_has_been_dropped_twice_is_dropped_at_no_death(
 ) -> None:
     """A client sends again what was not answered. It is tried again when the window of restarts has passed."""
     kills(PartitionLog, "stage", lambda _, batch, *__, **___: bytes(batch))
-    kills(RequestHandler, "_dispatch", lambda _, frame: bytes(frame.view[frame.start : frame.end])[:80])
+    kills(RequestHandler, "dispatch", lambda _, frame: bytes(frame.view[frame.start : frame.end])[:80])
     own, other = stepped.owned_by("topic", 0)[0], stepped.owned_by("topic", 1)[0]
 
     def send(value: bytes) -> Sent:

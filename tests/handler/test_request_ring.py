@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.ipc.request_ring import RequestRing
+from broker.ipc.request import RequestRing
 from shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
 
 CAPACITY = 1024
@@ -29,7 +29,7 @@ def fill(producer: RingProducer, count: int) -> list[int]:
 
 def test_everything_taken_is_released(ends: tuple[RingProducer, RingConsumer]) -> None:
     producer, consumer = ends
-    ring = RequestRing(consumer)
+    ring = RequestRing(consumer, 0)
     fill(producer, 3)
     ring.release()
     assert producer.consumed() == 0
@@ -47,7 +47,7 @@ def test_everything_taken_is_released(ends: tuple[RingProducer, RingConsumer]) -
 
 def test_release_stops_at_the_first_request_that_is_held(ends: tuple[RingProducer, RingConsumer]) -> None:
     producer, consumer = ends
-    ring = RequestRing(consumer)
+    ring = RequestRing(consumer, 0)
     starts = fill(producer, 4)
     ring.cursor = ring.read(4)[-1][2]
     later, earlier = ring.hold(starts[2]), ring.hold(starts[1])
@@ -67,7 +67,7 @@ def test_an_answered_request_is_held_while_a_peer_may_look_at_it(ends: tuple[Rin
     memory = memoryview(bytearray(ring_bytes(CAPACITY)))
     initialise(memory, 0, CAPACITY)
     question, peer = RingProducer(memory, 0), RingConsumer(memory, 0)
-    ring = RequestRing(consumer)
+    ring = RequestRing(consumer, 0)
     starts = fill(producer, 2)
     ring.cursor = ring.read(2)[-1][2]
     hold = ring.hold(starts[0])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from broker.ipc.request import RequestRing
 from broker.ipc.request_channel import REQUEST
-from broker.ipc.request_ring import RequestRing
-from broker.ipc.unreleased_requests import unreleased
+from broker.ipc.request_rings import unreleased
 from shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
@@ -22,7 +22,7 @@ class Rings:
         for number in range(2):
             initialise(self.view, number * size, CAPACITY)
         self.producers = [RingProducer(self.view, number * size) for number in range(2)]
-        self.rings = [RequestRing(RingConsumer(self.view, number * size)) for number in range(2)]
+        self.rings = [RequestRing(RingConsumer(self.view, number * size), number) for number in range(2)]
 
     def put(self, processor: int, sequence: int, received_ns: int) -> None:
         at = self.producers[processor].claim(REQUEST.size)
@@ -33,8 +33,8 @@ class Rings:
     def left(self) -> list[tuple[int, list[int]]]:
         """Return (processor, sequences) of every run."""
         return [
-            (processor, [REQUEST.unpack_from(self.view, at)[1] for at, _, _ in frames])
-            for processor, frames in unreleased(self.view, self.rings)
+            (ring.processor, [REQUEST.unpack_from(self.view, at)[1] for at, _, _ in frames])
+            for ring, frames in unreleased(self.view, self.rings)
         ]
 
 

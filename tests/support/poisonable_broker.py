@@ -45,6 +45,6 @@ def poison_reader(try_send: Any) -> Any:
 
 
 if __name__ == "__main__":
-    RequestHandler._dispatch = poison(RequestHandler._dispatch)  # type: ignore[method-assign]
+    RequestHandler.dispatch = poison(RequestHandler.dispatch)  # type: ignore[method-assign]
     RequestReader._try_send = poison_reader(RequestReader._try_send)  # type: ignore[method-assign]
     sys.exit(main())

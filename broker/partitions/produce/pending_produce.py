@@ -11,8 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from broker.ipc.request import Request
-from broker.ipc.request_ring import RingHold
+from broker.ipc.request import Request, RingHold
 from broker.ipc.response_writer import NO_FACTS, AnswerFacts, ResponseWriter
 from broker.partitions.produce.record_errors import NO_ERRORS, PartErrors, record_allowance
 from broker.protocol.error_codes import ErrorCode

@@ -119,10 +119,10 @@ class ProducePath:
         """Let go of what is remembered of connections that have sent nothing for a while: they may have closed."""
         self._memo.forget_unused(now_ns)
 
-    def try_fast(self, request: Request, last: RememberedRequest | None) -> bool:
+    def try_fast(self, request: Request) -> bool:
         """Stage a request that differs from an earlier one (`RequestMemo.find`) in its records alone; False if not."""
-        found = self._memo.find(request, last)
-        if found is None:
+        found = self._memo.find(request)
+        if found is None or request.is_noted:
             return False
         remembered, batch = found
         if remembered.quotas is not request.quotas:

@@ -1,0 +1,140 @@
+"""The injection of faults: requests that a fault strikes are closed or refused, or get a session with their faults.
+
+Runs in targets of a broker that was started for tests; no other loads this. It stands around the handling of requests
+(`RequestHandler.wrap`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.apis.table import APIS
+from broker.faults.error_answers import MESSAGE
+from broker.faults.fault import Fault, FaultKind
+from broker.faults.faulty_session import FaultySession
+from broker.faults.request_names import RequestNames, names_in
+from broker.ipc.request_facts import NO_SUBJECT, subject_of
+from broker.ipc.response_writer import AnswerFacts, ResponseWriter
+from broker.protocol import codec
+from broker.protocol.api_keys import ONLY_ANSWERED, ApiKey
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.error_responses import error_response
+from broker.protocol.headers import parse_header
+from broker.protocol.messages.fetch import frame_fetch_response
+from shm.recorder_layout import INJECTED, INJECTED_SHIFT
+
+if TYPE_CHECKING:
+    from broker.faults.fault_table import FaultTable
+    from broker.handler.request_handler import Handle, RequestHandler
+    from broker.ipc.request import Request
+    from broker.partitions.partition_manager import PartitionManager
+
+_PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
+#: Their answers are put together as ever before an error is put into them: what they do besides is no harm.
+_ALTERED: Final = ONLY_ANSWERED | {ApiKey.FIND_COORDINATOR, ApiKey.API_VERSIONS}
+#: Errors of a whole Fetch, which no partition has.
+_OF_SESSIONS: Final = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+#: By kind of a fault, the bit of INJECTED.
+_BITS: Final = {"fail": 0, "delay": 1, "disconnect": 2, "lose-answer": 2, "throttle": 3}
+assert len(INJECTED) == max(_BITS.values()) + 1  # noqa: S101 - two tables of the same things
+
+
+class FaultInjection:
+    """Lets faults strike the requests of one target."""
+
+    def __init__(
+        self, handler: RequestHandler, faults: FaultTable, responses: ResponseWriter, partitions: PartitionManager
+    ) -> None:
+        self._handler, self._faults, self._responses, self._partitions = handler, faults, responses, partitions
+        handler.wrap(self.handle)
+
+    def handle(self, request: Request, handle: Handle) -> None:
+        """Handle a request as the faults say that strike it. Raises InvalidReceive."""
+        self._faults.follow()
+        struck = self._strike(request)
+        if struck:
+            self._handle_struck(struck, request)
+        else:
+            handle(request)
+
+    def _strike(self, request: Request) -> dict[FaultKind, Fault]:
+        """Return the faults that strike a request."""
+        if not self._faults.concern(request.api_key):
+            return {}
+        api = APIS.get(request.api_key)
+        if api is None or not api.min_version <= request.api_version <= api.max_version:
+            return {}
+        header = parse_header(request.view, request.start, request.end)
+        return self._faults.strike(request.api_key, header.client_id, lambda: self._names(request, header.body_offset))
+
+    def _handle_struck(self, struck: dict[FaultKind, Fault], request: Request) -> None:
+        self._handler.charge(request)
+        injected = sum({1 << _BITS[kind] for kind in struck})
+        if FaultKind.DISCONNECT in struck:
+            facts = AnswerFacts(throttled_by=injected << INJECTED_SHIFT)
+            self._responses.close_connection(request, self._handler.now_ns(), facts)
+            return
+        fail, delay, throttle = (struck.get(k) for k in (FaultKind.FAIL, FaultKind.DELAY, FaultKind.THROTTLE))
+        session = FaultySession(
+            request.session.user,
+            request.session.host,
+            error=0 if fail is None else fail.error,
+            topic=None if fail is None else fail.topic,
+            alters_answer=fail is not None and request.api_key in _ALTERED,
+            delay_ms=0 if delay is None else delay.ms,
+            throttle_ms=0 if throttle is None else throttle.ms,
+            loses_answer=FaultKind.LOSE_ANSWER in struck,
+            injected=injected,
+        )
+        request.session = session
+        if fail is None or request.api_key == _PRODUCE or session.alters_answer:
+            self._handler.dispatch(request)
+        elif request.api_key != _FETCH:
+            self._refuse(request, fail.error)
+        elif fail.error in _OF_SESSIONS:
+            wire = frame_fetch_response(request.api_version, request.correlation_id, [], [], status=(0, fail.error, 0))[
+                0
+            ]
+            self._send(request, wire, AnswerFacts(fail.error))
+        else:
+            self._handler.dispatch(request)
+
+    def _refuse(self, request: Request, error: int) -> None:
+        """Answer a request with an error, and do nothing of it."""
+        body = parse_header(request.view, request.start, request.end).body_offset
+        api, version, decoded = APIS[request.api_key], request.api_version, self._decoded(request, body)
+        about = NO_SUBJECT
+        if api.decode is not None:
+            typed = api.decode(request.view, version, body, request.end)
+            about = subject_of(typed, api.key, self._partitions.row_of)
+        values = error_response(api.key, version, decoded, error, MESSAGE)
+        wire = codec.encode_response(api.key, version, request.correlation_id, values)
+        self._send(request, wire, AnswerFacts(error, about=about))
+
+    def _send(self, request: Request, wire: bytes, facts: AnswerFacts) -> None:
+        now_ns = self._handler.now_ns()
+        self._responses.send(request, now_ns, now_ns, wire, facts)
+
+    def _names(self, request: Request, body: int) -> RequestNames:
+        """Return which topics and groups a request names; of a Fetch those of its session besides."""
+        decoded = self._decoded(request, body)
+        names = names_in(request.api_key, decoded, self._name_of)
+        if request.api_key != _FETCH:
+            return names
+        further = self._handler.fetch.topics_of_session(decoded.session_id)
+        topics = {name or self._name_of(topic_id or b"") for name, topic_id in further}
+        return names._replace(topics=names.topics | {name for name in topics if name is not None})
+
+    def _decoded(self, request: Request, body: int) -> Any:
+        """Return the compiled message of a request, whatever its API's own functions take."""
+        return codec.decode(request.api_key, request.api_version, request.view, body, request.end)
+
+    def _name_of(self, topic_id: bytes) -> str | None:
+        topic = self._partitions.metadata.topic_by_id(topic_id)
+        return None if topic is None else topic.name
