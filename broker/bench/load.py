@@ -14,13 +14,14 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from broker.bench.profile import CLOSE, OPEN, REQUEST, Event
-from broker.bench.requests import KINDS, Positions, RequestMaker, first_error
+from broker.bench.requests import KINDS, Positions, RequestMaker
 from broker.bench.tally import Tallies
 from broker.clock import Clock
 from broker.errors import InvalidReceive
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.records import batch_headers
+from broker.protocol.schema.marks import error_paths, values_at
 
 _ANSWER_S: Final = 30.0
 _NS_OF_US: Final = 1_000
@@ -183,7 +184,7 @@ class LoadConnection:
         tally.answered_us.append((self._load.clock.monotonic_ns() - sent.sent_ns) // _NS_OF_US)
         api_key = ApiKey(sent.event.requestApiKey or 0)
         decoded = codec.decode_response(api_key, sent.version, memoryview(answer), 0, len(answer))
-        tally.errors += first_error(decoded, KINDS[api_key].errors) != 0
+        tally.errors += any(code for path in error_paths(api_key) for code in values_at(decoded, path))
         if api_key == ApiKey.FETCH:
             self._advance(sent.event, decoded)
             self._may_fetch.set()

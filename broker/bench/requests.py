@@ -1,4 +1,4 @@
-"""The requests that the bench sends in place of those that a profile has: a table by API of fields and of errors.
+"""The requests that the bench sends in place of those that a profile has: a table by API.
 
 The log knows a request's first partition and how many there are, so all of them are of that partition's topic. An API
 that is not in the table is left out: it needs what the log does not have (members of groups, transactions, settings).
@@ -154,36 +154,23 @@ class RequestMaker:
 
 
 class Kind(NamedTuple):
-    """An API that the bench sends: up to which version, how, and where in its answer error codes stand."""
+    """An API that the bench sends: up to which version, and how."""
 
     newest: int
     fields: Callable[[RequestMaker, Event, Positions], Fields | None]
-    errors: tuple[str, ...]
 
 
 KINDS: Final[Mapping[int, Kind]] = {
-    ApiKey.PRODUCE: Kind(13, RequestMaker.produce, ("responses", "partition_responses")),
-    ApiKey.FETCH: Kind(17, RequestMaker.fetch, ("responses", "partitions")),
-    ApiKey.LIST_OFFSETS: Kind(8, RequestMaker.list_offsets, ("topics", "partitions")),
-    ApiKey.METADATA: Kind(12, RequestMaker.metadata, ("topics", "partitions")),
-    ApiKey.OFFSET_COMMIT: Kind(9, RequestMaker.offset_commit, ("topics", "partitions")),
-    ApiKey.OFFSET_FETCH: Kind(9, RequestMaker.offset_fetch, ("groups", "topics", "partitions")),
-    ApiKey.FIND_COORDINATOR: Kind(5, RequestMaker.find_coordinator, ("coordinators",)),
-    ApiKey.API_VERSIONS: Kind(4, RequestMaker.api_versions, ()),
-    ApiKey.INIT_PRODUCER_ID: Kind(5, RequestMaker.init_producer_id, ()),
+    ApiKey.PRODUCE: Kind(13, RequestMaker.produce),
+    ApiKey.FETCH: Kind(17, RequestMaker.fetch),
+    ApiKey.LIST_OFFSETS: Kind(8, RequestMaker.list_offsets),
+    ApiKey.METADATA: Kind(12, RequestMaker.metadata),
+    ApiKey.OFFSET_COMMIT: Kind(9, RequestMaker.offset_commit),
+    ApiKey.OFFSET_FETCH: Kind(9, RequestMaker.offset_fetch),
+    ApiKey.FIND_COORDINATOR: Kind(5, RequestMaker.find_coordinator),
+    ApiKey.API_VERSIONS: Kind(4, RequestMaker.api_versions),
+    ApiKey.INIT_PRODUCER_ID: Kind(5, RequestMaker.init_producer_id),
 }
-
-
-def first_error(answer: Any, path: tuple[str, ...]) -> int:
-    """Return the first error code in an answer, 0 for none. `path` leads to the parts that can have one."""
-    code = int(getattr(answer, "error_code", 0))
-    if code or not path:
-        return code
-    for part in getattr(answer, path[0], ()):
-        code = first_error(part, path[1:])
-        if code:
-            return code
-    return 0
 
 
 def _share(whole: int, place: int, parts: int) -> int:

@@ -1,4 +1,4 @@
-"""The names of topics and groups that a request brings, whatever its API: by the names of the fields they stand in.
+"""The names of topics and groups in a request of any API.
 
 Runs in targets, for requests that a fault may strike, and in the process of the tests, which asks what an API can
 name at all. Names inside of what only clients read, such as the subscriptions of the classic protocol, are not found.
@@ -6,21 +6,15 @@ name at all. Names inside of what only clients read, such as the subscriptions o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import cache
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.schema.definitions import StructureDefinition
-from broker.protocol.schema.definitions import request as request_definition
-from broker.protocol.schema.values import Structure
+from broker.protocol.schema.marks import Path, request_paths, values_at
 
-_GROUPS = frozenset({"group_id", "groups", "groups_names", "group_ids"})
-#: What FindCoordinator asks for: of groups if the type of the key says so.
-_KEYS = frozenset({"key", "coordinator_keys"})
-_GROUP_KEY = 0
-_NAMES = frozenset({"name", "topic", "topic_name", "topics", "topic_names", "subscribed_topic_names"})
-_ID = "topic_id"
+#: What FindCoordinator asks for: groups if the type of the key says so.
+_KEYS: Final[tuple[Path, ...]] = (("key",), ("coordinator_keys",))
+_GROUP_KEY: Final = 0
 
 #: Returns the name of the topic that has an id, None if there is none.
 NameOf = Callable[[bytes], str | None]
@@ -35,48 +29,19 @@ class RequestNames(NamedTuple):
 
 def names_in(api: int, request: Any, name_of: NameOf) -> RequestNames:
     """Return what a request names, which is a compiled message."""
-    topics, groups = set(), set()
-    for path, value in _values(request, ""):
-        field = path.rpartition(".")[2]
-        if field == _ID and isinstance(value, bytes):
-            topics.add(name_of(value) or "")
-        elif not isinstance(value, str):
-            continue
-        elif field in _GROUPS or (field in _KEYS and _asks_for_groups(api, request)):
-            groups.add(value)
-        elif field in _NAMES and "topic" in path:
-            topics.add(value)
-    return RequestNames(frozenset(topics - {""}), frozenset(groups - {""}))
+    topics = _values(request, request_paths(api, "topic_name"))
+    topics |= {name_of(topic_id) for topic_id in _values(request, request_paths(api, "topic_id"))}
+    groups = _values(request, request_paths(api, "group_id"))
+    if api == ApiKey.FIND_COORDINATOR and request.key_type == _GROUP_KEY:
+        groups |= _values(request, _KEYS)
+    return RequestNames(frozenset(filter(None, topics)), frozenset(filter(None, groups)))
 
 
-@cache
 def can_name(api: ApiKey) -> tuple[bool, bool]:
     """Return whether requests of an API can name topics, and groups."""
-    if api == ApiKey.FETCH:
-        return True, False
-    paths = list(_paths(request_definition(api).structure, ""))
-    fields = {path: path.rpartition(".")[2] for path in paths}
-    topics = any(field == _ID or (field in _NAMES and "topic" in path) for path, field in fields.items())
-    return topics, any(field in _GROUPS | _KEYS for field in fields.values())
+    topics = request_paths(api, "topic_name") or request_paths(api, "topic_id")
+    return bool(topics), bool(request_paths(api, "group_id")) or api == ApiKey.FIND_COORDINATOR
 
 
-def _asks_for_groups(api: int, request: Any) -> bool:
-    return api == ApiKey.FIND_COORDINATOR and request.key_type == _GROUP_KEY
-
-
-def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield each value that is no structure, with the names of the fields that lead to it."""
-    if isinstance(value, tuple):
-        for each in value:
-            yield from _values(each, path)
-    elif isinstance(value, Structure):
-        for name in value.DEFAULTS:
-            yield from _values(getattr(value, name), f"{path}.{name}")
-    else:
-        yield path, value
-
-
-def _paths(structure: StructureDefinition, path: str) -> Iterator[str]:
-    for field in structure.fields:
-        inner = f"{path}.{field.name}"
-        yield from [inner] if field.structure is None else _paths(field.structure, inner)
+def _values(request: Any, paths: tuple[Path, ...]) -> set[Any]:
+    return {value for path in paths for value in values_at(request, path)}

@@ -6,9 +6,9 @@ pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from broker.protocol.schema.definitions import Field, StructureDefinition, request, response
 
@@ -45,7 +45,30 @@ def _is_error(field: Field) -> bool:
 @cache
 def error_paths(api_key: int) -> tuple[Path, ...]:
     """Return the paths of the error codes in the responses of an API, outer ones before inner ones."""
-    return tuple(sorted(_error_paths(response(api_key).structure), key=len))
+    return tuple(sorted(_paths(response(api_key).structure, _is_error), key=len))
+
+
+@cache
+def request_paths(api_key: int, names: str) -> tuple[Path, ...]:
+    """Return the paths of the fields in the requests of an API that name a kind of thing.
+
+    Kafka marks `topic_name`, `group_id`, `transactional_id` and `producer_id`; `topic_id` is known by its name.
+    """
+    return tuple(_paths(request(api_key).structure, lambda field: names in (field.names, field.name)))
+
+
+def values_at(structure: Any, path: Path) -> Iterator[Any]:
+    """Yield the values of the fields at a path of a message, one by one also of an array."""
+    for number, name in enumerate(path):
+        found = getattr(structure, name)
+        if isinstance(found, tuple):
+            for each in found:
+                yield from values_at(each, path[number + 1 :])
+            return
+        if found is None:
+            return
+        structure = found
+    yield structure
 
 
 @cache
@@ -65,9 +88,9 @@ def asked_partitions(api_key: int) -> AskedPartitions | None:
     return AskedPartitions(("topics", "partitions"), topic, partition, has_isolation_level)
 
 
-def _error_paths(structure: StructureDefinition) -> Iterator[Path]:
+def _paths(structure: StructureDefinition, is_wanted: Callable[[Field], bool]) -> Iterator[Path]:
     for field in structure.fields:
         if field.structure is not None:
-            yield from ((field.name, *path) for path in _error_paths(field.structure))
-        elif _is_error(field):
+            yield from ((field.name, *path) for path in _paths(field.structure, is_wanted))
+        elif is_wanted(field):
             yield (field.name,)
