@@ -16,12 +16,10 @@ from broker.protocol.error_codes import ErrorCode
 from broker.protocol.record_writer import BatchBuilder
 
 if TYPE_CHECKING:
+    from broker.coordinator.records import Record
     from broker.protocol.record_template import RepeatedRecords
 
 logger = logging.getLogger(__name__)
-
-#: (key, value); no value deletes the key when the topic is compacted.
-Record = tuple[bytes, bytes | None]
 
 #: Called once: with 0 when the records are committed, or with the Kafka error code that their writer is to answer.
 Done = Callable[[int], None]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from broker.coordinator.coordinator_log import Record
+    from broker.coordinator.records import Record
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from broker.coordinator.classic.protocol import ClassicProtocol
-from broker.coordinator.consumer.protocol import CONSUMER_REPLAYS, ConsumerProtocol
+from broker.coordinator.classic.protocol import CLASSIC_TABLE, ClassicProtocol
+from broker.coordinator.consumer.protocol import ConsumerProtocol
+from broker.coordinator.consumer.replay import CONSUMER_TABLE
 from broker.coordinator.consumer.sessions import Cluster
 from broker.coordinator.consumer.topic_patterns import TopicPatterns
 from broker.coordinator.group import (
@@ -31,9 +31,10 @@ from broker.coordinator.group import (
 from broker.coordinator.group_events import GroupEvents
 from broker.coordinator.group_memory import GROUP_BYTES, GroupMemory
 from broker.coordinator.group_protocol import GroupProtocol
-from broker.coordinator.group_replay import CLASSIC_REPLAYS
-from broker.coordinator.group_shard import GroupShard, Replay
+from broker.coordinator.group_shard import GroupShard
 from broker.coordinator.offsets.offset_expiration import OffsetExpiration
+from broker.coordinator.offsets.offset_records import OFFSET_TABLE
+from broker.coordinator.records import RecordTable
 from broker.errors import ApiError
 from broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
 from broker.protocol.error_codes import ErrorCode
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
 #: Returns a partition of an internal topic that this handler owns, opened and read back if it only waits for that.
 OpenNow = Callable[[str, int], "OwnedPartition | None"]
 
-#: By version of the key: what reads the record back.
-REPLAYS: Final[Mapping[int, Replay]] = MappingProxyType({**CLASSIC_REPLAYS, **CONSUMER_REPLAYS})
+#: The records of `__consumer_offsets`; another kind of group brings another table.
+RECORDS: Final = RecordTable[GroupShard](OFFSET_TABLE, CLASSIC_TABLE, CONSUMER_TABLE)
 
 _MOST_REMEMBERED: Final = 8192
 
@@ -106,7 +107,7 @@ class GroupCoordinator:
 
     def open_partition(self, log: CoordinatorLog) -> Replayer:
         """Begin to coordinate the groups of a partition."""
-        return GroupShard(log, REPLAYS, self._loaded, self.memory.admit)
+        return GroupShard(log, RECORDS, self._loaded, self.memory.admit)
 
     def close_partition(self, partition: int) -> None:
         """Forget the groups of a partition; those that wait for an answer get that the coordinator has gone."""

@@ -7,8 +7,7 @@ record is read back by what is a table, by the version of its key.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from broker.coordinator.offsets.offsets import OffsetStore
@@ -16,20 +15,16 @@ from broker.protocol.error_codes import ErrorCode
 from broker.protocol.steps import Steps
 
 if TYPE_CHECKING:
-    from broker.coordinator.coordinator_log import CoordinatorLog, Done, Record
+    from broker.coordinator.coordinator_log import CoordinatorLog, Done
     from broker.coordinator.group import Group
     from broker.coordinator.offsets.offsets import CommitTargets
+    from broker.coordinator.records import Record, RecordTable
     from broker.protocol.record_template import RepeatedRecords
-
-#: Takes one record: the partition, key, value (None: deleted), and the producer id if it is part of a transaction, or
-#: -1. Returns the steps of one that takes long. Raises ApiError when it is malformed.
-Replay = Callable[["GroupShard", bytes, bytes | None, int], Steps[None] | None]
 
 #: Returns whether a group, by id, may take so many bytes more of memory.
 Admit = Callable[[str, int], bool]
 
 _NO_PRODUCER = (-1, -1)
-_unpack_version = struct.Struct(">h").unpack_from
 
 
 def admit_all(group_id: str, more_bytes: int) -> bool:
@@ -56,7 +51,7 @@ class GroupShard:
     def __init__(
         self,
         log: CoordinatorLog,
-        replays: Mapping[int, Replay],
+        table: RecordTable[GroupShard],
         loaded: Callable[[GroupShard], Steps[None]],
         admit: Admit = admit_all,
     ) -> None:
@@ -67,16 +62,14 @@ class GroupShard:
         self.is_open = True
         self._is_loaded = False
         self._log = log
-        self._replays = replays
+        self._table = table
         self._loaded = loaded
 
     # ---- reading back --------------------------------------------------------------------------------------------
 
-    def replay(self, key: bytes, value: bytes | None, producer_id: int, timestamp_ms: int) -> Steps[None] | None:
-        """Take one record of the log, perhaps in steps; one of a kind that is not known is let be."""
-        del timestamp_ms
-        replay = self._replays.get(_unpack_version(key)[0]) if len(key) > 1 else None
-        return None if replay is None else replay(self, key, value, producer_id)
+    def replay(self, key: bytes, value: bytes | None, producer_id: int) -> Steps[None] | None:
+        """Apply a record, a long one in steps."""
+        return self._table.apply(self, key, value, producer_id)
 
     def replay_marker(self, producer_id: int, *, commit: bool) -> None:
         """Take the end of a producer's transaction."""

@@ -33,7 +33,7 @@ _MEMBER_BYTES = 128
 class Replayer(Protocol):
     """What takes the records of a partition, oldest first. ``producer_id`` is -1 outside of transactions."""
 
-    def replay(self, key: bytes, value: bytes | None, producer_id: int, timestamp_ms: int) -> Steps[None] | None:
+    def replay(self, key: bytes, value: bytes | None, producer_id: int) -> Steps[None] | None:
         """Take one record, or return the steps in which it is taken; no value means that the key has been deleted."""
 
     def replay_marker(self, producer_id: int, *, commit: bool) -> None:
@@ -131,7 +131,7 @@ def _replay_records(batch: memoryview, header: BatchHeader, replayer: Replayer, 
     for record in iterate_records(batch):
         if record.key is not None:
             try:
-                steps = replayer.replay(record.key, record.value, producer_id, record.timestamp_ms)
+                steps = replayer.replay(record.key, record.value, producer_id)
                 if steps is not None:
                     yield from steps
             except Exception as error:

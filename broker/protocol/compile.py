@@ -17,15 +17,15 @@ from broker.protocol.schema.writing import Write, make_writer
 
 
 @cache
-def reader(name: str, version: int) -> Read:
+def reader(name: str, version: int, own_fields: str = "") -> Read:
     """Return the function that reads a version of a message. InvalidReceive if there is no such version."""
-    return make_reader(_checked(name, version), version)
+    return make_reader(_checked(name, version, own_fields), version)
 
 
 @cache
-def writer(name: str, version: int) -> Write:
+def writer(name: str, version: int, own_fields: str = "") -> Write:
     """Return the function that writes a version of a message. InvalidReceive if there is no such version."""
-    return make_writer(_checked(name, version), version)
+    return make_writer(_checked(name, version, own_fields), version)
 
 
 def read(name: str, version: int, buffer: Buffer, offset: int, end: int, most_elements: int = sys.maxsize) -> Any:
@@ -38,9 +38,9 @@ def write(name: str, version: int, values: Any) -> bytes:
     return writer(name, version)(values)
 
 
-def _checked(name: str, version: int) -> MessageDefinition:
+def _checked(name: str, version: int, own_fields: str) -> MessageDefinition:
     try:
-        found = definition(name)
+        found = definition(name, own_fields)
     except KeyError as error:
         raise InvalidReceive(f"no message {name}") from error
     if version not in found.versions:

@@ -4,7 +4,7 @@ import pytest
 
 from broker.coordinator.classic.group import ClassicGroup, GroupState
 from broker.coordinator.consumer.assignment import overlaps
-from broker.coordinator.consumer.protocol_codec import (
+from broker.coordinator.consumer_protocol import (
     Subscription,
     decode_assignment,
     decode_subscription,

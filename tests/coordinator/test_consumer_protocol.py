@@ -385,7 +385,7 @@ def test_what_a_carried_over_request_says_of_ownership_is_not_trusted(coordinato
 def test_tombstones_delete_a_group(coordinator: Coordinator) -> None:
     two_members(coordinator)
     coordinator.join("m3", subscribed_topic_names=None, subscribed_topic_regex="b")
-    coordinator.committed += [(*record, 0) for record in coordinator.consumer_group.tombstones()]
+    coordinator.committed += coordinator.consumer_group.tombstones()
     assert coordinator.replayed() == {}
 
 

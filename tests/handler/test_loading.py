@@ -12,13 +12,13 @@ from unittest import mock
 import pytest
 
 from broker.coordinator import replay
-from broker.coordinator.coordinator_log import Record
 from broker.coordinator.coordinators import STEPS_AT_ONCE
-from broker.coordinator.group_records import encode_offset_key, encode_offset_value
 from broker.coordinator.group_shard import GroupShard
 from broker.coordinator.offsets import offset_expiration
 from broker.coordinator.offsets.offset_expiration import STEPS_AT_ONCE as STEPS_WHILE_ASKED
+from broker.coordinator.offsets.offset_records import offset_key, offset_value
 from broker.coordinator.offsets.offsets import OFFSETS_AT_ONCE, CommittedOffset
+from broker.coordinator.records import Record
 from broker.coordinator.transaction.records import encode_key, encode_value
 from broker.coordinator.transaction.shard import TransactionShard
 from broker.coordinator.transaction.transaction import TransactionMetadata
@@ -65,7 +65,7 @@ def others(count: int) -> list[str]:
 def offsets(count: int, topic_id: bytes = bytes(16)) -> Iterator[Record]:
     info = CommittedOffset(5, -1, "", 0, topic_id=topic_id)
     for group_id in others(count):
-        yield encode_offset_key(group_id, "topic", 0), encode_offset_value(info)
+        yield offset_key(group_id, "topic", 0), offset_value(info)
 
 
 def transactional_ids(count: int, now_ms: int) -> Iterator[Record]:
@@ -250,8 +250,8 @@ def test_offsets_of_one_group_go_in_slices_and_who_asks_for_it_is_told_to_come_a
     broker.announce()
     broker.settle()
     places = [(f"read-{number}", index) for number in range(topics) for index in range(each)]
-    value = encode_offset_value(CommittedOffset(5, -1, "", 0))
-    owner = filled(broker, GROUP_TOPIC, GROUP, [(encode_offset_key(GROUP, *place), value) for place in places])
+    value = offset_value(CommittedOffset(5, -1, "", 0))
+    owner = filled(broker, GROUP_TOPIC, GROUP, [(offset_key(GROUP, *place), value) for place in places])
     broker.replace(owner)
     turned_until_loaded(broker, owner, [0])
     shard = broker.parts(owner).coordinators.groups.shard_of(GROUP)
@@ -281,8 +281,8 @@ def test_offsets_of_one_group_go_in_slices_and_who_asks_for_it_is_told_to_come_a
 def test_offsets_of_one_group_expire_in_slices_and_what_is_committed_meanwhile_stays(broker: SteppedBroker) -> None:
     count = 1_000
     # Of a topic that there is, and of partitions that there are not any more.
-    value = encode_offset_value(CommittedOffset(5, -1, "", 0))
-    records = [(encode_offset_key(GROUP, "topic", index), value) for index in range(count)]
+    value = offset_value(CommittedOffset(5, -1, "", 0))
+    records = [(offset_key(GROUP, "topic", index), value) for index in range(count)]
     owner = filled(broker, GROUP_TOPIC, GROUP, records)
     broker.replace(owner)
     turned_until_loaded(broker, owner, [0])
@@ -319,7 +319,7 @@ def test_partitions_that_could_not_be_written_to_are_let_go_of_and_read_back_in_
     shards = list(groups.shards())
     assert len(shards) == len(own)
     for shard in shards:
-        shard.append([(encode_offset_key("x", "topic", 0), None)], lambda _: None)
+        shard.append([(offset_key("x", "topic", 0), None)], lambda _: None)
     with mock.patch.object(LogSegment, "write", side_effect=OSError(errno.ENOSPC, "full")):
         broker.turn(owner)
     replays[0] = 0

@@ -2,7 +2,7 @@
 
 import random
 
-from broker.coordinator.group_records import decode_offset_value, encode_offset_value, numbered_offset_value
+from broker.coordinator.offsets.offset_records import OFFSET_COMMIT, numbered_offset_value, offset_value
 from broker.coordinator.offsets.offsets import NO_EXPIRY, CommittedOffset
 from broker.protocol.primitives import INT64
 from broker.protocol.record_reader import iterate_records
@@ -56,5 +56,9 @@ def test_an_offset_is_written_as_kafka_writes_it() -> None:
         for metadata in ("", "grün", "x" * 126, "x" * 127, "x" * 300, "ü" * 4096):
             committed = CommittedOffset(7, numbers.randrange(-1, 9), metadata, TIMESTAMP_MS, NO_EXPIRY, topic_id)
             value = numbered_offset_value(committed.leader_epoch, metadata, topic_id).with_numbers(7, TIMESTAMP_MS)
-            assert value == encode_offset_value(committed)
-            assert decode_offset_value(value) == committed
+            assert value == offset_value(committed)
+            read = OFFSET_COMMIT.read_value(value)
+            assert (read.offset, read.leader_epoch, read.metadata, read.commit_timestamp, read.topic_id) == (
+                *committed[:4],
+                topic_id,
+            )

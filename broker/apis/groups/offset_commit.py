@@ -40,8 +40,8 @@ from broker.security.acl.acls import ResourceType
 from broker.security.acl.checks import refusal
 
 if TYPE_CHECKING:
-    from broker.coordinator.coordinator_log import Record
     from broker.coordinator.group_shard import GroupShard
+    from broker.coordinator.records import Record
     from broker.security.session import Session
 
 _OFFSET_COMMIT = int(ApiKey.OFFSET_COMMIT)

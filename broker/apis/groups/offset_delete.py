@@ -15,9 +15,9 @@ from broker.scheduling.slices import Work
 from broker.security.acl.acls import ResourceType
 
 if TYPE_CHECKING:
-    from broker.coordinator.coordinator_log import Record
     from broker.coordinator.group import Group
     from broker.coordinator.group_shard import GroupShard
+    from broker.coordinator.records import Record
 
 #: Offsets deleted between two yields.
 _AT_ONCE = 128

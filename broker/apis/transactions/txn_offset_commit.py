@@ -19,7 +19,7 @@ from broker.scheduling.slices import Work
 from broker.security.acl.acls import ResourceType
 
 if TYPE_CHECKING:
-    from broker.coordinator.coordinator_log import Record
+    from broker.coordinator.records import Record
 
 #: From this version on the partition becomes part of the transaction with the first commit.
 _ADDED_FROM = 5

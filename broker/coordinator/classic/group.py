@@ -7,11 +7,12 @@ and without a protocol type is a simple group: it only keeps offsets.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from broker.coordinator.classic.member import ClassicMember
+from broker.coordinator.consumer_protocol import subscribed_topics
 from broker.coordinator.group import (
     CLASSIC,
     CONSUMER_PROTOCOL_TYPE,
@@ -20,19 +21,18 @@ from broker.coordinator.group import (
     JoinRequest,
     SyncAnswer,
 )
-from broker.coordinator.group_records import (
-    Assigned,
-    GroupRecord,
-    encode_group_key,
-    encode_group_value,
-    subscribed_topics,
-)
+from broker.coordinator.records import Record, RecordType
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
 
 if TYPE_CHECKING:
-    from broker.coordinator.coordinator_log import Record
     from broker.scheduling.timers import Timer
+
+#: `is_rebalancing`: a member has left since the assignments of these were made, so there has to be a rebalance.
+GROUP_METADATA: Final = RecordType("GroupMetadata", own_fields="is_rebalancing bool 4+ tag=10000")
+
+_VERSION: Final = 3
+_VERSION_WITH_TAGS: Final = 4
 
 
 class GroupState(enum.Enum):
@@ -103,31 +103,37 @@ class ClassicGroup:
         self._topics: frozenset[str] | None = None
 
     @classmethod
-    def from_record(cls, group_id: str, record: GroupRecord) -> Steps[ClassicGroup]:
-        """Return the group of a record in steps: stable, or empty if it has no members."""
+    def from_record(cls, group_id: str, value: Any) -> Steps[ClassicGroup]:
+        """Return the group of a GroupMetadataValue in steps: stable, or empty if it has no members."""
+        name = value.protocol or ""
+        members = [ClassicMember.from_record(each, name) for each in value.members]
         group = cls(group_id)
-        group.state = group.previous_state = STABLE if record.members else EMPTY
-        group.state_ms = record.state_ms
-        group.generation = record.generation
-        group.protocol_name = record.protocol_name
-        known = {member.member_id for member in record.members}
-        group.leader = record.leader if record.leader in known else None
-        for number, member in enumerate(record.members, start=1):
-            protocols = ((record.protocol_name or "", member.subscription),)
-            group.add(ClassicMember(member, protocols), record.protocol_type)
+        group.state_ms = value.current_state_timestamp
+        group.protocol_name = value.protocol
+        group.leader = value.leader
+        yield from group.restore(value.protocol_type, value.generation, members)
+        group.must_rebalance = value.is_rebalancing and bool(members)
+        return group
+
+    def restore(self, protocol_type: str, generation: int, members: Iterable[ClassicMember]) -> Steps[None]:
+        """Become the group of these members in steps: stable, or empty without any."""
+        known = {each.member_id: each for each in members}
+        self.state = self.previous_state = STABLE if known else EMPTY
+        self.generation = generation
+        if self.leader not in known:
+            self.leader = None
+        for number, member in enumerate(known.values(), start=1):
+            self.add(member, protocol_type)
             if not number % ELEMENTS_AT_ONCE:
                 yield
-        group.protocol_type = record.protocol_type or None
-        group.must_rebalance = record.rebalancing and bool(record.members)
-        group._topics = group._subscribed_topics()
-        return group
+        self.protocol_type = protocol_type or None
+        self._topics = self._subscribed_topics()
 
     def record(self, assignments: Mapping[str, bytes]) -> Record:
         """Return the record of the group with these assignments."""
         name = self.protocol_name
-        return self._record(
-            [(each, each.metadata(name), assignments.get(each.member_id, b"")) for each in self.members.values()]
-        )
+        members = [each.record(name, assignments.get(each.member_id, b"")) for each in self.members.values()]
+        return self._record(_VERSION, members)
 
     def departure_record(self) -> Record:
         """Return the record of the group as it is after a departure: who is left, to be asked to join again.
@@ -135,23 +141,24 @@ class ClassicGroup:
         Members that have no answer yet are left out: they are asking to join anyway.
         """
         name = self.protocol_name
-        left = [each for each in self.members.values() if not each.is_new]
-        return self._record([(each, each.metadata(name), each.assignment) for each in left], rebalancing=True)
+        left = [each.record(name, each.assignment) for each in self.members.values() if not each.is_new]
+        return self._record(_VERSION_WITH_TAGS, left)
 
-    def _record(self, members: Sequence[Assigned], *, rebalancing: bool = False) -> Record:
-        value = GroupRecord(
-            self.protocol_type or "",
-            self.generation,
-            self.protocol_name,
-            self.leader,
-            self.state_ms,
-            rebalancing=rebalancing,
-        )
-        return encode_group_key(self.group_id), encode_group_value(value, members)
+    def _record(self, version: int, members: list[dict[str, Any]]) -> Record:
+        value = {
+            "protocol_type": self.protocol_type or "",
+            "generation": self.generation,
+            "protocol": self.protocol_name,
+            "leader": self.leader,
+            "current_state_timestamp": self.state_ms,
+            "members": members,
+            "is_rebalancing": version >= _VERSION_WITH_TAGS,
+        }
+        return GROUP_METADATA.key(group=self.group_id), GROUP_METADATA.value(version, value)
 
     def tombstones(self) -> list[Record]:
         """Return the record that deletes the group."""
-        return [(encode_group_key(self.group_id), None)]
+        return [(GROUP_METADATA.key(group=self.group_id), None)]
 
     # ---- states --------------------------------------------------------------------------------------------------
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from broker.coordinator.classic.dismissal import dismiss
 from broker.coordinator.classic.group import (
     COMPLETING_REBALANCE,
     DEAD,
     EMPTY,
+    GROUP_METADATA,
     HEARTBEAT_ERRORS,
     PREPARING_REBALANCE,
     STABLE,
@@ -38,12 +39,14 @@ from broker.coordinator.group import (
 )
 from broker.coordinator.group_events import GroupEvents, event_of
 from broker.coordinator.group_shard import GroupShard, nobody_waits
+from broker.coordinator.records import Apply, RecordType
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.steps import Steps
 
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
-    from broker.coordinator.coordinator_log import Record
     from broker.coordinator.offsets.commits import Committer
+    from broker.coordinator.records import Record
     from broker.scheduling.timers import Timers
 
 
@@ -239,6 +242,22 @@ def _validate_sync(group: ClassicGroup, request: SyncRequest) -> int:
     return (
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL if any(a is not None and b is not None and a != b for a, b in said) else 0
     )
+
+
+def _apply_group(shard: GroupShard, key: Any, value: Any, _: int) -> Steps[None] | None:
+    """Set or delete a classic group, the first in steps."""
+    if value is not None:
+        return _restore(shard, key.group, value)
+    if isinstance(shard.groups.get(key.group), ClassicGroup):
+        del shard.groups[key.group]
+    return None
+
+
+def _restore(shard: GroupShard, group_id: str, value: Any) -> Steps[None]:
+    shard.groups[group_id] = yield from ClassicGroup.from_record(group_id, value)
+
+
+CLASSIC_TABLE: Final[Mapping[RecordType, Apply[GroupShard]]] = MappingProxyType({GROUP_METADATA: _apply_group})
 
 
 def _classic(group: Group) -> ClassicGroup:

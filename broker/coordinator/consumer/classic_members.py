@@ -16,9 +16,9 @@ from broker.coordinator.consumer.group import ConsumerGroup
 from broker.coordinator.consumer.heartbeat import dynamic_member
 from broker.coordinator.consumer.member import ClassicMetadata, ConsumerGroupMember, MemberState, Report
 from broker.coordinator.consumer.migration import to_ids, to_names
-from broker.coordinator.consumer.protocol_codec import decode_subscription, encode_assignment
 from broker.coordinator.consumer.sessions import Cluster, Sessions
 from broker.coordinator.consumer.update import GroupUpdate
+from broker.coordinator.consumer_protocol import decode_subscription, encode_assignment
 from broker.coordinator.group import (
     CONSUMER_PROTOCOL_TYPE,
     JoinAnswer,

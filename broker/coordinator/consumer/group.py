@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Final
 from broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment, difference
 from broker.coordinator.consumer.member import ConsumerGroupMember
 from broker.coordinator.consumer.records import (
-    GroupEpoch,
-    KeyKind,
-    Record,
     ResolvedRegex,
     current_member_record,
-    deletion,
     group_record,
+    group_tombstones,
     member_record,
+    member_tombstones,
     regex_record,
+    regex_tombstone,
     target_member_record,
     target_record,
 )
 from broker.coordinator.group import CONSUMER, CONSUMER_PROTOCOL_TYPE
+from broker.coordinator.records import Record
 from broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -161,14 +161,13 @@ class ConsumerGroup:
         """Return the records that delete the group: the parts first, so that they are not read back without it."""
         records: list[Record] = []
         for member_id in self.members:
-            records += self.member_tombstones(member_id)
-        for kind, names in ((KeyKind.REGEX, self.regexes), (KeyKind.TARGET, ("",)), (KeyKind.GROUP, ("",))):
-            records += [deletion(kind, self.group_id, name) for name in names]
-        return records
+            records += member_tombstones(self.group_id, member_id)
+        records += [regex_tombstone(self.group_id, regex) for regex in self.regexes]
+        return records + group_tombstones(self.group_id)
 
     def records(self) -> list[Record]:
         """Return the records that make the group what it is."""
-        records = [group_record(self.group_id, GroupEpoch(self.epoch, self.metadata_hash))]
+        records = [group_record(self.group_id, self.epoch, self.metadata_hash)]
         for member_id, member in self.members.items():
             records.append(member_record(self.group_id, member))
             records.append(target_member_record(self.group_id, member_id, self.target.get(member_id, NO_PARTITIONS)))
@@ -203,14 +202,9 @@ class ConsumerGroup:
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
             del self.static_members[member.instance_id]
 
-    def member_tombstones(self, member_id: str) -> list[Record]:
-        """Return the records that delete a member."""
-        kinds = (KeyKind.CURRENT_MEMBER, KeyKind.TARGET_MEMBER, KeyKind.MEMBER)
-        return [deletion(kind, self.group_id, member_id) for kind in kinds]
-
     def replace_static_member(self, old: ConsumerGroupMember, member_id: str) -> list[Record]:
         """Put a member of another id in the place of one that has left for a while; return the records of it."""
-        records = self.member_tombstones(old.member_id)
+        records = member_tombstones(self.group_id, old.member_id)
         target = self.target.get(old.member_id, NO_PARTITIONS)
         self.remove_member(old.member_id)
         member = replace(old, member_id=member_id, epoch=0, previous_epoch=0)

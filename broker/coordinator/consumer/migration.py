@@ -14,15 +14,14 @@ from broker.coordinator.classic.member import ClassicMember
 from broker.coordinator.consumer.assignment import Assignment, assignment_of
 from broker.coordinator.consumer.group import ConsumerGroup
 from broker.coordinator.consumer.member import ClassicMetadata, ConsumerGroupMember
-from broker.coordinator.consumer.protocol_codec import (
+from broker.coordinator.consumer.target_assignment import Topics
+from broker.coordinator.consumer_protocol import (
     Partitions,
     decode_assignment,
     decode_subscription,
     encode_assignment,
 )
-from broker.coordinator.consumer.target_assignment import Topics
 from broker.coordinator.group import CONSUMER_PROTOCOL_TYPE
-from broker.coordinator.group_records import GroupRecord, MemberRecord
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.steps import finished
@@ -71,20 +70,22 @@ def downgraded(group: ConsumerGroup, generation: int, wall_ms: int, topics: Topi
         subscription = dict(classic.protocols)[protocol]
         version = decode_subscription(subscription).version
         members.append(
-            MemberRecord(
+            ClassicMember(
                 member.member_id,
                 member.instance_id,
                 member.client_id,
                 member.client_host,
                 member.rebalance_timeout_ms,
                 classic.session_timeout_ms,
-                subscription,
+                ((protocol, subscription),),
                 encode_assignment(version, to_names(member.assigned, topics)),
             )
         )
-    leader = members[0].member_id
-    record = GroupRecord(CONSUMER_PROTOCOL_TYPE, generation, protocol, leader, wall_ms, tuple(members))
-    return finished(ClassicGroup.from_record(group.group_id, record))
+    result = ClassicGroup(group.group_id)
+    result.state_ms = wall_ms
+    result.protocol_name = protocol
+    finished(result.restore(CONSUMER_PROTOCOL_TYPE, generation, members))
+    return result
 
 
 def to_ids(partitions: Partitions, topics: Topics) -> Assignment:

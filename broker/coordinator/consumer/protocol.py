@@ -8,10 +8,9 @@ nothing new, which is nearly every one, is answered from memory without a record
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from broker.coordinator.classic.dismissal import dismiss
 from broker.coordinator.classic.group import ClassicGroup
@@ -43,8 +42,6 @@ from broker.coordinator.consumer.migration import (
     downgraded,
     upgraded,
 )
-from broker.coordinator.consumer.records import KEY_KINDS
-from broker.coordinator.consumer.replay import replay_consumer_record
 from broker.coordinator.consumer.sessions import Cluster, Sessions
 from broker.coordinator.consumer.topic_patterns import Matches
 from broker.coordinator.consumer.update import Environment, GroupUpdate
@@ -59,20 +56,16 @@ from broker.coordinator.group import (
 )
 from broker.coordinator.group_events import GroupEvents, nobody_listens
 from broker.coordinator.group_memory import heartbeat_bytes
-from broker.coordinator.group_shard import GroupShard, Replay, nobody_waits
+from broker.coordinator.group_shard import GroupShard, nobody_waits
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode, text_of
 
 if TYPE_CHECKING:
-    from broker.coordinator.coordinator_log import Record
     from broker.coordinator.offsets.commits import Committer
+    from broker.coordinator.records import Record
     from broker.scheduling.timers import Timers
 
 logger = logging.getLogger(__name__)
-
-CONSUMER_REPLAYS: Final[Mapping[int, Replay]] = MappingProxyType(
-    {int(kind): replay_consumer_record for kind in KEY_KINDS}
-)
 
 Answer = Callable[[dict[str, Any]], None]
 

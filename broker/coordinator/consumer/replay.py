@@ -1,7 +1,7 @@
-"""Reading a KIP-848 group back from the records of `__consumer_offsets`.
+"""Applies the records of KIP-848's consumer groups to memory when a partition is loaded.
 
-Pure. A log that has been compacted in part may show states in between that never were; so each record is taken as it
-comes, and what follows from them together is worked out at the end (`ConsumerGroup.rebuild_derived_state`).
+Pure. A log that is compacted in part may show states in between that never were: each record is applied on its own, and
+`ConsumerGroup.rebuild_derived_state` does the rest at the end.
 """
 
 from __future__ import annotations
@@ -9,126 +9,141 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from broker.coordinator.consumer.assignment import NO_PARTITIONS
+from broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment, assignment_of
 from broker.coordinator.consumer.group import ConsumerGroup
-from broker.coordinator.consumer.member import LEAVE_EPOCH, ConsumerGroupMember, MemberState
+from broker.coordinator.consumer.member import LEAVE_EPOCH, ClassicMetadata, ConsumerGroupMember, MemberState
 from broker.coordinator.consumer.records import (
-    KeyKind,
-    decode_current_member,
-    decode_group,
-    decode_key,
-    decode_member,
-    decode_regex,
-    decode_target,
-    decode_target_member,
+    CURRENT_ASSIGNMENT,
+    GROUP_METADATA,
+    MEMBER_METADATA,
+    REGULAR_EXPRESSION,
+    TARGET_ASSIGNMENT,
+    TARGET_ASSIGNMENT_MEMBER,
+    ResolvedRegex,
 )
+from broker.coordinator.records import Apply, RecordType
 
 if TYPE_CHECKING:
     from broker.coordinator.group_shard import GroupShard
 
 
-def replay_consumer_record(shard: GroupShard, key: bytes, value: bytes | None, producer_id: int) -> None:
-    """Take one record whose key is one of KEY_KINDS. ApiError when it is malformed."""
-    del producer_id
-    kind, group_id, name = decode_key(key)
-    group = shard.groups.get(group_id)
-    if not isinstance(group, ConsumerGroup):
-        if value is None:
-            return
-        group = shard.groups[group_id] = ConsumerGroup(group_id)
+def _apply_group(group: ConsumerGroup, key: Any, value: Any) -> None:
+    """Set the epoch. The record is deleted together with its group."""
+    del key
     if value is not None:
-        _TAKE[kind](group, name, value)
-    elif kind is KeyKind.GROUP:
-        del shard.groups[group_id]
+        group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
+
+
+def _apply_member(group: ConsumerGroup, key: Any, value: Any) -> None:
+    if value is None:
+        group.members.pop(key.member_id, None)
+        return
+    classic = value.classic_member_metadata
+    group.members[key.member_id] = replace(
+        _member(group, key.member_id),
+        instance_id=value.instance_id,
+        rack_id=value.rack_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        topic_names=frozenset(value.subscribed_topic_names),
+        topic_regex=value.subscribed_topic_regex or "",
+        rebalance_timeout_ms=value.rebalance_timeout_ms,
+        server_assignor=value.server_assignor,
+        # Older brokers left the field out, which Kafka's definition reads as one without protocols.
+        classic=ClassicMetadata(
+            classic.session_timeout_ms, tuple([(each.name, each.metadata) for each in classic.supported_protocols])
+        )
+        if classic is not None and classic.supported_protocols
+        else None,
+    )
+
+
+def _apply_target(group: ConsumerGroup, key: Any, value: Any) -> None:
+    del key
+    group.assignment_epoch = -1 if value is None else value.assignment_epoch
+
+
+def _apply_target_member(group: ConsumerGroup, key: Any, value: Any) -> None:
+    if value is None:
+        group.target.pop(key.member_id, None)
     else:
-        _DELETE[kind](group, name)
+        group.target[key.member_id] = _assignment(value.topic_partitions)
 
 
-def _take_group(group: ConsumerGroup, _: str, value: bytes) -> None:
-    group.epoch, group.metadata_hash = decode_group(value)
-
-
-def _take_member(group: ConsumerGroup, member_id: str, value: bytes) -> None:
-    group.members[member_id] = replace(_member(group, member_id), **decode_member(value)._asdict())
-
-
-def _take_target(group: ConsumerGroup, _: str, value: bytes) -> None:
-    group.assignment_epoch = decode_target(value)
-
-
-def _take_target_member(group: ConsumerGroup, member_id: str, value: bytes) -> None:
-    group.target[member_id] = decode_target_member(value)
-
-
-def _take_current_member(group: ConsumerGroup, member_id: str, value: bytes) -> None:
-    group.members[member_id] = replace(_member(group, member_id), **decode_current_member(value)._asdict())
-
-
-def _take_regex(group: ConsumerGroup, regex: str, value: bytes) -> None:
-    group.regexes[regex] = decode_regex(value)
-
-
-def _take_nothing(_group: ConsumerGroup, _name: str, _value: bytes) -> None:
-    """Read over what older brokers say of topics."""
-
-
-def _delete_member(group: ConsumerGroup, member_id: str) -> None:
-    group.members.pop(member_id, None)
-
-
-def _delete_current_member(group: ConsumerGroup, member_id: str) -> None:
-    if member_id in group.members:
-        group.members[member_id] = replace(
-            group.members[member_id],
+def _apply_current_assignment(group: ConsumerGroup, key: Any, value: Any) -> None:
+    member = _member(group, key.member_id)
+    if value is not None:
+        member = replace(
+            member,
+            epoch=value.member_epoch,
+            previous_epoch=value.previous_member_epoch,
+            state=MemberState(value.state),
+            assigned=_assignment(value.assigned_partitions),
+            pending_revocation=_assignment(value.partitions_pending_revocation),
+        )
+    elif key.member_id in group.members:
+        member = replace(
+            member,
             epoch=LEAVE_EPOCH,
             previous_epoch=LEAVE_EPOCH,
             state=MemberState.STABLE,
             assigned=NO_PARTITIONS,
             pending_revocation=NO_PARTITIONS,
         )
+    else:
+        return
+    group.members[key.member_id] = member
 
 
-def _delete_target_member(group: ConsumerGroup, member_id: str) -> None:
-    group.target.pop(member_id, None)
-
-
-def _delete_target(group: ConsumerGroup, _: str) -> None:
-    group.assignment_epoch = -1
-
-
-def _delete_regex(group: ConsumerGroup, regex: str) -> None:
-    group.regexes.pop(regex, None)
-
-
-def _delete_nothing(_group: ConsumerGroup, _name: str) -> None:
-    """Read over what older brokers say of topics."""
+def _apply_regex(group: ConsumerGroup, key: Any, value: Any) -> None:
+    if value is None:
+        group.regexes.pop(key.regular_expression, None)
+    else:
+        resolved = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
+        group.regexes[key.regular_expression] = resolved
 
 
 def _member(group: ConsumerGroup, member_id: str) -> ConsumerGroupMember:
     return group.members.get(member_id) or ConsumerGroupMember(member_id)
 
 
-_TAKE: Final[Mapping[KeyKind, Callable[[ConsumerGroup, str, bytes], None]]] = MappingProxyType(
+def _assignment(topics: Any) -> Assignment:
+    return assignment_of([(each.topic_id, each.partitions) for each in topics])
+
+
+#: (group, key, value or None if deleted)
+_APPLY: Final[Mapping[RecordType, Callable[[ConsumerGroup, Any, Any], None]]] = MappingProxyType(
     {
-        KeyKind.GROUP: _take_group,
-        KeyKind.TOPICS: _take_nothing,
-        KeyKind.MEMBER: _take_member,
-        KeyKind.TARGET: _take_target,
-        KeyKind.TARGET_MEMBER: _take_target_member,
-        KeyKind.CURRENT_MEMBER: _take_current_member,
-        KeyKind.REGEX: _take_regex,
+        GROUP_METADATA: _apply_group,
+        MEMBER_METADATA: _apply_member,
+        TARGET_ASSIGNMENT: _apply_target,
+        TARGET_ASSIGNMENT_MEMBER: _apply_target_member,
+        CURRENT_ASSIGNMENT: _apply_current_assignment,
+        REGULAR_EXPRESSION: _apply_regex,
     }
 )
 
-_DELETE: Final[Mapping[KeyKind, Callable[[ConsumerGroup, str], None]]] = MappingProxyType(
-    {
-        KeyKind.TOPICS: _delete_nothing,
-        KeyKind.MEMBER: _delete_member,
-        KeyKind.TARGET: _delete_target,
-        KeyKind.TARGET_MEMBER: _delete_target_member,
-        KeyKind.CURRENT_MEMBER: _delete_current_member,
-        KeyKind.REGEX: _delete_regex,
-    }
+
+def _applied_to_group(record_type: RecordType) -> Apply[GroupShard]:
+    """Return the function that applies a record to the group that it names, which the first one creates."""
+    apply = _APPLY[record_type]
+
+    def apply_to_group(shard: GroupShard, key: Any, value: Any, _: int) -> None:
+        group = shard.groups.get(key.group_id)
+        if not isinstance(group, ConsumerGroup):
+            if value is None:
+                return
+            group = shard.groups[key.group_id] = ConsumerGroup(key.group_id)
+        if value is None and record_type is GROUP_METADATA:
+            del shard.groups[key.group_id]
+        else:
+            apply(group, key, value)
+
+    return apply_to_group
+
+
+CONSUMER_TABLE: Final[Mapping[RecordType, Apply[GroupShard]]] = MappingProxyType(
+    {each: _applied_to_group(each) for each in _APPLY}
 )

@@ -31,15 +31,13 @@ from broker.coordinator.consumer.member import (
     reconcile,
 )
 from broker.coordinator.consumer.records import (
-    GroupEpoch,
-    KeyKind,
-    Record,
     ResolvedRegex,
     current_member_record,
-    deletion,
     group_record,
     member_record,
+    member_tombstones,
     regex_record,
+    regex_tombstone,
     target_member_record,
     target_record,
 )
@@ -57,6 +55,7 @@ from broker.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import Done
     from broker.coordinator.group_shard import GroupShard
+    from broker.coordinator.records import Record
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +127,7 @@ class GroupUpdate:
     def remove(self, member: ConsumerGroupMember) -> None:
         """Go on without a member: what it had is free, and the others' assignment is made anew when they report."""
         group = self._group
-        self.records += group.member_tombstones(member.member_id)
+        self.records += member_tombstones(group.group_id, member.member_id)
         group.remove_member(member.member_id)
         self._refresh_regexes(bool(member.topic_regex))
         group.metadata_hash = metadata_hash(self._partition_counts())
@@ -159,7 +158,7 @@ class GroupUpdate:
                 done(0)
                 return
             # Nothing is answered of a group that is not committed yet: so that something is written after it.
-            self.records.append(group_record(group.group_id, self._group_epoch()))
+            self.records.append(group_record(group.group_id, group.epoch, group.metadata_hash))
         group.uncommitted += 1
 
         def committed(error: int) -> None:
@@ -191,7 +190,7 @@ class GroupUpdate:
         used = group.patterns()
         for regex in group.regexes.keys() - used:
             del group.regexes[regex]
-            self.records.append(deletion(KeyKind.REGEX, group.group_id, regex))
+            self.records.append(regex_tombstone(group.group_id, regex))
         changed = False
         for regex in sorted(used & matches.names.keys()):
             names = matches.names[regex]
@@ -238,10 +237,7 @@ class GroupUpdate:
     def _raise_epoch(self) -> None:
         group = self._group
         group.epoch += 1
-        self.records.append(group_record(group.group_id, self._group_epoch()))
-
-    def _group_epoch(self) -> GroupEpoch:
-        return GroupEpoch(self._group.epoch, self._group.metadata_hash)
+        self.records.append(group_record(group.group_id, group.epoch, group.metadata_hash))
 
     def _make_target(self) -> None:
         """Work out what every member is to have, and write down for whom that is a change."""

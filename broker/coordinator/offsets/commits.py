@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.coordinator.classic.group import ClassicGroup
-from broker.coordinator.group_records import encode_offset_value, numbered_offset_value, offset_key_prefix
+from broker.coordinator.offsets.offset_records import numbered_offset_value, offset_key_prefix, offset_value
 from broker.coordinator.offsets.offsets import NO_EXPIRY, CommitTarget, CommitTargets, CommittedOffset
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.offset_commit import OffsetCommitPartResponse
@@ -20,8 +20,8 @@ from broker.protocol.record_template import RepeatedRecords
 from broker.protocol.steps import Steps
 
 if TYPE_CHECKING:
-    from broker.coordinator.coordinator_log import Record
     from broker.coordinator.group_shard import GroupShard
+    from broker.coordinator.records import Record
 
 _GROUP_ID_NOT_FOUND_FROM: Final = 9
 
@@ -160,7 +160,7 @@ def take_commit(
                 offsets.put(group_id, name, partition, committed)
             else:
                 offsets.put_pending(producer_id, group_id, name, partition, committed)
-            records.append((prefix + _pack_int32(partition), encode_offset_value(committed)))
+            records.append((prefix + _pack_int32(partition), offset_value(committed)))
             answers.append(_taken(partition, 0))
     return answers, first_error
 

@@ -13,8 +13,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from broker.coordinator.group import Group
-from broker.coordinator.group_records import encode_offset_key
 from broker.coordinator.group_shard import GroupShard, nobody_waits
+from broker.coordinator.offsets.offset_records import offset_key
 from broker.coordinator.offsets.offsets import NO_EXPIRY, OFFSETS_AT_ONCE, CommittedOffset
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
@@ -23,7 +23,7 @@ from broker.protocol.steps import Steps
 
 if TYPE_CHECKING:
     from broker.clock import Clock
-    from broker.coordinator.coordinator_log import Record
+    from broker.coordinator.records import Record
     from broker.metadata.metadata_cache import MetadataCache
     from broker.scheduling.timers import Timers
 
@@ -177,7 +177,7 @@ def delete_offsets(shard: GroupShard, group_id: str) -> list[Record]:
 def delete_offset(shard: GroupShard, group_id: str, topic: str, partition: int) -> Record:
     """Forget one offset; return the record that says so."""
     shard.offsets.remove(group_id, topic, partition)
-    return encode_offset_key(group_id, topic, partition), None
+    return offset_key(group_id, topic, partition), None
 
 
 def expire_offsets(shard: GroupShard, group: Group, terms: tuple[int, int], pace: Pace) -> Steps[int]:

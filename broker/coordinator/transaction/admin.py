@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, overload
 
-from broker.coordinator.transaction.records import decode_value, encode_value
+from broker.coordinator.transaction.records import TRANSACTION_LOG, encode_value, metadata_of
 from broker.coordinator.transaction.transaction import TransactionMetadata, TransactionState
 from broker.errors import ApiError
 from broker.metadata.topics.topic_regex import InvalidPatternError, compiled
@@ -137,7 +137,7 @@ class TransactionAdmin:
         """Ask the coordinator of an id what it knows: ``done(error, metadata)``."""
 
         def answered(error: int, payload: bytes) -> None:
-            done(error, None if error else decode_value(payload))
+            done(error, None if error else metadata_of(TRANSACTION_LOG.read_value(payload)))
 
         if not transactional_id:
             done(int(ErrorCode.INVALID_REQUEST), None)

@@ -7,10 +7,11 @@ of the records is the order of the changes; nothing is answered before the recor
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from broker.coordinator.coordinator_log import call_each
-from broker.coordinator.transaction.records import decode_key, decode_value, encode_key, encode_value
+from broker.coordinator.records import RecordTable
+from broker.coordinator.transaction.records import TRANSACTION_LOG, encode_key, encode_value, metadata_of
 from broker.coordinator.transaction.transaction import TransactionMetadata
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.steps import Steps
@@ -57,19 +58,9 @@ class TransactionShard:
 
     # ---- reading back --------------------------------------------------------------------------------------------
 
-    def replay(self, key: bytes, value: bytes | None, producer_id: int, timestamp_ms: int) -> None:
-        """Take one record of the log. Raises ApiError when it is malformed."""
-        del producer_id, timestamp_ms
-        transactional_id = decode_key(key)
-        if transactional_id is None:
-            return
-        metadata = None if value is None else decode_value(value)
-        if metadata is not None:
-            if transactional_id not in self.transactions:
-                self.size_bytes += id_bytes(transactional_id)
-            self.transactions[transactional_id] = Transaction(transactional_id, metadata)
-        elif value is None and self.transactions.pop(transactional_id, None) is not None:
-            self.size_bytes -= id_bytes(transactional_id)
+    def replay(self, key: bytes, value: bytes | None, producer_id: int) -> Steps[None] | None:
+        """Apply a record."""
+        return _RECORDS.apply(self, key, value, producer_id)
 
     def replay_marker(self, producer_id: int, *, commit: bool) -> None:
         """Ignore a marker: no transaction writes to this topic."""
@@ -134,6 +125,22 @@ class TransactionShard:
         waiting = transaction.waiting
         while waiting and waiting[0][0] <= transaction.committed:
             call_each([waiting.pop(0)[1]], error)
+
+
+def _apply(shard: TransactionShard, key: Any, value: Any, _: int) -> None:
+    """Set or delete a transactional id."""
+    transactional_id = key.transactional_id
+    if value is not None:
+        metadata = metadata_of(value)
+        if transactional_id not in shard.transactions:
+            shard.size_bytes += id_bytes(transactional_id)
+        shard.transactions[transactional_id] = Transaction(transactional_id, metadata)
+    elif shard.transactions.pop(transactional_id, None) is not None:
+        shard.size_bytes -= id_bytes(transactional_id)
+
+
+#: The records of `__transaction_state`.
+_RECORDS: Final = RecordTable[TransactionShard]({TRANSACTION_LOG: _apply})
 
 
 def id_bytes(transactional_id: str) -> int:

@@ -97,10 +97,18 @@ def _names(structure: StructureDefinition) -> Iterator[str]:
             yield from _names(field.structure)
 
 
+def definition(name: str, own_fields: str = "") -> MessageDefinition:
+    """Return the definition of a message by Kafka's name. KeyError if there is none.
+
+    `own_fields`: lines of fields that Kafka's message does not have, with tags that its readers skip.
+    """
+    return _definition(name, own_fields)
+
+
 @cache
-def definition(name: str) -> MessageDefinition:
-    """Return the definition of a message by Kafka's name. KeyError if there is none."""
+def _definition(name: str, own_fields: str) -> MessageDefinition:
     head, *lines = MESSAGES[name].splitlines()
+    lines = [*own_fields.splitlines(), *lines]
     kind, key, valid, flexible = head.split()
     shared: dict[str, StructureDefinition] = {}
     start = next((number for number, line in enumerate(lines) if line.startswith("struct ")), len(lines))

@@ -20,9 +20,10 @@ from broker.coordinator.consumer.sessions import Cluster
 from broker.coordinator.consumer.topic_patterns import NO_MATCHES, TopicPatterns
 from broker.coordinator.coordinator_log import CoordinatorLog
 from broker.coordinator.group import CLASSIC
-from broker.coordinator.group_coordinator import REPLAYS
+from broker.coordinator.group_coordinator import RECORDS
 from broker.coordinator.group_events import GroupEvent
 from broker.coordinator.group_shard import GroupShard
+from broker.coordinator.records import Record
 from broker.errors import ApiError
 from broker.protocol.compile import read, write
 from broker.protocol.record_reader import iterate_records
@@ -124,8 +125,8 @@ class Coordinator:
         self.clock = FakeClock(monotonic_ns=1_000_000_000)
         #: What happened to groups.
         self.told: list[GroupEvent] = []
-        #: Key, value and time of each record that outlives a coordinator.
-        self.committed: list[tuple[bytes, bytes | None, int]] = []
+        #: Records that outlive a coordinator.
+        self.committed: list[Record] = []
         self.group_configs: dict[str, dict[str, str]] = {}
         self._config = load(None, dict(settings or {}), {})
         self._start()
@@ -157,7 +158,7 @@ class Coordinator:
         staged, self._staged = self._staged, []
         for batch, _ in staged:
             for record in iterate_records(batch):
-                self.committed.append((record.key or b"", record.value, record.timestamp_ms))
+                self.committed.append((record.key or b"", record.value))
         return [lambda answer=answer: answer(0, 0, -1) for _, answer in staged]  # type: ignore[misc]
 
     def turn(self, error: int = 0) -> None:
@@ -184,9 +185,9 @@ class Coordinator:
 
     def replayed(self) -> dict[str, Any]:
         """Return what a coordinator would know of consumer groups that reads the log now."""
-        shard = GroupShard(self.log, REPLAYS, self._loaded)
-        for key, value, time_ms in self.committed:
-            _take(shard, key, value, time_ms)
+        shard = GroupShard(self.log, RECORDS, self._loaded)
+        for record in self.committed:
+            _take(shard, record)
         return described(shard)
 
     # ---- requests of the new protocol --------------------------------------------------------------------------------
@@ -233,9 +234,9 @@ class Coordinator:
         self.classic = ClassicProtocol(lambda: self._config, self.timers, self.clock.wall_ms, self.told.append)
         self.protocol = ConsumerProtocol(cluster, self.timers, self.classic.adopt, self.told.append)
         self.log = CoordinatorLog("__consumer_offsets", 0, self._stage, self.clock.wall_ms)
-        self.shard = GroupShard(self.log, REPLAYS, self._loaded)
-        for key, value, time_ms in self.committed:
-            _take(self.shard, key, value, time_ms)
+        self.shard = GroupShard(self.log, RECORDS, self._loaded)
+        for record in self.committed:
+            _take(self.shard, record)
         finished(self.shard.loaded())
 
     def _loaded(self, shard: GroupShard) -> Steps[None]:
@@ -263,8 +264,8 @@ def described(shard: GroupShard) -> dict[str, Any]:
     }
 
 
-def _take(shard: GroupShard, key: bytes, value: bytes | None, time_ms: int) -> None:
+def _take(shard: GroupShard, record: Record) -> None:
     """Have a shard take a record of its log, all at once."""
-    steps = shard.replay(key, value, -1, time_ms)
+    steps = shard.replay(*record, -1)
     if steps is not None:
         finished(steps)

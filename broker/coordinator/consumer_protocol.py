@@ -1,0 +1,71 @@
+"""ConsumerProtocolSubscription and ConsumerProtocolAssignment: what members of the classic protocol send each other.
+
+Pure. The coordinator reads subscriptions to know which topics are in use, and both where such members are in a consumer
+group (KIP-848). As in Kafka, a version above the newest is read as that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from broker.errors import ApiError, InvalidReceive
+from broker.protocol.compile import reader, writer
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.primitives import INT16, MALFORMED
+
+_NEWEST: Final = 3
+_NO_LIMIT: Final = 1 << 62
+
+#: By topic, the partitions.
+Partitions = Mapping[str, frozenset[int]]
+
+
+class Subscription(NamedTuple):
+    """A consumer's topics and the partitions that it owns as it joins."""
+
+    version: int
+    topic_names: frozenset[str]
+    owned: Partitions
+    rack_id: str | None
+
+
+def decode_subscription(data: bytes) -> Subscription:
+    """Return a subscription. ApiError INCONSISTENT_GROUP_PROTOCOL when it is malformed."""
+    version, found = _read("ConsumerProtocolSubscription", data)
+    return Subscription(version, frozenset(found.topics), _partitions(found.owned_partitions), found.rack_id)
+
+
+def decode_assignment(data: bytes) -> Partitions:
+    """Return the partitions of an assignment; none for no bytes. ApiError when it is malformed."""
+    return _partitions(_read("ConsumerProtocolAssignment", data)[1].assigned_partitions) if data else {}
+
+
+def encode_assignment(version: int, partitions: Partitions) -> bytes:
+    """Return the bytes of an assignment."""
+    topics = [{"topic": name, "partitions": sorted(indexes)} for name, indexes in sorted(partitions.items())]
+    write = writer("ConsumerProtocolAssignment", min(version, _NEWEST))
+    return INT16.pack(version) + write({"assigned_partitions": topics})
+
+
+def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    """Return the topics of all subscriptions; None when one cannot be read."""
+    try:
+        return frozenset().union(*[decode_subscription(each).topic_names for each in subscriptions])
+    except ApiError:
+        return None
+
+
+def _read(name: str, data: bytes) -> tuple[int, Any]:
+    try:
+        (version,) = INT16.unpack_from(data)
+        return version, reader(name, min(version, _NEWEST))(data, INT16.size, len(data), _NO_LIMIT)
+    except (*MALFORMED, InvalidReceive) as error:
+        raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"malformed {name}: {error}") from error
+
+
+def _partitions(topics: Iterable[Any]) -> Partitions:
+    found: dict[str, frozenset[int]] = {}
+    for each in topics:
+        found[each.topic] = found.get(each.topic, frozenset()).union(each.partitions)
+    return found

@@ -1,0 +1,86 @@
+"""The records of committed offsets in `__consumer_offsets`.
+
+Pure. Values are written in the versions of Kafka: 4, which names the topic's id, 3 where that is not known, and
+1 where an old client wants the offset to expire. Encoding is HOT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.coordinator.classic.group import ClassicGroup
+from broker.coordinator.offsets.offsets import NO_EXPIRY, CommittedOffset
+from broker.coordinator.records import Apply, RecordType
+from broker.protocol.primitives import INT16, INT32, INT64, ZERO_TOPIC_ID
+from broker.protocol.record_template import NumberedValue
+
+if TYPE_CHECKING:
+    from broker.coordinator.group_shard import GroupShard
+
+OFFSET_COMMIT: Final = RecordType("OffsetCommit")
+_LEGACY_OFFSET_COMMIT: Final = RecordType("LegacyOffsetCommit", "OffsetCommit")
+_OffsetCommitValue: Final = OFFSET_COMMIT.value_class
+
+_VERSION_WITH_EXPIRY: Final = 1
+_VERSION_WITHOUT_TOPIC_ID: Final = 3
+_VERSION: Final = 4
+_TOPIC_ID_TAG_BYTES: Final = 19
+
+
+def offset_key(group_id: str, topic: str, partition: int) -> bytes:
+    """Return the key of a group's offset for a partition."""
+    return OFFSET_COMMIT.key(group=group_id, topic=topic, partition=partition)
+
+
+def offset_key_prefix(group_id: str, topic: str) -> bytes:
+    """Return the keys of a group's offsets for a topic without their last 4 bytes, which are the partition."""
+    return offset_key(group_id, topic, 0)[: -INT32.size]
+
+
+def offset_value(committed: CommittedOffset) -> bytes:
+    """Return the value of a committed offset. HOT."""
+    offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id = committed
+    if expire_ms != NO_EXPIRY:
+        version = _VERSION_WITH_EXPIRY
+    else:
+        version = _VERSION_WITHOUT_TOPIC_ID if topic_id == ZERO_TOPIC_ID else _VERSION
+    value = _OffsetCommitValue(
+        offset=offset,
+        leader_epoch=leader_epoch,
+        metadata=metadata,
+        commit_timestamp=commit_ms,
+        expire_timestamp=expire_ms,
+        topic_id=topic_id,
+    )
+    return OFFSET_COMMIT.value(version, value)
+
+
+def numbered_offset_value(leader_epoch: int, metadata: str, topic_id: bytes) -> NumberedValue:
+    """Return the value of a commit without its offset and its time, which are the two numbers."""
+    value = offset_value(CommittedOffset(0, leader_epoch, metadata, 0, NO_EXPIRY, topic_id))
+    tail_bytes = 0 if topic_id == ZERO_TOPIC_ID else _TOPIC_ID_TAG_BYTES
+    time_at = len(value) - tail_bytes - INT64.size
+    return NumberedValue(value[: INT16.size], value[INT16.size + INT64.size : time_at], value[time_at + INT64.size :])
+
+
+def _apply_offset(shard: GroupShard, key: Any, value: Any, producer_id: int) -> None:
+    """Set or delete a committed offset, or set one of an open transaction."""
+    if value is None:
+        shard.offsets.remove(key.group, key.topic, key.partition)
+        return
+    if key.group not in shard.groups:
+        shard.groups[key.group] = ClassicGroup(key.group)
+    committed = CommittedOffset(
+        value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp, value.topic_id
+    )
+    if producer_id < 0:
+        shard.offsets.put(key.group, key.topic, key.partition, committed)
+    else:
+        shard.offsets.put_pending(producer_id, key.group, key.topic, key.partition, committed)
+
+
+OFFSET_TABLE: Final[Mapping[RecordType, Apply[GroupShard]]] = MappingProxyType(
+    {OFFSET_COMMIT: _apply_offset, _LEGACY_OFFSET_COMMIT: _apply_offset}
+)
