@@ -68,8 +68,6 @@ from broker.apis.users.scram_credentials import (
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.messages import (
-    list_offsets,
-    metadata,
     offset_commit,
 )
 from broker.protocol.primitives import Buffer
@@ -219,22 +217,8 @@ _PATTERNS = "patterns up to 2,000 of RE2's instructions; fewer where there are t
 API_TABLE: tuple[Api, ...] = (
     _hot(ApiKey.PRODUCE, (3, 13), 0, _REFUSED_PRODUCE),
     _hot(ApiKey.FETCH, (4, 18), 4, _SESSIONS),
-    _hand(
-        ApiKey.LIST_OFFSETS,
-        (1, 11),
-        (list_offsets.parse_list_offsets, list_offsets.encode_list_offsets_response),
-        handle_list_offsets,
-        _NO_TIERS,
-        in_steps=(list_offsets.parse_list_offsets_in_steps, list_offsets.list_offsets_pieces),
-    ),
-    _hand(
-        ApiKey.METADATA,
-        (0, 13),
-        (metadata.parse_metadata, metadata.encode_metadata_response),
-        handle_metadata,
-        in_steps=(metadata.parse_metadata_in_steps, metadata.metadata_pieces),
-        is_cacheable=is_metadata_cacheable,
-    ),
+    _compiled(ApiKey.LIST_OFFSETS, (1, 11), handle_list_offsets, _NO_TIERS),
+    _compiled(ApiKey.METADATA, (0, 13), handle_metadata, is_cacheable=is_metadata_cacheable),
     _hand(
         ApiKey.OFFSET_COMMIT,
         (2, 10),

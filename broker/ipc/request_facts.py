@@ -55,9 +55,7 @@ def tail(api_key: int, api_version: int, handler: int, about: bytes) -> bytes:
 
 
 #: The fields of messages whose codecs are written by hand.
-_ERRORS_BY_HAND: dict[int, tuple[Path, ...]] = {ApiKey.LIST_OFFSETS: (("parts", "error_code"),)}
 _PARTITIONS_BY_HAND: dict[int, AskedPartitions] = {
-    ApiKey.LIST_OFFSETS: AskedPartitions(("parts",), "topic_name", "partition", has_isolation_level=True),
     ApiKey.OFFSET_COMMIT: AskedPartitions(("topics", "partitions"), "name", "partition", has_isolation_level=False),
 }
 
@@ -137,7 +135,7 @@ def about_of(about: bytes, response: Any) -> bytes:
 
 def first_error(response: Any, api_key: int) -> int:
     """Return the first error code in a response, outer ones before inner ones, or 0."""
-    for path in _ERRORS_BY_HAND.get(api_key) or error_paths(api_key):
+    for path in error_paths(api_key):
         code = _first_error((response,), path)
         if code:
             return code
@@ -158,6 +156,5 @@ def _first_error(structures: Iterable[Any], path: Path) -> int:
 
 def throttle_of(response: Any) -> tuple[int, int]:
     """Return the throttle time that a response gives its client, in ms, and what for: changes of the metadata alone."""
-    named = isinstance(response, dict)
-    throttle_ms = int(response.get("throttle_time_ms", 0) if named else getattr(response, "throttle_ms", 0))
+    throttle_ms = int(response.get("throttle_time_ms", 0)) if isinstance(response, dict) else 0
     return throttle_ms, _MUTATION if throttle_ms else 0

@@ -19,12 +19,6 @@ from broker.apis.topics.metadata import handle_metadata
 from broker.apis.transactions.init_producer_id import handle_init_producer_id
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    encode_metadata_response,
-)
 from broker.scheduling.deferred import Deferred
 from broker.security.session import Session
 from tests.support.admin_cluster import CLUSTER_ID, AdminCluster
@@ -36,55 +30,55 @@ NOT_ASKED_FOR = -2147483648
 NO_ID = bytes(16)
 
 
-def named(*names: str) -> list[MetadataRequestTopic]:
-    return [MetadataRequestTopic(NO_ID, name) for name in names]
+def named(*names: str) -> list[dict[str, str]]:
+    return [{"name": name} for name in names]
 
 
-def metadata(cluster: AdminCluster, request: MetadataRequest, version: int = 13) -> MetadataResponse:
-    answer = handle_metadata(cluster.context(ApiKey.METADATA, version), request)
-    assert isinstance(answer, MetadataResponse)
-    assert encode_metadata_response(version, 1, answer)
-    return answer
+def metadata(cluster: AdminCluster, topics: Any, version: int = 13, **fields: bool) -> Any:
+    return cluster.call(handle_metadata, ApiKey.METADATA, version, {"topics": topics, **fields})
 
 
 @pytest.mark.parametrize("version", METADATA_VERSIONS)
 def test_the_cluster_is_one_broker_on_the_requests_listener(cluster: AdminCluster, version: int) -> None:
     """C18: the advertised address is that of the listener the request came in on."""
     cluster.create("orders", 2)
-    answer = metadata(cluster, MetadataRequest(None), version)
-    assert answer.brokers == [(1, "broker.test", 19092, None)]
-    assert (answer.cluster_id, answer.controller_id) == (CLUSTER_ID, 1)
+    answer = metadata(cluster, None, version)
+    assert [(each.node_id, each.host, each.port, each.rack) for each in answer.brokers] == [
+        (1, "broker.test", 19092, None)
+    ]
+    assert answer.cluster_id == (CLUSTER_ID if version >= 2 else None)
+    assert answer.controller_id == (1 if version >= 1 else -1)
     [topic] = answer.topics
     assert (topic.error_code, topic.name, topic.is_internal) == (0, "orders", False)
     for index, partition in enumerate(topic.partitions):
-        assert (partition.partition, partition.error_code, partition.leader_id) == (index, 0, 1)
+        assert (partition.partition_index, partition.error_code, partition.leader_id) == (index, 0, 1)
         assert (partition.replica_nodes, partition.isr_nodes, partition.offline_replicas) == ((1,), (1,), ())
 
 
 def test_all_topics_are_told_by_name_and_an_empty_list_tells_none(cluster: AdminCluster) -> None:
     for name in ("c", "a", "__consumer_offsets", "b"):
         cluster.create(name, 4)
-    everything = metadata(cluster, MetadataRequest(None)).topics
+    everything = metadata(cluster, None).topics
     assert [topic.name for topic in everything] == ["__consumer_offsets", "a", "b", "c"]
     assert [topic.is_internal for topic in everything] == [True, False, False, False]
-    assert metadata(cluster, MetadataRequest([])).topics == []
+    assert metadata(cluster, []).topics == ()
+    assert len(metadata(cluster, [], version=0).topics) == 4, "in version 0 it asks for all"
 
 
 def test_topics_are_found_by_name_and_by_id(cluster: AdminCluster) -> None:
     topic = cluster.create("orders")
-    request = MetadataRequest([MetadataRequestTopic(topic.topic_id, None)])
+    request = [{"topic_id": topic.topic_id, "name": None}]
     [told] = metadata(cluster, request).topics
     assert (told.error_code, told.name, told.topic_id) == (0, "orders", topic.topic_id)
-    unknown = MetadataRequest([MetadataRequestTopic(b"x" * 16, None)])
-    [told] = metadata(cluster, unknown).topics
+    [told] = metadata(cluster, [{"topic_id": b"x" * 16, "name": None}]).topics
     assert (told.error_code, told.name, told.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, None, b"x" * 16)
     assert metadata(cluster, request, version=11).topics[0].error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_unknown_and_illegal_names_are_errors_of_their_topic(cluster: AdminCluster) -> None:
     cluster.create("orders")
-    request = MetadataRequest(named("nowhere", "bad name", "orders", "orders"), allow_auto_topic_creation=False)
-    answer = metadata(cluster, request)
+    request = named("nowhere", "bad name", "orders", "orders")
+    answer = metadata(cluster, request, allow_auto_topic_creation=False)
     assert [(topic.name, topic.error_code) for topic in answer.topics] == [
         ("nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("bad name", ErrorCode.INVALID_TOPIC_EXCEPTION),
@@ -95,10 +89,11 @@ def test_unknown_and_illegal_names_are_errors_of_their_topic(cluster: AdminClust
 
 def test_authorized_operations_are_told_when_asked_for(cluster: AdminCluster) -> None:
     cluster.create("orders")
-    silent = metadata(cluster, MetadataRequest(None), 10)
+    silent = metadata(cluster, None, 10)
     assert silent.cluster_authorized_operations == NOT_ASKED_FOR
     assert silent.topics[0].topic_authorized_operations == NOT_ASKED_FOR
-    asked = metadata(cluster, MetadataRequest(None, True, True, True), 10)
+    included = {"include_cluster_authorized_operations": True, "include_topic_authorized_operations": True}
+    asked = metadata(cluster, None, 10, **included)
     assert asked.cluster_authorized_operations == CLUSTER_OPERATIONS
     assert asked.topics[0].topic_authorized_operations == TOPIC_OPERATIONS
 
@@ -107,14 +102,15 @@ def test_a_missing_topic_is_created_while_the_answer_waits(cluster: AdminCluster
     cluster.create("a.b")
     handler = cluster.handlers[0]
     context = cluster.context(ApiKey.METADATA, 12, cache=handler)
-    answer = handle_metadata(context, MetadataRequest(named("new", "new", "a_b", "bad name", "a.b")))
+    fields = {"topics": named("new", "new", "a_b", "bad name", "a.b")}
+    answer = handle_metadata(context, cluster.request(ApiKey.METADATA, 12, fields))
     assert isinstance(answer, Deferred)
     assert cluster.asked_to_create == [["new"]]
     assert answer.retry(False) is None
     cluster.controller.auto_create(["new"])
     assert answer.retry(False) is None
     handler.refresh()
-    told = answer.retry(False)
+    told = cluster.sent(ApiKey.METADATA, 12, answer.retry(False))
     assert [(topic.name, topic.error_code) for topic in told.topics] == [
         ("new", 0),
         ("a_b", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -124,14 +120,15 @@ def test_a_missing_topic_is_created_while_the_answer_waits(cluster: AdminCluster
 
 
 def test_a_topic_that_does_not_come_to_exist_is_an_error_in_the_end(cluster: AdminCluster) -> None:
-    answer = handle_metadata(cluster.context(ApiKey.METADATA, 4), MetadataRequest(named("never")))
+    request = cluster.request(ApiKey.METADATA, 4, {"topics": named("never")})
+    answer = handle_metadata(cluster.context(ApiKey.METADATA, 4), request)
     assert isinstance(answer, Deferred)
-    assert answer.retry(True).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert answer.retry(True)["topics"][0]["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_topics_are_created_only_if_the_broker_allows_it_too(tmp_path: Path) -> None:
     cluster = AdminCluster(tmp_path, settings={"auto.create.topics.enable": "false"})
-    [topic] = metadata(cluster, MetadataRequest(named("never"))).topics
+    [topic] = metadata(cluster, named("never")).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     cluster.close()
 
@@ -140,9 +137,9 @@ def test_the_leader_epoch_is_told_once_the_owner_has_opened_the_partition(cluste
     cluster.create("orders")
     row = cluster.partition("orders").row
     cluster.table.set_leader_epoch(row, 4)
-    assert metadata(cluster, MetadataRequest(None)).topics[0].partitions[0].leader_epoch == 4
+    assert metadata(cluster, None).topics[0].partitions[0].leader_epoch == 4
     cluster.table.set_state(row, 0)
-    assert metadata(cluster, MetadataRequest(None)).topics[0].partitions[0].leader_epoch == -1
+    assert metadata(cluster, None).topics[0].partitions[0].leader_epoch == -1
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -191,8 +188,8 @@ def test_c18_who_has_reached_a_listener_on_all_interfaces_is_given_that_address(
         ("", ("broker.test", 19092)),
     ):
         asked = replace(context, listener=everywhere, session=Session("alice", "10.9.9.9", reached))
-        [told] = handle_metadata(asked, MetadataRequest([])).brokers
-        assert (told.host, told.port) == given
+        [told] = handle_metadata(asked, cluster.request(ApiKey.METADATA, 12, {"topics": []}))["brokers"]
+        assert (told["host"], told["port"]) == given
         request = SimpleNamespace(key_type=0, coordinator_keys=["group"])
         nodes = [
             *handle_describe_cluster(

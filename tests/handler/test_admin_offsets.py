@@ -18,11 +18,6 @@ from broker.log.partition_log import PartitionLog, PartitionName
 from broker.log.recovery import Checkpointed
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.messages.list_offsets import (
-    ListOffsetsPart,
-    ListOffsetsRequest,
-    encode_list_offsets_response,
-)
 from broker.protocol.record_reader import iterate_records
 from broker.protocol.records import read_header
 from broker.scheduling.deferred import Deferred
@@ -92,20 +87,25 @@ def cluster(cluster: AdminCluster) -> AdminCluster:
 
 
 def offsets(
-    cluster: AdminCluster, *parts: ListOffsetsPart, isolation_level: int = 0, version: int = 11
+    cluster: AdminCluster, *topics: dict[str, Any], isolation_level: int = 0, version: int = 11
 ) -> list[tuple[int, ...]]:
-    request = ListOffsetsRequest(-1, isolation_level, list(parts), 1000)
-    answer = finished(handle_list_offsets(cluster.context(ApiKey.LIST_OFFSETS, version), request))
-    assert encode_list_offsets_response(min(version, 10), 1, answer)
-    return [tuple(part[2:]) for part in answer.parts]
+    """Return (error, timestamp, offset, leader epoch) of each partition."""
+    fields = {"replica_id": -1, "isolation_level": isolation_level, "topics": topics, "timeout_ms": 1000}
+    answer = cluster.call(handle_list_offsets, ApiKey.LIST_OFFSETS, version, fields)
+    return [
+        (part.error_code, part.timestamp, part.offset, part.leader_epoch)
+        for topic in answer.topics
+        for part in topic.partitions
+    ]
 
 
 def timestamps_in(batch: bytearray) -> list[int]:
     return [record.timestamp_ms for record in iterate_records(bytes(batch))]
 
 
-def at(timestamp: int, topic: str = "orders", partition: int = 0, epoch: int = -1) -> ListOffsetsPart:
-    return ListOffsetsPart(topic, partition, epoch, timestamp)
+def at(timestamp: int, topic: str = "orders", partition: int = 0, epoch: int = -1) -> dict[str, Any]:
+    part = {"partition_index": partition, "current_leader_epoch": epoch, "timestamp": timestamp}
+    return {"name": topic, "partitions": [part]}
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,6 @@ import pytest
 
 from broker.ipc.request_facts import NO_SUBJECT, first_error, subject, subject_of, throttle_of
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.messages.list_offsets import ListOffsetsPart, ListOffsetsRequest
-from broker.protocol.messages.metadata import MetadataPartition, MetadataResponse, MetadataTopic
 from broker.protocol.sliced_responses import Encoded, Lazily
 from shm.recorder_layout import THROTTLED_BY
 
@@ -31,6 +29,7 @@ class Request(NamedTuple):
     """A request about topics."""
 
     topics: list[Topic] | None
+    isolation_level: int = 0
 
 
 @pytest.mark.parametrize(
@@ -49,12 +48,6 @@ class Request(NamedTuple):
         ),
         (ApiKey.DESCRIBE_GROUPS, {"groups": [Encoded(b"", 0), Encoded(b"", 69)]}, 69),
         (ApiKey.DESCRIBE_GROUPS, {"groups": Lazily([0, 16], lambda code: {"error_code": code})}, 16),
-        (ApiKey.METADATA, MetadataResponse(0, [], None, 1, [MetadataTopic(3, "t")], error_code=0), 3),
-        (
-            ApiKey.METADATA,
-            MetadataResponse(0, [], None, 1, [MetadataTopic(0, "t", partitions=[MetadataPartition(5, 0, 1)])]),
-            5,
-        ),
         (ApiKey.LIST_GROUPS, {"error_code": 0, "groups": [{"error_code": 1}], "names": ["a"]}, 0),
     ],
 )
@@ -78,7 +71,7 @@ def row_of(topic: str | None, topic_id: bytes | None, partition: int) -> int:
         (ApiKey.DELETE_RECORDS, Request([Topic("unknown", [Part(0)])]), subject(-1, 1)),
         (
             ApiKey.LIST_OFFSETS,
-            ListOffsetsRequest(-1, 1, [ListOffsetsPart("a", 3, -1, -1), ListOffsetsPart("b", 0, -1, -1)]),
+            Request([Topic("a", [Part(3)]), Topic("b", [Part(0)])], isolation_level=1),
             subject(7, 2, isolation_level=1),
         ),
     ],
@@ -87,8 +80,7 @@ def test_a_request_is_about_the_first_partition_that_it_names(key: ApiKey, reque
     assert subject_of(request_, key, row_of) == expected
 
 
-def test_the_throttle_time_of_either_kind_of_answer_and_what_for() -> None:
+def test_the_throttle_time_of_an_answer_and_what_for() -> None:
     mutation = 1 + THROTTLED_BY.index("controller_mutation_rate")
     assert throttle_of({"throttle_time_ms": 5}) == (5, mutation)
     assert throttle_of({}) == (0, 0)
-    assert throttle_of(MetadataResponse(7, [], None, 1, [])) == (7, mutation)

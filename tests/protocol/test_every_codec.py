@@ -25,7 +25,6 @@ from tests.protocol.messages import (
     test_fetch,
     test_group_messages,
     test_produce,
-    test_small_messages,
 )
 
 #: Tests of the hand-tuned codecs: of requests and of responses, which may be one test.
@@ -37,11 +36,6 @@ HAND_TESTED: dict[ApiKey, tuple[Callable[..., None], ...]] = {
     ApiKey.FETCH: (
         test_fetch.test_requests_are_read_as_kio_writes_them,
         test_fetch.test_responses_are_written_as_kio_writes_them,
-    ),
-    ApiKey.LIST_OFFSETS: (test_small_messages.test_list_offsets_both_ways,),
-    ApiKey.METADATA: (
-        test_small_messages.test_metadata_requests_are_read_as_kio_writes_them,
-        test_small_messages.test_metadata_responses_are_written_as_kio_writes_them,
     ),
     ApiKey.OFFSET_COMMIT: (test_group_messages.test_offset_commit_both_ways,),
 }

@@ -8,8 +8,7 @@ _PROGRAM = """
 import sys
 import broker.protocol.headers, broker.protocol.routing, broker.protocol.records
 import broker.protocol.record_reader, broker.protocol.codec, broker.protocol.error_codes
-import broker.protocol.messages.produce, broker.protocol.messages.fetch, broker.protocol.messages.metadata
-import broker.protocol.messages.list_offsets
+import broker.protocol.messages.produce, broker.protocol.messages.fetch
 import broker.protocol.record_writer, broker.protocol.compression
 broker.protocol.codec.encode_response(19, 7, 1, {"topics": [{"name": "orders"}]})
 names = {name.split(".")[0] for name in sys.modules}

@@ -11,8 +11,6 @@ import pytest
 from broker.errors import InvalidReceive
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.messages.list_offsets import parse_list_offsets, parse_list_offsets_in_steps
-from broker.protocol.messages.metadata import parse_metadata, parse_metadata_in_steps
 from broker.protocol.messages.offset_commit import parse_offset_commit, parse_offset_commit_in_steps
 from broker.protocol.messages.produce import MOST_PARTS, parse_produce
 from broker.protocol.primitives import (
@@ -47,7 +45,6 @@ SHAPES: dict[str, Shape] = {
     "Produce, flexible": (
         parse_produce, 9, struct.pack(">bhi", 0, 1, 0), b"\2t", struct.pack(">iH", 0, 0), b"\0", b"\0"
     ),
-    "ListOffsets": (parse_list_offsets, 1, struct.pack(">i", -1), b"\0\1t", bytes(12), b"", b""),
     "OffsetCommit": (parse_offset_commit, 7, b"\0\1g" + bytes(4) + b"\0\1m\0\0", b"\0\1t", bytes(18), b"", b""),
     "compiled": (delete_records, 2, b"", b"\2t", bytes(13), b"\0", bytes(5)),
 }  # fmt: skip
@@ -78,11 +75,8 @@ Read = Callable[[bytes, int, int, int], Steps[Any]]
 
 #: (what reads it, version, the bytes of a request of some 6,000 elements)
 LONG: dict[str, tuple[Read, int, bytes]] = {
-    "ListOffsets": (parse_list_offsets_in_steps, 1, request(SHAPES["ListOffsets"], 2, 3000)),
-    "ListOffsets, topics": (parse_list_offsets_in_steps, 1, request(SHAPES["ListOffsets"], 6000, 0)),
     "OffsetCommit": (parse_offset_commit_in_steps, 7, request(SHAPES["OffsetCommit"], 2, 3000)),
     "OffsetCommit, topics": (parse_offset_commit_in_steps, 7, request(SHAPES["OffsetCommit"], 6000, 0)),
-    "Metadata": (parse_metadata_in_steps, 4, legacy(6000) + b"\0\1t" * 6000 + bytes(8)),
 }
 
 
@@ -90,14 +84,6 @@ LONG: dict[str, tuple[Read, int, bytes]] = {
 def test_a_long_request_is_read_some_elements_at_a_time(name: str) -> None:
     read, version, body = LONG[name]
     assert sum(1 for _ in read(body, version, 0, len(body))) >= 3000 // ELEMENTS_AT_ONCE
-
-
-def test_topics_of_metadata() -> None:
-    for version, count in ((4, legacy), (9, compact)):
-        name = b"\0\1t" if version == 4 else b"\2t\0"
-        body = count(MOST_ELEMENTS + 1) + name * (MOST_ELEMENTS + 1) + bytes(8)
-        with pytest.raises(InvalidReceive, match=r"a request.* may have"):
-            parse_metadata(body, version, 0, len(body))
 
 
 def test_more_tagged_fields_than_allowed_are_refused() -> None:

@@ -7,8 +7,8 @@ so are the answers for very many partitions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from broker.apis.context import RequestContext
 from broker.apis.topics.published_offsets import PartitionEnds, epoch_error, published_ends
@@ -17,12 +17,6 @@ from broker.log.log_reader import ATTEMPTS, End, LogReader
 from broker.log.timestamp_search import TimestampOffset
 from broker.metadata.metadata_cache import PartitionInfo
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.messages.list_offsets import (
-    ListOffsetsPart,
-    ListOffsetsPartResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-)
 from broker.protocol.steps import Steps, finished
 from broker.security.acl.acls import ResourceType
 
@@ -62,36 +56,40 @@ class _Query(NamedTuple):
     timestamp: int
 
 
-def handle_list_offsets(
-    context: RequestContext, request: ListOffsetsRequest
-) -> ListOffsetsResponse | Steps[ListOffsetsResponse]:
+def handle_list_offsets(context: RequestContext, request: Any) -> dict[str, Any] | Steps[dict[str, Any]]:
     """Return an offset or an error for every partition asked for."""
-    times_asked = Counter((part.topic_name, part.partition) for part in request.parts)
-    answers = _answers(context, request, times_asked)
-    is_short = len(request.parts) <= _SLICE_PARTS and all(part.timestamp in _PUBLISHED for part in request.parts)
+    parts = parts_of(request)
+    answers = _answers(context, parts, is_committed=request.isolation_level == READ_COMMITTED)
+    is_short = len(parts) <= _SLICE_PARTS and all(part.timestamp in _PUBLISHED for _, part in parts)
     return finished(answers) if is_short else answers
 
 
-def _answers(
-    context: RequestContext, request: ListOffsetsRequest, times_asked: Mapping[tuple[str, int], int]
-) -> Steps[ListOffsetsResponse]:
-    read_committed = request.isolation_level == READ_COMMITTED
-    parts = []
-    for part in request.parts:
-        if refusal := context.refusal(ResourceType.TOPIC, part.topic_name):
-            parts.append(_failed(part, refusal))
-        elif times_asked[part.topic_name, part.partition] > 1:
-            parts.append(_failed(part, ErrorCode.INVALID_REQUEST))
+def parts_of(request: Any) -> list[tuple[str, Any]]:
+    """Return each partition of a request with the name of its topic."""
+    return [(topic.name, part) for topic in request.topics for part in topic.partitions]
+
+
+def _answers(context: RequestContext, parts: Sequence[tuple[str, Any]], *, is_committed: bool) -> Steps[dict[str, Any]]:
+    times_asked = Counter((name, part.partition_index) for name, part in parts)
+    topics: list[dict[str, Any]] = []
+    for number, (name, part) in enumerate(parts, 1):
+        if refusal := context.refusal(ResourceType.TOPIC, name):
+            answer = _failed(part, refusal)
+        elif times_asked[name, part.partition_index] > 1:
+            answer = _failed(part, ErrorCode.INVALID_REQUEST)
         else:
-            parts.append((yield from _answer(context, part, read_committed)))
-        if not len(parts) % _SLICE_PARTS:
+            answer = yield from _answer(context, name, part, is_committed)
+        if not topics or topics[-1]["name"] != name:
+            topics.append({"name": name, "partitions": []})
+        topics[-1]["partitions"].append(answer)
+        if not number % _SLICE_PARTS:
             yield
-    return ListOffsetsResponse(0, parts)
+    return {"topics": topics}
 
 
-def _answer(context: RequestContext, part: ListOffsetsPart, read_committed: bool) -> Steps[ListOffsetsPartResponse]:
+def _answer(context: RequestContext, name: str, part: Any, is_committed: bool) -> Steps[dict[str, int]]:
     metadata = context.broker.metadata
-    topic, partition = metadata.topic(part.topic_name), metadata.partition(part.topic_name, part.partition)
+    topic, partition = metadata.topic(name), metadata.partition(name, part.partition_index)
     if topic is None or partition is None:
         return _failed(part, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     lookup, since_version = _LOOKUPS.get(part.timestamp, (_none, None)) if part.timestamp < 0 else (_by_time, 0)
@@ -104,16 +102,16 @@ def _answer(context: RequestContext, part: ListOffsetsPart, read_committed: bool
     if error:
         return _failed(part, error)
     try:
-        found = lookup(_Query(context, topic.name, partition, ends, read_committed, part.timestamp))
+        found = lookup(_Query(context, topic.name, partition, ends, is_committed, part.timestamp))
         if not isinstance(found, _Found):
             found = yield from found
     except ApiError as unreadable:
         return _failed(part, unreadable.code)
-    return ListOffsetsPartResponse(part.topic_name, part.partition, 0, *found)
+    return {"partition_index": part.partition_index, **found._asdict()}
 
 
-def _failed(part: ListOffsetsPart, error: int) -> ListOffsetsPartResponse:
-    return ListOffsetsPartResponse(part.topic_name, part.partition, error)
+def _failed(part: Any, error: int) -> dict[str, int]:
+    return {"partition_index": part.partition_index, "error_code": error}
 
 
 def _latest(query: _Query) -> _Found:

@@ -7,22 +7,20 @@ takes a search, and what has an error, is left to the general path (`list_offset
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
+from struct import Struct, calcsize
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from broker.apis.topics.list_offsets import EARLIEST, LATEST, READ_COMMITTED
+from broker.apis.topics.list_offsets import EARLIEST, LATEST, READ_COMMITTED, parts_of
 from broker.ipc.request import Request
 from broker.ipc.request_facts import NO_RECORDS, subject, tail
 from broker.ipc.response_writer import AnswerFacts, ResponseWriter
 from broker.partitions.request_memo import PREFIX_START, RequestMemo
+from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.headers import parse_header
-from broker.protocol.messages.list_offsets import (
-    ListOffsetsPart,
-    ListOffsetsRequest,
-    OffsetsTemplate,
-    parse_list_offsets,
-)
 from broker.security.acl.acls import ResourceType
 from broker.security.acl.checks import refusal
 from shm.tables.partitions import STATE_OPEN
@@ -37,13 +35,69 @@ MOST_REMEMBERED_BYTES: Final = 1024
 
 _LIST_OFFSETS: Final = int(ApiKey.LIST_OFFSETS)
 _OLDEST, _NEWEST = 1, 11
+_LEADER_EPOCH_FROM: Final = 4
+
+#: A response begins with its size and the correlation id.
+_BODY: Final = 8
 
 
 class _Asked(NamedTuple):
     """What is asked of one partition."""
 
     row: int
-    part: ListOffsetsPart
+    topic: str
+    part: Any
+
+
+class OffsetsTemplate:
+    """The response for the same partitions each time, without errors: all of it but the offsets and their epochs.
+
+    What varies stands together, and is found by writing the response with two values that differ in every byte.
+    """
+
+    __slots__ = ("_has_epochs", "_literals", "pack_into", "size_bytes")
+
+    def __init__(self, version: int, parts: Sequence[tuple[str, int]]) -> None:
+        """``parts``: (topic, partition)."""
+        self._has_epochs = version >= _LEADER_EPOCH_FROM
+        varying = "qi" if self._has_epochs else "q"
+        varying_bytes = calcsize(f">{varying}")
+        wire, other = (_response_of(version, parts, value) for value in (0, -1))
+        layout, before = ">4si", _BODY
+        at = before
+        while at < len(wire):
+            if wire[at] == other[at]:
+                at += 1
+                continue
+            layout += f"{at - before}s{varying}"
+            before = at = at + varying_bytes
+        whole = Struct(f"{layout}{len(wire) - before}s")
+        self._literals = [value for value in whole.unpack(wire) if isinstance(value, bytes)]
+        self.pack_into = whole.pack_into
+        self.size_bytes = len(wire)
+
+    def fill_into(
+        self, buffer: memoryview | bytearray, at: int, correlation_id: int, found: Iterable[tuple[int, int]]
+    ) -> None:
+        """Write the whole response; ``found``: (offset, leader epoch) of each partition. HOT."""
+        literals = self._literals
+        values: list[bytes | int] = [literals[0], correlation_id]
+        for number, (offset, epoch) in enumerate(found, 1):
+            values += (literals[number], offset, epoch) if self._has_epochs else (literals[number], offset)
+        self.pack_into(buffer, at, *values, literals[-1])
+
+
+def _response_of(version: int, parts: Sequence[tuple[str, int]], value: int) -> bytes:
+    topics = [
+        {
+            "name": name,
+            "partitions": [
+                {"partition_index": partition, "offset": value, "leader_epoch": value} for _, partition in some
+            ],
+        }
+        for name, some in groupby(parts, itemgetter(0))
+    ]
+    return codec.encode_response(_LIST_OFFSETS, version, 0, {"topics": topics})
 
 
 class RememberedQuestion:
@@ -52,16 +106,17 @@ class RememberedQuestion:
     __slots__ = ("about", "asked", "is_committed", "prefix", "session", "tail", "template", "version")
 
     def __init__(
-        self, version: int, session: Session, prefix: bytes, request: ListOffsetsRequest, rows: list[int], handler: int
+        self, version: int, session: Session, prefix: bytes, request: Any, rows: list[int], handler: int
     ) -> None:
         self.version = version
         self.session = session
         self.prefix = prefix
         self.is_committed = request.isolation_level == READ_COMMITTED
-        self.asked = [_Asked(*each) for each in zip(rows, request.parts, strict=True)]
+        parts = parts_of(request)
+        self.asked = [_Asked(row, *part) for row, part in zip(rows, parts, strict=True)]
         self.about = subject(rows[0], len(rows), isolation_level=request.isolation_level)
         self.tail = tail(_LIST_OFFSETS, version, handler, self.about)
-        self.template = OffsetsTemplate(version, [(part.topic_name, part.partition) for part in request.parts])
+        self.template = OffsetsTemplate(version, [(name, part.partition_index) for name, part in parts])
 
     def varying(self, view: memoryview, start: int, end: int) -> tuple[()] | None:
         """Return nothing for the same request, None for any other. HOT."""
@@ -119,15 +174,15 @@ class ListOffsetsMemo:
 
     def _offset_of(self, asked: _Asked, *, is_committed: bool) -> tuple[int, int] | None:
         """Return (offset, leader epoch) as the general path does, or None if that is to say it."""
-        row, (topic, partition, wanted_epoch, timestamp) = asked
+        row, topic, part = asked
         state, epoch, stable, end, start = self._partitions.table.read_fetched(row)
-        if state != STATE_OPEN or (wanted_epoch >= 0 and wanted_epoch != epoch):
+        if state != STATE_OPEN or (part.current_leader_epoch >= 0 and part.current_leader_epoch != epoch):
             return None
-        if timestamp == LATEST:
+        if part.timestamp == LATEST:
             return (stable if is_committed else end), epoch
         if start == end:
             return start, epoch
-        return start, self._partitions.reader(row, topic, partition).epoch_for_offset(start)
+        return start, self._partitions.reader(row, topic, part.partition_index).epoch_for_offset(start)
 
     def _read(self, request: Request) -> RememberedQuestion | None:
         """Return what a request asks for, or None if it is too long or asks for more than what is published."""
@@ -135,17 +190,17 @@ class ListOffsetsMemo:
         if not _OLDEST <= version <= _NEWEST or end - start > MOST_REMEMBERED_BYTES:
             return None
         header = parse_header(view, start, end)
-        body = parse_list_offsets(view, version, header.body_offset, end)
-        places = {(part.topic_name, part.partition) for part in body.parts}
-        rows = [self._partitions.row_of(part.topic_name, None, part.partition) for part in body.parts]
+        body = codec.decode(_LIST_OFFSETS, version, view, header.body_offset, end)
+        parts = parts_of(body)
+        places = {(name, part.partition_index) for name, part in parts}
+        rows = [self._partitions.row_of(name, None, part.partition_index) for name, part in parts]
         if not rows or len(places) < len(rows) or min(rows) < 0:
             return None
-        if any(part.timestamp not in (LATEST, EARLIEST) for part in body.parts):
+        if any(part.timestamp not in (LATEST, EARLIEST) for _, part in parts):
             return None
         authorizer = self._partitions.metadata.authorizer
         if authorizer is not None and any(
-            refusal(authorizer, request.session, _LIST_OFFSETS, ResourceType.TOPIC, part.topic_name)
-            for part in body.parts
+            refusal(authorizer, request.session, _LIST_OFFSETS, ResourceType.TOPIC, name) for name, _ in parts
         ):
             return None
         return RememberedQuestion(

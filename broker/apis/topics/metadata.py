@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Any
 
 from broker.apis.cluster.authorized_operations import cluster_operations, topic_operations
 from broker.apis.context import RequestContext
@@ -16,14 +17,6 @@ from broker.errors import ApiError
 from broker.metadata.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
 from broker.metadata.topics.topic_validation import check_topic_name
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.messages.metadata import (
-    MetadataBroker,
-    MetadataPartition,
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataTopic,
-)
 from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import at_length, each_of
@@ -43,7 +36,7 @@ _FIRST_WITH_TOPIC_IDS = 12
 _NO_ID = bytes(16)
 
 
-def handle_metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse | Deferred | Work:
+def handle_metadata(context: RequestContext, request: Any) -> dict[str, Any] | Deferred | Work:
     """Return the answer, or a wait for the topics that are being created; what is long is done in slices."""
     if len(request.topics or ()) > MOST_TOPICS_AT_ONCE:
         return _at_length(context, request)
@@ -51,19 +44,19 @@ def handle_metadata(context: RequestContext, request: MetadataRequest) -> Metada
     return _answer(context, request, missing)
 
 
-def is_metadata_cacheable(response: MetadataResponse) -> bool:
+def is_metadata_cacheable(response: dict[str, Any]) -> bool:
     """Return whether an answer holds until the metadata change.
 
     A leader epoch is fixed for a run of the broker, once the partition is open. What is not there may be asked for to
     have it created.
     """
     return not any(
-        topic.error_code or any(partition.leader_epoch == UNKNOWN_EPOCH for partition in topic.partitions)
-        for topic in response.topics
+        topic["error_code"] or any(partition["leader_epoch"] == UNKNOWN_EPOCH for partition in topic["partitions"])
+        for topic in response["topics"]
     )
 
 
-def _at_length(context: RequestContext, request: MetadataRequest) -> Work:
+def _at_length(context: RequestContext, request: Any) -> Work:
     missing: list[str] = []
 
     def look_at(name: str) -> None:
@@ -74,15 +67,13 @@ def _at_length(context: RequestContext, request: MetadataRequest) -> Work:
     return _answer(context, request, missing)
 
 
-def _answer(
-    context: RequestContext, request: MetadataRequest, missing: list[str]
-) -> MetadataResponse | Deferred | Work:
+def _answer(context: RequestContext, request: Any, missing: list[str]) -> dict[str, Any] | Deferred | Work:
     if not missing:
         return _described_or_at_length(context, request)
     context.broker.create_topics(missing)
     metadata = context.broker.metadata
 
-    def retry(final: bool) -> MetadataResponse | Work | None:
+    def retry(final: bool) -> dict[str, Any] | Work | None:
         while missing and metadata.topic(missing[-1]) is not None:
             missing.pop()
         return _described_or_at_length(context, request) if final or not missing else None
@@ -90,7 +81,7 @@ def _answer(
     return Deferred(AUTO_CREATE_WAIT_MS, retry)
 
 
-def _distinct_names(context: RequestContext, request: MetadataRequest) -> Iterable[str]:
+def _distinct_names(context: RequestContext, request: Any) -> Iterable[str]:
     """Return the names that are asked for, if topics may come to exist by that."""
     allowed = request.allow_auto_topic_creation and context.broker.metadata.broker_config.auto_create_topics_enable
     if request.topics is None or not allowed:
@@ -128,29 +119,28 @@ def _name_error(name: str) -> int:
     return 0
 
 
-def _described_or_at_length(context: RequestContext, request: MetadataRequest) -> MetadataResponse | Work:
+def _described_or_at_length(context: RequestContext, request: Any) -> dict[str, Any] | Work:
     """Return the answer, described at once if it is short."""
     asked = _asked(context, request)
     topics = Lazily(asked, lambda each: _topic(context, each, request))
     broker, (host, port) = context.broker, context.address
     config = broker.metadata.broker_config
-    response = MetadataResponse(
-        throttle_ms=0,
-        brokers=[MetadataBroker(config.node_id, host, port, config.broker_rack)],
-        cluster_id=broker.cluster_id,
-        controller_id=config.node_id,
-        topics=topics,
-        cluster_authorized_operations=cluster_operations(context, request.include_cluster_authorized_operations),
-    )
+    response = {
+        "brokers": [{"node_id": config.node_id, "host": host, "port": port, "rack": config.broker_rack}],
+        "cluster_id": broker.cluster_id,
+        "controller_id": config.node_id,
+        "topics": topics,
+        "cluster_authorized_operations": cluster_operations(context, request.include_cluster_authorized_operations),
+    }
     if _is_short(context, asked):
-        return response._replace(topics=[topic._replace(partitions=list(topic.partitions)) for topic in topics])
+        return response | {"topics": [topic | {"partitions": list(topic["partitions"])} for topic in topics]}
     return at_length(response)
 
 
-def _asked(context: RequestContext, request: MetadataRequest) -> Sequence[MetadataRequestTopic | TopicInfo]:
-    """Return what is asked for, each thing once; of all topics those that the client may see."""
-    if request.topics is not None:
-        return list(dict.fromkeys(request.topics))
+def _asked(context: RequestContext, request: Any) -> Sequence[Any]:
+    """Return the topics that are asked for, each once; if it is all of them, those that the client may see."""
+    if request.topics or (request.topics is not None and context.api_version):
+        return list({(each.topic_id, each.name): each for each in request.topics}.values())
     authorizer, topics = context.broker.metadata.authorizer, context.broker.metadata.topics()
     if authorizer is None:
         return topics
@@ -158,7 +148,7 @@ def _asked(context: RequestContext, request: MetadataRequest) -> Sequence[Metada
     return [topic for topic in topics if may(topic.name)]
 
 
-def _is_short(context: RequestContext, asked: Sequence[MetadataRequestTopic | TopicInfo]) -> bool:
+def _is_short(context: RequestContext, asked: Sequence[Any]) -> bool:
     if len(asked) > MOST_TOPICS_AT_ONCE:
         return False
     metadata, partitions = context.broker.metadata, 0
@@ -168,57 +158,67 @@ def _is_short(context: RequestContext, asked: Sequence[MetadataRequestTopic | To
     return partitions <= MOST_PARTITIONS_AT_ONCE
 
 
-def _find(metadata: MetadataCache, asked: MetadataRequestTopic) -> TopicInfo | None:
+def _find(metadata: MetadataCache, asked: Any) -> TopicInfo | None:
     return metadata.topic_by_id(asked.topic_id) if asked.name is None else metadata.topic(asked.name)
 
 
-def _topic(context: RequestContext, asked: MetadataRequestTopic | TopicInfo, request: MetadataRequest) -> MetadataTopic:
+def _topic(context: RequestContext, asked: Any, request: Any) -> dict[str, Any]:
     if isinstance(asked, TopicInfo):
         return _described(context, asked, request)
     return _asked_for(context, asked, request)
 
 
-def _asked_for(context: RequestContext, asked: MetadataRequestTopic, request: MetadataRequest) -> MetadataTopic:
+def _asked_for(context: RequestContext, asked: Any, request: Any) -> dict[str, Any]:
     metadata = context.broker.metadata
     by_id = asked.topic_id != _NO_ID
     if context.api_version < _FIRST_WITH_TOPIC_IDS and (by_id or asked.name is None):
-        return MetadataTopic(ErrorCode.INVALID_REQUEST, asked.name, asked.topic_id)
+        return _failed(ErrorCode.INVALID_REQUEST, asked.name, asked.topic_id)
     if by_id or asked.name is None:
         topic = metadata.topic_by_id(asked.topic_id)
         error = context.refusal(ResourceType.TOPIC, topic.name) if topic is not None else ErrorCode.UNKNOWN_TOPIC_ID
         if topic is None or error:
-            return MetadataTopic(error, None, asked.topic_id)
+            return _failed(error, None, asked.topic_id)
         return _described(context, topic, request)
     if refusal := context.refusal(ResourceType.TOPIC, asked.name):
-        return MetadataTopic(refusal, asked.name, _NO_ID)
+        return _failed(refusal, asked.name)
     topic = metadata.topic(asked.name)
     return _missing(context, asked.name, request) if topic is None else _described(context, topic, request)
 
 
-def _missing(context: RequestContext, name: str, request: MetadataRequest) -> MetadataTopic:
+def _missing(context: RequestContext, name: str, request: Any) -> dict[str, Any]:
     """Return what is said of a topic that there is not."""
     config = context.broker.metadata.broker_config
     is_to_be_created = request.allow_auto_topic_creation and config.auto_create_topics_enable
     if is_to_be_created and (refusal := _creation_refusal(context, name)):
-        return MetadataTopic(refusal, name, _NO_ID)
+        return _failed(refusal, name)
     error = _name_error(name) or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     operations = topic_operations(context, name, request.include_topic_authorized_operations)
-    return MetadataTopic(error, name, _NO_ID, topic_authorized_operations=operations)
+    return _failed(error, name) | {"topic_authorized_operations": operations}
 
 
-def _described(context: RequestContext, topic: TopicInfo, request: MetadataRequest) -> MetadataTopic:
+def _described(context: RequestContext, topic: TopicInfo, request: Any) -> dict[str, Any]:
     operations = topic_operations(context, topic.name, request.include_topic_authorized_operations)
     node_id = context.broker.metadata.broker_config.node_id
     nodes = (node_id,)
 
-    def describe(partition: PartitionInfo) -> MetadataPartition:
-        return MetadataPartition(
-            error_code=0,
-            partition=partition.index,
-            leader_id=node_id,
-            leader_epoch=published_leader_epoch(context, partition),
-            replica_nodes=nodes,
-            isr_nodes=nodes,
-        )
+    def describe(partition: PartitionInfo) -> dict[str, Any]:
+        return {
+            "partition_index": partition.index,
+            "leader_id": node_id,
+            "leader_epoch": published_leader_epoch(context, partition),
+            "replica_nodes": nodes,
+            "isr_nodes": nodes,
+        }
 
-    return MetadataTopic(0, topic.name, topic.topic_id, topic.internal, Lazily(topic.partitions, describe), operations)
+    return {
+        "error_code": 0,
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": topic.internal,
+        "partitions": Lazily(topic.partitions, describe),
+        "topic_authorized_operations": operations,
+    }
+
+
+def _failed(error: int, name: str | None, topic_id: bytes = _NO_ID) -> dict[str, Any]:
+    return {"error_code": error, "name": name, "topic_id": topic_id, "partitions": ()}
