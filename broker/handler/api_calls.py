@@ -32,7 +32,7 @@ from broker.handler.late_answers import LateAnswers
 from broker.ipc.answer_spool import AnswerSpool
 from broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, RowOf, about_of, first_error, subject_of, throttle_of
 from broker.ipc.response_writer import AnswerFacts, ResponseWriter
-from broker.protocol.api_keys import ONLY_ANSWERED, ApiKey
+from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
 from broker.protocol.sliced_responses import AnswerTooLargeError
@@ -236,7 +236,7 @@ class ApiCalls:
             doing=call.doing,
             exclusive=call.api.exclusive,
             size=call.request.size_bytes,
-            is_wanted=partial(self._is_there, call.request.connection_id) if call.api.key in ONLY_ANSWERED else None,
+            is_wanted=partial(self._is_there, call.request.connection_id) if call.api.key.is_read_only else None,
         )
         try:
             self._slices.add(new)

@@ -16,7 +16,7 @@ from broker.faults.request_names import RequestNames, names_in
 from broker.ipc.request_facts import NO_SUBJECT, subject_of
 from broker.ipc.response_writer import AnswerFacts, ResponseWriter
 from broker.protocol import codec
-from broker.protocol.api_keys import ONLY_ANSWERED, ApiKey
+from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.error_responses import error_response
 from broker.protocol.headers import parse_header
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 #: Their answers are put together as ever before an error is put into them: what they do besides is no harm.
-_ALTERED: Final = ONLY_ANSWERED | {ApiKey.FIND_COORDINATOR, ApiKey.API_VERSIONS}
+_ALTERED: Final = {key for key in ApiKey if key.is_read_only} | {ApiKey.FIND_COORDINATOR, ApiKey.API_VERSIONS}
 #: Errors of a whole Fetch, which no partition has.
 _OF_SESSIONS: Final = frozenset(
     {

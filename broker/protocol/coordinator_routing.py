@@ -12,11 +12,11 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from broker.errors import InvalidReceive
-from broker.protocol.api_keys import FLEXIBLE_FROM
+from broker.protocol.api_keys import FLEXIBLE_FROM, GROUP, TRANSACTIONAL_ID, ApiKey, Owner
 from broker.protocol.primitives import MALFORMED, Buffer, read_unsigned_varint, skip_tagged_fields
 
-GROUP_TOPIC: Final = "__consumer_offsets"
-TRANSACTION_TOPIC: Final = "__transaction_state"
+GROUP_TOPIC: Final = GROUP.topic
+TRANSACTION_TOPIC: Final = TRANSACTIONAL_ID.topic
 
 _CLIENT_ID_OFFSET: Final = 8
 _MOST_REMEMBERED: Final = 8192
@@ -24,7 +24,6 @@ _MOST_REMEMBERED: Final = 8192
 #: Longer ids are looked at anew each time, so that nobody fills the memory with them; and what a record has room for.
 _LONGEST_REMEMBERED: Final = 256
 _LONGEST: Final = 2**15 - 1
-_NEVER: Final = 1 << 15
 
 #: The one number whose magnitude Java's `int` cannot hold: it counts as 0.
 _NO_MAGNITUDE: Final = -(2**31)
@@ -44,37 +43,11 @@ class CoordinatorPartitions(NamedTuple):
         return self.groups if topic == GROUP_TOPIC else self.transactions
 
 
-class _KeyPlace(NamedTuple):
-    """Where a request's body names its id: first or second string; from ``array_from`` on, first in an array."""
-
-    topic: str
-    array_from: int = _NEVER
-    is_second: bool = False
-
-
-_KEY_PLACES: Final[Mapping[int, _KeyPlace]] = MappingProxyType(
-    {
-        8: _KeyPlace(GROUP_TOPIC),  # OffsetCommit
-        9: _KeyPlace(GROUP_TOPIC, array_from=8),  # OffsetFetch
-        11: _KeyPlace(GROUP_TOPIC),  # JoinGroup
-        12: _KeyPlace(GROUP_TOPIC),  # Heartbeat
-        13: _KeyPlace(GROUP_TOPIC),  # LeaveGroup
-        14: _KeyPlace(GROUP_TOPIC),  # SyncGroup
-        15: _KeyPlace(GROUP_TOPIC, array_from=0),  # DescribeGroups
-        22: _KeyPlace(TRANSACTION_TOPIC),  # InitProducerId
-        24: _KeyPlace(TRANSACTION_TOPIC, array_from=4),  # AddPartitionsToTxn
-        25: _KeyPlace(TRANSACTION_TOPIC),  # AddOffsetsToTxn
-        26: _KeyPlace(TRANSACTION_TOPIC),  # EndTxn
-        28: _KeyPlace(GROUP_TOPIC, is_second=True),  # TxnOffsetCommit
-        42: _KeyPlace(GROUP_TOPIC, array_from=0),  # DeleteGroups
-        47: _KeyPlace(GROUP_TOPIC),  # OffsetDelete
-        65: _KeyPlace(TRANSACTION_TOPIC, array_from=0),  # DescribeTransactions
-        68: _KeyPlace(GROUP_TOPIC),  # ConsumerGroupHeartbeat
-        69: _KeyPlace(GROUP_TOPIC, array_from=0),  # ConsumerGroupDescribe
-    }
+_OWNERS: Final[Mapping[int, Owner]] = MappingProxyType(
+    {int(key): key.owner for key in ApiKey if key.owner.topic in (GROUP_TOPIC, TRANSACTION_TOPIC)}
 )
 
-COORDINATED_KEYS: Final = frozenset(_KEY_PLACES)
+COORDINATED_KEYS: Final = frozenset(_OWNERS)
 """APIs whose requests go to the owner of the group or transactional id that they name."""
 
 
@@ -104,13 +77,13 @@ def coordinator_of(
 
     InvalidReceive when there is no id where one should be.
     """
-    place, name = _KEY_PLACES[api_key], coordinated_id(frame, api_key, api_version)
+    owner, name = _OWNERS[api_key], coordinated_id(frame, api_key, api_version)
     if name is None:
         return None
     if len(name) <= _LONGEST_REMEMBERED:
-        return place.topic, _partition_of_bytes(name, partitions.of(place.topic))
+        return owner.topic, _partition_of_bytes(name, partitions.of(owner.topic))
     # No record can hold an id that is longer still: it is refused wherever it comes.
-    return place.topic, coordinator_partition(name[:_LONGEST].decode("utf-8", "replace"), partitions.of(place.topic))
+    return owner.topic, coordinator_partition(name[:_LONGEST].decode("utf-8", "replace"), partitions.of(owner.topic))
 
 
 def coordinated_id(frame: Buffer, api_key: int, api_version: int) -> bytes | None:
@@ -118,19 +91,19 @@ def coordinated_id(frame: Buffer, api_key: int, api_version: int) -> bytes | Non
 
     InvalidReceive when there is no id where one should be.
     """
-    place = _KEY_PLACES[api_key]
+    owner = _OWNERS[api_key]
     try:
-        return _read_key(frame, place, api_version, is_flexible=api_version >= FLEXIBLE_FROM[api_key])
+        return _read_key(frame, owner, api_version, is_flexible=api_version >= FLEXIBLE_FROM[api_key])
     except MALFORMED as error:
         raise InvalidReceive(f"api key {api_key} without a routing key: {error}") from error
 
 
-def _read_key(frame: Buffer, place: _KeyPlace, version: int, *, is_flexible: bool) -> bytes | None:
+def _read_key(frame: Buffer, owner: Owner, version: int, *, is_flexible: bool) -> bytes | None:
     (length,) = _unpack_int16(frame, _CLIENT_ID_OFFSET)
     offset = _CLIENT_ID_OFFSET + 2 + max(length, 0)
     if is_flexible:
         offset = skip_tagged_fields(frame, offset, len(frame))
-    if version >= place.array_from:
+    if version >= owner.array_from:
         if is_flexible:
             count, offset = read_unsigned_varint(frame, offset)
             count -= 1
@@ -140,7 +113,7 @@ def _read_key(frame: Buffer, place: _KeyPlace, version: int, *, is_flexible: boo
         if count <= 0:
             return None
     name, offset = _read_string(frame, offset, is_flexible)
-    if place.is_second:
+    if owner.is_second:
         name, offset = _read_string(frame, offset, is_flexible)
     return name
 

@@ -13,7 +13,7 @@ import zlib
 from typing import Final
 
 from broker.errors import InvalidReceive
-from broker.protocol.api_keys import ApiKey
+from broker.protocol.api_keys import CONTROLLER, ApiKey
 from broker.protocol.coordinator_routing import (
     COORDINATED_KEYS,
     GROUP_TOPIC,
@@ -23,20 +23,7 @@ from broker.protocol.coordinator_routing import (
 )
 from broker.protocol.primitives import MALFORMED, Buffer, read_unsigned_varint, skip_tagged_fields
 
-CONTROLLER_KEYS: Final = frozenset(
-    {
-        19,  # CreateTopics
-        20,  # DeleteTopics
-        30,  # CreateAcls
-        31,  # DeleteAcls
-        33,  # AlterConfigs
-        37,  # CreatePartitions
-        44,  # IncrementalAlterConfigs
-        49,  # AlterClientQuotas
-        51,  # AlterUserScramCredentials
-        57,  # UpdateFeatures
-    }
-)
+CONTROLLER_KEYS: Final = frozenset([int(key) for key in ApiKey if key.owner is CONTROLLER])
 """APIs that change metadata: the controller is the only writer of it."""
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
