@@ -14,14 +14,12 @@ from broker.errors import InvalidReceive
 from broker.protocol.compile import reader, writer
 from broker.protocol.primitives import INT16
 from broker.protocol.schema.definitions import definition
-from broker.protocol.schema.values import Structure
 from broker.protocol.steps import Steps
 
 Record: TypeAlias = tuple[bytes, bytes | None]
 """Key and value; a record without a value deletes the key when the topic is compacted."""
 
 _NO_LIMIT = 1 << 62
-_pack_version = INT16.pack
 
 
 class RecordType:
@@ -34,16 +32,15 @@ class RecordType:
         self._key, self._value = f"{name}Key", f"{value_name or name}Value"
         self._own_fields = own_fields
         self.number = definition(self._key).api_key
-        self.value_class: Callable[..., Structure] = definition(self._value, own_fields).structure.value_class
         self._number_bytes = INT16.pack(self.number)
 
     def key(self, **fields: Any) -> bytes:
         """Return a key."""
         return self._number_bytes + writer(self._key, 0)(fields)
 
-    def value(self, version: int, fields: Structure | Mapping[str, Any]) -> bytes:
-        """Return a value of a version. HOT."""
-        return _pack_version(version) + writer(self._value, version, self._own_fields)(fields)
+    def value(self, version: int, fields: Mapping[str, Any]) -> bytes:
+        """Return a value of a version."""
+        return INT16.pack(version) + writer(self._value, version, self._own_fields)(fields)
 
     def read_key(self, data: bytes) -> Any:
         """Return a key as a message. Raises InvalidReceive."""

@@ -7,6 +7,7 @@ Pure. Values are written in the versions of Kafka: 4, which names the topic's id
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
 
 OFFSET_COMMIT: Final = RecordType("OffsetCommit")
 _LEGACY_OFFSET_COMMIT: Final = RecordType("LegacyOffsetCommit", "OffsetCommit")
-_OffsetCommitValue: Final = OFFSET_COMMIT.value_class
 
 _VERSION_WITH_EXPIRY: Final = 1
 _VERSION_WITHOUT_TOPIC_ID: Final = 3
 _VERSION: Final = 4
 _TOPIC_ID_TAG_BYTES: Final = 19
+_MOST_CACHED: Final = 4096
+_LONGEST_CACHED: Final = 64
 
 
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
@@ -40,29 +42,25 @@ def offset_key_prefix(group_id: str, topic: str) -> bytes:
 
 
 def offset_value(committed: CommittedOffset) -> bytes:
-    """Return the value of a committed offset. HOT."""
+    """Return the value of a committed offset. HOT: all but its numbers is mostly that of an earlier one."""
     offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id = committed
     if expire_ms != NO_EXPIRY:
-        version = _VERSION_WITH_EXPIRY
-    else:
-        version = _VERSION_WITHOUT_TOPIC_ID if topic_id == ZERO_TOPIC_ID else _VERSION
-    value = _OffsetCommitValue(
-        offset=offset,
-        leader_epoch=leader_epoch,
-        metadata=metadata,
-        commit_timestamp=commit_ms,
-        expire_timestamp=expire_ms,
-        topic_id=topic_id,
-    )
-    return OFFSET_COMMIT.value(version, value)
+        fields = {"offset": offset, "metadata": metadata, "commit_timestamp": commit_ms, "expire_timestamp": expire_ms}
+        return OFFSET_COMMIT.value(_VERSION_WITH_EXPIRY, fields)
+    template = _cached_template if len(metadata) <= _LONGEST_CACHED else numbered_offset_value
+    return template(leader_epoch, metadata, topic_id).with_numbers(offset, commit_ms)
 
 
 def numbered_offset_value(leader_epoch: int, metadata: str, topic_id: bytes) -> NumberedValue:
     """Return the value of a commit without its offset and its time, which are the two numbers."""
-    value = offset_value(CommittedOffset(0, leader_epoch, metadata, 0, NO_EXPIRY, topic_id))
-    tail_bytes = 0 if topic_id == ZERO_TOPIC_ID else _TOPIC_ID_TAG_BYTES
-    time_at = len(value) - tail_bytes - INT64.size
-    return NumberedValue(value[: INT16.size], value[INT16.size + INT64.size : time_at], value[time_at + INT64.size :])
+    is_known = topic_id != ZERO_TOPIC_ID
+    fields = {"leader_epoch": leader_epoch, "metadata": metadata, "topic_id": topic_id}
+    value = OFFSET_COMMIT.value(_VERSION if is_known else _VERSION_WITHOUT_TOPIC_ID, fields)
+    tail_at = len(value) - (_TOPIC_ID_TAG_BYTES if is_known else 0)
+    return NumberedValue(value[: INT16.size], value[INT16.size + INT64.size : tail_at - INT64.size], value[tail_at:])
+
+
+_cached_template = lru_cache(_MOST_CACHED)(numbered_offset_value)
 
 
 def _apply_offset(shard: GroupShard, key: Any, value: Any, producer_id: int) -> None:

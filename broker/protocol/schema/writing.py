@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from struct import calcsize, pack
+from struct import pack
 from typing import Any, Final, TypeAlias
 
 from broker.protocol.primitives import tagged_fields_bytes, unsigned_varint_bytes
@@ -212,9 +212,6 @@ class _WriterSource:
         if not fields:
             self._run.append(("B", "0"))
             return
-        if len(fields) == 1 and fields[0].kind in FIXED and not fields[0].is_array:
-            self._only_tagged(fields[0], value)
-            return
         source = self.source
         tagged = source.name("tagged")
         source.add(f"{tagged} = []")
@@ -234,16 +231,6 @@ class _WriterSource:
                 source.add(f"{tagged}.append(({field.tag}, b''.join({self._parts})))")
                 self._parts = outer
         self._pieces.append(f"(tagged_fields_bytes({tagged}) if {tagged} else VARINTS[0])")
-
-    def _only_tagged(self, field: Field, value: str) -> None:
-        """Write the one tagged field of a structure, which has a fixed size, unless it has its default."""
-        inner = self.source.name("value")
-        self.source.add(f"{inner} = {value}.{field.name}")
-        self._pack()
-        layout = FIXED[field.kind]
-        head = tagged_fields_bytes([(field.tag or 0, bytes(calcsize(f">{layout}")))])[: -calcsize(f">{layout}")]
-        packed = self._packed([(layout, inner)])
-        self._pieces.append(f"({head!r} + {packed} if {self._differs(field, inner)} else VARINTS[0])")
 
     def _differs(self, field: Field, value: str) -> str:
         """Return the condition that a tagged field does not have its default. Null where it is invalid is left out."""
