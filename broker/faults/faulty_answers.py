@@ -64,7 +64,7 @@ class FaultyAnswers(ResponseWriter):
         request: Request,
         stamps: tuple[int, int],
         chunks: Sequence[bytes],
-        ranges: Sequence[tuple[int, bytes, int, int, int]],
+        ranges: Sequence[tuple[bytes, int, int, int, int]],
         facts: tuple[Records, bytes],
     ) -> bool:
         """Answer as ever; False for a struck request, which is then answered by `send_ranges`. HOT."""

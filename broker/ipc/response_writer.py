@@ -194,19 +194,19 @@ class ResponseWriter:
         request: Request,
         stamps: tuple[int, int],
         chunks: Sequence[bytes],
-        ranges: Sequence[tuple[int, bytes, int, int, int]],
+        ranges: Sequence[tuple[bytes, int, int, int, int]],
         facts: tuple[Records, bytes],
     ) -> bool:
         """Answer without an error with byte ranges of files and the ``chunks`` around them, if there is room. HOT.
 
-        ``stamps`` and ``ranges`` are those of `send_ranges`, which sees to what is not answered here; ``facts`` are the
-        records and the ``tail`` of `try_put`.
+        ``ranges`` are (path, inode, position, length, anything), one fewer than ``chunks``; ``stamps`` are those of
+        `send_ranges`, which sees to what is not answered here; ``facts`` are the records and the ``tail`` of `try_put`.
         """
         processor = request.processor
         inline_bytes = wire_bytes = sum(map(len, chunks))
         rows, paths = [], []
-        for inline_before, path, inode, position, length in ranges:
-            rows.append(_pack_range(inline_before, inode, position, length, len(path)))
+        for before, (path, inode, position, length, _) in zip(chunks, ranges, strict=False):
+            rows.append(_pack_range(len(before), inode, position, length, len(path)))
             paths.append(path)
             wire_bytes += length
         body = b"".join((*rows, *paths, *chunks))
@@ -220,7 +220,7 @@ class ResponseWriter:
         local_ns, complete_ns = stamps
         view = self.view
         _pack_to_kind(
-            view, at, request.connection_id, request.sequence, inline_bytes, len(rows), SEND, request.received_ns,
+            view, at, request.connection_id, request.sequence, inline_bytes, len(ranges), SEND, request.received_ns,
             request.dequeued_ns, local_ns, complete_ns, request.correlation_id, request.size_bytes, wire_bytes, 0,
             record_count, codec, 0, record_bytes, 0, tail,
         )  # fmt: skip

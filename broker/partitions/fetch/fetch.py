@@ -317,18 +317,18 @@ class FetchPath:
         self, fetch: PendingFetch, in_order: list[tuple[int, FoundRecords]], chunks: list[bytes], now_ns: int
     ) -> bool:
         """Let the processor send the records from their files; False if the rest of the answer fits no ring. HOT."""
-        ranges = [
-            (len(before), path, inode, position, length)
-            for before, (_, (_, (path, inode, position, length, _), _)) in zip(chunks, in_order, strict=False)
-        ]
+        ranges = [found for _, (_, found, _) in in_order]
         request, stamps, responses = fetch.request, (fetch.local_ns, now_ns), self._responses
         facts = fetch.records(), fetch.shape.tail
         if not fetch.errors and responses.try_ranges(request, stamps, chunks, ranges, facts):
             return True
         inline = b"".join(chunks)
-        if len(inline) + sum([RANGE.size + len(path) for _, path, *_ in ranges]) > response_writer.MOST_ENVELOPE_BYTES:
+        if len(inline) + sum([RANGE.size + len(found.path) for found in ranges]) > response_writer.MOST_ENVELOPE_BYTES:
             return False
-        responses.send_ranges(request, stamps, inline, [FileRange(*each) for each in ranges], fetch.facts())
+        pairs = zip(chunks, ranges, strict=False)
+        responses.send_ranges(
+            request, stamps, inline, [FileRange(len(before), *found[:4]) for before, found in pairs], fetch.facts()
+        )
         return True
 
     def _send_nothing(self, fetch: PendingFetch, throttle_ms: int, throttled_by: int, now_ns: int) -> None:

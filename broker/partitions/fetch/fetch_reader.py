@@ -133,10 +133,11 @@ class FetchReader:
 
     def _find(self, fetch: PendingFetch, index: int, row: int) -> None:
         """Find the records of one partition. Raises OSError. HOT."""
-        name, topic_id, partition, _, _, _, _, _ = fetch.shape.parts[index]
+        name, topic_id, partition, _, _, _, _, max_bytes = fetch.shape.parts[index]
         fetch_offset = fetch.offsets[index]
-        table, is_committed = self._table, fetch.terms.is_committed
-        allowed_bytes, min_one_batch = fetch.budget(index)
+        terms = fetch.terms
+        table, is_committed = self._table, terms.is_committed
+        allowed_bytes, min_one_batch = fetch.budget(max_bytes)
         while True:
             # Whatever ended the transactions below the stable offset lies below the end.
             stable_offset, end, start_offset = table.read_log(row)
@@ -149,7 +150,7 @@ class FetchReader:
             if fetch_offset >= readable_offset or (allowed_bytes <= 0 and not min_one_batch):
                 if fetch_offset < readable_offset:
                     fetch.is_cut = True
-                    fetch.uncounted[index] = fetch.terms.wanted_bytes
+                    fetch.uncounted[index] = terms.wanted_bytes
                 fetch.put_plain(index, offsets, row, _NOTHING)
                 return
             reader = self._partitions.reader(row, self._name_of(topic_id) if name is None else name, partition)
@@ -172,7 +173,7 @@ class FetchReader:
         else:
             fetch.is_cut |= not found.length
             fetch.put_plain(index, offsets, row, found)
-        if found is not None and (found.next_offset < readable_offset or fetch_offset < end[1]):
+        if found is not None and fetch.records_bytes < terms.wanted_bytes:
             fetch.count_cut(index, found, allowed_bytes, (readable_offset, end[1]))
 
     def _put_out_of_range(self, fetch: PendingFetch, index: int, row: int, end_offset: int) -> None:

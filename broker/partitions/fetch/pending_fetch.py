@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 #: File ranges in one answer; partitions beyond it wait for the consumer's next fetch.
 MAX_RANGES: Final = 256
 
-#: Where `PartFields` has it.
-_PARTITION_MAX_BYTES: Final = 7
-
-
 #: Records that a partition has for an answer: (the row of that partition, where they lie, the tags that follow them).
 #: A plain tuple: one is made for most answers.
 FoundRecords: TypeAlias = "tuple[int, FileSlice, bytes]"
@@ -111,21 +107,20 @@ class PendingFetch:
 
         As in Kafka, whose slices end in the middle of a batch, a slice that is cut counts as all that it may have.
         """
-        size = self.records_bytes
-        if self.uncounted:
-            size += sum(self.uncounted.values())
-        return size >= self.terms.wanted_bytes or bool(self.errors) or not self.shape.rows
+        wanted_bytes = self.terms.wanted_bytes
+        if self.records_bytes >= wanted_bytes or self.errors or not self.shape.rows:
+            return True
+        return bool(self.uncounted) and self.records_bytes + sum(self.uncounted.values()) >= wanted_bytes
 
     def part(self, index: int) -> FetchPart:
         """Return what is asked of one partition."""
         return FetchPart(*self.shape.parts[index])._replace(fetch_offset=self.offsets[index])
 
-    def budget(self, index: int) -> tuple[int, bool]:
+    def budget(self, partition_max_bytes: int) -> tuple[int, bool]:
         """Return how many bytes of records a part may have, and whether its first batch may exceed them (KIP-74)."""
         if len(self.found) >= MAX_RANGES:
             return 0, False
-        left_bytes = self.terms.most_bytes - self.records_bytes
-        return min(left_bytes, self.shape.parts[index][_PARTITION_MAX_BYTES]), self.records_bytes == 0
+        return min(self.terms.most_bytes - self.records_bytes, partition_max_bytes), not self.records_bytes
 
     def forget(self, index: int) -> None:
         """Take a part out of the answer, to be read again."""
