@@ -364,4 +364,9 @@ def text_of(code: int) -> str:
     return _BY_NUMBER.get(code, ErrorCode.UNKNOWN_SERVER_ERROR).text
 
 
+def name_of(code: int) -> str:
+    """Return Kafka's name of an error code; of an unknown number a text with it."""
+    return _BY_NUMBER[code].name if code in _BY_NUMBER else f"error {code}"
+
+
 _BY_NUMBER = {int(error): error for error in ErrorCode}

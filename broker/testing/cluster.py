@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from broker.client.admin import groups, topics
-from broker.client.admin.connection import Connection
+from broker.client.network.blocking_client import BlockingClient
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 
@@ -15,24 +15,24 @@ _INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 def create_topic(bootstrap: str, name: str, partitions: int, settings: Mapping[str, object]) -> None:
     """Make a topic with one replica. Raises ApiError."""
-    with Connection(bootstrap) as connection:
-        topics.create(connection, name, partitions, 1, {key: setting_text(value) for key, value in settings.items()})
+    with BlockingClient(bootstrap) as client:
+        topics.create(client, name, partitions, 1, {key: setting_text(value) for key, value in settings.items()})
 
 
 def delete_topics(bootstrap: str, names: Sequence[str]) -> None:
     """Delete topics; one that is not there is passed over. Raises ApiError."""
-    with Connection(bootstrap) as connection:
-        _delete(connection, names)
+    with BlockingClient(bootstrap) as client:
+        _delete(client, names)
 
 
 def reset(bootstrap: str) -> list[str]:
     """Delete all topics but the broker's own, and all groups. Return the groups that have members: those stay."""
     left = []
-    with Connection(bootstrap) as connection:
-        _delete(connection, [name for name in topics.names(connection) if name not in _INTERNAL])
-        for group in groups.list_groups(connection):
+    with BlockingClient(bootstrap) as client:
+        _delete(client, [name for name in topics.names(client) if name not in _INTERNAL])
+        for group in groups.list_groups(client):
             try:
-                groups.delete(connection, group.name)
+                groups.delete(client, group.name)
             except ApiError as error:
                 if error.code == ErrorCode.NON_EMPTY_GROUP:
                     left.append(group.name)
@@ -48,15 +48,15 @@ def setting_text(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def _delete(connection: Connection, names: Sequence[str]) -> None:
+def _delete(client: BlockingClient, names: Sequence[str]) -> None:
     if not names:
         return
     try:
-        topics.delete(connection, *names)
+        topics.delete(client, *names)
     except ApiError as error:
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
         if len(names) > 1:
             # Behind one that has gone meanwhile there may be others that could not be deleted.
             for name in names:
-                _delete(connection, [name])
+                _delete(client, [name])

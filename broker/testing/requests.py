@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from broker.client.admin.connection import CLIENT_ID, Connection
+from broker.client.network.blocking_client import CLIENT_ID, BlockingClient
 from broker.errors import RotundaError
 from broker.request_log.log_reader import read
 from broker.request_log.part_files import DIRECTORY, FOLLOWED
@@ -97,7 +97,7 @@ def _mark(record: RunRecord) -> str:
     with ExitStack() as stack:
         # The acceptor gives connections to the processors in turns, so that each gets one.
         for _ in range(record.processors):
-            stack.enter_context(Connection(record.bootstrap, client_id=mark))
+            stack.enter_context(BlockingClient(record.bootstrap, client_id=mark))
     return mark
 
 

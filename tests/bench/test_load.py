@@ -14,7 +14,7 @@ from broker.bench.profile import KNOWN_VERSION, Event
 from broker.bench.requests import KINDS, BenchTopic, RequestMaker
 from broker.bench.tally import HEADERS, Tallies, quantile_ms
 from broker.client.admin import topics
-from broker.client.admin.connection import Connection
+from broker.client.network.blocking_client import BlockingClient
 from broker.clock import SystemClock
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
@@ -59,17 +59,17 @@ def test_each_kind_is_written_in_each_version_with_and_without_a_topic(api: int,
 
 def test_each_kind_of_request(broker: BrokerProcess) -> None:
     """Produce without an answer, repeated, without records; a Fetch that goes on; an API that the bench cannot send."""
-    with Connection(broker.bootstrap) as connection:
-        topics.create(connection, "kinds-t", 2, -1, {})
-        ranges = dict(connection.ranges)
+    with BlockingClient(broker.bootstrap) as client:
+        topics.create(client, "kinds-t", 2, -1, {})
+        ranges = dict(client.ranges)
     fetch = event("request", FETCH, topic="t", partition=0, partitionCount=2, maxWaitMs=5000, minBytes=1, connection=1)
     events = [
         event("open"), produce(), produce(acks=0), produce(repeat=3), produce(records=0),
         fetch, fetch._replace(requestApiVersion=4), fetch._replace(requestApiVersion=17, maxWaitMs=0),
         event("request", METADATA), event("request", JOIN_GROUP), event("close"),
     ]  # fmt: skip
-    with Connection(broker.bootstrap) as connection:
-        topic_id = topics.describe(connection, "kinds-t").topic_id
+    with BlockingClient(broker.bootstrap) as client:
+        topic_id = topics.describe(client, "kinds-t").topic_id
     tallies = run(broker.port, events, ranges, BenchTopic("kinds-t", UUID(topic_id).bytes, 2))
     of = tallies.by_api
     assert (of[PRODUCE].sent, of[PRODUCE].answered, of[PRODUCE].left_out, of[PRODUCE].errors) == (5, 4, 1, 0)
@@ -97,8 +97,8 @@ def test_a_broker_that_goes_away_loses_connections_and_nobody_waits() -> None:
 
 
 def test_what_the_command_complains_of(broker: BrokerProcess, tmp_path: Path) -> None:
-    with Connection(broker.bootstrap) as connection:
-        topics.create(connection, "few-t", 1, -1, {})
+    with BlockingClient(broker.bootstrap) as client:
+        topics.create(client, "few-t", 1, -1, {})
     row = produce()._asdict() | {"profileVersion": KNOWN_VERSION}
     pq.write_table(pa.Table.from_pylist([row]), tmp_path / "profile.parquet")
     words = ["bench", "--profile", str(tmp_path / "profile.parquet"), "--bootstrap", broker.bootstrap]

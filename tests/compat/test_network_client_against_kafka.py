@@ -77,10 +77,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str
 def make_alice(address: str) -> None:
     """Give alice her password for SCRAM."""
     from broker.client.admin import users  # noqa: PLC0415
-    from broker.client.admin.connection import Connection  # noqa: PLC0415
+    from broker.client.network.blocking_client import BlockingClient  # noqa: PLC0415
 
-    with Connection(address) as connection:
-        users.add(connection, "alice", PASSWORD, ["SCRAM-SHA-256", "SCRAM-SHA-512"], 4096)
+    with BlockingClient(address) as client:
+        users.add(client, "alice", PASSWORD, ["SCRAM-SHA-256", "SCRAM-SHA-512"], 4096)
 
 
 def properties(

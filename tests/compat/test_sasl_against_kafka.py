@@ -176,10 +176,10 @@ EXCHANGES: dict[str, tuple[int, Exchange]] = {
 
 def make_carol(port: int) -> None:
     from broker.client.admin import users  # noqa: PLC0415
-    from broker.client.admin.connection import Connection  # noqa: PLC0415
+    from broker.client.network.blocking_client import BlockingClient  # noqa: PLC0415
 
-    with Connection(f"127.0.0.1:{port}") as connection:
-        users.add(connection, "carol", "secret", ["SCRAM-SHA-256"], 4096)
+    with BlockingClient(f"127.0.0.1:{port}") as client:
+        users.add(client, "carol", "secret", ["SCRAM-SHA-256"], 4096)
 
 
 def transcript(addresses: Addresses, listener: int, exchange: Exchange) -> list[object]:

@@ -22,7 +22,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from broker.client.access import access_of
-from broker.client.admin.connection import Connection
+from broker.client.network.blocking_client import BlockingClient
 from broker.config.broker_config import load
 from broker.errors import ApiError, ConfigError
 from tests.support.broker_process import REPOSITORY, SHARED_MEMORY, BrokerProcess
@@ -114,13 +114,13 @@ def authenticate(broker: BrokerProcess, mechanism: str, user: str, password: str
 
         def is_let_in() -> bool:
             # Who has just been made is known to the processors soon.
-            with suppress(ApiError), Connection(where, access=access) as connection:
-                return bool(connection.ranges)
+            with suppress(ApiError), BlockingClient(where, access=access) as client:
+                return bool(client.ranges)
             return False
 
         wait_until(is_let_in, f"{user} to be let in")
         return
-    with pytest.raises(ApiError), Connection(where, access=access):
+    with pytest.raises(ApiError), BlockingClient(where, access=access):
         pass
 
 

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from broker.client.admin import topics
-from broker.client.admin.connection import Connection
+from broker.client.network.blocking_client import BlockingClient
 from broker.testing import RotundaBroker
 from tests.support.broker_process import REPOSITORY, is_alive
 from tests.support.deadline import wait_until
@@ -418,9 +418,9 @@ def test_a_broker_takes_no_settings_from_the_environment(monkeypatch: pytest.Mon
     monkeypatch.setenv("KAFKA_NUM_PARTITIONS", "7")
     with RotundaBroker() as broker:
         assert "theirs" not in str(broker.data_dir)
-        with Connection(broker.bootstrap) as connection:
-            topics.create(connection, "t", -1, -1, {})
-            assert topics.partition_counts(connection, ["t"]) == {"t": 1}
+        with BlockingClient(broker.bootstrap) as client:
+            topics.create(client, "t", -1, -1, {})
+            assert topics.partition_counts(client, ["t"]) == {"t": 1}
     assert not (tmp_path / "theirs").exists()
 
 

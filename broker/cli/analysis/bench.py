@@ -18,7 +18,7 @@ from broker.bench.requests import BenchTopic, RequestMaker
 from broker.bench.tally import HEADERS, Tallies, quantile_ms
 from broker.cli.cluster.cluster_client import connected
 from broker.client.admin import topics
-from broker.client.admin.connection import Connection
+from broker.client.network.blocking_client import BlockingClient
 from broker.clock import SystemClock
 from broker.errors import RotundaError
 from broker.protocol.primitives import ZERO_TOPIC_ID
@@ -42,10 +42,10 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     if not events:
         raise RotundaError(f"{parsed.profile} has nothing in its first {parsed.seconds:g} seconds")
     clock = SystemClock()
-    with connected(parsed, environment) as connection:
-        made = {name: _topic(connection, parsed.topic_prefix, name, n) for name, n in partitions_needed(events).items()}
-        ranges = connection.ranges
-        address = connection.endpoint
+    with connected(parsed, environment) as client:
+        made = {name: _topic(client, parsed.topic_prefix, name, n) for name, n in partitions_needed(events).items()}
+        ranges = client.ranges
+        address = client.endpoint
     maker = RequestMaker(made, parsed.topic_prefix, parsed.speed, clock)
     tallies = Tallies(events)
     took_s = asyncio.run(Load(address, maker, ranges, clock, parsed.speed).run(events, tallies))
@@ -58,12 +58,12 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     return 1 if tallies.lost_connections else 0
 
 
-def _topic(connection: Connection, prefix: str, name: str, partitions: int) -> BenchTopic:
+def _topic(client: BlockingClient, prefix: str, name: str, partitions: int) -> BenchTopic:
     """Return the topic that stands for one of the profile, created if there is none."""
     bench_name = f"{prefix}{name}"[:_LONGEST_NAME]
-    if bench_name not in topics.partition_counts(connection, [bench_name]):
-        topics.create(connection, bench_name, partitions, -1, {})
-    found = topics.describe(connection, bench_name)
+    if bench_name not in topics.partition_counts(client, [bench_name]):
+        topics.create(client, bench_name, partitions, -1, {})
+    found = topics.describe(client, bench_name)
     if len(found.partitions) < partitions:
         message = (
             f"topic {printable(bench_name)} has {len(found.partitions)} partitions and the profile needs {partitions}"

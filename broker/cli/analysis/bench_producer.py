@@ -34,10 +34,10 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Run the load and return the exit code: 1 when records failed. Raises RotundaError."""
     names = _names(parsed.client)
     given = dict(assignment(text, "--producer-prop") for text in parsed.properties)
-    with connected(parsed, environment) as connection:
-        if parsed.topic not in topics.partition_counts(connection, [parsed.topic]):
-            topics.create(connection, parsed.topic, parsed.partitions, -1, {})
-        host, port = connection.endpoint
+    with connected(parsed, environment) as client:
+        if parsed.topic not in topics.partition_counts(client, [parsed.topic]):
+            topics.create(client, parsed.topic, parsed.partitions, -1, {})
+        host, port = client.endpoint
     settings = {"bootstrap.servers": f"{host}:{port}", "acks": "all", **given}
     plan = Plan(parsed.topic, parsed.num_records, parsed.record_size, parsed.throughput or 0)
     clock = SystemClock()
@@ -69,11 +69,11 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
 
 def _standing(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int | None:
     """Return how many records the topic has ever had; None where the broker that is asked does not lead all of it."""
-    with connected(parsed, environment) as connection:
-        count = topics.partition_counts(connection, [parsed.topic])[parsed.topic]
+    with connected(parsed, environment) as client:
+        count = topics.partition_counts(client, [parsed.topic])[parsed.topic]
         partitions = [TopicPartition(parsed.topic, each) for each in range(count)]
         try:
-            return sum(each.end for each in offsets.bounds(connection, partitions).values())
+            return sum(each.end for each in offsets.bounds(client, partitions).values())
         except ApiError:
             return None
 

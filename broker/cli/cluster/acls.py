@@ -44,20 +44,20 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Do one action; what Kafka answers with an error is raised with Kafka's name for it."""
     if parsed.action == "list":
         filters = _listed(parsed)
-        with connected(parsed, environment) as connection:
-            _print(parsed, sorted({acl for each in filters for acl in acls.describe(connection, each)}))
+        with connected(parsed, environment) as client:
+            _print(parsed, sorted({acl for each in filters for acl in acls.describe(client, each)}))
         return 0
     wanted = list(dict.fromkeys(_acls(parsed)))
     if parsed.action == "add":
         if not wanted:
             raise UsageError("acl add: say who, with --allow-principal or --deny-principal")
-        with connected(parsed, environment) as connection:
-            acls.create(connection, wanted)
+        with connected(parsed, environment) as client:
+            acls.create(client, wanted)
         _print(parsed, wanted)
         return 0
     filters = [AclFilter(*acl) for acl in wanted] or _of_resources(parsed)
-    with connected(parsed, environment) as connection:
-        _print(parsed, acls.delete(connection, filters))
+    with connected(parsed, environment) as client:
+        _print(parsed, acls.delete(client, filters))
     return 0
 
 

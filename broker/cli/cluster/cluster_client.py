@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING
 from broker.cli.config import assignment, check_address
 from broker.cli.process_list import hide
 from broker.client.access import PLAIN_TEXT, SECRETS, Access, access_of, is_of_access, read_properties
-from broker.client.admin.connection import Connection, ConnectionEnded, name_of
+from broker.client.network.blocking_client import BlockingClient, ConnectionEnded
 from broker.errors import ApiError, BootFailed, RotundaError
-from broker.protocol.error_codes import text_of
+from broker.protocol.error_codes import name_of, text_of
 from broker.runtime import run_dir
 from broker.text_table import printable
 
@@ -24,14 +25,14 @@ _NOT_RUNNING_EXIT_CODE = 3
 
 
 @contextmanager
-def connected(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Iterator[Connection]:
+def connected(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Iterator[BlockingClient]:
     """Yield a connection to the broker that is meant; an ApiError inside becomes one with Kafka's name for it.
 
     Raises UsageError for a bad address, and BootFailed with exit code 3 when no broker runs.
     """
     ours = access(parsed, environment)
-    with explained(ours), Connection(address(parsed, environment, ours), access=ours) as connection:
-        yield connection
+    with explained(ours), BlockingClient(address(parsed, environment, ours), access=ours) as client:
+        yield client
 
 
 @contextmanager
@@ -55,6 +56,8 @@ def access(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Access
     Raises UsageError.
     """
     hide(SECRETS.__contains__)
+    # What a client's log would print to standard error is in the exceptions, which are printed.
+    logging.getLogger("broker.client").addHandler(logging.NullHandler())
     named = _of_file(parsed, environment) | of_options(parsed)
     return access_of(named) if named else PLAIN_TEXT
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from broker.cli.cluster.cluster_client import connected
 from broker.client.admin import groups, lag
-from broker.client.admin.connection import name_of
 from broker.clock import SystemClock
 from broker.errors import ApiError, RotundaError
-from broker.protocol.error_codes import ErrorCode, text_of
+from broker.protocol.error_codes import ErrorCode, name_of, text_of
 from broker.text_table import aligned, printable, quoted
 
 if TYPE_CHECKING:
-    from broker.client.admin.connection import Connection
-    from broker.client.admin.groups import Coordinator, Group, Member
+    from broker.client.admin.groups import Group, Member
     from broker.client.admin.lag import PartitionLag
+    from broker.client.network.blocking_client import BlockingClient
+    from broker.client.network.cluster.snapshot import Node
     from broker.client.topic_partition import TopicPartition
 
 _NO_GROUP = "there is no group {}; see `rotunda group list`"
@@ -42,13 +42,13 @@ _PARTITION_HEADERS = (
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Do one action. Raises RotundaError with Kafka's name for what was refused."""
-    with connected(parsed, environment) as connection:
-        _ACTIONS[parsed.action](parsed, connection)
+    with connected(parsed, environment) as client:
+        _ACTIONS[parsed.action](parsed, client)
     return 0
 
 
-def _list(parsed: argparse.Namespace, connection: Connection) -> None:
-    listed = groups.when_loaded(lambda: groups.list_groups(connection, parsed.states, parsed.types), SystemClock())
+def _list(parsed: argparse.Namespace, client: BlockingClient) -> None:
+    listed = groups.when_loaded(lambda: groups.list_groups(client, parsed.states, parsed.types), SystemClock())
     if parsed.json:
         print(
             json.dumps(
@@ -64,13 +64,13 @@ def _list(parsed: argparse.Namespace, connection: Connection) -> None:
     _print(aligned(("GROUP", "TYPE", "STATE", "PROTOCOL"), rows))
 
 
-def _describe(parsed: argparse.Namespace, connection: Connection) -> None:
+def _describe(parsed: argparse.Namespace, client: BlockingClient) -> None:
     clock = SystemClock()
-    coordinator = groups.when_loaded(lambda: groups.coordinator(connection, parsed.name), clock)
-    group = groups.when_loaded(lambda: described(connection, parsed.name), clock)
-    committed = groups.when_loaded(lambda: groups.committed(connection, group.name), clock)
+    coordinator = groups.when_loaded(lambda: client.find_coordinator(parsed.name), clock)
+    group = groups.when_loaded(lambda: described(client, parsed.name), clock)
+    committed = groups.when_loaded(lambda: groups.committed(client, group.name), clock)
     holders = {each: member for member in group.members for each in member.assignment or ()}
-    rows = lag.measure(connection, clock, committed, holders, read_committed=parsed.read_committed)
+    rows = lag.measure(client, clock, committed, holders, read_committed=parsed.read_committed)
     if parsed.json:
         facts = _group_facts(group, coordinator)
         facts["isolation_level"] = "read_committed" if parsed.read_committed else "read_uncommitted"
@@ -85,10 +85,10 @@ def _describe(parsed: argparse.Namespace, connection: Connection) -> None:
         _print(["", *aligned(_PARTITION_HEADERS, cells)])
 
 
-def described(connection: Connection, name: str) -> Group:
+def described(client: BlockingClient, name: str) -> Group:
     """Return a group. Raises ApiError; that there is none of this name is said with the name."""
     try:
-        return groups.describe(connection, name)
+        return groups.describe(client, name)
     except ApiError as error:
         if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
             raise ApiError(error.code, _NO_GROUP.format(quoted(name))) from error
@@ -107,16 +107,16 @@ def members_of(group: Group) -> str:
     return f"{who}; stop them first" + (" and wait, as static members stay until their session ends" if stays else "")
 
 
-def _delete(parsed: argparse.Namespace, connection: Connection) -> None:
+def _delete(parsed: argparse.Namespace, client: BlockingClient) -> None:
     clock = SystemClock()
     results: list[dict[str, Any]] = []
     complaints = []
     for name in dict.fromkeys(parsed.names):
         error, message = None, None
         try:
-            groups.when_loaded(partial(groups.delete, connection, name), clock)
+            groups.when_loaded(partial(groups.delete, client, name), clock)
         except ApiError as failure:
-            error, message = name_of(failure.code), _refusal(connection, name, failure)
+            error, message = name_of(failure.code), _refusal(client, name, failure)
             complaints.append(f"{error}: {message}")
         results.append({"group": name, "deleted": error is None, "error": error, "message": message})
         if error is None and not parsed.json:
@@ -127,21 +127,21 @@ def _delete(parsed: argparse.Namespace, connection: Connection) -> None:
         raise RotundaError("\n".join(complaints))
 
 
-def _refusal(connection: Connection, name: str, failure: ApiError) -> str:
+def _refusal(client: BlockingClient, name: str, failure: ApiError) -> str:
     """Return why a group was not deleted and what to do about it."""
     if failure.code == ErrorCode.GROUP_ID_NOT_FOUND:
         return _NO_GROUP.format(quoted(name))
     if failure.code != ErrorCode.NON_EMPTY_GROUP:
         return f"group {quoted(name)} is not deleted: {printable(failure.message or text_of(failure.code))}"
     try:
-        who = members_of(groups.describe(connection, name))
+        who = members_of(groups.describe(client, name))
     except ApiError:
         # Who was in it has left since; that it was not deleted stays true.
         who = ""
     return f"group {quoted(name)} has members: {who}" if who else f"group {quoted(name)} had members; try again"
 
 
-def _group_facts(group: Group, coordinator: Coordinator) -> dict[str, Any]:
+def _group_facts(group: Group, coordinator: Node) -> dict[str, Any]:
     return {
         "group": group.name,
         "type": group.kind,
@@ -149,7 +149,7 @@ def _group_facts(group: Group, coordinator: Coordinator) -> dict[str, Any]:
         "protocol_type": group.protocol_type,
         "assignor": group.assignor,
         "epoch": group.epoch,
-        "coordinator": {"id": coordinator.node_id, "host": coordinator.host, "port": coordinator.port},
+        "coordinator": {"id": coordinator.id, "host": coordinator.host, "port": coordinator.port},
         "members": [
             {
                 "member_id": member.member_id,
@@ -183,14 +183,14 @@ def _partition_facts(row: PartitionLag, holder: Member | None) -> dict[str, Any]
     }
 
 
-def _group_lines(group: Group, coordinator: Coordinator) -> list[str]:
+def _group_lines(group: Group, coordinator: Node) -> list[str]:
     facts = {
         "type": group.kind,
         "state": printable(group.state),
         "protocol": quoted(group.protocol_type) if group.protocol_type else "-",
         "assignor": quoted(group.assignor) if group.assignor else "-",
         "members": len(group.members),
-        "coordinator": f"{coordinator.node_id}@{printable(coordinator.host)}:{coordinator.port}",
+        "coordinator": f"{coordinator.id}@{printable(coordinator.host)}:{coordinator.port}",
     }
     if group.epoch is not None:
         facts["epoch"] = group.epoch
@@ -241,7 +241,7 @@ def _print(lines: Iterable[str]) -> None:
         print(line)
 
 
-_ACTIONS: dict[str, Callable[[argparse.Namespace, Connection], None]] = {
+_ACTIONS: dict[str, Callable[[argparse.Namespace, BlockingClient], None]] = {
     "list": _list,
     "describe": _describe,
     "delete": _delete,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from broker.cli.cluster.cluster_client import connected
 from broker.cli.config import assignment
 from broker.client.admin import quotas
-from broker.client.admin.connection import Connection
 from broker.client.admin.quotas import Entity, EntityQuotas
+from broker.client.network.blocking_client import BlockingClient
 from broker.errors import UsageError
 from broker.runtime import run_dir
 from broker.text_table import aligned, printable
@@ -29,13 +29,13 @@ _Changes = Sequence[tuple[str, float | None]]
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Do one action; what Kafka answers with an error is raised with Kafka's name for it."""
     entity, changes = _entity(parsed), _changes(parsed)
-    with connected(parsed, environment) as connection:
+    with connected(parsed, environment) as client:
         if parsed.action in {"set", "delete"}:
-            _alter(parsed, connection, entity, changes)
+            _alter(parsed, client, entity, changes)
         elif parsed.action == "describe":
-            _describe(parsed, quotas.describe(connection, entity or None), _uses(parsed, environment, entity))
+            _describe(parsed, quotas.describe(client, entity or None), _uses(parsed, environment, entity))
         else:
-            _list(parsed, quotas.describe(connection))
+            _list(parsed, quotas.describe(client))
     return 0
 
 
@@ -69,12 +69,12 @@ def _number(name: str, text: str) -> float:
         raise UsageError(f"quota set: {name}={text}: the value is not a number") from None
 
 
-def _alter(parsed: argparse.Namespace, connection: Connection, entity: Entity, changes: _Changes) -> None:
-    before = _of(quotas.describe(connection, entity))
+def _alter(parsed: argparse.Namespace, client: BlockingClient, entity: Entity, changes: _Changes) -> None:
+    before = _of(quotas.describe(client, entity))
     wanted = changes or [(name, None) for name in before]
     if wanted:
-        quotas.alter(connection, entity, wanted)
-    after = _of(quotas.describe(connection, entity))
+        quotas.alter(client, entity, wanted)
+    after = _of(quotas.describe(client, entity))
     changed = [(name, before.get(name), after.get(name)) for name, _ in wanted]
     if parsed.json:
         print(json.dumps([{"quota": name, "before": old, "after": new} for name, old, new in changed], indent=1))

@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Final
 from broker.cli.cluster.cluster_client import connected
 from broker.cli.cluster.groups import members_of
 from broker.client.admin import groups, resets, topics
-from broker.client.admin.connection import name_of
 from broker.client.admin.resets import Goal
 from broker.client.topic_partition import TopicPartition
 from broker.clock import SystemClock
 from broker.errors import ApiError, RotundaError, UsageError
-from broker.protocol.error_codes import ErrorCode
+from broker.protocol.error_codes import ErrorCode, name_of
 from broker.text_table import aligned, printable, quoted
 
 if TYPE_CHECKING:
-    from broker.client.admin.connection import Connection
     from broker.client.admin.resets import Reset
+    from broker.client.network.blocking_client import BlockingClient
     from broker.clock import Clock
 
 _HEADERS: Final = ("TOPIC", "PARTITION", "BEFORE", "AFTER", "NOTE")
@@ -44,16 +43,16 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     clock = SystemClock()
     goal, number = _goal(parsed, clock)
     scope = _scope(parsed.topics)
-    with connected(parsed, environment) as connection:
-        groups.when_loaded(lambda: groups.coordinator(connection, parsed.name), clock)
-        groups.when_loaded(lambda: _check_inactive(connection, parsed.name), clock)
-        found = groups.when_loaded(lambda: groups.committed(connection, parsed.name), clock)
+    with connected(parsed, environment) as client:
+        groups.when_loaded(lambda: client.find_coordinator(parsed.name), clock)
+        groups.when_loaded(lambda: _check_inactive(client, parsed.name), clock)
+        found = groups.when_loaded(lambda: groups.committed(client, parsed.name), clock)
         committed = {each: value.offset for each, value in found.items()}
-        partitions = _partitions(connection, scope) if scope else list(committed)
+        partitions = _partitions(client, scope) if scope else list(committed)
         if not partitions:
             raise RotundaError(f"group {quoted(parsed.name)} has committed nothing: name topics with --topic")
-        planned = resets.plan(connection, goal, number, partitions, committed)
-        errors = _execute(connection, parsed.name, planned) if parsed.execute else {}
+        planned = resets.plan(client, goal, number, partitions, committed)
+        errors = _execute(client, parsed.name, planned) if parsed.execute else {}
     _print(parsed, planned, errors)
     refused = sorted(each for each, code in errors.items() if code)
     if refused:
@@ -116,9 +115,9 @@ def _scope(texts: Iterable[str]) -> dict[str, set[int] | None]:
     return scope
 
 
-def _partitions(connection: Connection, scope: Mapping[str, set[int] | None]) -> list[TopicPartition]:
+def _partitions(client: BlockingClient, scope: Mapping[str, set[int] | None]) -> list[TopicPartition]:
     """Return what the scope names. Raises RotundaError if it does not exist."""
-    counts = topics.partition_counts(connection, scope)
+    counts = topics.partition_counts(client, scope)
     found = []
     for topic, numbers in scope.items():
         if topic not in counts:
@@ -131,10 +130,10 @@ def _partitions(connection: Connection, scope: Mapping[str, set[int] | None]) ->
     return found
 
 
-def _check_inactive(connection: Connection, name: str) -> None:
+def _check_inactive(client: BlockingClient, name: str) -> None:
     """Raise RotundaError when a group has members; one that does not exist yet may be given offsets."""
     try:
-        group = groups.describe(connection, name)
+        group = groups.describe(client, name)
     except ApiError as error:
         if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
             return
@@ -146,9 +145,9 @@ def _check_inactive(connection: Connection, name: str) -> None:
         )
 
 
-def _execute(connection: Connection, name: str, planned: Iterable[Reset]) -> dict[TopicPartition, int]:
+def _execute(client: BlockingClient, name: str, planned: Iterable[Reset]) -> dict[TopicPartition, int]:
     wanted = {each.partition: each.after for each in planned if each.after is not None}
-    return groups.commit(connection, name, wanted) if wanted else {}
+    return groups.commit(client, name, wanted) if wanted else {}
 
 
 def _refusal(code: int) -> str:

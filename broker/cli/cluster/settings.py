@@ -11,8 +11,8 @@ from broker.cli.cluster.cluster_client import connected
 from broker.cli.config import assignment, is_secret, read_value
 from broker.cli.process_list import hide
 from broker.client.admin import settings
-from broker.client.admin.connection import Connection
 from broker.client.admin.settings import Resource, Setting
+from broker.client.network.blocking_client import BlockingClient
 from broker.config.keys import did_you_mean
 from broker.errors import RotundaError, UsageError
 from broker.text_table import printable
@@ -24,19 +24,19 @@ _Changes = Mapping[str, str | None]
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Do one action; what Kafka answers with an error is raised with Kafka's name for it."""
     changes = _changes(parsed)
-    with connected(parsed, environment) as connection:
-        _ACTIONS[parsed.action](parsed, connection, _resource(parsed, connection), changes)
+    with connected(parsed, environment) as client:
+        _ACTIONS[parsed.action](parsed, client, _resource(parsed, client), changes)
     return 0
 
 
-def _resource(parsed: argparse.Namespace, connection: Connection) -> Resource:
+def _resource(parsed: argparse.Namespace, client: BlockingClient) -> Resource:
     if parsed.topic is not None:
         return Resource(settings.TOPIC, parsed.topic)
     if parsed.group is not None:
         return Resource(settings.GROUP, parsed.group)
     if parsed.cluster:
         return Resource(settings.BROKER, "")
-    here = settings.this_broker(connection)
+    here = settings.this_broker(client)
     return here._replace(resource_type=settings.LOGGERS) if parsed.loggers else here
 
 
@@ -54,8 +54,8 @@ def _changes(parsed: argparse.Namespace) -> _Changes:
     return dict.fromkeys(parsed.names) if parsed.action == "delete" else {}
 
 
-def _list(parsed: argparse.Namespace, connection: Connection, resource: Resource, _: _Changes) -> None:
-    listed = [each for each in settings.describe_resource(connection, resource) if parsed.all or each.is_set]
+def _list(parsed: argparse.Namespace, client: BlockingClient, resource: Resource, _: _Changes) -> None:
+    listed = [each for each in settings.describe_resource(client, resource) if parsed.all or each.is_set]
     if parsed.json:
         print(json.dumps([_fields(each) for each in listed], indent=1))
         return
@@ -63,8 +63,8 @@ def _list(parsed: argparse.Namespace, connection: Connection, resource: Resource
         print(f"{each.name}={printable(each.value)}  # {each.origin}")
 
 
-def _describe(parsed: argparse.Namespace, connection: Connection, resource: Resource, _: _Changes) -> None:
-    by_name = {each.name: each for each in settings.describe_resource(connection, resource)}
+def _describe(parsed: argparse.Namespace, client: BlockingClient, resource: Resource, _: _Changes) -> None:
+    by_name = {each.name: each for each in settings.describe_resource(client, resource)}
     for name in parsed.names:
         if name not in by_name:
             raise RotundaError(f"there is no setting {printable(name)} here{did_you_mean(name, by_name)}")
@@ -81,10 +81,10 @@ def _describe(parsed: argparse.Namespace, connection: Connection, resource: Reso
             print(f"  {line}")
 
 
-def _change(parsed: argparse.Namespace, connection: Connection, resource: Resource, changes: _Changes) -> None:
-    before = _values(connection, resource)
-    settings.alter(connection, resource, changes)
-    after = _values(connection, resource)
+def _change(parsed: argparse.Namespace, client: BlockingClient, resource: Resource, changes: _Changes) -> None:
+    before = _values(client, resource)
+    settings.alter(client, resource, changes)
+    after = _values(client, resource)
     if parsed.json:
         listed = [{"name": name, "before": before.get(name), "after": after.get(name)} for name in changes]
         print(json.dumps(listed, indent=1))
@@ -93,8 +93,8 @@ def _change(parsed: argparse.Namespace, connection: Connection, resource: Resour
         print(f"{printable(name)}: {_shown(before.get(name))} -> {_shown(after.get(name))}")
 
 
-def _values(connection: Connection, resource: Resource) -> dict[str, str]:
-    return {each.name: each.value for each in settings.describe_resource(connection, resource)}
+def _values(client: BlockingClient, resource: Resource) -> dict[str, str]:
+    return {each.name: each.value for each in settings.describe_resource(client, resource)}
 
 
 def _shown(value: str | None) -> str:
@@ -111,7 +111,7 @@ def _fields(setting: Setting) -> dict[str, object]:
     }
 
 
-_ACTIONS: dict[str, Callable[[argparse.Namespace, Connection, Resource, _Changes], None]] = {
+_ACTIONS: dict[str, Callable[[argparse.Namespace, BlockingClient, Resource, _Changes], None]] = {
     "list": _list,
     "describe": _describe,
     "set": _change,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from broker.cli.cluster.cluster_client import connected
 from broker.cli.config import assignment
 from broker.client.admin import topics
-from broker.client.admin.connection import Connection
+from broker.client.network.blocking_client import BlockingClient
 from broker.errors import UsageError
 from broker.text_table import printable
 
@@ -17,8 +17,8 @@ from broker.text_table import printable
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Do one action; what Kafka answers with an error is raised with Kafka's name for it."""
     configs = _configs(parsed)
-    with connected(parsed, environment) as connection:
-        _ACTIONS[parsed.action](parsed, configs, connection)
+    with connected(parsed, environment) as client:
+        _ACTIONS[parsed.action](parsed, configs, client)
     return 0
 
 
@@ -37,13 +37,13 @@ def _configs(parsed: argparse.Namespace) -> _Configs:
     return configs
 
 
-def _create(parsed: argparse.Namespace, configs: _Configs, connection: Connection) -> None:
-    topics.create(connection, parsed.name, parsed.partitions, parsed.replication_factor, configs)
+def _create(parsed: argparse.Namespace, configs: _Configs, client: BlockingClient) -> None:
+    topics.create(client, parsed.name, parsed.partitions, parsed.replication_factor, configs)
     print(f"created topic {parsed.name}")
 
 
-def _list(parsed: argparse.Namespace, _: _Configs, connection: Connection) -> None:
-    names = topics.names(connection)
+def _list(parsed: argparse.Namespace, _: _Configs, client: BlockingClient) -> None:
+    names = topics.names(client)
     if parsed.json:
         print(json.dumps(names))
         return
@@ -51,8 +51,8 @@ def _list(parsed: argparse.Namespace, _: _Configs, connection: Connection) -> No
         print(name)
 
 
-def _describe(parsed: argparse.Namespace, _: _Configs, connection: Connection) -> None:
-    topic = topics.describe(connection, parsed.name)
+def _describe(parsed: argparse.Namespace, _: _Configs, client: BlockingClient) -> None:
+    topic = topics.describe(client, parsed.name)
     if parsed.json:
         partitions = [partition._asdict() for partition in topic.partitions]
         print(json.dumps({**topic._asdict(), "partitions": partitions}, indent=1))
@@ -67,12 +67,12 @@ def _describe(parsed: argparse.Namespace, _: _Configs, connection: Connection) -
         print(f"  partition {partition.partition} {where}")
 
 
-def _alter(parsed: argparse.Namespace, configs: _Configs, connection: Connection) -> None:
+def _alter(parsed: argparse.Namespace, configs: _Configs, client: BlockingClient) -> None:
     # Asked first whether it may be done, so that a refused part leaves the other part undone as well.
-    topics.alter(connection, parsed.name, parsed.partitions, configs, validate_only=True)
-    before = topics.describe(connection, parsed.name)
-    topics.alter(connection, parsed.name, parsed.partitions, configs)
-    after = topics.describe(connection, parsed.name)
+    topics.alter(client, parsed.name, parsed.partitions, configs, validate_only=True)
+    before = topics.describe(client, parsed.name)
+    topics.alter(client, parsed.name, parsed.partitions, configs)
+    after = topics.describe(client, parsed.name)
     counts: list[tuple[str, str | int | None, str | int | None]] = []
     if parsed.partitions is not None:
         counts.append(("partitions", len(before.partitions), len(after.partitions)))
@@ -90,12 +90,12 @@ def _value(value: str | int | None) -> str:
     return "(the broker's)" if value is None else printable(str(value))
 
 
-def _delete(parsed: argparse.Namespace, _: _Configs, connection: Connection) -> None:
-    topics.delete(connection, parsed.name)
+def _delete(parsed: argparse.Namespace, _: _Configs, client: BlockingClient) -> None:
+    topics.delete(client, parsed.name)
     print(f"deleted topic {parsed.name}")
 
 
-_ACTIONS: dict[str, Callable[[argparse.Namespace, _Configs, Connection], None]] = {
+_ACTIONS: dict[str, Callable[[argparse.Namespace, _Configs, BlockingClient], None]] = {
     "create": _create,
     "list": _list,
     "describe": _describe,

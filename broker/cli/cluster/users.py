@@ -26,16 +26,16 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     if parsed.action == "add":
         _add(parsed, environment)
         return 0
-    with connected(parsed, environment) as connection:
+    with connected(parsed, environment) as client:
         if parsed.action == "list":
-            _print(parsed, users.describe(connection))
+            _print(parsed, users.describe(client))
             return 0
-        found = users.describe(connection, [parsed.name])
+        found = users.describe(client, [parsed.name])
         if not found:
             raise RotundaError(f"there is no user {printable(parsed.name)}")
         if parsed.action == "delete":
-            users.delete(connection, parsed.name, parsed.mechanisms or found[parsed.name])
-            found = users.describe(connection, [parsed.name])
+            users.delete(client, parsed.name, parsed.mechanisms or found[parsed.name])
+            found = users.describe(client, [parsed.name])
             if not parsed.json:
                 left = ", ".join(found.get(parsed.name, ()))
                 print(f"user {printable(parsed.name)}: {f'has {left} left' if left else 'deleted'}")
@@ -52,8 +52,8 @@ def _add(parsed: argparse.Namespace, environment: Mapping[str, str]) -> None:
     if parsed.data_dir is not None:
         _store(parsed, password, mechanisms)
     else:
-        with connected(parsed, environment) as connection:
-            users.add(connection, parsed.name, password, mechanisms, parsed.iterations)
+        with connected(parsed, environment) as client:
+            users.add(client, parsed.name, password, mechanisms, parsed.iterations)
     if parsed.json:
         shown = {"user": parsed.name, "mechanisms": mechanisms, "iterations": parsed.iterations}
         print(json.dumps({**shown, "password": password if parsed.generate else None}, indent=1))

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
 from typing import BinaryIO, Final
 
@@ -18,12 +17,13 @@ from broker.cli.held_signals import Signals
 from broker.cli.records.byte_streams import standard_output
 from broker.cli.records.record_format import Formatter, delimited, formatter, json_line, unescaped
 from broker.client.access import is_of_access
-from broker.client.consumer.brokers import Brokers
 from broker.client.consumer.reader import Reader, Wanted
 from broker.client.consumer.start import STORED, parse_start, parse_time
+from broker.client.network.blocking_client import BlockingClient
 from broker.clock import SystemClock
 from broker.errors import UsageError
 
+_CLIENT_ID: Final = "rotunda-consume"
 _CHUNK_BYTES: Final = 1 << 16
 
 
@@ -38,9 +38,8 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     ours = access(parsed, environment)
     out = standard_output()
     signals = Signals()
-    brokers = Brokers(address(parsed, environment, ours), ours)
-    reader = Reader(brokers, wanted, clock, _silent if parsed.quiet else _note)
-    with explained(ours), _closing(brokers):
+    with explained(ours), BlockingClient(address(parsed, environment, ours), ours, client_id=_CLIENT_ID) as client:
+        reader = Reader(client, wanted, clock, _silent if parsed.quiet else _note)
         _copy(reader, show, out, parsed.max_messages, signals)
     return signals.exit_code
 
@@ -77,14 +76,6 @@ def _copy(reader: Reader, show: Formatter, out: BinaryIO, most: int | None, sign
             reader.abandon()
         raise
     reader.close()
-
-
-@contextmanager
-def _closing(brokers: Brokers) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        brokers.close()
 
 
 def _wanted(parsed: argparse.Namespace, now_ms: int) -> Wanted:

@@ -7,7 +7,6 @@ reading, and is named by where it stood.
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -19,8 +18,8 @@ from broker.cli.held_signals import Signals
 from broker.cli.records.byte_streams import standard_input, standard_output
 from broker.cli.records.record_format import unescaped
 from broker.cli.records.record_input import InputError, Outgoing, Shape, records_of_files, records_of_lines
-from broker.client.consumer.brokers import Brokers
 from broker.client.errors import IllegalState, KafkaError, SerializationFailed
+from broker.client.network.blocking_client import BlockingClient
 from broker.client.producer.config import KEYS
 from broker.client.producer.futures import RecordMetadata
 from broker.client.producer.producer import Producer
@@ -30,6 +29,7 @@ from broker.errors import RotundaError, UsageError
 _FAILURE_EXIT_CODE: Final = 1
 _STDIN: Final = "standard input"
 _SAME: Final = "same"
+_CLIENT_ID: Final = "rotunda-produce"
 _CLOSE_S: Final = 5.0
 
 
@@ -40,8 +40,6 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     settings = _settings(parsed, environment)
     signals = Signals()
     _check_broker(topic, parsed, environment)
-    # What keeps records from being written is said once, with the record that it is about.
-    logging.getLogger("broker.client").setLevel(logging.CRITICAL)
     with Producer(settings) as producer:
         sending = _Sending(producer, topic, parsed)
         try:
@@ -166,16 +164,12 @@ def _check_broker(topic: str | None, parsed: argparse.Namespace, environment: Ma
     Raises RotundaError, also when the topic is there and the partition is not.
     """
     ours = access(parsed, environment)
-    brokers = Brokers(address(parsed, environment, ours), ours)
-    with explained(ours):
-        try:
-            problems = brokers.look([] if topic is None else [topic])
-        finally:
-            brokers.close()
+    with explained(ours), BlockingClient(address(parsed, environment, ours), ours, client_id=_CLIENT_ID) as client:
+        problems = client.look([] if topic is None else [topic])
     if topic is None or problems.get(topic) is not None or not isinstance(parsed.partition, int):
         return
-    if TopicPartition(topic, parsed.partition) not in brokers.leaders:
-        highest = len(brokers.leaders) - 1
+    if TopicPartition(topic, parsed.partition) not in client.leaders:
+        highest = len(client.leaders) - 1
         raise RotundaError(f"topic {topic} has no partition {parsed.partition}: it has 0 to {highest}")
 
 
@@ -219,7 +213,7 @@ def _settings(parsed: argparse.Namespace, environment: Mapping[str, str]) -> dic
         "compression.type": parsed.compression,
         "acks": parsed.acks,
         "transactional.id": parsed.transactional_id,
-        "client.id": settings.get("client.id", "rotunda-produce"),
+        "client.id": settings.get("client.id", _CLIENT_ID),
     }
     settings |= {name: value for name, value in options.items() if value is not None}
     settings["bootstrap.servers"] = address(parsed, environment, ours)

@@ -1,1 +1,1 @@
-"""The commands' own requests, over one blocking connection."""
+"""The commands' own requests, over one blocking client."""

@@ -1,21 +1,21 @@
-"""The ACL operations of the command line, as requests on a connection. Values in, values out."""
+"""The ACL operations of the command line, as requests. Values in, values out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from broker.client.admin.connection import check
+from broker.client.network.blocking_client import check
 from broker.protocol.api_keys import ApiKey
 from broker.security.acl.acls import Acl, AclFilter
 
 if TYPE_CHECKING:
-    from broker.client.admin.connection import Connection
+    from broker.client.network.blocking_client import BlockingClient
 
 _VERSION = 3
 
 
-def create(connection: Connection, acls: Sequence[Acl]) -> None:
+def create(client: BlockingClient, acls: Sequence[Acl]) -> None:
     """Make ACLs; those that there are stay. Raises ApiError for the first that may not be made."""
     creations = [
         {
@@ -29,15 +29,13 @@ def create(connection: Connection, acls: Sequence[Acl]) -> None:
         }
         for acl in acls
     ]
-    version = connection.highest_version(ApiKey.CREATE_ACLS, _VERSION)
-    for result in connection.request(ApiKey.CREATE_ACLS, version, {"creations": creations}).results:
+    for result in client.request(ApiKey.CREATE_ACLS, {"creations": creations}, _VERSION).results:
         check(result)
 
 
-def describe(connection: Connection, wanted: AclFilter) -> list[Acl]:
+def describe(client: BlockingClient, wanted: AclFilter) -> list[Acl]:
     """Return the ACLs that a filter describes, in order. Raises ApiError."""
-    version = connection.highest_version(ApiKey.DESCRIBE_ACLS, _VERSION)
-    answer = connection.request(ApiKey.DESCRIBE_ACLS, version, _fields(wanted))
+    answer = client.request(ApiKey.DESCRIBE_ACLS, _fields(wanted), _VERSION)
     check(answer)
     return sorted(
         Acl(each.resource_type, each.resource_name, each.pattern_type, *_said(acl))
@@ -46,10 +44,9 @@ def describe(connection: Connection, wanted: AclFilter) -> list[Acl]:
     )
 
 
-def delete(connection: Connection, filters: Sequence[AclFilter]) -> list[Acl]:
+def delete(client: BlockingClient, filters: Sequence[AclFilter]) -> list[Acl]:
     """Delete what filters describe; return it, in order. Raises ApiError."""
-    version = connection.highest_version(ApiKey.DELETE_ACLS, _VERSION)
-    answer = connection.request(ApiKey.DELETE_ACLS, version, {"filters": [_fields(each) for each in filters]})
+    answer = client.request(ApiKey.DELETE_ACLS, {"filters": [_fields(each) for each in filters]}, _VERSION)
     deleted = set()
     for result in answer.filter_results:
         check(result)

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from broker.client.access import Access
-from broker.client.admin.connection import Connection, check, name_of
 from broker.client.admin.findings import FAIL, OK, UNKNOWN, WARN, Finding
 from broker.client.admin.reach import (
     HTTP,
@@ -25,9 +24,11 @@ from broker.client.admin.reach import (
     spoken,
     unchecked,
 )
+from broker.client.network.blocking_client import BlockingClient, check
+from broker.client.sasl import exchange
 from broker.errors import ApiError, RotundaError
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
+from broker.protocol.error_codes import ErrorCode, name_of
 
 _MOST_SKEW_MS = 5_000
 _READ, _WRITE = 3, 4
@@ -77,12 +78,14 @@ class Checkup:
                 reached = address.strip()
         if reached is None:
             return
-        connection = Connection(reached, self._wanted.timeout_s, access=_without_sasl(self._access))
         try:
-            with connection:
-                yield from self._inside(connection, reached)
+            with self._client(reached, _without_sasl(self._access)) as client:
+                yield from self._inside(client, reached)
         except (RotundaError, OSError) as failure:
             yield self._explained(reached, failure)
+
+    def _client(self, address: str, access: Access) -> BlockingClient:
+        return BlockingClient(address, access, timeout_s=self._wanted.timeout_s)
 
     def _door(self, address: str) -> Iterator[Finding]:
         """Check what comes before Kafka's protocol: that the port is reached, and what is spoken there."""
@@ -123,25 +126,22 @@ class Checkup:
             return f"security.protocol=SASL_{of}"
         return f"security.protocol=SASL_{of}, sasl.mechanism to one of {', '.join(offered)}, and a user"
 
-    def _inside(self, connection: Connection, address: str) -> Iterator[Finding]:
-        yield Finding(OK, "Kafka", f"{address} serves {len(connection.ranges)} APIs")
+    def _inside(self, client: BlockingClient, address: str) -> Iterator[Finding]:
+        yield Finding(OK, "Kafka", f"{address} serves {len(client.ranges)} APIs")
         if self._access.authenticates:
-            found = self._authentication(connection)
+            found = self._authentication(client)
             yield found
             if found.level == FAIL:
                 return
-        version = connection.highest_version(ApiKey.METADATA, 8)
-        fields: dict[str, Any] = {"topics": [] if version else None}
-        if version >= 8:
-            fields |= {"include_cluster_authorized_operations": True}
-        metadata = connection.request(ApiKey.METADATA, version, fields)
+        fields: dict[str, Any] = {"topics": [] if client.highest_version(ApiKey.METADATA, 8) else None}
+        metadata = client.request(ApiKey.METADATA, {**fields, "include_cluster_authorized_operations": True}, 8)
         yield from self._advertised(metadata, address)
-        yield self._clock(connection)
-        yield from self._rights(connection, metadata)
+        yield self._clock(client)
+        yield from self._rights(client, metadata)
 
-    def _authentication(self, connection: Connection) -> Finding:
+    def _authentication(self, client: BlockingClient) -> Finding:
         mechanism, whose = self._access.mechanism, self._access.user or "the token"
-        answer = connection.request(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": mechanism})
+        answer = client.request(ApiKey.SASL_HANDSHAKE, {"mechanism": mechanism}, 1, 1)
         code = int(answer.error_code)
         if code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             offered = ", ".join(answer.mechanisms)
@@ -152,7 +152,7 @@ class Checkup:
             return Finding(FAIL, "mechanism", f"the port asks nobody who they are: set security.protocol={plain}")
         try:
             check(answer)
-            connection.exchange_tokens()
+            _exchange_tokens(client, self._access)
         except ApiError as error:
             said = error.message or name_of(error.code)
             remedy = "correct user and password; the broker's log has the cause"
@@ -181,12 +181,11 @@ class Checkup:
                 )
                 yield from (each._replace(what="advertised") for each in found if each.level != OK)
 
-    def _clock(self, connection: Connection) -> Finding:
+    def _clock(self, client: BlockingClient) -> Finding:
         """Compare the clocks by the time at which the controller says that it was up to date, which is now."""
         try:
-            version = connection.highest_version(ApiKey.DESCRIBE_QUORUM, 1, oldest=1)
             topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
-            answer = connection.request(ApiKey.DESCRIBE_QUORUM, version, {"topics": topics})
+            answer = client.request(ApiKey.DESCRIBE_QUORUM, {"topics": topics}, 1, 1)
             check(answer)
             partition = answer.topics[0].partitions[0]
             told_ms = max(int(each.last_caught_up_timestamp) for each in partition.current_voters)
@@ -201,24 +200,23 @@ class Checkup:
             return Finding(WARN, "clock", f"{text}; certificates, tokens and records go by it")
         return Finding(OK, "clock", "the broker's and this machine's agree")
 
-    def _rights(self, connection: Connection, metadata: Any) -> Iterator[Finding]:
+    def _rights(self, client: BlockingClient, metadata: Any) -> Iterator[Finding]:
         whose = f"User:{self._access.user}" if self._access.user else "the client"
         cluster = getattr(metadata, "cluster_authorized_operations", _NO_OPERATIONS)
         if int(cluster) != _NO_OPERATIONS:
             yield Finding(OK, "acl", f"on the cluster {whose} may {_listed(int(cluster))}")
         if self._wanted.topic is not None:
-            yield self._topic(connection, self._wanted.topic, whose)
+            yield self._topic(client, self._wanted.topic, whose)
         if self._wanted.group is not None:
-            yield self._group(connection, self._wanted.group, whose)
+            yield self._group(client, self._wanted.group, whose)
 
-    def _topic(self, connection: Connection, name: str, whose: str) -> Finding:
-        version = connection.highest_version(ApiKey.METADATA, 8, oldest=8)
+    def _topic(self, client: BlockingClient, name: str, whose: str) -> Finding:
         fields = {
             "topics": [{"name": name}],
             "allow_auto_topic_creation": False,
             "include_topic_authorized_operations": True,
         }
-        found = connection.request(ApiKey.METADATA, version, fields).topics[0]
+        found = client.request(ApiKey.METADATA, fields, 8, 8).topics[0]
         remedy = f"rotunda acl add --allow-principal {whose} --operation all --topic {name}"
         if int(found.error_code):
             if int(found.error_code) == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -231,10 +229,9 @@ class Checkup:
         but = f", not {missing[0]} ({remedy})" if missing else ""
         return Finding(WARN if missing else OK, "acl", f"topic {name}: {whose} may {_listed(operations)}{but}")
 
-    def _group(self, connection: Connection, name: str, whose: str) -> Finding:
-        connection.highest_version(ApiKey.DESCRIBE_GROUPS, 3, oldest=3)
+    def _group(self, client: BlockingClient, name: str, whose: str) -> Finding:
         fields = {"groups": [name], "include_authorized_operations": True}
-        found = connection.request(ApiKey.DESCRIBE_GROUPS, 3, fields).groups[0]
+        found = client.request(ApiKey.DESCRIBE_GROUPS, fields, 3, 3).groups[0]
         remedy = f"rotunda acl add --allow-principal {whose} --operation read --group {name}"
         code, operations = int(found.error_code), int(found.authorized_operations)
         if code == ErrorCode.GROUP_AUTHORIZATION_FAILED or (
@@ -269,11 +266,24 @@ class Checkup:
         It does not say to who has no certificate where it wants one.
         """
         try:
-            with Connection(address, self._wanted.timeout_s, access=access) as connection:
-                answer = connection.request(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "?"})
+            with self._client(address, access) as client:
+                answer = client.request(ApiKey.SASL_HANDSHAKE, {"mechanism": "?"}, 1, 1)
                 return [str(each) for each in answer.mechanisms]
         except (RotundaError, OSError):
             return None
+
+
+def _exchange_tokens(client: BlockingClient, access: Access) -> None:
+    """Authenticate after a SaslHandshake. Raises ApiError with the broker's own words, and NotTheBroker."""
+    steps = exchange(access.mechanism, access.user, access.password, access.token)
+    message = next(steps)
+    while True:
+        answer = client.request(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": message}, 1, 1)
+        check(answer)
+        try:
+            message = steps.send(bytes(answer.auth_bytes))
+        except StopIteration:
+            return
 
 
 def _without_sasl(access: Access) -> Access:

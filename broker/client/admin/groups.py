@@ -1,4 +1,4 @@
-"""The group operations of the command line, as requests on a connection. Values in, values out.
+"""The group operations of the command line, as requests. Values in, values out.
 
 Works for both kinds of group: `classic` (JoinGroup and SyncGroup) and `consumer` (KIP-848). One connection is
 all it uses: the broker that it leads to must be the groups' coordinator, as the one broker of a cluster is.
@@ -10,16 +10,16 @@ import select
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from broker.client.admin.connection import check
 from broker.client.admin.offsets import by_topic
 from broker.client.admin.subscriptions import assigned_partitions
+from broker.client.network.blocking_client import check
 from broker.client.topic_partition import TopicPartition
 from broker.errors import ApiError
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.client.admin.connection import Connection
+    from broker.client.network.blocking_client import BlockingClient
     from broker.clock import Clock
 
 CLASSIC: Final = "classic"
@@ -30,8 +30,6 @@ INACTIVE_STATES: Final = ("Empty", "Dead")
 _LIST_VERSION: Final = 5
 _STATES_FROM: Final = 4
 _TYPES_FROM: Final = 5
-_COORDINATOR_VERSION: Final = 6
-_COORDINATORS_FROM: Final = 4
 _DESCRIBE_VERSION: Final = 6
 _CONSUMER_DESCRIBE_VERSION: Final = 1
 _DELETE_VERSION: Final = 2
@@ -57,14 +55,6 @@ class ListedGroup(NamedTuple):
     kind: str | None
     state: str | None
     protocol_type: str
-
-
-class Coordinator(NamedTuple):
-    """The broker that looks after a group."""
-
-    node_id: int
-    host: str
-    port: int
 
 
 class Member(NamedTuple):
@@ -110,12 +100,13 @@ def when_loaded(ask: Callable[[], _Answer], clock: Clock, patience_s: float = 10
         select.select((), (), (), _PAUSE_S)
 
 
-def list_groups(connection: Connection, states: Iterable[str] = (), kinds: Iterable[str] = ()) -> list[ListedGroup]:
+def list_groups(client: BlockingClient, states: Iterable[str] = (), kinds: Iterable[str] = ()) -> list[ListedGroup]:
     """Return all groups, sorted by name; of the given states and kinds only, if any are given. Raises ApiError."""
     states, kinds = list(states), list(kinds)
     oldest = _TYPES_FROM if kinds else _STATES_FROM if states else 0
-    version = connection.highest_version(ApiKey.LIST_GROUPS, _LIST_VERSION, oldest)
-    answer = connection.request(ApiKey.LIST_GROUPS, version, {"states_filter": states, "types_filter": kinds})
+    version = client.highest_version(ApiKey.LIST_GROUPS, _LIST_VERSION, oldest)
+    fields = {"states_filter": states, "types_filter": kinds}
+    answer = client.request(ApiKey.LIST_GROUPS, fields, version, version)
     check(answer)
     return sorted(
         ListedGroup(
@@ -128,26 +119,15 @@ def list_groups(connection: Connection, states: Iterable[str] = (), kinds: Itera
     )
 
 
-def coordinator(connection: Connection, name: str) -> Coordinator:
-    """Return who coordinates a group, whether or not there is one of that name. Raises ApiError."""
-    version = connection.highest_version(ApiKey.FIND_COORDINATOR, _COORDINATOR_VERSION, _COORDINATORS_FROM)
-    answer = connection.request(ApiKey.FIND_COORDINATOR, version, {"key_type": 0, "coordinator_keys": [name]})
-    found = answer.coordinators[0]
-    check(found)
-    return Coordinator(int(found.node_id), str(found.host), int(found.port))
-
-
-def describe(connection: Connection, name: str) -> Group:
+def describe(client: BlockingClient, name: str) -> Group:
     """Return a group of either kind. Raises ApiError: GROUP_ID_NOT_FOUND when there is none."""
-    if connection.serves(ApiKey.CONSUMER_GROUP_DESCRIBE):
-        version = connection.highest_version(ApiKey.CONSUMER_GROUP_DESCRIBE, _CONSUMER_DESCRIBE_VERSION)
-        answer = connection.request(ApiKey.CONSUMER_GROUP_DESCRIBE, version, {"group_ids": [name]})
+    if client.serves(ApiKey.CONSUMER_GROUP_DESCRIBE):
+        answer = client.request(ApiKey.CONSUMER_GROUP_DESCRIBE, {"group_ids": [name]}, _CONSUMER_DESCRIBE_VERSION)
         found = answer.groups[0]
         if int(found.error_code) != ErrorCode.GROUP_ID_NOT_FOUND:
             check(found)
             return _consumer_group(found)
-    version = connection.highest_version(ApiKey.DESCRIBE_GROUPS, _DESCRIBE_VERSION)
-    found = connection.request(ApiKey.DESCRIBE_GROUPS, version, {"groups": [name]}).groups[0]
+    found = client.request(ApiKey.DESCRIBE_GROUPS, {"groups": [name]}, _DESCRIBE_VERSION).groups[0]
     check(found)
     if found.group_state == "Dead":
         # Before version 6 this is a broker's answer for a group that it does not know.
@@ -210,17 +190,17 @@ def _classic_group(found: Any) -> Group:
     return Group(str(found.group_id), CLASSIC, found.group_state, found.protocol_type, protocol, None, members)
 
 
-def delete(connection: Connection, name: str) -> None:
+def delete(client: BlockingClient, name: str) -> None:
     """Delete a group with its offsets. Raises ApiError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
-    version = connection.highest_version(ApiKey.DELETE_GROUPS, _DELETE_VERSION)
-    check(connection.request(ApiKey.DELETE_GROUPS, version, {"groups_names": [name]}).results[0])
+    check(client.request(ApiKey.DELETE_GROUPS, {"groups_names": [name]}, _DELETE_VERSION).results[0])
 
 
-def committed(connection: Connection, name: str) -> dict[TopicPartition, Committed]:
+def committed(client: BlockingClient, name: str) -> dict[TopicPartition, Committed]:
     """Return all offsets that a group has committed; a transaction's only once it is committed. Raises ApiError."""
-    version = connection.highest_version(ApiKey.OFFSET_FETCH, _FETCH_VERSION, _FETCH_FROM)
     wanted = {"group_id": name, "member_id": None, "member_epoch": _NOT_A_MEMBER, "topics": None}
-    answer = connection.request(ApiKey.OFFSET_FETCH, version, {"groups": [wanted], "require_stable": False})
+    answer = client.request(
+        ApiKey.OFFSET_FETCH, {"groups": [wanted], "require_stable": False}, _FETCH_VERSION, _FETCH_FROM
+    )
     group = answer.groups[0]
     if int(group.error_code) == ErrorCode.GROUP_ID_NOT_FOUND:
         return {}
@@ -238,9 +218,8 @@ def committed(connection: Connection, name: str) -> dict[TopicPartition, Committ
     return offsets
 
 
-def commit(connection: Connection, name: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def commit(client: BlockingClient, name: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Set offsets of a group without members; return each partition's error code, 0 for what is committed."""
-    version = connection.highest_version(ApiKey.OFFSET_COMMIT, _COMMIT_VERSION, _COMMIT_FROM)
     topics = [
         {
             "name": topic,
@@ -257,7 +236,7 @@ def commit(connection: Connection, name: str, offsets: Mapping[TopicPartition, i
         for topic, partitions in by_topic(offsets).items()
     ]
     fields = {"group_id": name, "generation_id_or_member_epoch": _NOT_A_MEMBER, "member_id": "", "topics": topics}
-    answer = connection.request(ApiKey.OFFSET_COMMIT, version, fields)
+    answer = client.request(ApiKey.OFFSET_COMMIT, fields, _COMMIT_VERSION, _COMMIT_FROM)
     return {
         TopicPartition(str(topic.name), int(each.partition_index)): int(each.error_code)
         for topic in answer.topics

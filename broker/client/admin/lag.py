@@ -13,9 +13,9 @@ from broker.client.admin import offsets
 from broker.client.admin.unread import Span, Unread, oldest_unread
 
 if TYPE_CHECKING:
-    from broker.client.admin.connection import Connection
     from broker.client.admin.groups import Committed
     from broker.client.admin.offsets import Bounds
+    from broker.client.network.blocking_client import BlockingClient
     from broker.client.topic_partition import TopicPartition
     from broker.clock import Clock
 
@@ -49,7 +49,7 @@ class _Distance(NamedTuple):
 
 
 def measure(
-    connection: Connection,
+    client: BlockingClient,
     clock: Clock,
     committed: Mapping[TopicPartition, Committed],
     others: Collection[TopicPartition] = (),
@@ -58,13 +58,13 @@ def measure(
 ) -> list[PartitionLag]:
     """Return the lag of what is committed, and rows of unknown lag for `others`, in order. Raises ApiError."""
     partitions = sorted({*committed, *others})
-    bounds = offsets.bounds(connection, partitions)
+    bounds = offsets.bounds(client, partitions)
     now_ms = clock.wall_ms()
     distances = {
         each: _distance(committed.get(each), bounds.get(each), read_committed=read_committed) for each in partitions
     }
     spans = {each: distance.span for each, distance in distances.items() if distance.span is not None}
-    unread = oldest_unread(connection, spans, read_committed=read_committed)
+    unread = oldest_unread(client, spans, read_committed=read_committed)
     rows = []
     for each in partitions:
         distance = distances[each]

@@ -11,7 +11,7 @@ from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.client.admin.connection import Connection
+    from broker.client.network.blocking_client import BlockingClient
 
 _VERSION: Final = 8
 _LATEST: Final = -1
@@ -35,33 +35,34 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return found
 
 
-def bounds(connection: Connection, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+def bounds(
+    client: BlockingClient, partitions: Iterable[TopicPartition], node_id: int | None = None
+) -> dict[TopicPartition, Bounds]:
     """Return the bounds of each partition; one that does not exist is left out. Raises ApiError.
 
     Asked for in the order start, stable, end: each of them only grows, so start <= end and stable <= end hold, and
     an offset that was read before the call is at most `end`.
     """
     wanted = sorted(partitions)
-    starts = _listed(connection, dict.fromkeys(wanted, _EARLIEST), read_committed=False)
-    stables = _listed(connection, dict.fromkeys(starts, _LATEST), read_committed=True)
-    ends = _listed(connection, dict.fromkeys(stables, _LATEST), read_committed=False)
+    starts = _listed(client, dict.fromkeys(wanted, _EARLIEST), node_id, read_committed=False)
+    stables = _listed(client, dict.fromkeys(starts, _LATEST), node_id, read_committed=True)
+    ends = _listed(client, dict.fromkeys(stables, _LATEST), node_id, read_committed=False)
     return {each: Bounds(starts[each], stables[each], end) for each, end in ends.items()}
 
 
 def at_time(
-    connection: Connection, partitions: Iterable[TopicPartition], time_ms: int
+    client: BlockingClient, partitions: Iterable[TopicPartition], time_ms: int, node_id: int | None = None
 ) -> dict[TopicPartition, int | None]:
     """Return each partition's first offset of that time or later, None where there is none. Raises ApiError."""
-    found = _listed(connection, dict.fromkeys(sorted(partitions), time_ms), read_committed=False)
+    found = _listed(client, dict.fromkeys(sorted(partitions), time_ms), node_id, read_committed=False)
     return {each: offset if offset >= 0 else None for each, offset in found.items()}
 
 
 def _listed(
-    connection: Connection, times: Mapping[TopicPartition, int], *, read_committed: bool
+    client: BlockingClient, times: Mapping[TopicPartition, int], node_id: int | None, *, read_committed: bool
 ) -> dict[TopicPartition, int]:
     if not times:
         return {}
-    version = connection.highest_version(ApiKey.LIST_OFFSETS, _VERSION, oldest=2)
     topics = [
         {
             "name": topic,
@@ -74,7 +75,7 @@ def _listed(
     ]
     fields = {"replica_id": -1, "isolation_level": int(read_committed), "topics": topics}
     found = {}
-    for topic in connection.request(ApiKey.LIST_OFFSETS, version, fields).topics:
+    for topic in client.request(ApiKey.LIST_OFFSETS, fields, _VERSION, 2, node_id=node_id).topics:
         for each in topic.partitions:
             code = int(each.error_code)
             if code in _UNKNOWN:

@@ -1,15 +1,15 @@
-"""The quota operations of the command line, as requests on a connection. Values in, values out."""
+"""The quota operations of the command line, as requests. Values in, values out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.client.admin.connection import check
+from broker.client.network.blocking_client import check
 from broker.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from broker.client.admin.connection import Connection
+    from broker.client.network.blocking_client import BlockingClient
 
 _VERSION = 1
 _EXACT, _DEFAULT = 0, 1
@@ -25,15 +25,14 @@ class EntityQuotas(NamedTuple):
     quotas: Mapping[str, float]
 
 
-def describe(connection: Connection, entity: Entity | None = None) -> list[EntityQuotas]:
+def describe(client: BlockingClient, entity: Entity | None = None) -> list[EntityQuotas]:
     """Return the quotas that are set for exactly this entity, or for every one. Raises ApiError."""
     components = [
         {"entity_type": kind, "match_type": _DEFAULT if name is None else _EXACT, "match": name}
         for kind, name in (entity or {}).items()
     ]
-    version = connection.highest_version(ApiKey.DESCRIBE_CLIENT_QUOTAS, _VERSION)
     fields = {"components": components, "strict": entity is not None}
-    answer = connection.request(ApiKey.DESCRIBE_CLIENT_QUOTAS, version, fields)
+    answer = client.request(ApiKey.DESCRIBE_CLIENT_QUOTAS, fields, _VERSION)
     check(answer)
     return [
         EntityQuotas(
@@ -44,13 +43,12 @@ def describe(connection: Connection, entity: Entity | None = None) -> list[Entit
     ]
 
 
-def alter(connection: Connection, entity: Entity, changes: Sequence[tuple[str, float | None]]) -> None:
+def alter(client: BlockingClient, entity: Entity, changes: Sequence[tuple[str, float | None]]) -> None:
     """Set quotas of an entity, those with None not any more: all of them or none. Raises ApiError."""
     entry = {
         "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
         "ops": [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in changes],
     }
-    version = connection.highest_version(ApiKey.ALTER_CLIENT_QUOTAS, _VERSION)
-    answer = connection.request(ApiKey.ALTER_CLIENT_QUOTAS, version, {"entries": [entry], "validate_only": False})
+    answer = client.request(ApiKey.ALTER_CLIENT_QUOTAS, {"entries": [entry], "validate_only": False}, _VERSION)
     for outcome in answer.entries:
         check(outcome)

@@ -10,8 +10,8 @@ from broker.client.admin import offsets
 from broker.errors import RotundaError
 
 if TYPE_CHECKING:
-    from broker.client.admin.connection import Connection
     from broker.client.admin.offsets import Bounds
+    from broker.client.network.blocking_client import BlockingClient
     from broker.client.topic_partition import TopicPartition
 
 NO_PARTITION: Final = "the partition does not exist; left as it is"
@@ -57,7 +57,7 @@ _Choice = tuple[int, str | None]
 
 
 def plan(
-    connection: Connection,
+    client: BlockingClient,
     goal: Goal,
     number: int,
     partitions: Collection[TopicPartition],
@@ -67,12 +67,12 @@ def plan(
 
     Raises ApiError, and RotundaError when a partition has no committed offset to be shifted.
     """
-    bounds = offsets.bounds(connection, partitions)
+    bounds = offsets.bounds(client, partitions)
     unshiftable = [each for each in sorted(bounds) if goal is Goal.SHIFT and each not in committed]
     if unshiftable:
         named = ", ".join(f"{each.topic}-{each.partition}" for each in unshiftable)
         raise RotundaError(f"cannot shift {named}: the group has committed nothing there; use another goal")
-    timed = offsets.at_time(connection, bounds, number) if goal is Goal.TIME else {}
+    timed = offsets.at_time(client, bounds, number) if goal is Goal.TIME else {}
     resets = []
     for each in sorted(partitions):
         before = committed.get(each)

@@ -1,15 +1,15 @@
-"""The settings of a broker, a topic, a group or the loggers, as requests on a connection. Values in, values out."""
+"""The settings of a broker, a topic, a group or the loggers, as requests. Values in, values out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.client.admin.connection import check
+from broker.client.network.blocking_client import check
 from broker.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from broker.client.admin.connection import Connection
+    from broker.client.network.blocking_client import BlockingClient
 
 TOPIC, BROKER, LOGGERS, GROUP = 2, 4, 8, 32
 
@@ -55,24 +55,22 @@ class Resource(NamedTuple):
     name: str
 
 
-def describe(connection: Connection) -> list[Setting]:
+def describe(client: BlockingClient) -> list[Setting]:
     """Return every setting of the broker that the connection leads to, by name. Raises ApiError."""
-    return describe_resource(connection, this_broker(connection))
+    return describe_resource(client, this_broker(client))
 
 
-def this_broker(connection: Connection) -> Resource:
+def this_broker(client: BlockingClient) -> Resource:
     """Return the broker that the connection leads to."""
-    version = connection.highest_version(ApiKey.METADATA, _METADATA_VERSION)
-    found = connection.request(ApiKey.METADATA, version, {"topics": [], "allow_auto_topic_creation": False})
+    found = client.request(ApiKey.METADATA, {"topics": [], "allow_auto_topic_creation": False}, _METADATA_VERSION)
     return Resource(BROKER, str(int(found.brokers[0].node_id)))
 
 
-def describe_resource(connection: Connection, resource: Resource) -> list[Setting]:
+def describe_resource(client: BlockingClient, resource: Resource) -> list[Setting]:
     """Return every setting of a resource, by name. Raises ApiError."""
-    version = connection.highest_version(ApiKey.DESCRIBE_CONFIGS, _CONFIGS_VERSION)
     asked = {**_named(resource), "configuration_keys": None}
     fields = {"resources": [asked], "include_synonyms": True, "include_documentation": True}
-    result = connection.request(ApiKey.DESCRIBE_CONFIGS, version, fields).results[0]
+    result = client.request(ApiKey.DESCRIBE_CONFIGS, fields, _CONFIGS_VERSION).results[0]
     check(result)
     return sorted(
         Setting(
@@ -92,19 +90,18 @@ def describe_resource(connection: Connection, resource: Resource) -> list[Settin
 
 
 def alter(
-    connection: Connection, resource: Resource, changes: Mapping[str, str | None], *, validate_only: bool = False
+    client: BlockingClient, resource: Resource, changes: Mapping[str, str | None], *, validate_only: bool = False
 ) -> None:
     """Set settings of a resource, and delete those whose value is None: all of them or none. Raises ApiError.
 
     With `validate_only` the broker answers whether it would do so.
     """
-    version = connection.highest_version(ApiKey.INCREMENTAL_ALTER_CONFIGS, _ALTER_CONFIGS_VERSION)
     configs = [
         {"name": key, "config_operation": _DELETE if value is None else _SET, "value": value}
         for key, value in changes.items()
     ]
     fields = {"resources": [{**_named(resource), "configs": configs}], "validate_only": validate_only}
-    check(connection.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, version, fields).responses[0])
+    check(client.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, fields, _ALTER_CONFIGS_VERSION).responses[0])
 
 
 def _named(resource: Resource) -> dict[str, int | str]:

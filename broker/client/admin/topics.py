@@ -1,4 +1,4 @@
-"""The topic operations of the command line, as requests on a connection. Values in, values out."""
+"""The topic operations of the command line, as requests. Values in, values out."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from broker.client.admin import settings
-from broker.client.admin.connection import check
 from broker.client.admin.settings import Resource
+from broker.client.network.blocking_client import check
 from broker.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from broker.client.admin.connection import Connection
+    from broker.client.network.blocking_client import BlockingClient
 
 _METADATA_VERSION = 12
 _CREATE_VERSION = 7
@@ -40,32 +40,30 @@ class Topic(NamedTuple):
 
 
 def create(
-    connection: Connection, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str | None]
+    client: BlockingClient, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str | None]
 ) -> None:
     """Create a topic; -1 partitions or replicas mean the broker's default. Raises ApiError."""
-    version = connection.highest_version(ApiKey.CREATE_TOPICS, _CREATE_VERSION)
     topic = {
         "name": name,
         "num_partitions": partitions,
         "replication_factor": replication_factor,
         "configs": [{"name": key, "value": value} for key, value in configs.items()],
     }
-    answer = connection.request(ApiKey.CREATE_TOPICS, version, {"topics": [topic], "timeout_ms": 30_000})
+    answer = client.request(ApiKey.CREATE_TOPICS, {"topics": [topic], "timeout_ms": 30_000}, _CREATE_VERSION)
     check(answer.topics[0])
 
 
-def delete(connection: Connection, *names: str) -> None:
+def delete(client: BlockingClient, *names: str) -> None:
     """Delete topics, by one request. Raises ApiError for the first that cannot be; the others are deleted."""
-    version = connection.highest_version(ApiKey.DELETE_TOPICS, _DELETE_VERSION)
     # Newer versions name topics in structures, older ones in a list of names; each takes what it knows.
     structures = [{"name": name} for name in names]
     fields = {"topics": structures, "topic_names": names, "timeout_ms": 30_000}
-    for response in connection.request(ApiKey.DELETE_TOPICS, version, fields).responses:
+    for response in client.request(ApiKey.DELETE_TOPICS, fields, _DELETE_VERSION).responses:
         check(response)
 
 
 def alter(
-    connection: Connection,
+    client: BlockingClient,
     name: str,
     partitions: int | None,
     configs: Mapping[str, str | None],
@@ -77,32 +75,31 @@ def alter(
     With `validate_only` the broker answers whether it would do so.
     """
     if configs:
-        settings.alter(connection, Resource(settings.TOPIC, name), configs, validate_only=validate_only)
+        settings.alter(client, Resource(settings.TOPIC, name), configs, validate_only=validate_only)
     if partitions is not None:
-        version = connection.highest_version(ApiKey.CREATE_PARTITIONS, _PARTITIONS_VERSION)
         topic = {"name": name, "count": partitions, "assignments": None}
         fields = {"topics": [topic], "timeout_ms": 30_000, "validate_only": validate_only}
-        check(connection.request(ApiKey.CREATE_PARTITIONS, version, fields).results[0])
+        check(client.request(ApiKey.CREATE_PARTITIONS, fields, _PARTITIONS_VERSION).results[0])
 
 
-def partition_counts(connection: Connection, wanted: Iterable[str]) -> dict[str, int]:
+def partition_counts(client: BlockingClient, wanted: Iterable[str]) -> dict[str, int]:
     """Return the number of partitions of each topic that exists."""
     topics = [{"name": name} for name in wanted]
     return {
         str(topic.name): len(topic.partitions)
-        for topic in (_metadata(connection, topics).topics if topics else ())
+        for topic in (_metadata(client, topics).topics if topics else ())
         if int(topic.error_code) == 0
     }
 
 
-def names(connection: Connection) -> list[str]:
+def names(client: BlockingClient) -> list[str]:
     """Return the names of all topics, sorted."""
-    return sorted(str(topic.name) for topic in _metadata(connection, None).topics)
+    return sorted(str(topic.name) for topic in _metadata(client, None).topics)
 
 
-def describe(connection: Connection, name: str) -> Topic:
+def describe(client: BlockingClient, name: str) -> Topic:
     """Return one topic. Raises ApiError when there is none of that name."""
-    found = _metadata(connection, [{"name": name}]).topics[0]
+    found = _metadata(client, [{"name": name}]).topics[0]
     check(found)
     partitions = tuple(
         sorted(
@@ -116,14 +113,13 @@ def describe(connection: Connection, name: str) -> Topic:
         )
     )
     topic_id = str(UUID(bytes=found.topic_id)) if any(found.topic_id) else ""
-    return Topic(name, topic_id, bool(found.is_internal), partitions, _configs(connection, name))
+    return Topic(name, topic_id, bool(found.is_internal), partitions, _configs(client, name))
 
 
-def _metadata(connection: Connection, topics: list[dict[str, Any]] | None) -> Any:
-    version = connection.highest_version(ApiKey.METADATA, _METADATA_VERSION)
-    return connection.request(ApiKey.METADATA, version, {"topics": topics, "allow_auto_topic_creation": False})
+def _metadata(client: BlockingClient, topics: list[dict[str, Any]] | None) -> Any:
+    return client.request(ApiKey.METADATA, {"topics": topics, "allow_auto_topic_creation": False}, _METADATA_VERSION)
 
 
-def _configs(connection: Connection, name: str) -> dict[str, str]:
-    described = settings.describe_resource(connection, Resource(settings.TOPIC, name))
+def _configs(client: BlockingClient, name: str) -> dict[str, str]:
+    described = settings.describe_resource(client, Resource(settings.TOPIC, name))
     return {each.name: each.value for each in described if each.is_set}

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from broker.client.admin.connection import name_of
 from broker.client.admin.offsets import by_topic
 from broker.client.topic_partition import TopicPartition
 from broker.client.visible_batches import AbortedTransactions, whole_batches
 from broker.errors import ApiError
 from broker.protocol.api_keys import ApiKey
+from broker.protocol.error_codes import name_of
 from broker.protocol.record_reader import iterate_records
 
 if TYPE_CHECKING:
-    from broker.client.admin.connection import Connection
+    from broker.client.network.blocking_client import BlockingClient
 
 _FETCH_VERSION: Final = 12  # newer ones name topics by id
 _PARTITION_BYTES: Final = 1 << 17
@@ -46,7 +46,7 @@ _GIVEN_UP: Final = Unread(None, f"not among the first {_MOST_ANSWERS} answers")
 
 
 def oldest_unread(
-    connection: Connection, spans: Mapping[TopicPartition, Span], *, read_committed: bool
+    client: BlockingClient, spans: Mapping[TopicPartition, Span], *, read_committed: bool
 ) -> dict[TopicPartition, Unread]:
     """Return the first record of each span. Raises ConnectionFailed."""
     found: dict[TopicPartition, Unread] = {}
@@ -56,7 +56,7 @@ def oldest_unread(
             break
         # The first partition in a request always gets a whole batch, however large it is. So each answer settles
         # that one or brings it forward, and most answers settle most partitions.
-        answers = _fetch(connection, left, read_committed=read_committed)
+        answers = _fetch(client, left, read_committed=read_committed)
         first = min(left)
         for partition, answer in answers.items():
             result = _search(answer, left[partition], read_committed=read_committed)
@@ -72,9 +72,8 @@ def oldest_unread(
 
 
 def _fetch(
-    connection: Connection, spans: Mapping[TopicPartition, Span], *, read_committed: bool
+    client: BlockingClient, spans: Mapping[TopicPartition, Span], *, read_committed: bool
 ) -> dict[TopicPartition, Any]:
-    version = connection.highest_version(ApiKey.FETCH, _FETCH_VERSION, oldest=4)
     topics = [
         {
             "topic": topic,
@@ -97,7 +96,7 @@ def _fetch(
         "session_epoch": -1,
         "topics": topics,
     }
-    answer = connection.request(ApiKey.FETCH, version, fields)
+    answer = client.request(ApiKey.FETCH, fields, _FETCH_VERSION, 4)
     if int(getattr(answer, "error_code", 0)):
         raise ApiError(int(answer.error_code), "fetch of the oldest unread records")
     return {

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from broker.client.admin.connection import check
+from broker.client.network.blocking_client import check
 from broker.errors import ApiError
 from broker.metadata.security.scram_users import MECHANISMS
 from broker.protocol.api_keys import ApiKey
 from broker.security.sasl.scram_credential import new_salt, salted
 
 if TYPE_CHECKING:
-    from broker.client.admin.connection import Connection
+    from broker.client.network.blocking_client import BlockingClient
 
 _NAMES = {number: name for name, number in MECHANISMS.items()}
 _NOT_FOUND = 91
@@ -21,11 +21,10 @@ _NOT_FOUND = 91
 Users = Mapping[str, Mapping[str, int]]
 
 
-def describe(connection: Connection, names: Iterable[str] | None = None) -> Users:
+def describe(client: BlockingClient, names: Iterable[str] | None = None) -> Users:
     """Return these users, those that there are, or all. Raises ApiError."""
-    version = connection.highest_version(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0)
     users = None if names is None else [{"name": name} for name in names]
-    answer = connection.request(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, version, {"users": users})
+    answer = client.request(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": users}, 0)
     check(answer)
     found: dict[str, Mapping[str, int]] = {}
     for each in answer.results:
@@ -36,7 +35,7 @@ def describe(connection: Connection, names: Iterable[str] | None = None) -> User
     return found
 
 
-def add(connection: Connection, user: str, password: str, mechanisms: Iterable[str], iterations: int) -> None:
+def add(client: BlockingClient, user: str, password: str, mechanisms: Iterable[str], iterations: int) -> None:
     """Give a user a password, in place of the one that it has. The password itself is not sent. Raises ApiError."""
     upsertions = []
     for mechanism in mechanisms:
@@ -46,19 +45,18 @@ def add(connection: Connection, user: str, password: str, mechanisms: Iterable[s
         upsertions.append({**of_mechanism, "salt": salt, "salted_password": proof})
     # One mechanism a request: Kafka changes no user twice in one.
     for upsertion in upsertions:
-        _alter(connection, {"deletions": [], "upsertions": [upsertion]})
+        _alter(client, {"deletions": [], "upsertions": [upsertion]})
 
 
-def delete(connection: Connection, user: str, mechanisms: Iterable[str]) -> None:
+def delete(client: BlockingClient, user: str, mechanisms: Iterable[str]) -> None:
     """Take a user's password for these mechanisms. Raises ApiError."""
     for mechanism in mechanisms:
         deletion = {"name": user, "mechanism": MECHANISMS[mechanism]}
-        _alter(connection, {"deletions": [deletion], "upsertions": []})
+        _alter(client, {"deletions": [deletion], "upsertions": []})
 
 
-def _alter(connection: Connection, fields: Mapping[str, object]) -> None:
-    version = connection.highest_version(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0)
-    answer = connection.request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, version, fields)
+def _alter(client: BlockingClient, fields: Mapping[str, object]) -> None:
+    answer = client.request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, fields, 0)
     for result in answer.results:
         if int(result.error_code):
             raise ApiError(int(result.error_code), result.error_message)

@@ -64,3 +64,9 @@ def by_ranges(
             given[member] += [TopicPartition(topic, number) for number in numbers[at : at + size]]
             at += size
     return given
+
+
+def partitions_of(leaders: Mapping[TopicPartition, int], topics: Iterable[str]) -> list[TopicPartition]:
+    """Return the partitions of these topics in order."""
+    wanted = set(topics)
+    return sorted(each for each in leaders if each.topic in wanted)

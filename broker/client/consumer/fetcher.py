@@ -10,8 +10,8 @@ import select
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from broker.client.admin.connection import Connection, ConnectionFailed, check
 from broker.client.admin.offsets import bounds
+from broker.client.network.blocking_client import BlockingClient, ConnectionFailed, check
 from broker.client.topic_partition import TopicPartition
 from broker.client.visible_batches import AbortedTransactions, whole_batches
 from broker.errors import ApiError
@@ -21,7 +21,6 @@ from broker.protocol.record_reader import Record, iterate_records
 from broker.protocol.records import crc_ok
 
 if TYPE_CHECKING:
-    from broker.client.consumer.brokers import Brokers
     from broker.clock import Clock
 
 _FETCH_VERSION: Final = 12  # newer ones name topics by id
@@ -64,14 +63,14 @@ class Fetcher:
 
     def __init__(
         self,
-        brokers: Brokers,
+        client: BlockingClient,
         clock: Clock,
         note: Callable[[str], None],
         *,
         read_committed: bool,
         until_ms: int | None = None,
     ) -> None:
-        self._brokers = brokers
+        self._client = client
         self._clock = clock
         self._note = note
         self._read_committed = read_committed
@@ -107,8 +106,7 @@ class Fetcher:
             for partition in self._in_turn():
                 by_leader.setdefault(self._leader(partition), []).append(partition)
             for leader_id, partitions in by_leader.items():
-                connection = self._brokers.leading(partitions[0])
-                answer = self._ask(connection, partitions, max_wait_ms // len(by_leader))
+                answer = self._ask(leader_id, partitions, max_wait_ms // len(by_leader))
                 yield from self._take(leader_id, answer)
                 self._finish_what_is_empty(partitions[0], answer)
             self._failing_since_ns = None
@@ -126,12 +124,12 @@ class Fetcher:
         return partitions[self._turn :] + partitions[: self._turn]
 
     def _leader(self, partition: TopicPartition) -> int:
-        leader_id = self._brokers.leaders.get(partition)
+        leader_id = self._client.leaders.get(partition)
         if leader_id is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition.topic}-{partition.partition} is gone")
         return leader_id
 
-    def _ask(self, connection: Connection, partitions: list[TopicPartition], max_wait_ms: int) -> Any:
+    def _ask(self, leader_id: int, partitions: list[TopicPartition], max_wait_ms: int) -> Any:
         topics: dict[str, list[dict[str, int]]] = {}
         for each in partitions:
             topics.setdefault(each.topic, []).append(
@@ -149,8 +147,7 @@ class Fetcher:
             "session_epoch": -1,
             "topics": [{"topic": topic, "partitions": asked} for topic, asked in topics.items()],
         }
-        version = connection.highest_version(ApiKey.FETCH, _FETCH_VERSION, _OLDEST_FETCH)
-        answer = connection.request(ApiKey.FETCH, version, fields)
+        answer = self._client.request(ApiKey.FETCH, fields, _FETCH_VERSION, _OLDEST_FETCH, node_id=leader_id)
         check(answer)
         return answer
 
@@ -221,7 +218,7 @@ class Fetcher:
     def _go_on_inside(self, partition: TopicPartition) -> None:
         """Go on at the oldest record when older ones are gone, and at the end when the log ends before."""
         was = self.positions[partition]
-        held = bounds(self._brokers.leading(partition), [partition])[partition]
+        held = bounds(self._client, [partition], self._client.leaders[partition])[partition]
         inside = held.start if was < held.start else min(was, held.end)
         self.positions[partition] = inside
         where = f"{partition.topic}-{partition.partition}"
@@ -236,6 +233,6 @@ class Fetcher:
             raise problem
         select.select((), (), (), _PAUSE_S)
         try:
-            self._brokers.look({each.topic for each in self.positions})
+            self._client.look({each.topic for each in self.positions})
         except ConnectionFailed:
             return

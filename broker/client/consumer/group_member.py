@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from broker.client.admin.connection import ConnectionFailed, check
 from broker.client.admin.offsets import by_topic
 from broker.client.admin.subscriptions import assigned_partitions
-from broker.client.consumer.assignment import ASSIGNOR, assignment, by_ranges, subscribed, subscription
-from broker.client.consumer.brokers import Brokers, partitions_of
+from broker.client.consumer.assignment import ASSIGNOR, assignment, by_ranges, partitions_of, subscribed, subscription
+from broker.client.network.blocking_client import BlockingClient, ConnectionFailed, check
 from broker.client.topic_partition import TopicPartition
 from broker.errors import ApiError, RotundaError
 from broker.protocol.api_keys import ApiKey
@@ -47,8 +46,8 @@ _Answer = TypeVar("_Answer")
 class GroupMember:
     """One member. `topics` returns the topics that it wants, asked before each time that it joins."""
 
-    def __init__(self, brokers: Brokers, group: str, topics: Callable[[], list[str]], clock: Clock) -> None:
-        self._brokers = brokers
+    def __init__(self, client: BlockingClient, group: str, topics: Callable[[], list[str]], clock: Clock) -> None:
+        self._client = client
         self._group = group
         self._topics = topics
         self._clock = clock
@@ -72,7 +71,7 @@ class GroupMember:
                 if error.code not in (*_REBALANCING, *_MOVING) or self._clock.monotonic_ns() > deadline_ns:
                     raise
                 if error.code in _MOVING:
-                    self._brokers.forget_coordinator(self._group)
+                    self._client.forget_coordinator(self._group)
                 select.select((), (), (), _PAUSE_S)
                 continue
             except ConnectionFailed:
@@ -93,7 +92,7 @@ class GroupMember:
             check(self._ask(ApiKey.HEARTBEAT, 3, self._identity()))
         except ApiError as error:
             if error.code in _MOVING:
-                self._brokers.forget_coordinator(self._group)
+                self._client.forget_coordinator(self._group)
                 return True
             if error.code not in _REBALANCING:
                 raise
@@ -158,10 +157,6 @@ class GroupMember:
             return False
         return True
 
-    def begin_anew(self) -> None:
-        """Use another connection from now on."""
-        self._brokers.forget_coordinator(self._group)
-
     def leave(self) -> None:
         """Leave the group, if the coordinator can be reached; it forgets the member otherwise, after its session."""
         if self._generation < 0:
@@ -198,14 +193,14 @@ class GroupMember:
         if own is None:
             raise RotundaError(f"group {self._group}: its leader has given this member something unreadable")
         # What the leader has given may be new to this member.
-        self._brokers.look({each.topic for each in own})
+        self._client.look({each.topic for each in own})
         return own
 
     def _assignments(self, joined: Any) -> dict[str, list[TopicPartition]]:
         wanted = {str(each.member_id): subscribed(bytes(each.metadata)) for each in joined.members}
         topics = {topic for each in wanted.values() for topic in each}
-        self._brokers.look(topics)
-        return by_ranges(wanted, partitions_of(self._brokers.leaders, topics))
+        self._client.look(topics)
+        return by_ranges(wanted, partitions_of(self._client.leaders, topics))
 
     def _identity(self) -> dict[str, Any]:
         return {"group_id": self._group, "generation_id": self._generation, "member_id": self._member_id}
@@ -213,11 +208,10 @@ class GroupMember:
     def _ask(self, api_key: ApiKey, known: int, fields: Mapping[str, Any], oldest: int = 0) -> Any:
         """Ask the coordinator; ApiError NOT_COORDINATOR, after which it is looked for anew, when it is another."""
         try:
-            connection = self._brokers.coordinator(self._group, _ANSWER_S)
-            answer = connection.request(api_key, connection.highest_version(api_key, known, oldest), fields)
+            node_id = self._client.coordinator(self._group)
+            return self._client.request(api_key, fields, known, oldest, node_id=node_id, timeout_s=_ANSWER_S)
         except ConnectionFailed as failure:
             raise ApiError(ErrorCode.NETWORK_EXCEPTION, str(failure)) from failure
-        return answer
 
     def _patiently(self, ask: Callable[[], _Answer]) -> _Answer:
         """Return what `ask` returns, asking again for a while when the coordinator has moved or is away."""
@@ -228,5 +222,5 @@ class GroupMember:
             except ApiError as error:
                 if error.code not in _MOVING or self._clock.monotonic_ns() > deadline_ns:
                     raise
-                self._brokers.forget_coordinator(self._group)
+                self._client.forget_coordinator(self._group)
             select.select((), (), (), _PAUSE_S)

@@ -6,18 +6,20 @@ then is it committed. So what is committed has been written, and what was writte
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from broker.client.admin.connection import ConnectionFailed
-from broker.client.consumer.brokers import Brokers, matching, partitions_of
+from broker.client.consumer.assignment import partitions_of
 from broker.client.consumer.fetcher import Fetched, Fetcher
 from broker.client.consumer.group_member import GroupMember
 from broker.client.consumer.start import FROM_BEGINNING, Start, spans
+from broker.client.network.blocking_client import BlockingClient, ConnectionFailed
 from broker.client.topic_partition import TopicPartition
-from broker.errors import RotundaError
+from broker.errors import ApiError, RotundaError, UsageError
+from broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from broker.clock import Clock
@@ -43,12 +45,12 @@ class Wanted:
 class Reader:
     """Reads what is wanted. `note` is told what the reader should know, such as offsets that are gone."""
 
-    def __init__(self, brokers: Brokers, wanted: Wanted, clock: Clock, note: Callable[[str], None]) -> None:
-        self._brokers = brokers
+    def __init__(self, client: BlockingClient, wanted: Wanted, clock: Clock, note: Callable[[str], None]) -> None:
+        self._client = client
         self._wanted = wanted
         self._clock = clock
-        self._fetcher = Fetcher(brokers, clock, note, read_committed=wanted.read_committed, until_ms=wanted.until_ms)
-        self._member = GroupMember(brokers, wanted.group, self._topics, clock) if wanted.group else None
+        self._fetcher = Fetcher(client, clock, note, read_committed=wanted.read_committed, until_ms=wanted.until_ms)
+        self._member = GroupMember(client, wanted.group, self._topics, clock) if wanted.group else None
         self._is_in = False
         self._committed: dict[TopicPartition, int] = {}
         self._next_commit_ns = 0
@@ -82,9 +84,8 @@ class Reader:
             self._member.leave()
 
     def interrupted(self) -> None:
-        """Do as `close` after a signal, which may have come in the middle of a request: on another connection."""
-        if self._member is not None:
-            self._member.begin_anew()
+        """Do as `close` after a signal, which may have come in the middle of a request: on new connections."""
+        self._client.restart()
         self.close()
 
     def abandon(self) -> None:
@@ -93,7 +94,7 @@ class Reader:
             self._member.leave()
 
     def _topics(self) -> list[str]:
-        return matching(self._brokers, self._wanted.topics)
+        return matching(self._client, self._wanted.topics)
 
     def _take_partitions(self) -> None:
         """Begin with the partitions that there are; with those that are made later at their beginning."""
@@ -104,7 +105,7 @@ class Reader:
         self._begin(set(partitions) - known, {}, self._wanted.start if is_first else FROM_BEGINNING)
 
     def _chosen(self, topics: list[str]) -> list[TopicPartition]:
-        partitions = partitions_of(self._brokers.leaders, topics)
+        partitions = partitions_of(self._client.leaders, topics)
         if not self._wanted.partitions:
             return partitions
         for topic in topics:
@@ -129,7 +130,7 @@ class Reader:
 
     def _begin(self, partitions: Iterable[TopicPartition], stored: dict[TopicPartition, int], start: Start) -> None:
         read_committed = self._wanted.read_committed
-        for each, span in spans(self._brokers, partitions, start, stored, read_committed=read_committed).items():
+        for each, span in spans(self._client, partitions, start, stored, read_committed=read_committed).items():
             self._fetcher.begin(each, span.start, None if self._wanted.follow else span.end)
 
     def _commit(self, member: GroupMember) -> None:
@@ -138,3 +139,43 @@ class Reader:
         new = {each: offset for each, offset in stands.items() if self._committed.get(each) != offset}
         if new and member.commit(new):
             self._committed.update(new)
+
+
+def matching(client: BlockingClient, wanted: Iterable[str]) -> list[str]:
+    """Return the topics of these names, and those that an expression matches: one that begins with ^.
+
+    As with librdkafka, an expression matches from a name's beginning. Raises RotundaError when a topic does not exist
+    and when no topic matches anything; ApiError when a topic may not be read.
+    """
+    wanted = list(wanted)
+    expressions = [_expression(each) for each in wanted if each.startswith("^")]
+    names = [each for each in wanted if not each.startswith("^")]
+    problems = client.look(None if expressions else names)
+    found = {name for name in problems if any(each.match(name) for each in expressions)}
+    if expressions and names:
+        problems |= client.look([*names, *found])
+    for name in names:
+        _raise_problem(client, name, problems.get(name, ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)))
+    found.update(names)
+    if not found:
+        raise RotundaError(f"no topic matches {' '.join(wanted)}; `rotunda topic list` prints them all")
+    return sorted(found)
+
+
+def _expression(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as failure:
+        raise UsageError(f"{text} is no regular expression: {failure}") from failure
+
+
+def _raise_problem(client: BlockingClient, name: str, problem: ApiError | None) -> None:
+    if problem is None:
+        return
+    if problem.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        from difflib import get_close_matches  # noqa: PLC0415 - only for a complaint
+
+        near = get_close_matches(name, list(client.look(None)), 1)
+        hint = f"; did you mean {near[0]}?" if near else "; `rotunda topic list` prints those that there are"
+        raise RotundaError(f"there is no topic {name}{hint}")
+    raise ApiError(problem.code, problem.message or f"topic {name}")

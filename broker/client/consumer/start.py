@@ -14,8 +14,7 @@ from broker.client.topic_partition import TopicPartition
 from broker.errors import RotundaError, UsageError
 
 if TYPE_CHECKING:
-    from broker.client.admin.connection import Connection
-    from broker.client.consumer.brokers import Brokers
+    from broker.client.network.blocking_client import BlockingClient
 
 BEGINNING: Final = "beginning"
 END: Final = "end"
@@ -75,7 +74,7 @@ class Span(NamedTuple):
 
 
 def spans(
-    brokers: Brokers,
+    client: BlockingClient,
     partitions: Iterable[TopicPartition],
     start: Start,
     stored: Mapping[TopicPartition, int],
@@ -86,13 +85,13 @@ def spans(
 
     An offset before the first record is the first record, one behind the end is the end. Raises ApiError.
     """
-    by_connection: dict[Connection, list[TopicPartition]] = {}
+    by_leader: dict[int, list[TopicPartition]] = {}
     for each in partitions:
-        by_connection.setdefault(brokers.leading(each), []).append(each)
+        by_leader.setdefault(client.leaders[each], []).append(each)
     found = {}
-    for connection, led in by_connection.items():
-        held = bounds(connection, led)
-        times = at_time(connection, led, start.number) if start.kind == TIME else {}
+    for leader_id, led in by_leader.items():
+        held = bounds(client, led, leader_id)
+        times = at_time(client, led, start.number, leader_id) if start.kind == TIME else {}
         for each in led:
             if each not in held:
                 raise RotundaError(f"{each.topic} has no partition {each.partition} any more")

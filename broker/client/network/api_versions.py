@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -126,7 +126,10 @@ def _name_of(api_key: int) -> str:
     return ApiKey(api_key).name if api_key in ApiKey.__members__.values() else f"API {api_key}"
 
 
+@cache
 def _software_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - costs 20 ms
+
     try:
         return version("rotunda")
     except PackageNotFoundError:

@@ -152,7 +152,7 @@ class Channel:
         while end - offset >= _SIZE.size:
             (size,) = _SIZE.unpack_from(data, offset)
             if not _SIZE.size <= size <= _LARGEST_RESPONSE_BYTES:
-                raise InvalidReceive(f"a response of {size} bytes")
+                raise InvalidReceive(f"a response of {size} bytes: this port does not speak Kafka's protocol")
             after = offset + _SIZE.size + size
             if after > end:
                 break

@@ -131,6 +131,11 @@ class ClusterConnectionStates:
             return throttled
         return self.connection_delay_ms(node_id, now_ms)
 
+    def has_another_address(self, node_id: int) -> bool:
+        """Whether there is an address behind the one that was tried last."""
+        node = self._nodes.get(node_id)
+        return node is not None and node.address_index + 1 < len(node.addresses)
+
     def connecting(self, node_id: int, now_ms: float, host: str) -> Address:
         """Note that a connection is begun and return the address to be tried. Raises OSError if DNS has none."""
         node = self._nodes.get(node_id)

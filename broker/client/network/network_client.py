@@ -72,6 +72,8 @@ class NetworkClient:
         #: What is done without the network: not sent, or sent and not to be answered.
         self._finished: list[ClientResponse] = []
         self._correlation_id = -1
+        #: How the last connection to each broker ended.
+        self._ends: dict[int, ChannelState] = {}
         self._is_active = True
         self._is_closed = False
 
@@ -108,6 +110,14 @@ class NetworkClient:
     def connection_failed(self, node: Node) -> bool:
         """Whether there was a connection, or was tried, and there is none now."""
         return self._states.is_disconnected(node.id)
+
+    def last_end(self, node: Node) -> ChannelState:
+        """Return how the last connection to a broker ended, or the last attempt."""
+        return self._ends[node.id]
+
+    def has_another_address(self, node: Node) -> bool:
+        """Whether there is an address of the broker's host behind the one that was tried last."""
+        return self._states.has_another_address(node.id)
 
     def raise_authentication_error(self, node: Node) -> None:
         """Raise why the broker did not let this client in the last time, if it did not."""
@@ -234,6 +244,7 @@ class NetworkClient:
         except OSError as failure:
             logger.warning("Error connecting to node %s: %s", node, failure)
             self._states.disconnected(node.id, now_ms)
+            self._ends[node.id] = ChannelState(ChannelPhase.NOT_CONNECTED, str(node), failure)
             self._updater.handle_disconnection(node.id, now_ms, None)
 
     def send_metadata_request(self, node_id: int, build: Build, now_ms: float) -> None:
@@ -298,7 +309,8 @@ class NetworkClient:
                 logger.error("node %s sent what is no response, disconnecting: %s", receive.node_id, failure)
                 refused.add(receive.node_id)
                 self._selector.close_channel(receive.node_id)
-                self._process_disconnection(responses, receive.node_id, now_ms, _LOCAL_CLOSE)
+                end = ChannelState(ChannelPhase.LOCAL_CLOSE, cause=failure)
+                self._process_disconnection(responses, receive.node_id, now_ms, end)
 
     def _handle_receive(self, responses: list[ClientResponse], receive: NetworkReceive, now_ms: float) -> None:
         oldest = self._in_flight.oldest(receive.node_id)
@@ -325,7 +337,8 @@ class NetworkClient:
         else:
             logger.warning("node %s answers ApiVersions with error %s, disconnecting", node_id, code)
             self._selector.close_channel(node_id)
-            self._process_disconnection(responses, node_id, now_ms, _LOCAL_CLOSE)
+            end = ChannelState(ChannelPhase.LOCAL_CLOSE, cause=InvalidReceive(f"error {code} of ApiVersions"))
+            self._process_disconnection(responses, node_id, now_ms, end)
 
     def _throttle_if_asked(self, body: Any, answered: InFlightRequest, now_ms: float) -> None:
         throttle_ms = throttle_time_ms(answered, body)
@@ -346,11 +359,15 @@ class NetworkClient:
                 node_id, timeout_ms,
             )  # fmt: skip
             self._selector.close_channel(node_id)
-            self._process_disconnection(responses, node_id, now_ms, _LOCAL_CLOSE, timed_out=True)
+            end = ChannelState(
+                ChannelPhase.LOCAL_CLOSE, cause=TimeoutError(f"no connection in {timeout_ms / 1000:g} s")
+            )
+            self._process_disconnection(responses, node_id, now_ms, end, timed_out=True)
         for node_id in self._in_flight.nodes_with_timed_out_requests(now_ms):
             logger.info("Disconnecting from node %s due to request timeout.", node_id)
             self._selector.close_channel(node_id)
-            self._process_disconnection(responses, node_id, now_ms, _LOCAL_CLOSE, timed_out=True)
+            end = ChannelState(ChannelPhase.LOCAL_CLOSE, cause=TimeoutError("no response in time"))
+            self._process_disconnection(responses, node_id, now_ms, end, timed_out=True)
 
     def _rebootstrap(self, responses: list[ClientResponse], now_ms: float) -> None:
         for node in list(self._updater.nodes()):
@@ -369,6 +386,7 @@ class NetworkClient:
         timed_out: bool = False,
     ) -> None:
         self._states.disconnected(node_id, now_ms)
+        self._ends[node_id] = state
         self._forget_versions(node_id)
         if state.error is not None:
             self._states.authentication_failed(node_id, now_ms, state.error)

@@ -43,16 +43,21 @@ _REASONS = {
 
 
 class ChannelState(NamedTuple):
-    """How a connection ended; `error` with AUTHENTICATION_FAILED only."""
+    """How a connection ended, and why; without a cause the broker closed it."""
 
     phase: ChannelPhase
     remote: str = ""
-    error: AuthenticationFailed | None = None
+    cause: Exception | None = None
+
+    @property
+    def error(self) -> AuthenticationFailed | None:
+        """Why the broker rejected this client, if it did."""
+        return self.cause if isinstance(self.cause, AuthenticationFailed) else None
 
     def log(self, node_id: int) -> None:
         """Say that the connection to a broker has ended, as loudly as it deserves."""
         level, reason = _REASONS.get(self.phase, (logging.INFO, "disconnected"))
-        logger.log(level, "Connection to node %s (%s) %s", node_id, self.remote, reason.format(self.error))
+        logger.log(level, "Connection to node %s (%s) %s", node_id, self.remote, reason.format(self.cause))
 
 
 class Endpoint(NamedTuple):

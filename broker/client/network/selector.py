@@ -95,9 +95,9 @@ class Selector:
             channel.begin_renewal_if_due(self._now_ms())
             if channel.write() is not None:
                 self.traffic[send.node_id].sent(send.size)
-        except OSError:
+        except OSError as failure:
             self._close(channel)
-            self._failed_sends[send.node_id] = channel.state
+            self._failed_sends[send.node_id] = channel.state._replace(cause=failure)
             return
         self._watch(channel)
 
@@ -184,11 +184,13 @@ class Selector:
             ended = self._advance(channel, mask, now_ms)
         except OSError as failure:
             logger.debug("the connection to node %s (%s) ends: %s", channel.node_id, channel.remote, failure)
+            channel.state = channel.state._replace(cause=failure)
         except AuthenticationFailed as failure:
             self.counts.refused(is_renewal=channel.renewal_ms(now_ms) is not None)
             channel.state = ChannelState(ChannelPhase.AUTHENTICATION_FAILED, channel.remote, failure)
         except (InvalidReceive, NetworkFailure, UnsupportedVersion) as failure:
             logger.warning("the connection to node %s (%s) is closed: %s", channel.node_id, channel.remote, failure)
+            channel.state = channel.state._replace(cause=failure)
         if channel.ready and not was_ready and self._authenticates:
             self.counts.authenticated(channel.renewal_ms(now_ms))
         if ended:

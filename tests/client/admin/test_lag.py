@@ -3,10 +3,10 @@
 import pytest
 
 from broker.client.admin import lag
-from broker.client.admin.connection import Connection
 from broker.client.admin.groups import Committed
 from broker.client.admin.lag import PartitionLag
 from broker.client.admin.offsets import Bounds
+from broker.client.network.blocking_client import BlockingClient
 from broker.client.topic_partition import TopicPartition
 from broker.protocol.api_keys import ApiKey
 from tests.client.admin.fake_broker import FakeBroker, Log
@@ -46,9 +46,9 @@ def measured(log: Log | None, committed: int | None, *, read_committed: bool = F
     """Return the lag of one partition."""
     fake = FakeBroker({PARTITION: log} if log else {})
     offsets = {} if committed is None else {PARTITION: Committed(committed, None, "")}
-    with fake.serving() as address, Connection(address) as connection:
+    with fake.serving() as address, BlockingClient(address) as client:
         clock = FakeClock(wall_ms=NOW_MS)
-        (row,) = lag.measure(connection, clock, offsets, [PARTITION], read_committed=read_committed)
+        (row,) = lag.measure(client, clock, offsets, [PARTITION], read_committed=read_committed)
     return row
 
 
@@ -139,8 +139,8 @@ def test_every_partition_is_found_however_little_an_answer_holds() -> None:
     }
     fake = FakeBroker(logs, fetch_bytes=100)
     offsets = {each: Committed(0, None, "") for each in partitions}
-    with fake.serving() as address, Connection(address) as connection:
-        rows = lag.measure(connection, FakeClock(wall_ms=NOW_MS), offsets, read_committed=True)
+    with fake.serving() as address, BlockingClient(address) as client:
+        rows = lag.measure(client, FakeClock(wall_ms=NOW_MS), offsets, read_committed=True)
     assert [row.lag_seconds for row in rows] == [10.0, 11.0, 12.0, 13.0, 14.0, 15.0]
     assert [row.partition for row in rows] == partitions
 
@@ -149,9 +149,9 @@ def test_records_that_go_while_they_are_looked_for() -> None:
     log = Log([batch(0, 5, 60)], end=5)
     fake = FakeBroker({PARTITION: log})
     gone = {"partition_index": 0, "error_code": 1}
-    with fake.serving() as address, Connection(address) as connection:
+    with fake.serving() as address, BlockingClient(address) as client:
         fake.answers[ApiKey.FETCH] = [{"responses": [{"topic": "orders", "partitions": [gone]}]}]
         (row,) = lag.measure(
-            connection, FakeClock(wall_ms=NOW_MS), {PARTITION: Committed(0, None, "")}, read_committed=False
+            client, FakeClock(wall_ms=NOW_MS), {PARTITION: Committed(0, None, "")}, read_committed=False
         )
     assert facts(row) == (5, None, (lag.NOT_READ.format("OFFSET_OUT_OF_RANGE"),))

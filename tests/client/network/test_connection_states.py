@@ -104,6 +104,7 @@ def test_g29_addresses_are_tried_in_turn_and_looked_up_again_when_all_were(
     for _ in ADDRESSES:
         tried.append(states.connecting(1, 0, "host"))
         states.disconnected(1, 0)
+        assert states.has_another_address(1) is (len(tried) < len(ADDRESSES))
     assert tried == ADDRESSES
     assert resolver.asked == 1
     resolver.addresses = [ADDRESSES[2], ADDRESSES[0]]

@@ -42,11 +42,15 @@ class MetadataResponse(NamedTuple):
         return {topic.name: topic.error for topic in self.topics if topic.error}
 
 
-def metadata_request(topics: Iterable[str], allow_auto_topic_creation: bool = True) -> Build:
+def metadata_fields(topics: Iterable[str] | None, *, allow_auto_topic_creation: bool) -> dict[str, Any]:
+    """Return the fields of a request for these topics, or all."""
+    named = None if topics is None else [{"name": topic} for topic in topics]
+    return {"topics": named, "allow_auto_topic_creation": allow_auto_topic_creation}
+
+
+def metadata_request(topics: Iterable[str]) -> Build:
     """Return a request for these topics."""
-    named = [{"name": topic} for topic in topics]
-    fields = {"topics": named, "allow_auto_topic_creation": allow_auto_topic_creation}
-    return codec_request(ApiKey.METADATA, fields)
+    return codec_request(ApiKey.METADATA, metadata_fields(topics, allow_auto_topic_creation=True))
 
 
 def metadata_response(answer: Any, version: int) -> MetadataResponse:

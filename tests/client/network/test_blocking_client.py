@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from broker.client.admin.connection import Connection, ConnectionFailed
+from broker.client.network.blocking_client import BlockingClient, ConnectionFailed
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 
@@ -32,17 +32,31 @@ def answering(*answers: bytes) -> Iterator[str]:
         server.join()
 
 
-def versions(correlation_id: int = 1, *served: tuple[int, int, int]) -> bytes:
+def versions(correlation_id: int = 0, *served: tuple[int, int, int]) -> bytes:
     keys = [{"api_key": key, "min_version": low, "max_version": high} for key, low, high in served]
-    return codec.encode_response(ApiKey.API_VERSIONS, 0, correlation_id, {"error_code": 0, "api_keys": keys})
+    return codec.encode_response(ApiKey.API_VERSIONS, 4, correlation_id, {"error_code": 0, "api_keys": keys})
 
 
 def test_the_highest_common_version_is_used() -> None:
-    with answering(versions(1, (3, 0, 9))) as address, Connection(address) as connection:
-        assert connection.highest_version(ApiKey.METADATA, 12) == 9
-        assert connection.highest_version(ApiKey.METADATA, 5) == 5
+    with answering(versions(0, (3, 0, 9))) as address, BlockingClient(address) as client:
+        assert client.highest_version(ApiKey.METADATA, 12) == 9
+        assert client.highest_version(ApiKey.METADATA, 5) == 5
         with pytest.raises(ConnectionFailed, match="does not serve CREATE_TOPICS"):
-            connection.highest_version(ApiKey.CREATE_TOPICS, 7)
+            client.highest_version(ApiKey.CREATE_TOPICS, 7)
+        with pytest.raises(ConnectionFailed, match="does not serve METADATA in version 10 or newer"):
+            client.request(ApiKey.METADATA, {"topics": []}, 12, 10)
+
+
+def test_a_list_of_addresses_is_tried_in_order() -> None:
+    with answering(versions()) as address, BlockingClient(f"127.0.0.1:1,{address}") as client:
+        assert client.endpoint == ("127.0.0.1", int(address.rpartition(":")[2]))
+
+
+def test_a_request_ends_at_its_timeout() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(ConnectionFailed, match="no response in time"), BlockingClient(address, timeout_s=0.1):
+            pass
 
 
 @pytest.mark.parametrize(
@@ -50,23 +64,23 @@ def test_the_highest_common_version_is_used() -> None:
     [
         (b"", "closed the connection"),
         (versions()[:9], "closed the connection"),
-        (versions(correlation_id=2), "another request"),
+        (versions(correlation_id=2), "does not match"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak Kafka"),
         (b"\xff\xff\xff\xff", "does not speak Kafka"),
         (b"\0\0\0\0", "does not speak Kafka"),
-        (b"\0\0\0\x06\0\0\0\x01\0\0", "failed"),
+        (b"\0\0\0\x06\0\0\0\0\0\0", "malformed"),
     ],
 )
 def test_a_broken_answer_is_a_connection_failure(answer: bytes, complaint: str) -> None:
     with (
         answering(answer) as address,
         pytest.raises(ConnectionFailed, match=complaint),
-        Connection(address),
+        BlockingClient(address),
     ):
         pass
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "127.0.0.1:http", ""])
 def test_an_address_without_a_broker(address: str) -> None:
-    with pytest.raises(ConnectionFailed, match="cannot connect"), Connection(address):
+    with pytest.raises(ConnectionFailed, match="cannot connect"), BlockingClient(address):
         pass

@@ -1,0 +1,315 @@
+"""The blocking front of the network client: sends a request to a broker of the cluster and waits for its response.
+
+Used by the commands, their consumer and tests; one thread. Nothing is sent twice: repeating a request is its
+caller's to decide. Leaders are those of the last `look`.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final, Self
+
+from broker.client.access import PLAIN_TEXT, Access
+from broker.client.errors import SaslAuthenticationFailed, UnsupportedSaslMechanism
+from broker.client.network.addresses import parse_host_and_port
+from broker.client.network.cluster.metadata import Metadata
+from broker.client.network.cluster.metadata_response import TopicMetadata, metadata_fields, metadata_response
+from broker.client.network.cluster.snapshot import Node
+from broker.client.network.network_client import NetworkClient
+from broker.client.network.network_config import NetworkConfig
+from broker.client.network.requests import ClientRequest, ClientResponse, codec_request
+from broker.client.network.selectable import ChannelPhase
+from broker.client.network.selector import Selector
+from broker.client.topic_partition import TopicPartition
+from broker.clock import Clock, SystemClock
+from broker.errors import ApiError, ConfigError, RotundaError
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.error_codes import ErrorCode
+
+CLIENT_ID: Final = "rotunda-cli"
+_NANOSECONDS: Final = 1_000_000
+_NODE_IDS: Final = 2**31 - 1
+_METADATA_VERSION: Final = 12
+_COORDINATOR_VERSION: Final = 6
+_COORDINATORS_FROM: Final = 4
+_GROUP: Final = 0
+_REFUSED: Final = (SaslAuthenticationFailed, UnsupportedSaslMechanism)
+_MAY_BE_ELSEWHERE: Final = (ChannelPhase.NOT_CONNECTED, ChannelPhase.LOCAL_CLOSE)
+
+
+class ConnectionFailed(RotundaError):  # noqa: N818 - named for what happened, like its siblings
+    """The broker cannot be reached, closed the connection, or sent an invalid response."""
+
+
+class ConnectionEnded(ConnectionFailed):
+    """An established connection ended."""
+
+
+class _OwnMetadata(Metadata):
+    """Never due: `BlockingClient.look` sends the requests."""
+
+    def time_to_next_update_ms(self, now_ms: float) -> float:
+        del now_ms
+        return math.inf
+
+
+class BlockingClient:
+    """A client of the cluster that `addresses`, a comma-separated list of host:port, leads to.
+
+    In a `with` block it is connected to the first of them that can be reached.
+    """
+
+    def __init__(
+        self,
+        addresses: str,
+        access: Access = PLAIN_TEXT,
+        *,
+        timeout_s: float = 30.0,
+        client_id: str = CLIENT_ID,
+        clock: Clock | None = None,
+    ) -> None:
+        self._addresses = addresses
+        self._access = access
+        self._clock = clock or SystemClock()
+        self._timeout_ms = timeout_s * 1000
+        self._config = NetworkConfig(
+            client_id=client_id,
+            request_timeout_ms=self._timeout_ms,
+            socket_connection_setup_timeout_ms=self._timeout_ms,
+            socket_connection_setup_timeout_max_ms=self._timeout_ms,
+            reconnect_backoff_ms=0,
+            reconnect_backoff_max_ms=0,
+            connections_max_idle_ms=-1,
+            send_buffer_bytes=-1,
+            receive_buffer_bytes=-1,
+        )
+        self._bootstrap: list[Node] = []
+        self._brokers: dict[int, Node] = {}
+        self._coordinators: dict[str, Node] = {}
+        #: The broker that leads each partition of the topics of the last `look`.
+        self.leaders: dict[TopicPartition, int] = {}
+        self._network = self._connectionless()
+
+    def __enter__(self) -> Self:
+        try:
+            self._any()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._network.close()
+
+    def restart(self) -> None:
+        """Close all connections and go on with new ones: after a signal, which may have interrupted a request."""
+        with suppress(KeyError):
+            self.close()
+        self._coordinators.clear()
+        self._network = self._connectionless()
+
+    # Requests.
+
+    def request(
+        self,
+        api_key: ApiKey,
+        fields: Mapping[str, Any],
+        known: int,
+        oldest: int = 0,
+        *,
+        node_id: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """Send a request to a broker, or any, in the highest common version up to `known`; return the response.
+
+        `fields` are Kafka's snake_case names, as `broker.protocol.codec` takes them. Raises ConnectionFailed, and
+        ApiError for a broker that the last `look` has not found or that rejects this client.
+        """
+        node = self._ready(node_id)
+        timeout_ms = self._timeout_ms if timeout_s is None else timeout_s * 1000
+        request = ClientRequest(
+            node.id, api_key, codec_request(api_key, fields), self._network.next_correlation_id(), self._now_ms(),
+            timeout_ms=timeout_ms, versions=(oldest, known),
+        )  # fmt: skip
+        self._network.send(request, self._now_ms())
+        response = self._response(request)
+        if response.version_mismatch is not None:
+            raise self._not_served(node, api_key, oldest) from response.version_mismatch
+        if response.disconnected:
+            cause = self._network.last_end(node).cause
+            text = f"{api_key.name} to {_named(node)} failed: {cause or f'{_named(node)} closed the connection'}"
+            raise ConnectionEnded(text) from cause
+        return response.body
+
+    def serves(self, api_key: ApiKey) -> bool:
+        """Whether a broker serves any version of the API."""
+        return api_key in self.ranges
+
+    @property
+    def ranges(self) -> Mapping[int, tuple[int, int]]:
+        """The lowest and the highest version that a broker serves, by API. Raises ConnectionFailed."""
+        return self._ranges(self._any())
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        """Host and port of the broker that requests to any are sent to. Raises ConnectionFailed."""
+        node = self._any()
+        return node.host, node.port
+
+    def highest_version(self, api_key: ApiKey, known: int, oldest: int = 0) -> int:
+        """Return the version that `request` to any broker would be sent in. Raises ConnectionFailed if none is."""
+        node = self._any()
+        lowest, highest = self._ranges(node).get(api_key, (0, -1))
+        if min(known, highest) < max(lowest, oldest):
+            raise self._not_served(node, api_key, oldest)
+        return min(known, highest)
+
+    # The cluster.
+
+    def look(self, topics: Iterable[str] | None) -> dict[str, ApiError | None]:
+        """Look up who leads the partitions of these topics, or of all; return what is wrong with each, if anything.
+
+        Raises ConnectionFailed and ApiError.
+        """
+        fields = metadata_fields(topics, allow_auto_topic_creation=False)
+        body = self.request(ApiKey.METADATA, fields, _METADATA_VERSION, 1)
+        response = metadata_response(body, _METADATA_VERSION)
+        self._brokers = {**response.nodes, **{each.id: each for each in self._coordinators.values()}}
+        self.leaders = {
+            TopicPartition(topic.name, each.partition): -1 if each.leader_id is None else each.leader_id
+            for topic in response.topics
+            for each in topic.partitions
+        }
+        return {topic.name: _problem(topic) for topic in response.topics}
+
+    def find_coordinator(self, group: str) -> Node:
+        """Return the coordinator of a group, whether or not the group exists. Raises ApiError and ConnectionFailed."""
+        fields = {"key_type": _GROUP, "coordinator_keys": [group]}
+        response = self.request(ApiKey.FIND_COORDINATOR, fields, _COORDINATOR_VERSION, _COORDINATORS_FROM)
+        found = response.coordinators[0]
+        check(found)
+        return Node(int(found.node_id), str(found.host), int(found.port))
+
+    def coordinator(self, group: str) -> int:
+        """Return the node id of a connection to a group's coordinator that nothing else uses, as Kafka's clients do.
+
+        Raises ApiError and ConnectionFailed.
+        """
+        node = self._coordinators.get(group)
+        if node is None:
+            found = self.find_coordinator(group)
+            node = self._coordinators[group] = found._replace(id=_NODE_IDS - found.id)
+            self._brokers[node.id] = node
+        return node.id
+
+    def forget_coordinator(self, group: str) -> None:
+        """Look for the coordinator of a group again at the next call."""
+        self._coordinators.pop(group, None)
+
+    # Connections.
+
+    def _connectionless(self) -> NetworkClient:
+        chance = random.Random()  # noqa: S311 - spreads load, guards nothing
+        metadata = _OwnMetadata(self._config, chance)
+        selector = Selector(self._config, self._access, self._clock)
+        return NetworkClient(selector, metadata, self._config, self._clock, chance)
+
+    def _ready(self, node_id: int | None) -> Node:
+        if node_id is None:
+            return self._any()
+        node = self._brokers.get(node_id)
+        if node is None:
+            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, None)
+        self._connect(node)
+        return node
+
+    def _any(self) -> Node:
+        """Return a broker that is connected: one that is already, or else the first that can be reached."""
+        if not self._bootstrap:
+            self._bootstrap = _parsed(self._addresses)
+        for node in (*self._bootstrap, *self._brokers.values()):
+            if self._network.is_ready(node, self._now_ms()):
+                return node
+        problem: RotundaError | None = None
+        for node in self._bootstrap:
+            try:
+                self._connect(node)
+            except ConnectionFailed as failure:
+                problem = problem or failure
+            else:
+                return node
+        assert problem is not None  # noqa: S101 - there is at least one address
+        raise problem
+
+    def _connect(self, node: Node) -> None:
+        """Wait until a request can be sent to a broker, all of whose addresses are tried.
+
+        Raises ConnectionFailed, and ApiError when the broker rejects this client.
+        """
+        network = self._network
+        network.ready(node, self._now_ms())
+        while not network.is_ready(node, self._now_ms()):
+            if not network.connection_failed(node):
+                now_ms = self._now_ms()
+                network.poll(network.poll_delay_ms(node, now_ms), now_ms)
+                continue
+            end = network.last_end(node)
+            if end.phase in _MAY_BE_ELSEWHERE and network.has_another_address(node):
+                network.ready(node, self._now_ms())
+                continue
+            if isinstance(end.cause, _REFUSED):
+                raise ApiError(end.cause.code, str(end.cause)) from end.cause
+            if end.phase is ChannelPhase.NOT_CONNECTED:
+                raise ConnectionFailed(f"cannot connect to {_named(node)}: {end.cause}") from end.cause
+            text = f"cannot connect to {_named(node)}: {end.cause or f'{_named(node)} closed the connection'}"
+            raise ConnectionEnded(text) from end.cause
+
+    def _response(self, request: ClientRequest) -> ClientResponse:
+        while True:
+            for response in self._network.poll(math.inf, self._now_ms()):
+                if response.request is request:
+                    return response
+
+    def _ranges(self, node: Node) -> Mapping[int, tuple[int, int]]:
+        versions = self._network.api_versions.get(node.id)
+        return {} if versions is None else versions.ranges
+
+    def _not_served(self, node: Node, api_key: ApiKey, oldest: int) -> ConnectionFailed:
+        served = self._ranges(node).get(api_key)
+        wanted = f" in version {oldest} or newer" if served is not None and served[1] < oldest else ""
+        return ConnectionFailed(f"the broker at {_named(node)} does not serve {api_key.name}{wanted}")
+
+    def _now_ms(self) -> float:
+        return self._clock.monotonic_ns() / _NANOSECONDS
+
+
+def check(result: Any) -> None:
+    """Raise ApiError, with the broker's own words if it has any, when a part of a response carries an error code."""
+    if int(result.error_code):
+        raise ApiError(int(result.error_code), getattr(result, "error_message", None))
+
+
+def _parsed(addresses: str) -> list[Node]:
+    try:
+        found = [parse_host_and_port(each) for each in addresses.split(",")]
+    except ConfigError as failure:
+        raise ConnectionFailed(f"cannot connect to {addresses!r}: {failure}") from failure
+    return [Node(-number, host, port) for number, (host, port) in enumerate(found, 1)]
+
+
+def _named(node: Node) -> str:
+    return f"[{node.host}]:{node.port}" if ":" in node.host else f"{node.host}:{node.port}"
+
+
+def _problem(topic: TopicMetadata) -> ApiError | None:
+    return ApiError(topic.error, None) if topic.error else None
