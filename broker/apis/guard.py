@@ -1,4 +1,4 @@
-"""The guard of APIs about the cluster: one check of the whole request, before its function.
+"""The guard of an API: the checks of the whole request, before its function.
 
 Runs in handler processes and the controller. The checks of each API are in `broker.security.acl.checks`.
 """
@@ -6,25 +6,32 @@ Runs in handler processes and the controller. The checks of each API are in `bro
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from broker.apis.context import RequestContext
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import text_of
 from broker.protocol.error_responses import error_response
-from broker.security.acl.acls import ResourceType
+from broker.security.acl.acls import CLUSTER_NAME, ResourceType
 from broker.security.acl.checks import CHECKS
+
+#: The fields of requests that name what the checks are about.
+_FIELDS: Final = {ResourceType.GROUP: "group_id", ResourceType.TRANSACTIONAL_ID: "transactional_id"}
 
 
 def guarded(key: ApiKey, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function of an API, behind its check if the only one is of the cluster."""
-    checks = CHECKS.get(key, ())
-    if len(checks) != 1 or checks[0].resource_type != ResourceType.CLUSTER or checks[0].error is None:
+    """Return the function of an API, behind the checks that guard it if there are any."""
+    guards = [(each.resource_type, _FIELDS.get(each.resource_type)) for each in CHECKS.get(key, ()) if each.guards]
+    if not guards:
         return function
 
     def check_first(context: RequestContext, request: Any) -> Any:
-        if error := context.refusal(ResourceType.CLUSTER):
-            return error_response(key, context.api_version, request, error, text_of(error))
+        for resource_type, field in guards:
+            error = context.refusal(resource_type, CLUSTER_NAME if field is None else getattr(request, field))
+            if error:
+                # As Kafka does.
+                message = text_of(error) if field is None else None
+                return error_response(key, context.api_version, request, error, message)
         return function(context, request)
 
     return check_first

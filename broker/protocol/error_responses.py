@@ -1,6 +1,7 @@
 """Error responses of any API: every element that a request asks about has the error, in the shape of its version.
 
-Pure. As in Kafka the error is in the outermost structure that has a field for one, and the arrays in that are empty.
+Pure. As in Kafka the error is in the outermost structure that has a field for one. Where that is the response itself
+its other fields have their defaults.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from broker.protocol.schema.definitions import Field, StructureDefinition, respo
 from broker.protocol.schema.marks import TOPIC_NAMES, error_field
 from broker.protocol.schema.values import Structure
 from broker.protocol.sliced_responses import Lazily
+
+_MESSAGE: Final = "error_message"
 
 #: The arrays of requests that arrays of responses are about, where their names differ: the first that is there.
 _COUNTERPARTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -36,7 +39,7 @@ _ELEMENTS: Final[Mapping[tuple[int, str], Callable[[Any], Collection[Any]]]] = {
     ),
 }
 
-#: Of these, the arrays beside an error have elements too.
+#: Of these, also structures with an error have what the request names, and elements.
 _WITH_ELEMENTS: Final = frozenset(
     {
         ApiKey.ELECT_LEADERS,
@@ -51,8 +54,11 @@ _WITH_ELEMENTS: Final = frozenset(
 def error_response(api_key: int, version: int, request: Any, error: int, message: str | None) -> dict[str, Any]:
     """Return the response that rejects a request, a compiled message, with an error."""
     structure = response(api_key).structure
-    values = _ErrorResponse(api_key, version, error, message).values_of(structure, request)
-    return values | {each.name: None for each in structure.fields if each.is_array and version in each.nullable}
+    place = error_field(structure, version)
+    if place is None or api_key in _WITH_ELEMENTS:
+        return _ErrorResponse(api_key, version, error, message).values_of(structure, request)
+    messages = [each.name for each in structure.fields if each.name == _MESSAGE]
+    return {place.name: error, **dict.fromkeys(messages, message)}
 
 
 class _ErrorResponse:
@@ -75,7 +81,7 @@ class _ErrorResponse:
                     has_elements = place is None or self._api_key in _WITH_ELEMENTS
                     elements = self._elements(field.name, asked) if has_elements else ()
                     values[field.name] = Lazily(elements, partial(self.values_of, field.structure))
-            elif field.name == "error_message":
+            elif field.name == _MESSAGE:
                 values[field.name] = self._message
             elif not field.name.endswith("error_code"):
                 values |= self._copied(field, asked)

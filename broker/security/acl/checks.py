@@ -20,7 +20,8 @@ from broker.security.session import Session
 class Check(NamedTuple):
     """One check: whether the client may do ``operation`` with a resource of that type, and what it is told if not.
 
-    ``error`` is None where it is told nothing: what it may not see is left out.
+    ``error`` is None where it is told nothing: what it may not see is left out. One that ``guards`` comes before the
+    API's function and rejects the whole request.
     """
 
     resource_type: ResourceType
@@ -29,6 +30,7 @@ class Check(NamedTuple):
     of: str
     """Of which resource, in words."""
     remark: str = ""
+    guards: bool = False
 
 
 _TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
@@ -51,7 +53,11 @@ def _hidden(resource_type: ResourceType, operation: Operation, of: str, remark: 
 
 
 def _cluster(operation: Operation, remark: str = "") -> tuple[Check]:
-    return (_of(_CLUSTER, operation, "the cluster", remark),)
+    return (_guard(_of(_CLUSTER, operation, "the cluster", remark)),)
+
+
+def _guard(check: Check) -> Check:
+    return check._replace(guards=True)
 
 
 def _group(operation: Operation, remark: str = "") -> Check:
@@ -96,10 +102,10 @@ CHECKS: Final[Mapping[ApiKey, tuple[Check, ...]]] = MappingProxyType(
             _of(_GROUP, Operation.DESCRIBE, "each group"),
             _of(_TRANSACTIONAL_ID, Operation.DESCRIBE, "each transactional id"),
         ),
-        ApiKey.JOIN_GROUP: (_group(Operation.READ),),
-        ApiKey.HEARTBEAT: (_group(Operation.READ),),
-        ApiKey.LEAVE_GROUP: (_group(Operation.READ),),
-        ApiKey.SYNC_GROUP: (_group(Operation.READ),),
+        ApiKey.JOIN_GROUP: (_guard(_group(Operation.READ)),),
+        ApiKey.HEARTBEAT: (_guard(_group(Operation.READ)),),
+        ApiKey.LEAVE_GROUP: (_guard(_group(Operation.READ)),),
+        ApiKey.SYNC_GROUP: (_guard(_group(Operation.READ)),),
         ApiKey.DESCRIBE_GROUPS: (_of(_GROUP, Operation.DESCRIBE, "each group"),),
         ApiKey.LIST_GROUPS: (
             _hidden(_CLUSTER, Operation.DESCRIBE, "the cluster", "with it all groups are listed"),
@@ -129,13 +135,17 @@ CHECKS: Final[Mapping[ApiKey, tuple[Check, ...]]] = MappingProxyType(
             _transaction(Operation.WRITE),
             _topics(Operation.WRITE, "OPERATION_NOT_ATTEMPTED for the others"),
         ),
-        ApiKey.ADD_OFFSETS_TO_TXN: (_transaction(Operation.WRITE), _group(Operation.READ)),
-        ApiKey.END_TXN: (_transaction(Operation.WRITE),),
+        ApiKey.ADD_OFFSETS_TO_TXN: (_guard(_transaction(Operation.WRITE)), _guard(_group(Operation.READ))),
+        ApiKey.END_TXN: (_guard(_transaction(Operation.WRITE)),),
         ApiKey.WRITE_TXN_MARKERS: (
             _hidden(_CLUSTER, Operation.ALTER, "the cluster", "or"),
             _of(_CLUSTER, Operation.CLUSTER_ACTION, "the cluster"),
         ),
-        ApiKey.TXN_OFFSET_COMMIT: (_transaction(Operation.WRITE), _group(Operation.READ), _topics(Operation.READ)),
+        ApiKey.TXN_OFFSET_COMMIT: (
+            _guard(_transaction(Operation.WRITE)),
+            _guard(_group(Operation.READ)),
+            _topics(Operation.READ),
+        ),
         ApiKey.DESCRIBE_ACLS: _cluster(Operation.DESCRIBE),
         ApiKey.CREATE_ACLS: _cluster(Operation.ALTER),
         ApiKey.DELETE_ACLS: _cluster(Operation.ALTER),
@@ -161,7 +171,7 @@ CHECKS: Final[Mapping[ApiKey, tuple[Check, ...]]] = MappingProxyType(
         ApiKey.ELECT_LEADERS: _cluster(Operation.ALTER),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: _cluster(Operation.ALTER),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: _cluster(Operation.DESCRIBE),
-        ApiKey.OFFSET_DELETE: (_group(Operation.DELETE), _topics(Operation.READ)),
+        ApiKey.OFFSET_DELETE: (_guard(_group(Operation.DELETE)), _topics(Operation.READ)),
         ApiKey.DESCRIBE_CLIENT_QUOTAS: _cluster(Operation.DESCRIBE_CONFIGS),
         ApiKey.ALTER_CLIENT_QUOTAS: _cluster(Operation.ALTER_CONFIGS),
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _cluster(Operation.DESCRIBE),
@@ -176,7 +186,7 @@ CHECKS: Final[Mapping[ApiKey, tuple[Check, ...]]] = MappingProxyType(
         ),
         ApiKey.LIST_TRANSACTIONS: (_hidden(_TRANSACTIONAL_ID, Operation.DESCRIBE, "each transactional id"),),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: (
-            _group(Operation.READ),
+            _guard(_group(Operation.READ)),
             _of(_TOPIC, Operation.DESCRIBE, "each topic subscribed to by name", "a pattern does not find others"),
         ),
         ApiKey.CONSUMER_GROUP_DESCRIBE: (
