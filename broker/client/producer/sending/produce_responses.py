@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 from uuid import UUID
 
 from broker.client.errors import (
@@ -26,12 +27,11 @@ from broker.client.network.cluster.snapshot import Node
 from broker.client.network.requests import ClientResponse
 from broker.client.producer.batches.producer_batch import ProducerBatch
 from broker.client.producer.batches.record_accumulator import RecordAccumulator
-from broker.client.producer.produce_requests import PartitionResponse, ProduceResponse
+from broker.client.producer.produce_requests import Outcome
 from broker.client.producer.sending.sender_metrics import SenderMetrics
 from broker.client.producer.transactions.transaction_manager import TransactionManager
 from broker.client.topic_partition import TopicPartition
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.primitives import ZERO_TOPIC_ID
 
 _LOG = logging.getLogger(__name__)
 
@@ -113,59 +113,49 @@ class ProduceResponses:
         if response.timed_out or response.disconnected:
             code = ErrorCode.REQUEST_TIMED_OUT if response.timed_out else ErrorCode.NETWORK_EXCEPTION
             how = "it did not answer in request.timeout.ms" if response.timed_out else "the connection has ended"
-            lost = PartitionResponse(error_code=code, error_message=f"no answer of node {response.node_id}: {how}")
+            lost = Outcome(error_code=code, error_message=f"no answer of node {response.node_id}: {how}")
             self._handle_all(lost, batches, now_ms)
         elif response.version_mismatch is not None:
             text = str(response.version_mismatch)
-            self._handle_all(
-                PartitionResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=text), batches, now_ms
-            )
+            self._handle_all(Outcome(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=text), batches, now_ms)
         elif response.body is None:
-            self._handle_all(PartitionResponse(), batches, now_ms)  # acks=0: it has been written
+            self._handle_all(Outcome(), batches, now_ms)  # acks=0: it has been written
         else:
             self._handle_answer(response.body, batches, topic_names, now_ms)
             self._metrics.record_latency(response.node_id, response.latency_ms)
             self._metrics.record_throttle(response.body.throttle_time_ms)
 
-    def _handle_all(
-        self, outcome: PartitionResponse, batches: Mapping[TopicPartition, ProducerBatch], now_ms: float
-    ) -> None:
+    def _handle_all(self, outcome: Outcome, batches: Mapping[TopicPartition, ProducerBatch], now_ms: float) -> None:
         for batch in batches.values():
             self._complete(batch, outcome, now_ms)
 
     def _handle_answer(
         self,
-        answer: ProduceResponse,
+        answer: Any,
         batches: Mapping[TopicPartition, ProducerBatch],
         topic_names: Mapping[UUID, str],
         now_ms: float,
     ) -> None:
         leaders: dict[tuple[str, int], LeaderIdAndEpoch] = {}
         left = dict(batches)
-        topic, of_id = "", ZERO_TOPIC_ID
-        for outcome in answer.partitions:
-            if outcome.topic_id == ZERO_TOPIC_ID:
-                topic = outcome.topic
-            elif outcome.topic_id != of_id:
-                of_id = outcome.topic_id
-                topic = topic_names.get(UUID(bytes=of_id), "")
-            batch = left.pop(TopicPartition(topic, outcome.partition), None)
-            if batch is None:
-                _LOG.error("A broker has answered for partition %s of '%s', which it was not sent", outcome[2], topic)
-                continue
-            self._complete(batch, outcome, now_ms)
-            leader = outcome.current_leader
-            if leader.node_id >= 0 and leader.epoch >= 0:
-                leaders[batch.topic_partition] = LeaderIdAndEpoch(*leader)
+        for topic in answer.responses:
+            name = topic.name or topic_names.get(UUID(bytes=topic.topic_id), "")
+            for each in topic.partition_responses:
+                batch = left.pop(TopicPartition(name, each.index), None)
+                if batch is None:
+                    _LOG.error("response for partition %s of '%s', which was not in the request", each.index, name)
+                    continue
+                self._complete(batch, _outcome(each), now_ms)
+                leader = each.current_leader
+                if leader.leader_id >= 0 and leader.leader_epoch >= 0:
+                    leaders[batch.topic_partition] = LeaderIdAndEpoch(leader.leader_id, leader.leader_epoch)
         if left:
             text = "the broker has answered for other partitions of the request, and not for this one"
-            self._handle_all(
-                PartitionResponse(error_code=ErrorCode.NETWORK_EXCEPTION, error_message=text), left, now_ms
-            )
+            self._handle_all(Outcome(error_code=ErrorCode.NETWORK_EXCEPTION, error_message=text), left, now_ms)
         if leaders:
-            self._metadata.update_partition_leadership(leaders, [Node(*each) for each in answer.endpoints])
+            self._metadata.update_partition_leadership(leaders, _nodes(answer))
 
-    def _complete(self, batch: ProducerBatch, outcome: PartitionResponse, now_ms: float) -> None:
+    def _complete(self, batch: ProducerBatch, outcome: Outcome, now_ms: float) -> None:
         """Take a batch's outcome (`G26`)."""
         code = outcome.error_code
         if code == ErrorCode.NONE:
@@ -188,7 +178,7 @@ class ProduceResponses:
         if self._guarantee_message_order:
             self._accumulator.unmute_partition(batch.topic_partition)
 
-    def _can_retry(self, batch: ProducerBatch, outcome: PartitionResponse, error: KafkaError, now_ms: float) -> bool:
+    def _can_retry(self, batch: ProducerBatch, outcome: Outcome, error: KafkaError, now_ms: float) -> bool:
         """Return whether a batch is sent again; then its sequences may have been changed for it."""
         if batch.is_done or batch.attempts >= self._retries:
             return False
@@ -196,7 +186,7 @@ class ProduceResponses:
             return False
         return error.retriable if self._transactions is None else self._transactions.can_retry(outcome, batch)
 
-    def _succeed(self, batch: ProducerBatch, outcome: PartitionResponse) -> None:
+    def _succeed(self, batch: ProducerBatch, outcome: Outcome) -> None:
         if self._transactions is not None:
             self._transactions.handle_completed_batch(batch, outcome)
         if batch.done(outcome.base_offset, outcome.log_append_time_ms):
@@ -216,20 +206,18 @@ class ProduceResponses:
         self._remove_from_in_flight(batch)
         self._metrics.record_retries(batch.topic_partition.topic, batch.record_count)
 
-    def _fail_all(
-        self, batch: ProducerBatch, outcome: PartitionResponse, error: KafkaError, adjust_sequences: bool
-    ) -> None:
+    def _fail_all(self, batch: ProducerBatch, outcome: Outcome, error: KafkaError, adjust_sequences: bool) -> None:
         """Fail a batch; records that the broker names have errors of their own (KIP-467)."""
         if outcome.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             error = TopicAuthorizationFailed(f"the user may not write to the topic '{batch.topic_partition.topic}'")
         elif outcome.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             error = ClusterAuthorizationFailed("the user may not write idempotently: set enable.idempotence=false")
         named: dict[int, KafkaError] = {}
-        for index, text in outcome.record_errors:
-            message = text or outcome.error_message
+        for each in outcome.record_errors:
+            message = each.batch_index_error_message or outcome.error_message
             # One error for several records says less than their texts do.
             several = len(outcome.record_errors) > 1
-            named[index] = InvalidRecord(message) if several else error_of(outcome.error_code, message)
+            named[each.batch_index] = InvalidRecord(message) if several else error_of(outcome.error_code, message)
         if named:
             others = KafkaError("the record was not appended, for other records of its batch are invalid")
             named = {index: named.get(index, others) for index in range(batch.record_count)}
@@ -261,3 +249,18 @@ class ProduceResponses:
             self._in_flight[batch.topic_partition] = kept
         else:
             self._in_flight.pop(batch.topic_partition, None)
+
+
+def _outcome(response: Any) -> Outcome:
+    return Outcome(
+        response.error_code,
+        response.error_message,
+        response.base_offset,
+        response.log_append_time_ms,
+        response.log_start_offset,
+        response.record_errors,
+    )
+
+
+def _nodes(response: Any) -> list[Node]:
+    return [Node(each.node_id, each.host, each.port, each.rack) for each in response.node_endpoints]

@@ -31,7 +31,6 @@ from broker.client.producer.batches.record_accumulator import RecordAccumulator
 from broker.client.producer.produce_requests import (
     OLDEST_VERSION,
     Part,
-    decode_produce,
     encode_produce,
     newest_version,
 )
@@ -352,7 +351,6 @@ class Sender:
             expects_response=self._config.acks != 0,
             timeout_ms=self._config.request_timeout_ms,
             callback=partial(self._on_response, {batch.topic_partition: batch for batch in batches}, snapshot),
-            decode=decode_produce,
             versions=(OLDEST_VERSION, newest_version(parts, is_v1)),
         )
         self._metrics.record_sent(batches)

@@ -22,7 +22,7 @@ from broker.client.errors import (
     error_of,
 )
 from broker.client.producer.batches.producer_batch import ProducerBatch
-from broker.client.producer.produce_requests import PartitionResponse
+from broker.client.producer.produce_requests import Outcome
 from broker.client.producer.transactions.transaction_partitions import (
     NO_OFFSET,
     NO_SEQUENCE,
@@ -141,7 +141,7 @@ class BatchSequences(ProducerState):
                 KafkaError(f"{text}: abort the transaction and go on"), KafkaError(f"{text}: close the producer")
             )
 
-    def handle_completed_batch(self, batch: ProducerBatch, response: PartitionResponse) -> None:
+    def handle_completed_batch(self, batch: ProducerBatch, response: Outcome) -> None:
         """Take note of a batch that the broker has."""
         partition = batch.topic_partition
         entry = self._partitions.get(partition)
@@ -222,7 +222,7 @@ class BatchSequences(ProducerState):
             else:
                 self.transition_to_fatal_error(fatal)
 
-    def can_retry(self, response: PartitionResponse, batch: ProducerBatch) -> bool:
+    def can_retry(self, response: Outcome, batch: ProducerBatch) -> bool:
         """Return whether a failed batch may be accepted when it is sent again. It may ask for the next epoch."""
         if response.error_code == ErrorCode.UNKNOWN_PRODUCER_ID:
             return self._can_retry_unknown_producer(response, batch)
@@ -230,7 +230,7 @@ class BatchSequences(ProducerState):
             return self._can_retry_out_of_order(batch)
         return error_of(response.error_code).retriable
 
-    def _can_retry_unknown_producer(self, response: PartitionResponse, batch: ProducerBatch) -> bool:
+    def _can_retry_unknown_producer(self, response: Outcome, batch: ProducerBatch) -> bool:
         if response.log_start_offset == NO_OFFSET or batch.sequence_has_been_reset:
             return True  # the partition has moved, or what is in flight has been numbered anew already
         partition = batch.topic_partition
