@@ -92,9 +92,9 @@ class Api(NamedTuple):
 
     ``advertised_min`` is lower than ``min_version`` where clients need to see versions that are refused.
     ``decode_in_steps`` reads long requests, None stands for those that have no arrays; ``encode_in_slices`` writes the
-    answers to them, and those of functions that work in slices. An ``exclusive`` function that does is the only one of
-    those at work: it changes what the others look at. Where answers follow from request, listener and metadata alone,
-    ``is_cacheable`` returns whether one holds until the metadata change.
+    answers to them, and those of functions that work in slices. Where answers follow from request, listener and
+    metadata alone, ``is_cacheable`` returns whether one holds until the metadata change. An API's owner is declared in
+    `protocol.api_keys`, the rights that it needs in `security.acl.checks`.
     """
 
     key: ApiKey
@@ -107,7 +107,6 @@ class Api(NamedTuple):
     note: str = ""
     decode_in_steps: Callable[[Buffer, int, int, int], Steps[Any]] | None = None
     encode_in_slices: Callable[[int, Sink, int], SlicesAnswer] | None = None
-    exclusive: bool = False
     is_cacheable: Callable[[Any], bool] | None = None
 
 
@@ -139,7 +138,6 @@ def _compiled(
     function: ApiFunction,
     note: str = "",
     *,
-    exclusive: bool = False,
     is_cacheable: Callable[[Any], bool] | None = None,
 ) -> Api:
     def decode(view: memoryview, version: int, offset: int, end: int) -> Any:
@@ -156,7 +154,6 @@ def _compiled(
         versions[0],
         note,
         encode_in_slices=in_slices,
-        exclusive=exclusive,
         is_cacheable=is_cacheable,
     )
 
@@ -236,8 +233,8 @@ API_TABLE: tuple[Api, ...] = (
     _compiled(ApiKey.LIST_GROUPS, (0, 5), handle_list_groups),
     _refused(ApiKey.SASL_HANDSHAKE, (0, 1), _SASL),
     _compiled(ApiKey.API_VERSIONS, (0, 4), handle_api_versions, is_cacheable=is_api_versions_cacheable),
-    _compiled(ApiKey.CREATE_TOPICS, (2, 7), handle_create_topics, _NOT_REPLICATED, exclusive=True),
-    _compiled(ApiKey.DELETE_TOPICS, (1, 6), handle_delete_topics, exclusive=True),
+    _compiled(ApiKey.CREATE_TOPICS, (2, 7), handle_create_topics, _NOT_REPLICATED),
+    _compiled(ApiKey.DELETE_TOPICS, (1, 6), handle_delete_topics),
     _compiled(ApiKey.DELETE_RECORDS, (0, 2), handle_delete_records),
     _compiled(ApiKey.INIT_PRODUCER_ID, (0, 5), handle_init_producer_id, _NO_TWO_PHASES),
     _compiled(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), handle_offset_for_leader_epoch),
@@ -249,28 +246,28 @@ API_TABLE: tuple[Api, ...] = (
     _compiled(ApiKey.END_TXN, (0, 5), handle_end_txn),
     _compiled(ApiKey.WRITE_TXN_MARKERS, (1, 2), handle_write_txn_markers),
     _compiled(ApiKey.DESCRIBE_ACLS, (1, 3), handle_describe_acls, _NO_AUTHORIZER),
-    _compiled(ApiKey.CREATE_ACLS, (1, 3), handle_create_acls, _NO_AUTHORIZER, exclusive=True),
-    _compiled(ApiKey.DELETE_ACLS, (1, 3), handle_delete_acls, _NO_AUTHORIZER, exclusive=True),
+    _compiled(ApiKey.CREATE_ACLS, (1, 3), handle_create_acls, _NO_AUTHORIZER),
+    _compiled(ApiKey.DELETE_ACLS, (1, 3), handle_delete_acls, _NO_AUTHORIZER),
     _compiled(ApiKey.DESCRIBE_CONFIGS, (1, 4), handle_describe_configs, _HAVE_SETTINGS),
-    _compiled(ApiKey.ALTER_CONFIGS, (0, 2), handle_alter_configs, _REPLACES, exclusive=True),
+    _compiled(ApiKey.ALTER_CONFIGS, (0, 2), handle_alter_configs, _REPLACES),
     _compiled(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), handle_alter_replica_log_dirs, _ONE_DIRECTORY),
     _compiled(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), handle_describe_log_dirs),
     _refused(ApiKey.SASL_AUTHENTICATE, (0, 2), _SASL),
-    _compiled(ApiKey.CREATE_PARTITIONS, (0, 3), handle_create_partitions, _NOT_REPLICATED, exclusive=True),
+    _compiled(ApiKey.CREATE_PARTITIONS, (0, 3), handle_create_partitions, _NOT_REPLICATED),
     _refused(ApiKey.CREATE_DELEGATION_TOKEN, (1, 3), _NO_TOKENS),
     _refused(ApiKey.RENEW_DELEGATION_TOKEN, (1, 2), _NO_TOKENS),
     _refused(ApiKey.EXPIRE_DELEGATION_TOKEN, (1, 2), _NO_TOKENS),
     _refused(ApiKey.DESCRIBE_DELEGATION_TOKEN, (1, 3), _NO_TOKENS),
     _compiled(ApiKey.ELECT_LEADERS, (0, 2), handle_elect_leaders, _ONE_REPLICA),
-    _compiled(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), handle_incremental_alter_configs, _CHANGES, exclusive=True),
+    _compiled(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), handle_incremental_alter_configs, _CHANGES),
     _compiled(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), handle_alter_partition_reassignments, _ONE_BROKER),
     _compiled(
         ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), handle_list_partition_reassignments, "none is ever under way"
     ),
     _compiled(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), handle_describe_client_quotas),
-    _compiled(ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), handle_alter_client_quotas, _QUOTAS, exclusive=True),
+    _compiled(ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), handle_alter_client_quotas, _QUOTAS),
     _compiled(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), handle_describe_user_scram_credentials),
-    _compiled(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), handle_alter_user_scram_credentials, exclusive=True),
+    _compiled(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), handle_alter_user_scram_credentials),
     _compiled(ApiKey.DESCRIBE_QUORUM, (0, 2), handle_describe_quorum, _ONE_VOTER),
     _compiled(ApiKey.UPDATE_FEATURES, (0, 2), handle_update_features, _FEATURES),
     _compiled(ApiKey.DESCRIBE_CLUSTER, (0, 2), handle_describe_cluster, _BROKERS_ONLY),

@@ -32,7 +32,7 @@ from broker.handler.late_answers import LateAnswers
 from broker.ipc.answer_spool import AnswerSpool
 from broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, RowOf, about_of, first_error, subject_of, throttle_of
 from broker.ipc.response_writer import AnswerFacts, ResponseWriter
-from broker.protocol.api_keys import ApiKey
+from broker.protocol.api_keys import CONTROLLER, ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
 from broker.protocol.sliced_responses import AnswerTooLargeError
@@ -234,7 +234,7 @@ class ApiCalls:
             done=self._put_off,
             failed=lambda: self._close(call),
             doing=call.doing,
-            exclusive=call.api.exclusive,
+            exclusive=call.api.key.owner is CONTROLLER,
             size=call.request.size_bytes,
             is_wanted=partial(self._is_there, call.request.connection_id) if call.api.key.is_read_only else None,
         )

@@ -56,7 +56,7 @@ def tail(api_key: int, api_version: int, handler: int, about: bytes) -> bytes:
 
 #: The fields of messages whose codecs are written by hand.
 _PARTITIONS_BY_HAND: dict[int, AskedPartitions] = {
-    ApiKey.OFFSET_COMMIT: AskedPartitions(("topics", "partitions"), "name", "partition", has_isolation_level=False),
+    ApiKey.OFFSET_COMMIT: AskedPartitions("name", "partition", has_isolation_level=False),
 }
 
 #: Of a request that names no partition.
@@ -91,6 +91,8 @@ class RecordsCount:
         return min(self._count, MOST_COUNTED), self._size_bytes, codec
 
 
+_PARTITIONS = attrgetter("partitions")
+
 #: Finds the row of a partition in the partition table by its topic's name, or by its id.
 RowOf = Callable[[str | None, bytes | None, int], int]
 
@@ -100,19 +102,13 @@ def subject_of(request: Any, api_key: int, row_of: RowOf) -> bytes:
     declared = _PARTITIONS_BY_HAND.get(api_key) or asked_partitions(api_key)
     if declared is None:
         return NO_SUBJECT
-    topics = getattr(request, declared.path[0]) or ()
-    if len(declared.path) > 1:
-        # There may be ten thousand topics: no line of Python for each.
-        partitions = attrgetter(declared.path[1])
-        count = sum(map(len, filter(None, map(partitions, topics))))
-        first_topic = next(filter(partitions, topics), None)
-        first: Any = partitions(first_topic)[0] if first_topic else None
-    else:
-        count = len(topics)
-        first_topic = first = topics[0] if topics else None
+    # There may be ten thousand topics: no line of Python for each.
+    topics = request.topics or ()
+    count = sum(map(len, filter(None, map(_PARTITIONS, topics))))
     if not count:
         return NO_SUBJECT
-    topic = getattr(first_topic, declared.topic)
+    first_topic = next(filter(_PARTITIONS, topics))
+    topic, first = getattr(first_topic, declared.topic), first_topic.partitions[0]
     partition = getattr(first, declared.partition) if declared.partition else first
     row = -1 if topic is None else row_of(topic, None, int(partition))
     isolation_level = int(request.isolation_level) if declared.has_isolation_level else NOT_TOLD

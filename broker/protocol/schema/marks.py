@@ -22,12 +22,11 @@ _OF_SETTINGS: Final = "topic_config_error_code"
 
 
 class AskedPartitions(NamedTuple):
-    """The fields of a request that names partitions: `path` leads to these, `topic` names their topic.
+    """The fields of a request with an array `partitions` in an array `topics`: the name of a topic, and the index.
 
-    Partitions without a field `partition` are plain numbers.
+    Partitions without a field are plain numbers.
     """
 
-    path: Path
     topic: str
     partition: str
     has_isolation_level: bool
@@ -85,7 +84,7 @@ def asked_partitions(api_key: int) -> AskedPartitions | None:
     inner = partitions.structure.fields if partitions.structure is not None else ()
     partition = next((each.name for each in inner if each.name.startswith("partition")), "")
     has_isolation_level = any(each.name == "isolation_level" for each in fields)
-    return AskedPartitions(("topics", "partitions"), topic, partition, has_isolation_level)
+    return AskedPartitions(topic, partition, has_isolation_level)
 
 
 def _paths(structure: StructureDefinition, is_wanted: Callable[[Field], bool]) -> Iterator[Path]:
