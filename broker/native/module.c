@@ -3,13 +3,13 @@
 #include "native.h"
 
 /* What Python expects of this module: broker/native/__init__.py ignores one that was built from other sources. */
-#define INTERFACE 1
+#define INTERFACE 2
 
 static int fill(PyObject *module)
 {
     if (PyModule_AddIntConstant(module, "INTERFACE", INTERFACE) < 0)
         return -1;
-    return add_record_walk(module);
+    return add_record_walk(module) < 0 || add_record_reader(module) < 0 ? -1 : 0;
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, fill}, {0, NULL}};

@@ -1,4 +1,4 @@
-/* What the parts of the module share: the limited API of Python 3.11, and bounded reading of bytes. */
+/* What the parts of the module share: the limited API of Python 3.11, and their functions. */
 
 #ifndef ROTUNDA_NATIVE_H
 #define ROTUNDA_NATIVE_H
@@ -11,5 +11,8 @@
 
 /* Adds the record walk to the module. Returns 0, or -1 with an exception. */
 int add_record_walk(PyObject *module);
+
+/* Adds the record reader to the module. Returns 0, or -1 with an exception. */
+int add_record_reader(PyObject *module);
 
 #endif

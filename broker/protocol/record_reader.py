@@ -3,6 +3,9 @@
 Handlers use it for one batch at a time, to find the record at a timestamp or to judge what a compacted topic takes;
 never on the way of Produce or Fetch otherwise. Nothing that a batch says of itself is believed: a record that is not
 where it should be is corrupt, and a reader that has what it looks for unpacks no more.
+
+Records in the usual form are read by `broker/native/record_reader.c` where it is built; its twin is the reading of one
+record here, which also raises what is to be raised.
 """
 
 import struct
@@ -10,6 +13,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from broker.errors import ApiError
+from broker.native import compiled
 from broker.protocol.compression import decompress, prefixes
 from broker.protocol.primitives import Buffer
 from broker.protocol.records import BATCH_HEADER_BYTES, BatchHeader, read_header
@@ -21,6 +25,8 @@ _CORRUPT_MESSAGE: Final = 2
 _MESSAGE_TOO_LARGE: Final = 10
 _VARLONG_MAX_BITS: Final = 63
 _INT64_MAX: Final = 2**63 - 1
+#: By the compiled module.
+_READ_AT_ONCE: Final = 128
 
 
 class Record(NamedTuple):
@@ -53,7 +59,7 @@ def uncompressed_records(batch: Buffer, header: BatchHeader, max_bytes: int) -> 
 
     ApiError 2 when it cannot be read, 10 when it takes more than `max_bytes`.
     """
-    return decompress(header.codec, memoryview(batch)[BATCH_HEADER_BYTES : header.size_bytes], max_bytes)
+    return decompress(header.codec, _compressed(batch, header), max_bytes)
 
 
 def iterate_records(batch: Buffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES) -> Iterator[Record]:
@@ -61,9 +67,25 @@ def iterate_records(batch: Buffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES) -> I
     header = read_header(batch)
     if header is None or header.size_bytes > len(batch):
         raise ApiError(_CORRUPT_MESSAGE, "batch is cut off")
+    places = _Places(header.record_count)
+    times = header.base_timestamp, header.max_timestamp if header.is_log_append_time else None
+    offsets = header.base_offset, header.last_offset_delta
     try:
-        for data, start, stop in _records(batch, header, max_bytes):
-            yield _read_record(header, data, start, stop)
+        for data, is_whole in prefixes(header.codec, _compressed(batch, header), max_bytes):
+            while places.left > 0:
+                if compiled is not None:
+                    most = min(places.left, _READ_AT_ONCE)
+                    records, places.at = compiled.read_records(Record, data, places.at, most, *offsets, *times)
+                    places.left -= len(records)
+                    yield from records
+                    if records:
+                        continue
+                place = places.next(data, is_whole=is_whole)
+                if place is None:
+                    break
+                yield _read_record(header, data, *place)
+            if places.left <= 0:
+                return
     except (struct.error, IndexError) as error:
         raise ApiError(_CORRUPT_MESSAGE, f"malformed record: {error}") from error
 
@@ -116,27 +138,45 @@ def _records(batch: Buffer, header: BatchHeader, max_bytes: int) -> Iterator[tup
 
     The bytes are the same for many records, and grow.
     """
-    at, left = 0, header.record_count
-    compressed = memoryview(batch)[BATCH_HEADER_BYTES : header.size_bytes]
-    for data, is_whole in prefixes(header.codec, compressed, max_bytes):
-        end = len(data)
-        while left > 0:
-            try:
-                length, start = read_varlong(data, at)
-            except IndexError:
-                if is_whole:
-                    raise
-                break
-            stop = start + length
-            if length <= 0 or (stop > end and is_whole):
-                raise ApiError(_CORRUPT_MESSAGE, f"record of {length} bytes where {end - start} are left")
-            if stop > end:
-                break
-            yield data, start, stop
-            at = stop
-            left -= 1
-        if left <= 0:
+    places = _Places(header.record_count)
+    for data, is_whole in prefixes(header.codec, _compressed(batch, header), max_bytes):
+        while place := places.next(data, is_whole=is_whole):
+            yield data, *place
+        if places.left <= 0:
             return
+
+
+class _Places:
+    """Where the next record begins, and how many are left."""
+
+    __slots__ = ("at", "left")
+
+    def __init__(self, records: int) -> None:
+        self.at = 0
+        self.left = records
+
+    def next(self, data: bytes, *, is_whole: bool) -> tuple[int, int] | None:
+        """Return where the next record begins behind its length, and its end; None if it is not there (yet)."""
+        if self.left <= 0:
+            return None
+        try:
+            length, start = read_varlong(data, self.at)
+        except IndexError:
+            if is_whole:
+                raise
+            return None
+        stop = start + length
+        if length <= 0 or (stop > len(data) and is_whole):
+            raise ApiError(_CORRUPT_MESSAGE, f"record of {length} bytes where {len(data) - start} are left")
+        if stop > len(data):
+            return None
+        self.at = stop
+        self.left -= 1
+        return start, stop
+
+
+def _compressed(batch: Buffer, header: BatchHeader) -> memoryview:
+    return memoryview(batch)[BATCH_HEADER_BYTES : header.size_bytes]
 
 
 def _offset_of(header: BatchHeader, offset_delta: int) -> int:
