@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import random
+import struct
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -14,7 +17,10 @@ from tests.support.record_batches import TIMESTAMP_MS, record_batch
 from tests.support.walked_records import Claimed, damaged_records, lying_records, similar_records
 
 native.compiled = None
-from broker.protocol import record_walk as twin  # noqa: E402 - the twin itself, whatever is built
+from broker.cleaner import raw_records as raw_twin  # noqa: E402 - the twins themselves, whatever is built
+from broker.errors import ApiError  # noqa: E402
+from broker.protocol import record_reader as reader_twin  # noqa: E402
+from broker.protocol import record_walk as twin  # noqa: E402
 
 PENDING = twin.PENDING
 
@@ -54,6 +60,40 @@ def compare_claims(compiled: ModuleType, numbers: random.Random) -> None:
         compiled.is_as_claimed(exactly(batch[:size]), count, *claims)
 
 
+def until_error(records: Iterable[tuple]) -> Iterator[tuple]:
+    """Yield the records up to one that cannot be read."""
+    with suppress(ApiError):
+        yield from records
+
+
+def compare_readers(compiled: ModuleType, numbers: random.Random, records: Claimed) -> None:
+    """Find the same with both readers, but that the compiled one ends before a record that it leaves to its twin."""
+    data, count = records
+    last, append_time = numbers.choice((count - 1, count + 5, 2**31 - 1)), numbers.choice((None, None, 99, -(2**63)))
+    base_offset, base_time = numbers.choice((0, 40, 2**63 - 2)), numbers.choice((0, TIMESTAMP_MS, -1, 2**63 - 1))
+    attributes, largest = (0, 0) if append_time is None else (8, append_time)
+    header = (base_offset, len(data) + 49, -1, 2, 0, attributes, last, base_time, largest, -1, -1, -1, count)
+    batch = struct.pack(">qiibIhiqqqhii", *header) + data
+    places = base_offset, last, base_time, append_time
+    found, _ = compiled.read_records(reader_twin.Record, exactly(data), 0, count, *places)
+    wanted = list(until_error(reader_twin.iterate_records(batch)))
+    assert found == wanted[: len(found)], f"{found} where the twin has {wanted}: {data.hex()}, {places}"
+    found, _ = compiled.read_raw_records(raw_twin.RawRecord, exactly(data), 0, count, last)
+    wanted = list(until_error(raw_twin.raw_records(data, count, last)))
+    assert found == wanted[: len(found)], f"{found} where the twin has {wanted}: {data.hex()}, {last}"
+
+
+def read_all(compiled: ModuleType, records: Claimed) -> None:
+    """Leave no record of the usual form to the twin."""
+    for read, kind, more in (
+        (compiled.read_records, reader_twin.Record, (0, None)),
+        (compiled.read_raw_records, raw_twin.RawRecord, ()),
+    ):
+        offsets = (0, records.count - 1) if more else (records.count - 1,)
+        found, stop = read(kind, exactly(records.data), 0, records.count, *offsets, *more)
+        assert (len(found), stop) == (records.count, len(records.data))
+
+
 def main(library: str, seed: str, cases: str) -> None:
     compiled = load(Path(library))
     for case in range(int(cases)):
@@ -62,6 +102,9 @@ def main(library: str, seed: str, cases: str) -> None:
         records = similar_records(numbers) if case % 16 == 0 else lying_records(numbers)
         for each in (records, *damaged_records(numbers, records, 2)):
             compare_walks(compiled, numbers, each)
+            compare_readers(compiled, numbers, each)
+        if case % 16 == 0:
+            read_all(compiled, records)
         compare_claims(compiled, numbers)
 
 

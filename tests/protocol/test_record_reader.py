@@ -1,4 +1,6 @@
-"""The records inside a batch, under every codec."""
+"""The records inside a batch, under every codec, read in Python and in C."""
+
+from types import ModuleType
 
 import cramjam
 import pytest
@@ -7,17 +9,23 @@ from broker.errors import ApiError
 from broker.protocol.record_reader import (
     ReadAllowance,
     Record,
-    iterate_records,
     record_keys,
     record_times,
 )
 from broker.protocol.records import patch_log_append_time, read_header
 from tests.support.feeds import mutations, random_seed
+from tests.support.native import IMPLEMENTATIONS, implementation
 from tests.support.record_batches import TIMESTAMP_MS, record_batch
 
 
+@pytest.fixture(params=IMPLEMENTATIONS)
+def reader(request: pytest.FixtureRequest) -> ModuleType:
+    """Return the module that reads records, in Python or in C."""
+    return implementation("broker.protocol.record_reader", request.param)
+
+
 @pytest.mark.parametrize("codec", range(5))
-def test_records_come_out_as_they_went_in(codec: int) -> None:
+def test_records_come_out_as_they_went_in(reader: ModuleType, codec: int) -> None:
     batch = record_batch(
         [b"v" * 1000, None],
         keys=[None, b"k"],
@@ -27,13 +35,13 @@ def test_records_come_out_as_they_went_in(codec: int) -> None:
         headers=[("h", b"x"), ("null", None)],
     )
     headers = (("h", b"x"), ("null", None))
-    assert list(iterate_records(memoryview(batch))) == [
+    assert list(reader.iterate_records(memoryview(batch))) == [
         Record(40, TIMESTAMP_MS, None, b"v" * 1000, headers),
         Record(41, TIMESTAMP_MS + 300, b"k", None, headers),
     ]
 
 
-def test_snappy_in_the_wrapping_of_java_clients() -> None:
+def test_snappy_in_the_wrapping_of_java_clients(reader: ModuleType) -> None:
     plain = record_batch([b"v" * 200])
     middle = len(plain) // 2
     blocks = [bytes(cramjam.snappy.compress_raw(part)) for part in (plain[61:middle], plain[middle:])]
@@ -42,36 +50,48 @@ def test_snappy_in_the_wrapping_of_java_clients() -> None:
     batch = bytearray(plain[:61] + wrapped)
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     batch[22] = 2
-    assert [record.value for record in iterate_records(batch)] == [b"v" * 200]
+    assert [record.value for record in reader.iterate_records(batch)] == [b"v" * 200]
 
 
-def test_the_name_of_a_header_need_not_be_text() -> None:
+def test_the_name_of_a_header_need_not_be_text(reader: ModuleType) -> None:
     batch = record_batch([b"v"], headers=[("name", b"x")]).replace(b"name", b"n\xffme")
-    [record] = iterate_records(batch)
+    [record] = reader.iterate_records(batch)
     assert [(name.encode("utf-8", "surrogateescape"), value) for name, value in record.headers] == [(b"n\xffme", b"x")]
 
 
-def test_log_append_time_counts_for_every_record() -> None:
+def test_a_large_batch_is_read_in_order_up_to_a_record_that_is_none(reader: ModuleType) -> None:
+    """Records before it come out, whether they are read one by one or many at once."""
+    values = [b"%d" % number for number in range(300)]
+    batch = bytearray(record_batch(values))
+    assert [record.value for record in reader.iterate_records(batch)] == values
+    batch[-1] = 2  # a header that is not there
+    records = reader.iterate_records(batch)
+    assert [next(records).value for _ in range(299)] == values[:299]
+    with pytest.raises(ApiError):
+        next(records)
+
+
+def test_log_append_time_counts_for_every_record(reader: ModuleType) -> None:
     batch = bytearray(record_batch([b"a", b"b"], timestamp_step_ms=5))
     patch_log_append_time(batch, 99)
-    assert [record.timestamp_ms for record in iterate_records(batch)] == [99, 99]
+    assert [record.timestamp_ms for record in reader.iterate_records(batch)] == [99, 99]
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_damaged_batches_are_corrupt_and_nothing_worse(codec: int) -> None:
+def test_damaged_batches_are_corrupt_and_nothing_worse(reader: ModuleType, codec: int) -> None:
     batch = record_batch([b"value"] * 5, codec=codec, headers=[("h", b"x")])
     seed = random_seed()
     for damaged in mutations(batch[61:], seed, 200):
         whole = bytearray(batch[:61] + damaged)
         whole[8:12] = (len(whole) - 12).to_bytes(4, "big")
-        outcome = _outcome(whole)
+        outcome = _outcome(reader, whole)
         assert outcome in {None, 2}, f"seed {seed}: {outcome} from {bytes(whole).hex()}"
 
 
-def _outcome(batch: bytearray) -> int | str | None:
+def _outcome(reader: ModuleType, batch: bytearray) -> int | str | None:
     """Return None when the batch could be read, else the error's code, or what else was raised."""
     try:
-        list(iterate_records(batch))
+        list(reader.iterate_records(batch))
     except ApiError as error:
         return error.code
     except Exception as error:
