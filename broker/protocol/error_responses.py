@@ -20,8 +20,12 @@ _MESSAGE: Final = "error_message"
 
 #: The arrays of requests that arrays of responses are about, where their names differ: the first that is there.
 _COUNTERPARTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "responses": ("topics", "topic_names", "resources"),
-    "results": ("groups_names", "topics", "creations", "users"),
+    "responses": ("topics", "topic_names", "resources", "topic_data"),
+    "partition_responses": ("partition_data",),
+    "results": ("groups_names", "topics", "creations", "users", "resources"),
+    "groups": ("groups", "group_ids"),
+    "coordinators": ("coordinator_keys",),
+    "transaction_states": ("transactional_ids",),
     "filter_results": ("filters",),
     "partitions": ("partitions", "partition_indexes"),
     "results_by_topic_v3_and_below": ("v3_and_below_topics",),
