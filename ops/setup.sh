@@ -100,6 +100,8 @@ prepare() {
     wanted=$1
     shift
     pip_install "$@"
+    # Up to version 0.1 the package had the name of the command; both would bring the plugin of pytest.
+    "$venv/bin/python" -m pip uninstall --quiet --yes rotunda >/dev/null 2>&1 || true
     # The lock has the build tool, so nothing is fetched to build; what runs is the checkout itself.
     pip_install --no-deps --no-build-isolation --editable "$root"
     # What pip installs it compiles as well, except a checkout. One that cannot be written to does without.

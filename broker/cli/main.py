@@ -38,6 +38,7 @@ from broker.cli.options.users import add_user
 from broker.cli.options.values import seconds
 from broker.clock import SystemClock
 from broker.errors import ApiError, BootFailed, ConfigError, RotundaError, UsageError
+from broker.release import KAFKA_VERSION, installed_version
 
 _Add = Callable[[argparse.ArgumentParser], None]
 
@@ -125,12 +126,7 @@ class _Version(argparse.Action):
     """Prints the installed version; looked up only when asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - costs 20 ms
-
-        try:
-            print(f"rotunda {version('rotunda')}")
-        except PackageNotFoundError:
-            print("rotunda (not installed)")
+        print(f"rotunda {installed_version() or '(not installed)'}, follows Apache Kafka {KAFKA_VERSION}")
         parser.exit()
 
 

@@ -18,6 +18,7 @@ from broker import native
 from broker.clock import SystemClock
 from broker.config.settings.status import is_loopback
 from broker.ipc.listener_table import ListenerNames
+from broker.release import installed_version
 from broker.runtime.child_process import Role
 from broker.server_log.log_setup import RepeatedWarnings
 from shm.tables.process_slots import BEAT_S
@@ -127,8 +128,6 @@ def _room_of(context: ProcessContext, generation: int) -> Room:
 
 def sources_of(context: ProcessContext, metadata: MetadataCache) -> Sources:
     """Return what the page reads; all views but that of who looks are read-only."""
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
-
     from broker.cli.analysis.report import REPORTS  # noqa: PLC0415
     from broker.metrics.broker_reading import BrokerReader  # noqa: PLC0415
     from broker.protocol.api_keys import DEPRECATED_UP_TO  # noqa: PLC0415
@@ -137,19 +136,15 @@ def sources_of(context: ProcessContext, metadata: MetadataCache) -> Sources:
     from web.sources import Sources  # noqa: PLC0415
 
     config = context.config
-    try:
-        installed = version("rotunda")
-    except PackageNotFoundError:
-        installed = ""
     refresh = _refresh(context, metadata)
     names, topics = _names(context), _topics(context, metadata, refresh)
     clock = SystemClock()
     return Sources(
-        facts=_facts(context, installed),
+        facts=_facts(context, installed_version()),
         deprecated_up_to=DEPRECATED_UP_TO,
         reader=BrokerReader(
             _segments(context),
-            installed,
+            installed_version(),
             names,
             topics,
             (clock.monotonic_ns, clock.wall_ms),

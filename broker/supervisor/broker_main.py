@@ -211,6 +211,8 @@ def _supervise(
             _write_state(ready)
             on_ready(ready)
             manager.ready(f"serves {ready.bootstrap}")
+            # In the words that testcontainers waits for.
+            _log.info("Kafka Server started: serves %s. Transitioning from RECOVERY to RUNNING", ready.bootstrap)
             with boot_failures():
                 supervisor.run()
     finally:

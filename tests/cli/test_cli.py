@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -297,4 +298,4 @@ def test_help_tells_what_json_holds(action: tuple[str, ...], documented: str) ->
 
 
 def test_the_version() -> None:
-    assert command("--version").stdout.startswith("rotunda")
+    assert re.fullmatch(r"rotunda .+, follows Apache Kafka 4\.3\n", command("--version").stdout)

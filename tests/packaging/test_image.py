@@ -1,10 +1,11 @@
-"""`ops/Dockerfile`: what it says, and its steps followed where there is no Docker (`tests.support.image`).
+"""`ops/image/Dockerfile`: what it says, and its steps followed where there is no Docker (`tests.support.image`).
 
 Not shown here: that the images which it names can be had, and Docker itself.
 """
 
 import json
-import re
+import subprocess
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,25 +17,23 @@ from tests.support.deadline import wait_until
 from tests.support.image import Container, Stage, build, instructions, may_run
 
 REPOSITORY = Path(__file__).parents[2]
-DOCKERFILE = REPOSITORY / "ops/Dockerfile"
+DOCKERFILE = REPOSITORY / "ops/image/Dockerfile"
 DEADLINE_SECONDS = 60
 
 needs_namespaces = pytest.mark.skipif(not may_run(), reason="namespaces of mounts and processes take root")
 
 
 def test_the_image_has_a_user_a_volume_and_a_check_of_its_health() -> None:
-    """And takes nothing from the checkout but what it is made from."""
     found = list(instructions(DOCKERFILE))
     last = found[max(place for place, (word, _) in enumerate(found) if word == "FROM") :]
     said = dict(last)
     assert (said["USER"], said["VOLUME"], said["EXPOSE"]) == ("rotunda", "/data", "9092")
     assert json.loads(said["HEALTHCHECK"].partition("CMD ")[2])[:2] == ["rotunda", "status"]
-    assert json.loads(said["ENTRYPOINT"]) == ["rotunda"]
-    # What runs after it is not root's, and nothing is copied in but what an earlier stage has made.
-    assert [rest for word, rest in last if word in ("COPY", "ADD")] == ["--from=build /opt/rotunda /opt/rotunda"]
-    kept = (REPOSITORY / "ops/Dockerfile.dockerignore").read_text().splitlines()
-    assert "*" in kept
-    assert all((REPOSITORY / line[1:]).exists() for line in kept if line.startswith("!"))
+    # Any other command may be given in its place, as to Kafka's images.
+    assert (said.get("ENTRYPOINT"), json.loads(said["CMD"])) == (None, ["rotunda", "start"])
+    # What runs after it is not root's, and nothing is copied in but start scripts and what an earlier stage has made.
+    copied = [rest for word, rest in last if word in ("COPY", "ADD")]
+    assert copied == ["--from=build /opt/rotunda /opt/rotunda", "etc /etc"]
     # Both stages, and the environment that everything is tested in, have the same Python; the first has a compiler.
     images = [rest.split(" AS ")[0] for word, rest in found if word == "FROM"]
     assert images == ["python:3.11-bookworm", "python:3.11-slim-bookworm"]
@@ -42,51 +41,131 @@ def test_the_image_has_a_user_a_volume_and_a_check_of_its_health() -> None:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Stage:
-    return build(DOCKERFILE, REPOSITORY, tmp_path_factory.mktemp("image"))
+    """Return the image of what `ops/build` makes."""
+    made = tmp_path_factory.mktemp("dist")
+    subprocess.run([REPOSITORY / "ops/build", made], check=True, capture_output=True)
+    return build(made / "image/Dockerfile", made / "image", tmp_path_factory.mktemp("image"))
 
 
 @pytest.fixture
-def container(image: Stage) -> Iterator[tuple[Container, str]]:
-    """Yield a container, and its ready line."""
+def container(image: Stage) -> Iterator[Container]:
+    """Yield a container."""
     running = Container(
         image,
-        ("start", "--listen", "0.0.0.0:0"),
+        ("rotunda", "start", "--listen", "0.0.0.0:0"),
         KAFKA_ADVERTISED_LISTENERS="PLAINTEXT://localhost:0",
         ROTUNDA_STATUS_PORT="0",
         KAFKA_NUM_PARTITIONS="3",
     )
     try:
-        yield running, running.line()
+        yield running
     finally:
         running.close()
+
+
+def produce_and_consume(address: str) -> None:
+    producer = Producer({"bootstrap.servers": address})
+    producer.produce("orders", b"three apples")
+    assert producer.flush(DEADLINE_SECONDS) == 0
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "image", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["orders"])
+    [message] = consumer.consume(1, DEADLINE_SECONDS)
+    consumer.close()
+    assert message.value() == b"three apples"
 
 
 @needs_namespaces
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_container_serves_with_a_read_only_root_and_64_mib_of_shared_memory(container: tuple[Container, str]) -> None:
+def test_a_container_serves_with_a_read_only_root_and_64_mib_of_shared_memory(container: Container) -> None:
     """Its first process is the broker, its user has no rights, and the check of its health says how it is."""
-    running, ready = container
-    found = re.search(r"bootstrap=(\S+)", ready)
-    assert found is not None, ready
-    assert "data_dir=/data/log" in ready
-    bootstrap = {"bootstrap.servers": found[1]}
-    producer = Producer(bootstrap)
-    producer.produce("orders", b"three apples")
-    assert producer.flush(DEADLINE_SECONDS) == 0
-    consumer = Consumer({**bootstrap, "group.id": "image", "auto.offset.reset": "earliest"})
-    consumer.subscribe(["orders"])
-    [message] = consumer.consume(1, DEADLINE_SECONDS)
-    consumer.close()
-    assert message.value() == b"three apples"
-    topics = AdminClient(bootstrap).list_topics("orders", DEADLINE_SECONDS).topics
+    address = container.wait_for(r"bootstrap=(\S+).* data_dir=/data/log ")[1]
+    produce_and_consume(address)
+    topics = AdminClient({"bootstrap.servers": address}).list_topics("orders", DEADLINE_SECONDS).topics
     assert len(topics["orders"].partitions) == 3  # by KAFKA_NUM_PARTITIONS
-    check = running.stage.health
-    assert running.inside(*check).returncode == 0
-    status = json.loads(running.inside("rotunda", "status", "--json").stdout)
+    check = container.stage.health
+    assert container.inside(*check).returncode == 0
+    status = json.loads(container.inside("rotunda", "status", "--json").stdout)
     assert (status["pid"], status["state"]) == (1, "ready")
-    assert running.inside("sh", "-c", "id -u; echo x >/x || echo x >/opt/rotunda/x || echo x >/tmp/x").returncode
-    assert running.inside("sh", "-c", "df --output=size -B1 /dev/shm | tail -n 1").stdout.split() == [str(64 << 20)]
-    assert running.inside("sh", "-c", "kill -TERM 1").returncode == 0
-    wait_until(lambda: running.process.poll() is not None, "the container has ended")
-    assert running.process.returncode == 0
+    assert container.inside("sh", "-c", "id -u; echo x >/x || echo x >/opt/rotunda/x || echo x >/tmp/x").returncode
+    assert container.inside("sh", "-c", "df --output=size -B1 /dev/shm | tail -n 1").stdout.split() == [str(64 << 20)]
+    assert container.inside("sh", "-c", "kill -TERM 1").returncode == 0
+    wait_until(lambda: container.process.poll() is not None, "the container has ended")
+    assert container.process.returncode == 0
+
+
+#: As testcontainers' modules set it for one node, but with free ports: a container here has this machine's network.
+ENVIRONMENT = {
+    "CLUSTER_ID": "4L6g3nShT-eMCtK--X86sw",
+    "KAFKA_LISTENERS": "PLAINTEXT://0.0.0.0:0,BROKER://0.0.0.0:0,CONTROLLER://0.0.0.0:9094",
+    "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "BROKER:PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "KAFKA_INTER_BROKER_LISTENER_NAME": "BROKER",
+    "KAFKA_PROCESS_ROLES": "broker,controller",
+    "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+    "KAFKA_NODE_ID": "1",
+    "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@localhost:9094",
+    "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
+    "KAFKA_OFFSETS_TOPIC_NUM_PARTITIONS": "1",
+    "KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR": "1",
+    "KAFKA_TRANSACTION_STATE_LOG_MIN_ISR": "1",
+    "KAFKA_LOG_FLUSH_INTERVAL_MESSAGES": "9223372036854775807",
+    "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+    "ROTUNDA_STATUS_PORT": "0",
+}
+RUNNING = "Transitioning from RECOVERY to RUNNING"
+ADVERTISED = "PLAINTEXT://localhost:0,BROKER://localhost:0"
+#: By module: the shell of its command, its start script, and the line that it waits for.
+SEQUENCES = {
+    # org.testcontainers.kafka.KafkaContainer, and for .NET the builder for apache/kafka
+    "java": ("", f"#!/bin/bash\nexport KAFKA_ADVERTISED_LISTENERS={ADVERTISED}\n/etc/kafka/docker/run \n", RUNNING),
+    # org.testcontainers.kafka.ConfluentKafkaContainer, and @testcontainers/kafka
+    "node": ("", f"#!/bin/bash\nexport KAFKA_ADVERTISED_LISTENERS={ADVERTISED}\n/etc/confluent/docker/run \n", RUNNING),
+    "go": (
+        "bash",
+        textwrap.dedent(f"""\
+            #!/bin/bash
+            source /etc/confluent/docker/bash-config
+            export KAFKA_ADVERTISED_LISTENERS={ADVERTISED}
+            echo Starting Kafka KRaft mode
+            sed -i '/KAFKA_ZOOKEEPER_CONNECT/d' /etc/confluent/docker/configure
+            echo 'kafka-storage format --ignore-formatted' >> /etc/confluent/docker/configure
+            echo '' > /etc/confluent/docker/ensure
+            /etc/confluent/docker/configure
+            /etc/confluent/docker/launch"""),
+        RUNNING,
+    ),
+    "python": (
+        "sh",
+        textwrap.dedent(f"""\
+            #!/bin/bash
+            sed -i '/KAFKA_ZOOKEEPER_CONNECT/d' /etc/confluent/docker/configure
+            echo 'kafka-storage format --ignore-formatted' >> /etc/confluent/docker/configure
+            export KAFKA_ADVERTISED_LISTENERS={ADVERTISED}
+            . /etc/confluent/docker/bash-config
+            /etc/confluent/docker/configure
+            /etc/confluent/docker/launch"""),
+        "Kafka Server started",
+    ),
+}
+
+
+@needs_namespaces
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("module", SEQUENCES)
+def test_testcontainers_starts_it_in_place_of_an_image_of_kafka(image: Stage, module: str) -> None:
+    """A module starts a container that waits for a script, copies the script there, and reads the output."""
+    shell, script, started = SEQUENCES[module]
+    path = f"/tmp/{module}_start.sh"  # noqa: S108 - of the container
+    waits = f"while [ ! -f {path} ]; do sleep 0.1; done; {shell} {path}"
+    own = {"ROTUNDA_DATA_DIR": f"/data/{module}", "ROTUNDA_RUN_DIR": f"/data/{module}-run"}
+    container = Container(image, ("sh", "-c", waits), **ENVIRONMENT, **own)
+    try:
+        copied = image.root / f"tmp/{module}.part"
+        copied.write_text(script)
+        copied.chmod(0o777)
+        copied.rename(image.root / path.lstrip("/"))
+        line = container.wait_for(started).string
+        produce_and_consume(line.partition(" serves ")[2].partition(",")[0])
+    finally:
+        container.close()

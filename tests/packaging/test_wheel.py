@@ -68,7 +68,7 @@ def test_the_wheel_has_everything_and_nothing_else(wheel: Path) -> None:
 
 
 def test_one_wheel_is_for_every_python(wheel: Path) -> None:
-    assert re.fullmatch(r"rotunda-[\d.]+-cp311-abi3-linux_\w+\.whl", wheel.name)
+    assert re.fullmatch(r"rotunda_broker-[\d.]+-cp311-abi3-linux_\w+\.whl", wheel.name)
 
 
 def test_a_build_without_a_compiler_has_the_twins_alone(tmp_path: Path) -> None:

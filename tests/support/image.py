@@ -7,10 +7,10 @@ shared memory, its volumes, its user, and its first process as process 1. It nee
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,21 +137,8 @@ def _copy(stages: list[Stage], rest: str, context: Path) -> None:
         other = next(each for each in stages if each.name == words[0].removeprefix("--from="))
         shutil.copytree(other.root / words[1].lstrip("/"), stages[-1].root / words[2].lstrip("/"), symlinks=True)
         return
-    assert words == [".", "."]
-    target = stages[-1].root / stages[-1].directory.lstrip("/")
-    for name in _kept(context):
-        found = context / name
-        if found.is_dir():
-            shutil.copytree(found, target / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-        else:
-            shutil.copy(found, target / name)
-
-
-def _kept(context: Path) -> list[str]:
-    """Return what the file beside the Dockerfile leaves in."""
-    lines = (context / "ops/Dockerfile.dockerignore").read_text().splitlines()
-    assert "*" in lines
-    return [line[1:] for line in lines if line.startswith("!")]
+    target = stages[-1].root / stages[-1].directory.lstrip("/") / words[1].lstrip("/")
+    shutil.copytree(context / words[0], target, symlinks=True, dirs_exist_ok=True)
 
 
 def _environment(stages: list[Stage], rest: str, _context: Path) -> None:
@@ -189,7 +176,7 @@ class Container:
             env={**self._environment, "ROOT": str(stage.root)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=sys.stderr,
+            stderr=subprocess.STDOUT,
             text=True,
         )
 
@@ -200,10 +187,15 @@ class Container:
         if self.process.stdout is not None:
             self.process.stdout.close()
 
-    def line(self) -> str:
-        """Return the next line of its standard output."""
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """Return the match in the first line of its output that has one."""
         assert self.process.stdout is not None
-        return self.process.stdout.readline()
+        seen = []
+        for line in self.process.stdout:
+            seen.append(line)
+            if found := re.search(pattern, line):
+                return found
+        raise AssertionError(f"no {pattern} in:\n{''.join(seen)}")
 
     def inside(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a command where the container's processes are, by its user, as its health is checked."""

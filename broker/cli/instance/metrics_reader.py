@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +15,7 @@ from broker.metadata.storage.metadata_file import metadata_path
 from broker.metrics.broker_reading import BrokerReader, Names, Segments, Topic
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
+from broker.release import installed_version
 from shm.control import ControlSegment
 from shm.metrics.process_metrics import MetricsSegment
 from shm.rings.recorder_rings import RecorderRings
@@ -50,7 +49,7 @@ def attached(record: RunRecord) -> BrokerReader:
     )
     found = _topics(Path(record.data_dir), control.broker_words)
     clocks = (SystemClock.monotonic_ns, SystemClock.wall_ms)
-    return BrokerReader(segments, _installed_version(), _names(snapshots), found, clocks)
+    return BrokerReader(segments, installed_version(), _names(snapshots), found, clocks)
 
 
 def _topics(data_dir: Path, broker_words: BrokerWords) -> Callable[[], list[Topic]]:
@@ -68,13 +67,6 @@ def _topics(data_dir: Path, broker_words: BrokerWords) -> Callable[[], list[Topi
         return known
 
     return topics
-
-
-def _installed_version() -> str:
-    """Return the version of the package, empty if it is not installed."""
-    with suppress(PackageNotFoundError):
-        return version("rotunda")
-    return ""
 
 
 def _names(snapshots: SnapshotSegment) -> Names:

@@ -16,6 +16,7 @@ from broker.client.network.requests import Buffer, Build, codec_request
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.codec import decode_body
 from broker.protocol.error_codes import ErrorCode
+from broker.release import installed_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,9 +129,4 @@ def _name_of(api_key: int) -> str:
 
 @cache
 def _software_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - costs 20 ms
-
-    try:
-        return version("rotunda")
-    except PackageNotFoundError:
-        return "unknown"
+    return installed_version() or "unknown"
