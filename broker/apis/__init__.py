@@ -1,4 +1,4 @@
-"""The table of APIs, and a module for each off the hot path: a function from (context, request) to a response.
+"""The table of APIs, and a module for each off the hot path: a function from (request, broker, body) to a response.
 
 Run by handlers and the controller. A response is what the API's encoder takes: a value of `broker.protocol.messages`
 where the API has a codec of its own, a plain dict of Kafka's field names elsewhere. An answer that waits is

@@ -1,7 +1,6 @@
-"""The context of an API function: facts of one request, and the parts of the target that runs it.
+"""The parts of a target that API functions work with: each is called with the request, these parts, and the body.
 
-Runs in handler processes and in the controller, which is a handler of the metadata APIs. Knows nothing of sockets
-nor of rings: the connection is a number, the answer a return value.
+Runs in handler processes and in the controller, which is a handler of the metadata APIs.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from broker.security.acl.checks import operation_of, refusal
 if TYPE_CHECKING:
     from broker.clock import Clock
     from broker.coordinator.coordinators import Coordinators
-    from broker.ipc.listener_table import ListenerEntry
+    from broker.ipc.listener_table import ListenerTable
+    from broker.ipc.request import Request
     from broker.metadata.active_controller import ActiveController
     from broker.metadata.metadata_cache import MetadataCache
     from broker.partitions.partition_manager import PartitionManager
     from broker.quotas.quota_manager import QuotaManager
     from broker.scheduling.peer_tasks import TargetTasks
-    from broker.security.session import Session
     from shm.tables.client_hosts import ClientHosts
 
 
@@ -33,10 +32,12 @@ class BrokerContext:
     cluster_id: str
     clock: Clock
     metadata: MetadataCache
+    access: Access
     partitions: PartitionManager
     coordinators: Coordinators
     tasks: TargetTasks
     client_hosts: ClientHosts
+    listeners: ListenerTable
     create_topics: Callable[[Sequence[str]], None]
     """Asks the controller to create topics; that it has shows in the metadata."""
     quotas: QuotaManager
@@ -45,36 +46,29 @@ class BrokerContext:
     apis: Sequence[tuple[int, int, int]]
     """(API key, oldest version, newest version) of what is served."""
 
+    def address_for(self, request: Request) -> tuple[str, int]:
+        """Return the host and port of this broker that a request's client is given (``C18``)."""
+        return self.listeners[request.listener].address_for(request.session)
 
-@dataclass(slots=True, frozen=True)
-class RequestContext:
-    """Who asked, on which connection, through which listener, and when (``received_ns``: monotonic)."""
 
-    api_key: int
-    api_version: int
-    correlation_id: int
-    client_id: str
-    connection_id: int
-    sequence: int
-    listener: ListenerEntry
-    received_ns: int
-    broker: BrokerContext
-    session: Session
-    """The user, and where it comes from."""
-    in_slices: bool = False
-    """Whether this is done in slices, or something that the connection has asked for before is."""
+class Access:
+    """Checks what the client of a request may do, by the checks of the request's API."""
 
-    @property
-    def address(self) -> tuple[str, int]:
-        """The host and port of this broker that the client is given (``C18``)."""
-        return self.listener.address_for(self.session)
+    def __init__(self, metadata: MetadataCache) -> None:
+        self._metadata = metadata
 
-    def refusal(self, resource_type: ResourceType, name: str = CLUSTER_NAME, operation: Operation | None = None) -> int:
-        """Return the error with which a resource is refused to who asks, by the checks of the API; 0: it is not."""
-        return refusal(self.broker.metadata.authorizer, self.session, self.api_key, resource_type, name, operation)
+    def refusal(
+        self,
+        request: Request,
+        resource_type: ResourceType,
+        name: str = CLUSTER_NAME,
+        operation: Operation | None = None,
+    ) -> int:
+        """Return the error with which a resource is refused to a client; 0: it is not."""
+        return refusal(self._metadata.authorizer, request.session, request.api_key, resource_type, name, operation)
 
-    def note_denied(self, resource_type: ResourceType, name: str) -> None:
+    def note_denied(self, request: Request, resource_type: ResourceType, name: str) -> None:
         """Note for the request log what another target has denied by the same check."""
-        authorizer = self.broker.metadata.authorizer
+        authorizer = self._metadata.authorizer
         if authorizer is not None:
-            authorizer.on_denied(operation_of(self.api_key, resource_type), resource_type, name)
+            authorizer.on_denied(operation_of(request.api_key, resource_type), resource_type, name)

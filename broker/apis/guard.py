@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
+from broker.ipc.request import Request
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import text_of
 from broker.protocol.error_responses import error_response
@@ -25,13 +26,15 @@ def guarded(key: ApiKey, function: Callable[..., Any]) -> Callable[..., Any]:
     if not guards:
         return function
 
-    def check_first(context: RequestContext, request: Any) -> Any:
+    def check_first(request: Request, broker: BrokerContext, body: Any) -> Any:
         for resource_type, field in guards:
-            error = context.refusal(resource_type, CLUSTER_NAME if field is None else getattr(request, field))
+            error = broker.access.refusal(
+                request, resource_type, CLUSTER_NAME if field is None else getattr(body, field)
+            )
             if error:
                 # As Kafka does.
                 message = text_of(error) if field is None else None
-                return error_response(key, context.api_version, request, error, message)
-        return function(context, request)
+                return error_response(key, request.api_version, body, error, message)
+        return function(request, broker, body)
 
     return check_first

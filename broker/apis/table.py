@@ -20,7 +20,7 @@ from broker.apis.configs.alter_configs import handle_alter_configs, handle_incre
 from broker.apis.configs.client_quotas import handle_alter_client_quotas, handle_describe_client_quotas
 from broker.apis.configs.config_resources import handle_list_config_resources
 from broker.apis.configs.describe_configs import handle_describe_configs
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.apis.groups.consumer_group_describe import handle_consumer_group_describe
 from broker.apis.groups.consumer_group_heartbeat import handle_consumer_group_heartbeat
 from broker.apis.groups.delete_groups import handle_delete_groups
@@ -65,6 +65,7 @@ from broker.apis.users.scram_credentials import (
     handle_alter_user_scram_credentials,
     handle_describe_user_scram_credentials,
 )
+from broker.ipc.request import Request
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.messages import (
@@ -74,8 +75,8 @@ from broker.protocol.primitives import Buffer
 from broker.protocol.sliced_responses import Pieces, Sink, SlicedEncoder, SlicedPieces
 from broker.protocol.steps import Steps
 
-#: (context, request) to response, or to what puts it off (`api_calls`).
-ApiFunction = Callable[[RequestContext, Any], Any]
+#: (request, broker, body) to response, or to what puts it off (`api_calls`).
+ApiFunction = Callable[[Request, BrokerContext, Any], Any]
 
 
 class SlicesAnswer(Protocol):

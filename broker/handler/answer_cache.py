@@ -10,11 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.partitions.recently_used import RecentlyUsed
-from broker.security.session import Session
 
 if TYPE_CHECKING:
     from broker.ipc.listener_table import ListenerTable
-    from broker.ipc.request import Request
+    from broker.ipc.request import CacheKey, Request
     from broker.ipc.response_writer import AnswerFacts
     from broker.metadata.metadata_cache import MetadataCache
     from broker.server_log.slow_turns import Doing
@@ -30,9 +29,6 @@ KEPT_NS: Final = 30_000_000_000
 #: A request from its api key on: api key and version, correlation id, the rest.
 _CORRELATION_ID, _REST = 4, 8
 _SIZE_BYTES = _CORRELATION_ID_BYTES = 4
-
-#: (whose, listener, api key and version, the rest of the request, what the answer holds for).
-CacheKey = tuple[Session, int, bytes, bytes, tuple[int, int]]
 
 
 class CachedAnswer(NamedTuple):

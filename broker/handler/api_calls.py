@@ -10,7 +10,7 @@ A long request is decoded in slices too, from a copy, which is made in slices wh
 its function returns is encoded in slices. Whatever a connection sends while something of it is done in slices waits
 behind that. When a client disconnects, its read-only work is dropped; what changes something is completed.
 
-What an answer needs of its request is kept in a `Call`, so the request's memory is given back with the turn. A fault of
+What an answer needs of its request is kept in the `Request`, and its memory is given back with the turn. A fault of
 ours closes the connection that it struck.
 """
 
@@ -21,16 +21,18 @@ import mmap
 from collections.abc import Callable
 from functools import partial
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from broker.apis.cluster.api_versions import unsupported_version_response
-from broker.apis.context import BrokerContext, RequestContext
+from broker.apis.context import BrokerContext
+from broker.apis.table import APIS
 from broker.errors import InvalidReceive
-from broker.handler.answer_cache import MOST_ANSWER_BYTES, AnswerCache, CacheKey
+from broker.handler.answer_cache import MOST_ANSWER_BYTES, AnswerCache
 from broker.handler.denials import Denials
 from broker.handler.late_answers import LateAnswers
 from broker.ipc.answer_spool import AnswerSpool
-from broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, RowOf, about_of, first_error, subject_of, throttle_of
+from broker.ipc.request import CacheKey, Request
+from broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, about_of, first_error, subject_of, throttle_of
 from broker.ipc.response_writer import AnswerFacts, ResponseWriter
 from broker.protocol.api_keys import CONTROLLER, ApiKey
 from broker.protocol.error_codes import ErrorCode
@@ -43,12 +45,10 @@ from broker.scheduling.purgatory import DelayedOperation, Purgatory
 from broker.scheduling.slices import SlicedWork, Slices, TooManyWaitError, Work
 from broker.security.acl.checks import ERRORS
 from broker.server_log.log_setup import RepeatedWarnings
-from broker.server_log.slow_turns import Doing, SlowTurns
+from broker.server_log.slow_turns import SlowTurns
 
 if TYPE_CHECKING:
     from broker.apis.table import Api
-    from broker.ipc.listener_table import ListenerTable
-    from broker.ipc.request import Request
     from shm.tables.current_request import CurrentRequest
 
 logger = logging.getLogger(__name__)
@@ -66,45 +66,26 @@ _DENIED = frozenset(map(int, ERRORS.values()))
 BAD_REQUEST = "closing connection of a bad request (api key %d, version %d): %s"
 
 
-class Call(NamedTuple):
-    """One request, and what its answer needs of it: ``about`` is known once it has been decoded.
-
-    Its answer may be kept by ``cache_key``.
-    """
-
-    api: Api
-    request: Request
-    doing: Doing
-    is_long: bool
-    about: bytes = NO_SUBJECT
-    cache_key: CacheKey | None = None
-
-    def decoded(self, body: Any, row_of: RowOf) -> Call:
-        """Return this with what the request is about."""
-        return self._replace(about=subject_of(body, self.request.api_key, row_of))
-
-
 class ApiCalls:
     """Calls the functions of the APIs, and sends what they answer."""
 
     def __init__(
         self,
         broker: BrokerContext,
-        ways: tuple[ResponseWriter, Purgatory, Slices],
+        responses: ResponseWriter,
+        purgatory: Purgatory,
+        slices: Slices,
         turns: SlowTurns,
         current: CurrentRequest,
-        listeners: ListenerTable,
     ) -> None:
         now_ns = broker.clock.monotonic_ns
         self._broker = broker
-        self._listeners = listeners
-        #: How a request is answered, put off, or done in slices.
-        self._responses, self._purgatory, self._slices = ways
+        self._responses, self._purgatory, self._slices = responses, purgatory, slices
         self.late = LateAnswers(self._slices, now_ns)
         self._turns = turns
         self._now_ns = now_ns
         self._warnings = RepeatedWarnings(logger, now_ns)
-        self._cache = AnswerCache(broker.metadata, listeners)
+        self._cache = AnswerCache(broker.metadata, broker.listeners)
         #: Of a request that is answered later than its turn, this process publishes what it is doing for it.
         self._current = current
         if (authorizer := broker.metadata.authorizer) is not None:
@@ -122,23 +103,20 @@ class ApiCalls:
             return
         header = parse_header(request.view, request.start, request.end)
         is_long = request.end - header.body_offset > MOST_BYTES_AT_ONCE
-        context = RequestContext(
-            request.api_key, request.api_version, request.correlation_id, header.client_id, request.connection_id,
-            request.sequence, self._listeners[request.listener], request.received_ns, self._broker, request.session,
-            in_line or is_long,
-        )  # fmt: skip
-        doing = (api.key.name, header.client_id)
-        call = Call(api, request, doing, is_long, cache_key=cache_key)
-        if is_long or in_line:
+        request.client_id, request.doing = header.client_id, (api.key.name, header.client_id)
+        request.is_long, request.in_slices = is_long, is_long or in_line
+        request.about, request.cache_key = NO_SUBJECT, cache_key
+        if request.in_slices:
             # The request's memory is another's after this turn.
             source = request.view[header.body_offset : request.end]
             copied = Deferred() if len(source) > COPIED_AT_ONCE else bytes(source)
-            self._begin(call, self._from_its_bytes(call, context, copied))
+            self._begin(request, self._from_its_bytes(request, copied))
             if isinstance(copied, Deferred):
-                self._copy(call, request, source, copied)
+                self._copy(request, source, copied)
             return
         body = decode(request.view, request.api_version, header.body_offset, request.end)
-        self._settle(call.decoded(body, self._broker.partitions.row_of), function(context, body))
+        request.about = subject_of(body, api.key, self._broker.partitions.row_of)
+        self._settle(request, function(request, self._broker, body))
 
     def refuse_version(self, api: Api, request: Request) -> None:
         """Refuse a version that is not served: ApiVersions with what is (``C08``). Raises InvalidReceive."""
@@ -173,81 +151,82 @@ class ApiCalls:
         self._responses.send(request, now_ns, now_ns, found.payload(request.correlation_id), found.facts)
         return True
 
-    def _settle(self, call: Call, response: Any) -> None:
+    def _settle(self, request: Request, response: Any) -> None:
         """Answer with what a function has returned, now or later. Raises InvalidReceive."""
         local_ns = self._now_ns()
-        self._turns.spent(local_ns, call.doing)
+        self._turns.spent(local_ns, request.doing)
         if isinstance(response, GeneratorType):
-            self._begin(call, self._in_slices(call, response))
+            self._begin(request, self._in_slices(request, response))
         elif isinstance(response, Deferred):
             settle = self._settle_late
             response.bind(
-                lambda late: self.late.give(lambda: self._contained(call, lambda: settle(call, late, local_ns)))
+                lambda late: self.late.give(lambda: self._contained(request, lambda: settle(request, late, local_ns)))
             )
             if response.timeout_ms >= 0 and not response.is_complete:
-                self._watch(call, response)
+                self._watch(request, response)
         else:
-            self._answer(call, response, local_ns)
+            self._answer(request, response, local_ns)
 
-    def _settle_late(self, call: Call, response: Any, local_ns: int) -> None:
+    def _settle_late(self, request: Request, response: Any, local_ns: int) -> None:
         if isinstance(response, GeneratorType):
-            self._begin(call, self._in_slices(call, response))
-        elif call.is_long:
-            self._begin(call, self._in_slices(call, at_length(response)))
+            self._begin(request, self._in_slices(request, response))
+        elif request.is_long:
+            self._begin(request, self._in_slices(request, at_length(response)))
         else:
-            self._answer(call, response, local_ns)
+            self._answer(request, response, local_ns)
 
-    def _answer(self, call: Call, response: Any, local_ns: int) -> None:
-        api = call.api
+    def _answer(self, request: Request, response: Any, local_ns: int) -> None:
+        api = APIS[request.api_key]
         if api.encode is None:
             raise InvalidReceive(f"{api.key.name} has no encoder")
-        payload = api.encode(call.request.api_version, call.request.correlation_id, response)
+        payload = api.encode(request.api_version, request.correlation_id, response)
         error_code = first_error(response, api.key)
-        facts = AnswerFacts(error_code, NO_RECORDS, about_of(call.about, response), *throttle_of(response))
-        self._keep(call, response, payload, facts)
+        facts = AnswerFacts(error_code, NO_RECORDS, about_of(request.about, response), *throttle_of(response))
+        self._keep(request, response, payload, facts)
         complete_ns = self._now_ns()
-        self._turns.spent(complete_ns, call.doing)
-        self._responses.send(call.request, local_ns, complete_ns, payload, facts)
+        self._turns.spent(complete_ns, request.doing)
+        self._responses.send(request, local_ns, complete_ns, payload, facts)
 
-    def _keep(self, call: Call, response: Any, payload: bytes | None, facts: AnswerFacts) -> None:
+    def _keep(self, request: Request, response: Any, payload: bytes | None, facts: AnswerFacts) -> None:
         """Give this answer to later requests of the same bytes, if it lasts and is short."""
-        lasts, key = call.api.is_cacheable, call.cache_key
+        lasts, key = APIS[request.api_key].is_cacheable, request.cache_key
         if lasts is None or key is None or payload is None or len(payload) > MOST_ANSWER_BYTES:
             return
         # What is denied is denied anew, and recorded.
         if lasts(response) and facts.error_code not in _DENIED:
-            self._cache.keep(key, payload, facts, call.doing)
+            self._cache.keep(key, payload, facts, request.doing)
 
-    def _watch(self, call: Call, deferred: Deferred) -> None:
-        deadline_ns = call.request.received_ns + deferred.timeout_ms * 1_000_000
-        attempt = self._current.during(call.request.identity, deferred.try_complete)
-        self._purgatory.watch(DelayedOperation(attempt, deadline_ns, lambda: self._close(call)))
+    def _watch(self, request: Request, deferred: Deferred) -> None:
+        deadline_ns = request.received_ns + deferred.timeout_ms * 1_000_000
+        attempt = self._current.during(request.identity, deferred.try_complete)
+        self._purgatory.watch(DelayedOperation(attempt, deadline_ns, lambda: self._close(request)))
 
     # ---- in slices -----------------------------------------------------------------------------------------------
 
-    def _begin(self, call: Call, work: Work) -> None:
+    def _begin(self, request: Request, work: Work) -> None:
         """Have a work done in slices; it returns what is put off, or None."""
+        api = APIS[request.api_key]
         new = SlicedWork(
             work,
-            lane=call.request.connection_id,
-            identity=call.request.identity,
+            lane=request.connection_id,
+            identity=request.identity,
             done=self._put_off,
-            failed=lambda: self._close(call),
-            doing=call.doing,
-            exclusive=call.api.key.owner is CONTROLLER,
-            size=call.request.size_bytes,
-            is_wanted=partial(self._is_there, call.request.connection_id) if call.api.key.is_read_only else None,
+            failed=lambda: self._close(request),
+            doing=request.doing,
+            exclusive=api.key.owner is CONTROLLER,
+            size=request.size_bytes,
+            is_wanted=partial(self._is_there, request.connection_id) if api.key.is_read_only else None,
         )
         try:
             self._slices.add(new)
         except TooManyWaitError as error:
-            raise InvalidReceive(f"{call.api.key.name} cannot be begun: {error}") from error
+            raise InvalidReceive(f"{api.key.name} cannot be begun: {error}") from error
 
     def _is_there(self, connection: int) -> bool:
         """Return whether the client of a connection waits for answers. HOT."""
         return not self._broker.client_hosts.has_ended(connection)
 
-    def _copy(self, call: Call, request: Request, source: memoryview, copied: Deferred) -> None:
+    def _copy(self, request: Request, source: memoryview, copied: Deferred) -> None:
         """Copy what takes milliseconds to copy, beside all other works; the request's memory is kept that long."""
         hold = request.ring.hold(request.ring_start)
 
@@ -265,70 +244,70 @@ class ApiCalls:
 
         def failed() -> None:
             hold.answered = True
-            self._close(call)
+            self._close(request)
 
-        self._slices.add_now(SlicedWork(pieces(), "copies", done, failed, call.doing, call.request.identity))
+        self._slices.add_now(SlicedWork(pieces(), "copies", done, failed, request.doing, request.identity))
 
-    def _from_its_bytes(self, call: Call, context: RequestContext, copied: bytes | Deferred) -> Work:
+    def _from_its_bytes(self, request: Request, copied: bytes | Deferred) -> Work:
         """Decode a request, call its function, and go on with what that returns."""
-        body = (yield copied) if isinstance(copied, Deferred) else copied
-        api, version, end = call.api, call.request.api_version, len(body)
+        source = (yield copied) if isinstance(copied, Deferred) else copied
+        api, version, end = APIS[request.api_key], request.api_version, len(source)
         try:
             if api.decode_in_steps is None:
-                request = api.decode(memoryview(body), version, 0, end) if api.decode is not None else None
+                body = api.decode(memoryview(source), version, 0, end) if api.decode is not None else None
             else:
-                request = yield from api.decode_in_steps(body, version, 0, end)
-            call = call.decoded(request, self._broker.partitions.row_of)
+                body = yield from api.decode_in_steps(source, version, 0, end)
+            request.about = subject_of(body, api.key, self._broker.partitions.row_of)
             yield None
-            response = api.function(context, request) if api.function is not None else None
-            return (yield from self._in_slices(call, response))
+            response = api.function(request, self._broker, body) if api.function is not None else None
+            return (yield from self._in_slices(request, response))
         except InvalidReceive as error:
             self._warnings.warning(f"{api.key} {version}", BAD_REQUEST, api.key, version, error)
-            self._close(call)
+            self._close(request)
             return None
 
-    def _in_slices(self, call: Call, response: Any) -> Work:
-        """Do a function's work and send its response; return what was put off and the call that it belongs to."""
+    def _in_slices(self, request: Request, response: Any) -> Work:
+        """Do a function's work and send its response; return what was put off and the request that it belongs to."""
         while isinstance(response, GeneratorType):
             response = yield from response
         if isinstance(response, Deferred):
-            return call, response
+            return request, response
         local_ns = self._now_ns()
-        if call.api.encode_in_slices is None:
-            self._answer(call, response, local_ns)
+        if APIS[request.api_key].encode_in_slices is None:
+            self._answer(request, response, local_ns)
             return None
         spool = self._responses.spool()
         try:
-            error_code = yield from self._encode(call, response, spool)
-            facts = AnswerFacts(error_code, NO_RECORDS, about_of(call.about, response), *throttle_of(response))
-            self._keep(call, response, spool.payload(), facts)
-            self._responses.send_spooled(call.request, local_ns, self._now_ns(), spool, facts)
+            error_code = yield from self._encode(request, response, spool)
+            facts = AnswerFacts(error_code, NO_RECORDS, about_of(request.about, response), *throttle_of(response))
+            self._keep(request, response, spool.payload(), facts)
+            self._responses.send_spooled(request, local_ns, self._now_ns(), spool, facts)
         except AnswerTooLargeError:
             most_bytes = self._most_bytes()
             self._warnings.warning(
-                call.api.key.name,
+                request.doing[0],
                 "closing the connection of client %s: the answer to its %s would have more than %d bytes "
                 "(response.max.bytes), and has no place for an error; ask for less at a time",
-                call.doing[1],
-                call.api.key.name,
+                request.client_id,
+                request.doing[0],
                 most_bytes,
             )
-            self._close(call)
+            self._close(request)
         finally:
             spool.discard()
         return None
 
-    def _put_off(self, late: tuple[Call, Deferred] | None) -> None:
+    def _put_off(self, late: tuple[Request, Deferred] | None) -> None:
         """Wait for what a function in slices has put off in its turn; None if it has answered."""
         if late is not None:
             self._settle(*late)
 
-    def _encode(self, call: Call, response: Any, spool: AnswerSpool) -> Steps[int]:
-        encode = call.api.encode_in_slices
+    def _encode(self, request: Request, response: Any, spool: AnswerSpool) -> Steps[int]:
+        encode = APIS[request.api_key].encode_in_slices
         if encode is None:
-            raise InvalidReceive(f"{call.api.key.name} is not encoded in slices")
-        encoder = encode(call.request.api_version, spool, self._most_bytes())
-        yield from encoder.encode(call.request.correlation_id, response)
+            raise InvalidReceive(f"{request.doing[0]} is not encoded in slices")
+        encoder = encode(request.api_version, spool, self._most_bytes())
+        yield from encoder.encode(request.correlation_id, response)
         return encoder.error_code
 
     def _most_bytes(self) -> int:
@@ -336,15 +315,15 @@ class ApiCalls:
 
     # ---- faults --------------------------------------------------------------------------------------------------
 
-    def _close(self, call: Call) -> None:
-        self._responses.close_connection(call.request, self._now_ns())
+    def _close(self, request: Request) -> None:
+        self._responses.close_connection(request, self._now_ns())
 
-    def _contained(self, call: Call, answer: Callable[[], None]) -> None:
+    def _contained(self, request: Request, answer: Callable[[], None]) -> None:
         """Answer such that faults close the connection and do not reach whoever completes a `Deferred`."""
-        self._current.enter(call.request.identity)
+        self._current.enter(request.identity)
         try:
             answer()
         except Exception:
-            logger.exception("cannot answer api key %d, version %d", call.api.key, call.request.api_version)
-            self._close(call)
+            logger.exception("cannot answer api key %d, version %d", request.api_key, request.api_version)
+            self._close(request)
         self._current.leave()

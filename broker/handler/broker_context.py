@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from broker.apis.context import BrokerContext
+from broker.apis.context import Access, BrokerContext
 from broker.apis.groups.group_tasks import register_group_tasks
 from broker.apis.table import advertised
 from broker.coordinator.coordinators import Coordinators
@@ -55,16 +55,18 @@ def make_context(
         context.cluster_id,
         clock,
         partitions.metadata,
+        Access(partitions.metadata),
         partitions,
         coordinators,
         tasks,
         context.client_hosts,
+        context.listener_table,
         create_topics,
         QuotaManager(context.quota_tables, partitions.index, context.config, ListenerNames(context.listener_table)),
         controller,
         advertised(),
     )
-    register_group_tasks(broker, context.listener_table[0])
+    register_group_tasks(broker)
     LogMaintenance(partitions.owned, tasks)
     if controller is not None:
         ControllerTasks(controller, tasks, slices)

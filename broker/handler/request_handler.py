@@ -107,7 +107,7 @@ class RequestHandler:
         self._purgatory = Purgatory(self._row_flags.raise_all, self._row_flags.lower, self._coordinators.timers)
         ask_membership = self._coordinators.transaction_rpc.ask_membership
         ways = responses, self._purgatory, self.slices
-        self._calls = ApiCalls(self.broker, ways, self.turns, poison.current, context.listener_table)
+        self._calls = ApiCalls(self.broker, *ways, self.turns, poison.current)
         produce_ways = responses, self.slices, self._calls.close_faulty
         self._produce = ProducePath(partitions, self._appends, produce_ways, self._peers, poison, ask_membership)
         self.fetch = FetchPath(partitions, *ways, poison.current, context.client_hosts, context.handlers)

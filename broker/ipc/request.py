@@ -20,7 +20,9 @@ from shm.rings.ring import RingConsumer, RingProducer
 
 if TYPE_CHECKING:
     from broker.ipc.process_context import ProcessContext
+    from broker.protocol.headers import RequestHeader
     from broker.quotas.client_sensors import ClientSensors
+    from broker.server_log.slow_turns import Doing
     from shm.tables.current_request import Identity
 
 #: REQUEST_ENVELOPE.state of a Produce: nothing noted; its base-offset fields are the owners' notes.
@@ -30,6 +32,9 @@ STATE_OFFSET = REQUEST_ENVELOPE.offset("state")
 
 _ENVELOPE_BYTES, _unpack_envelope = REQUEST.size, REQUEST.unpack_from
 
+
+#: By which an answer may be kept: (whose, listener, api key and version, the rest of the request, what it holds for).
+CacheKey = tuple[Session, int, bytes, bytes, tuple[int, int]]
 
 #: (offset of the payload, its bytes, position where the frame ends), as a ring gives them.
 RingFrame = tuple[int, int, int]
@@ -89,7 +94,9 @@ class RequestRing:
 
 
 class Request:
-    """A request. Its reader sets every attribute before anything else sees the object.
+    """A request. Its reader sets every attribute before anything else sees the object, but for the last six.
+
+    Those are for answers that are not given at once, and are set by whatever decodes the request.
 
     ``view[start:end]`` starts at the api key and holds ``size_bytes`` bytes, in the memory that ``area`` names.
     ``quotas`` are the client's, None while no quota is in force. ``generation`` is that of the target it was sent to.
@@ -99,15 +106,21 @@ class Request:
     """
 
     __slots__ = (
+        "about",
         "api_key",
         "api_version",
         "area",
+        "cache_key",
+        "client_id",
         "connection_id",
         "correlation_id",
         "dequeued_ns",
+        "doing",
         "end",
         "envelope_at",
         "generation",
+        "in_slices",
+        "is_long",
         "is_noted",
         "listener",
         "processor",
@@ -143,6 +156,17 @@ class Request:
     is_noted: bool
     ring: RequestRing
     ring_start: int
+    client_id: str
+    in_slices: bool
+    """Whether this is done in slices, or something that the connection has asked for before is."""
+    is_long: bool
+    """Whether its answer is encoded in slices."""
+    doing: Doing
+    """What the process does for it, for the log of slow turns."""
+    about: bytes
+    """What it is about (`request_facts.subject`)."""
+    cache_key: CacheKey | None
+    """By which its answer may be kept."""
 
     @property
     def identity(self) -> Identity:
@@ -151,6 +175,16 @@ class Request:
 
 
 _new_request = Request.__new__
+
+
+def peer_request(header: RequestHeader, session: Session, received_ns: int) -> Request:
+    """Return a request that another target has forwarded, as one through the first listener; it has no memory."""
+    request = Request()
+    request.api_key, request.api_version = header.api_key, header.api_version
+    request.correlation_id, request.client_id = header.correlation_id, header.client_id
+    request.connection_id = request.sequence = request.listener = 0
+    request.received_ns, request.session, request.in_slices = received_ns, session, False
+    return request
 
 
 class MemoryAreas:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -101,9 +100,9 @@ def test_authorized_operations_are_told_when_asked_for(cluster: AdminCluster) ->
 def test_a_missing_topic_is_created_while_the_answer_waits(cluster: AdminCluster) -> None:
     cluster.create("a.b")
     handler = cluster.handlers[0]
-    context = cluster.context(ApiKey.METADATA, 12, cache=handler)
+    asked = cluster.asked(ApiKey.METADATA, 12, cache=handler)
     fields = {"topics": named("new", "new", "a_b", "bad name", "a.b")}
-    answer = handle_metadata(context, cluster.request(ApiKey.METADATA, 12, fields))
+    answer = handle_metadata(*asked, cluster.request(ApiKey.METADATA, 12, fields))
     assert isinstance(answer, Deferred)
     assert cluster.asked_to_create == [["new"]]
     assert answer.retry(False) is None
@@ -121,7 +120,7 @@ def test_a_missing_topic_is_created_while_the_answer_waits(cluster: AdminCluster
 
 def test_a_topic_that_does_not_come_to_exist_is_an_error_in_the_end(cluster: AdminCluster) -> None:
     request = cluster.request(ApiKey.METADATA, 4, {"topics": named("never")})
-    answer = handle_metadata(cluster.context(ApiKey.METADATA, 4), request)
+    answer = handle_metadata(*cluster.asked(ApiKey.METADATA, 4), request)
     assert isinstance(answer, Deferred)
     assert answer.retry(True)["topics"][0]["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -177,8 +176,9 @@ def test_the_broker_coordinates_every_group_and_transaction(cluster: AdminCluste
 def test_c18_who_has_reached_a_listener_on_all_interfaces_is_given_that_address(cluster: AdminCluster) -> None:
     """Each by its own; one whose address is not known by the one that was given before."""
     cluster.create("__consumer_offsets", 4)
-    context = cluster.context(ApiKey.METADATA, 12)
-    everywhere = context.listener.advertised_at("", 9092)
+    request, broker = cluster.asked(ApiKey.METADATA, 12)
+    everywhere = cluster.listeners[0].advertised_at("", 9092)
+    cluster.listeners[:] = [everywhere]
     quorum = SimpleNamespace(
         topics=[SimpleNamespace(topic_name="__cluster_metadata", partitions=[SimpleNamespace(partition_index=0)])]
     )
@@ -187,26 +187,26 @@ def test_c18_who_has_reached_a_listener_on_all_interfaces_is_given_that_address(
         ("fd00::1", ("fd00::1", 9092)),
         ("", ("broker.test", 19092)),
     ):
-        asked = replace(context, listener=everywhere, session=Session("alice", "10.9.9.9", reached))
-        [told] = handle_metadata(asked, cluster.request(ApiKey.METADATA, 12, {"topics": []}))["brokers"]
+        request.session = Session("alice", "10.9.9.9", reached)
+        [told] = handle_metadata(request, broker, cluster.request(ApiKey.METADATA, 12, {"topics": []}))["brokers"]
         assert (told["host"], told["port"]) == given
-        request = SimpleNamespace(key_type=0, coordinator_keys=["group"])
+        group = SimpleNamespace(key_type=0, coordinator_keys=["group"])
         nodes = [
             *handle_describe_cluster(
-                asked, SimpleNamespace(include_cluster_authorized_operations=False, endpoint_type=1)
+                request, broker, SimpleNamespace(include_cluster_authorized_operations=False, endpoint_type=1)
             )["brokers"],
-            *handle_find_coordinator(asked, request)["coordinators"],
-            *handle_describe_quorum(asked, quorum)["nodes"][0]["listeners"],
+            *handle_find_coordinator(request, broker, group)["coordinators"],
+            *handle_describe_quorum(request, broker, quorum)["nodes"][0]["listeners"],
         ]
         assert [(each["host"], each["port"]) for each in nodes] == [given] * 3
-    again = everywhere.advertised_at("kafka.example", 1)
-    asked = replace(context, listener=again, session=Session("alice", "", "10.1.2.3"))
-    assert asked.address == ("kafka.example", 1)
+    cluster.listeners[:] = [everywhere.advertised_at("kafka.example", 1)]
+    request.session = Session("alice", "", "10.1.2.3")
+    assert broker.address_for(request) == ("kafka.example", 1)
 
 
 def test_who_asks_for_the_first_coordinator_waits_for_its_topic(cluster: AdminCluster) -> None:
     request = SimpleNamespace(key_type=0, coordinator_keys=["group"])
-    answer = handle_find_coordinator(cluster.context(ApiKey.FIND_COORDINATOR, 4), request)
+    answer = handle_find_coordinator(*cluster.asked(ApiKey.FIND_COORDINATOR, 4), request)
     assert isinstance(answer, Deferred)
     assert cluster.asked_to_create == [["__consumer_offsets"]]
     assert answer.retry(False) is None

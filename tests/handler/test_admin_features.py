@@ -124,9 +124,9 @@ def test_c10_older_clients_see_no_feature_minimum_of_zero_and_nobody_a_level_of_
 
 def api_versions(cluster: AdminCluster, version: int) -> Any:
     """Return what a client decodes from the answer of a handler."""
-    context = cluster.context(ApiKey.API_VERSIONS, version, cache=cluster.handlers[1])
+    asked = cluster.asked(ApiKey.API_VERSIONS, version, cache=cluster.handlers[1])
     fields = {"client_software_name": "test", "client_software_version": "1"}
-    response = handle_api_versions(context, cluster.request(ApiKey.API_VERSIONS, version, fields))
+    response = handle_api_versions(*asked, cluster.request(ApiKey.API_VERSIONS, version, fields))
     return cluster.sent(ApiKey.API_VERSIONS, version, response)
 
 

@@ -258,7 +258,7 @@ def delete_records(
         "timeout_ms": timeout_ms,
     }
     request = cluster.request(ApiKey.DELETE_RECORDS, version, fields)
-    return finished(handle_delete_records(cluster.context(ApiKey.DELETE_RECORDS, version), request))
+    return finished(handle_delete_records(*cluster.asked(ApiKey.DELETE_RECORDS, version), request))
 
 
 def told(cluster: AdminCluster, version: int, answer: Any) -> list[tuple[str, int, int, int]]:

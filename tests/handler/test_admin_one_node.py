@@ -11,7 +11,7 @@ from broker.apis.acls.acl_changes import handle_create_acls, handle_delete_acls
 from broker.apis.acls.describe_acls import handle_describe_acls
 from broker.apis.cluster.describe_quorum import handle_describe_quorum
 from broker.apis.configs.config_resources import handle_list_config_resources
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.apis.topics.alter_replica_log_dirs import handle_alter_replica_log_dirs
 from broker.apis.topics.elect_leaders import handle_elect_leaders
 from broker.apis.topics.partition_reassignments import (
@@ -19,6 +19,7 @@ from broker.apis.topics.partition_reassignments import (
     handle_list_partition_reassignments,
 )
 from broker.apis.unsupported.refusals import REFUSALS
+from broker.ipc.request import Request
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.deferred import Deferred
@@ -33,8 +34,8 @@ def cluster(cluster: AdminCluster) -> AdminCluster:
     return cluster
 
 
-def elected_at_last(context: RequestContext, request: Any) -> dict[str, Any]:
-    answer = finished(handle_elect_leaders(context, request))
+def elected_at_last(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any]:
+    answer = finished(handle_elect_leaders(request, broker, body))
     return finished(answer.retry(True)) if isinstance(answer, Deferred) else answer
 
 
@@ -70,7 +71,7 @@ def test_a_partition_that_is_about_to_be_opened_is_waited_for(cluster: AdminClus
     row = cluster.partition("orders", 1).row
     cluster.table.set_state(row, STATE_UNOPENED)
     request = SimpleNamespace(election_type=0, topic_partitions=None)
-    answer = finished(handle_elect_leaders(cluster.context(ApiKey.ELECT_LEADERS, 2), request))
+    answer = finished(handle_elect_leaders(*cluster.asked(ApiKey.ELECT_LEADERS, 2), request))
     assert isinstance(answer, Deferred)
     assert answer.retry(False) is None
     cluster.table.set_state(row, STATE_OPEN)

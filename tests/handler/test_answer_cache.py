@@ -46,9 +46,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[ApiKey]:
         function = api.function
         assert function is not None
 
-        def called(context: Any, request: Any, key: ApiKey = key, function: Any = function) -> Any:
+        def called(request: Any, broker: Any, body: Any, key: ApiKey = key, function: Any = function) -> Any:
             counted[key] += 1
-            return function(context, request)
+            return function(request, broker, body)
 
         monkeypatch.setitem(APIS, key, api._replace(function=called))
     return counted

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from broker.apis import table
+from broker.apis.context import BrokerContext
+from broker.ipc.request import Request
 from broker.ipc.request_channel import CLOSE_CONNECTION, SEND
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
@@ -17,10 +19,10 @@ def test_e07_a_key_is_dispatched_by_the_table_and_one_that_is_missing_closes(
     asked: list[int] = []
     real = table.APIS[METADATA]
 
-    def answer(context: object, request: object) -> object:
+    def answer(request: Request, broker: BrokerContext, body: object) -> object:
         asked.append(METADATA)
         assert real.function is not None
-        return real.function(context, request)
+        return real.function(request, broker, body)
 
     monkeypatch.setitem(table.APIS, METADATA, real._replace(function=answer))
     client = stepped.client()

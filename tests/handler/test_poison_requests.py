@@ -171,12 +171,12 @@ def test_an_answer_that_was_put_off_and_kills_is_its_requests_fault(
 def test_a_slice_that_kills_is_its_requests_fault(stepped: SteppedBroker, caplog: pytest.LogCaptureFixture) -> None:
     """It died turns after the request was taken, and its memory given back."""
 
-    def deadly(self: ApiCalls, call: Any, work: Any) -> Any:
+    def deadly(self: ApiCalls, request: Any, work: Any) -> Any:
         for _ in range(5):
             yield None
-        if call.request.connection_id == poisonous.connection:
+        if request.connection_id == poisonous.connection:
             raise Killed
-        return (yield from real(self, call, work))
+        return (yield from real(self, request, work))
 
     real = ApiCalls._in_slices
     with mock.patch.object(ApiCalls, "_in_slices", deadly):

@@ -12,9 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import Access, BrokerContext
 from broker.config.broker_config import BrokerConfig, load
 from broker.ipc.listener_table import ListenerEntry
+from broker.ipc.request import Request
 from broker.log.maintenance_tasks import DELETE_RECORDS
 from broker.metadata.controller import Controller
 from broker.metadata.metadata_cache import Changes, MetadataCache, PartitionInfo, TopicInfo
@@ -59,6 +60,7 @@ class AdminCluster:
         self.owner_answers: dict[int, tuple[int, bytes]] = {}
         self.readers: dict[tuple[str, int], Any] = {}
         self.apis: Sequence[tuple[int, int, int]] = ()
+        self.listeners = [LISTENER]
         self._sequences = itertools.count()
 
     def new_cache(self) -> MetadataCache:
@@ -114,13 +116,18 @@ class AdminCluster:
         assert partition is not None
         return partition
 
-    def context(self, api_key: int, api_version: int, *, cache: MetadataCache | None = None) -> RequestContext:
-        """Return the context of a request; as on a handler if its cache is given, else as on the controller."""
+    def asked(
+        self, api_key: int, api_version: int, *, cache: MetadataCache | None = None
+    ) -> tuple[Request, BrokerContext]:
+        """Return a request and what answers it: as on a handler if its cache is given, else as on the controller."""
         active = SimpleNamespace(
             controller=self.controller, announce=lambda: self.announced.append(self.controller.version)
         )
         broker: Any = SimpleNamespace(
             metadata=cache or self.metadata,
+            access=Access(cache or self.metadata),
+            address_for=lambda request: self.listeners[request.listener].address_for(request.session),
+            listeners=self.listeners,
             partitions=SimpleNamespace(
                 table=self.table, reader=lambda _row, topic, partition: self.readers[topic, partition]
             ),
@@ -132,28 +139,22 @@ class AdminCluster:
             tasks=SimpleNamespace(ask=self._ask_owner),
             quotas=self.quotas,
         )
-        return RequestContext(
-            api_key=api_key,
-            api_version=api_version,
-            correlation_id=7,
-            client_id="test",
-            connection_id=1,
-            sequence=next(self._sequences),
-            listener=LISTENER,
-            received_ns=0,
-            session=ANONYMOUS,
-            broker=broker,
-        )
+        request = Request()
+        request.api_key, request.api_version, request.correlation_id = api_key, api_version, 7
+        request.client_id, request.session = "test", ANONYMOUS
+        request.connection_id, request.sequence, request.received_ns = 1, next(self._sequences), 0
+        request.listener, request.in_slices = 0, False
+        return request, broker
 
     def call(
         self,
-        function: Callable[[RequestContext, Any], Any],
+        function: Callable[[Request, BrokerContext, Any], Any],
         api_key: int,
         version: int,
         fields: Mapping[str, Any],
     ) -> Any:
         """Send a request through the codec, the function, and the codec again; return the decoded response."""
-        answer = finished(function(self.context(api_key, version), self.request(api_key, version, fields)))
+        answer = finished(function(*self.asked(api_key, version), self.request(api_key, version, fields)))
         assert not isinstance(answer, Deferred)
         return self.sent(api_key, version, answer)
 

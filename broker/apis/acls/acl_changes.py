@@ -6,8 +6,9 @@ from typing import Any
 
 from broker.apis.acls.acl_fields import acl_fields, filter_of, no_authorizer
 from broker.apis.cluster.controller_access import announce, controller_of, request_id_of
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.errors import ApiError, InvalidReceive
+from broker.ipc.request import Request
 from broker.metadata.security.acls import MOST_CHANGES
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.protocol.sliced_responses import Lazily
@@ -18,14 +19,14 @@ from broker.security.acl.acls import Acl, AclFilter, check_new
 _GOOD = {"error_code": 0, "error_message": None}
 
 
-def handle_create_acls(context: RequestContext, request: Any) -> Work | dict[str, Any]:
+def handle_create_acls(_request: Request, broker: BrokerContext, body: Any) -> Work | dict[str, Any]:
     """Return an outcome for each ACL; those that may be made are made all at once."""
-    if context.broker.metadata.authorizer is None:
-        return {"results": [no_authorizer()] * len(request.creations)}
-    return _create(context, request)
+    if broker.metadata.authorizer is None:
+        return {"results": [no_authorizer()] * len(body.creations)}
+    return _create(broker, body)
 
 
-def _create(context: RequestContext, request: Any) -> Work:
+def _create(broker: BrokerContext, body: Any) -> Work:
     results: list[dict[str, Any]] = []
     wanted: list[Acl] = []
 
@@ -42,34 +43,34 @@ def _create(context: RequestContext, request: Any) -> Work:
             wanted.append(acl)
             results.append(_GOOD)
 
-    yield from each_of(request.creations, look_at)
+    yield from each_of(body.creations, look_at)
     try:
         if len(wanted) > MOST_CHANGES:
             raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
-        yield from controller_of(context).acls.create(wanted)
+        yield from controller_of(broker).acls.create(wanted)
     except ApiError as error:
         results = [_failed(error) if result is _GOOD else result for result in results]
-    announce(context)
+    announce(broker)
     return {"results": Lazily(results, dict)}
 
 
-def handle_delete_acls(context: RequestContext, request: Any) -> Work | dict[str, Any]:
+def handle_delete_acls(request: Request, broker: BrokerContext, body: Any) -> Work | dict[str, Any]:
     """Return for each filter the ACLs that it has deleted. Raises InvalidReceive for a filter that means nothing."""
-    if context.broker.metadata.authorizer is None:
-        return {"filter_results": [{**no_authorizer(), "matching_acls": []}] * len(request.filters)}
-    if len(request.filters) > MOST_CHANGES:
-        raise InvalidReceive(f"DeleteAcls of {len(request.filters)} filters; {MOST_CHANGES} may be named")
-    return _delete(context, request)
+    if broker.metadata.authorizer is None:
+        return {"filter_results": [{**no_authorizer(), "matching_acls": []}] * len(body.filters)}
+    if len(body.filters) > MOST_CHANGES:
+        raise InvalidReceive(f"DeleteAcls of {len(body.filters)} filters; {MOST_CHANGES} may be named")
+    return _delete(request, broker, body)
 
 
-def _delete(context: RequestContext, request: Any) -> Work:
+def _delete(request: Request, broker: BrokerContext, body: Any) -> Work:
     filters: list[AclFilter] = []
-    yield from each_of(request.filters, lambda each: filters.append(filter_of(each)))
+    yield from each_of(body.filters, lambda each: filters.append(filter_of(each)))
     try:
-        deleted = yield from controller_of(context).acls.delete(filters, request_id_of(context))
+        deleted = yield from controller_of(broker).acls.delete(filters, request_id_of(request))
     except ApiError as error:
         return {"filter_results": [{**_failed(error), "matching_acls": []}] * len(filters)}
-    announce(context)
+    announce(broker)
     return {"filter_results": Lazily(deleted, lambda acls: {**_GOOD, "matching_acls": Lazily(acls, _matching)})}
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from broker.apis.acls.acl_fields import acl_fields, filter_of, no_authorizer
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
+from broker.ipc.request import Request
 from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work
 from broker.security.acl.acls import Acl
 
 
-def handle_describe_acls(context: RequestContext, request: Any) -> Work | dict[str, Any]:
+def handle_describe_acls(_request: Request, broker: BrokerContext, body: Any) -> Work | dict[str, Any]:
     """Return the ACLs. Raises InvalidReceive for a filter that means nothing."""
-    authorizer = context.broker.metadata.authorizer
+    authorizer = broker.metadata.authorizer
     if authorizer is None:
         return {**no_authorizer(), "resources": []}
-    wanted = filter_of(request)
+    wanted = filter_of(body)
 
     def described() -> Work:
         found: dict[tuple[int, str, int], list[Acl]] = {}

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
+from broker.ipc.request import Request
 from broker.metadata.features import SUPPORTED_FEATURES
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
@@ -18,21 +19,21 @@ _SOFTWARE_FROM: Final = 3
 _ZERO_FEATURE_MINIMUM_FROM: Final = 4
 
 
-def handle_api_versions(context: RequestContext, request: Any) -> dict[str, Any]:
+def handle_api_versions(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any]:
     """Return the served APIs and the levels of features (KIP-584).
 
     INVALID_REQUEST for an unacceptable name of client software (``C09``).
     """
-    if context.api_version >= _SOFTWARE_FROM:
-        for text in (request.client_software_name, request.client_software_version):
+    if request.api_version >= _SOFTWARE_FROM:
+        for text in (body.client_software_name, body.client_software_version):
             if not is_valid_software(text):
                 return {"error_code": ErrorCode.INVALID_REQUEST}
     # Older clients reject a least level of 0 (KAFKA-17011), so they get 1.
-    least = 0 if context.api_version >= _ZERO_FEATURE_MINIMUM_FROM else 1
-    metadata = context.broker.metadata
+    least = 0 if request.api_version >= _ZERO_FEATURE_MINIMUM_FROM else 1
+    metadata = broker.metadata
     return {
         "error_code": 0,
-        "api_keys": [_served(*api) for api in sorted(context.broker.apis)],
+        "api_keys": [_served(*api) for api in sorted(broker.apis)],
         "supported_features": [
             {"name": each.name, "min_version": max(least, each.least), "max_version": each.greatest}
             for each in SUPPORTED_FEATURES.values()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
+from broker.ipc.request import Request
 from broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
 
 NOT_ASKED_FOR = -2147483648
@@ -22,27 +23,29 @@ _GROUP = (
 )  # fmt: skip
 
 
-def topic_operations(context: RequestContext, topic: str, asked_for: bool) -> int:
+def topic_operations(request: Request, broker: BrokerContext, topic: str, asked_for: bool) -> int:
     """Return the bit field for a topic."""
-    return _bits(context, _TOPIC, ResourceType.TOPIC, topic) if asked_for else NOT_ASKED_FOR
+    return _bits(request, broker, _TOPIC, ResourceType.TOPIC, topic) if asked_for else NOT_ASKED_FOR
 
 
-def cluster_operations(context: RequestContext, asked_for: bool) -> int:
+def cluster_operations(request: Request, broker: BrokerContext, asked_for: bool) -> int:
     """Return the bit field for the cluster; none for who may not describe it."""
     if not asked_for:
         return NOT_ASKED_FOR
-    if context.refusal(ResourceType.CLUSTER, operation=Operation.DESCRIBE):
+    if broker.access.refusal(request, ResourceType.CLUSTER, operation=Operation.DESCRIBE):
         return 0
-    return _bits(context, _CLUSTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    return _bits(request, broker, _CLUSTER, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def group_operations(context: RequestContext, group_id: str, asked_for: bool) -> int:
+def group_operations(request: Request, broker: BrokerContext, group_id: str, asked_for: bool) -> int:
     """Return the bit field for a group."""
-    return _bits(context, _GROUP, ResourceType.GROUP, group_id) if asked_for else NOT_ASKED_FOR
+    return _bits(request, broker, _GROUP, ResourceType.GROUP, group_id) if asked_for else NOT_ASKED_FOR
 
 
-def _bits(context: RequestContext, operations: Sequence[Operation], resource_type: ResourceType, name: str) -> int:
-    authorizer, session = context.broker.metadata.authorizer, context.session
+def _bits(
+    request: Request, broker: BrokerContext, operations: Sequence[Operation], resource_type: ResourceType, name: str
+) -> int:
+    authorizer, session = broker.metadata.authorizer, request.session
     return sum(
         1 << operation
         for operation in operations

@@ -5,40 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.metadata.active_controller import ActiveController
 from broker.metadata.controller import Controller
 from broker.quotas.controller_mutations import ControllerMutationQuota
 
 
-def controller_of(context: RequestContext) -> Controller:
+def controller_of(broker: BrokerContext) -> Controller:
     """Return the controller. Only the controller process has one: a request that strays is our bug."""
-    return _active(context).controller
+    return _active(broker).controller
 
 
-def announce(context: RequestContext) -> None:
+def announce(broker: BrokerContext) -> None:
     """Tell every process what the controller has changed."""
-    _active(context).announce()
+    _active(broker).announce()
 
 
-def _active(context: RequestContext) -> ActiveController:
-    if context.broker.controller is None:
-        raise RuntimeError(f"API {context.api_key} is served by the controller only")
-    return context.broker.controller
+def _active(broker: BrokerContext) -> ActiveController:
+    if broker.controller is None:
+        raise RuntimeError("this API is served by the controller only")
+    return broker.controller
 
 
-def mutation_quota_of(context: RequestContext, strict_from: int) -> ControllerMutationQuota:
+def mutation_quota_of(request: Request, broker: BrokerContext, strict_from: int) -> ControllerMutationQuota:
     """Return the quota of a request that makes or deletes partitions, strict from that version on."""
-    broker = context.broker
-    sensors = broker.quotas.of_client(context.session.user, context.client_id)
+    sensors = broker.quotas.of_client(request.session.user, request.client_id)
     meter = None if sensors is None else sensors.mutation
-    return ControllerMutationQuota(meter, broker.clock.monotonic_ns, strict=context.api_version >= strict_from)
+    return ControllerMutationQuota(meter, broker.clock.monotonic_ns, strict=request.api_version >= strict_from)
 
 
-def request_id_of(context: RequestContext) -> str:
+def request_id_of(request: Request) -> str:
     """Return the text by which the controller knows a request that it is sent again: no other has it in this run."""
-    return f"{context.connection_id}-{context.sequence}-{context.received_ns}"
+    return f"{request.connection_id}-{request.sequence}-{request.received_ns}"
 
 
 #: Resources or entities that are changed in one slice, with one change of the metadata, and settings or quotas of them.

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from broker.apis.cluster.authorized_operations import NOT_ASKED_FOR, cluster_operations
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
+from broker.ipc.request import Request
 from broker.protocol.error_codes import ErrorCode
 
 _BROKERS, _CONTROLLERS = 1, 2
 
 
-def handle_describe_cluster(context: RequestContext, request: Any) -> dict[str, Any]:
+def handle_describe_cluster(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any]:
     """Return the description; an error for a client that wanted something other than a broker."""
-    endpoint_type = request.endpoint_type
+    endpoint_type = body.endpoint_type
     if endpoint_type == _CONTROLLERS:
         return _refused(
             ErrorCode.MISMATCHED_ENDPOINT_TYPE,
@@ -21,12 +22,12 @@ def handle_describe_cluster(context: RequestContext, request: Any) -> dict[str, 
         )
     if endpoint_type != _BROKERS:
         return _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}")
-    config, (host, port) = context.broker.metadata.broker_config, context.address
+    config, (host, port) = broker.metadata.broker_config, broker.address_for(request)
     return {
         "error_code": 0,
         "error_message": None,
         "endpoint_type": _BROKERS,
-        "cluster_id": context.broker.cluster_id,
+        "cluster_id": broker.cluster_id,
         "controller_id": config.node_id,
         "brokers": [
             {
@@ -37,7 +38,9 @@ def handle_describe_cluster(context: RequestContext, request: Any) -> dict[str, 
                 "is_fenced": False,
             }
         ],
-        "cluster_authorized_operations": cluster_operations(context, request.include_cluster_authorized_operations),
+        "cluster_authorized_operations": cluster_operations(
+            request, broker, body.include_cluster_authorized_operations
+        ),
     }
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
+from broker.ipc.request import Request
 from broker.metadata.topics.topic_validation import CLUSTER_METADATA_TOPIC
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.sliced_responses import Lazily
@@ -21,31 +22,31 @@ _UNKNOWN = -1
 _QUORUM = [(CLUSTER_METADATA_TOPIC, [0])]
 
 
-def handle_describe_quorum(context: RequestContext, request: Any) -> dict[str, Any] | Work:
+def handle_describe_quorum(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Work:
     """Return the quorum of the metadata partition; an error for every partition if others are asked for."""
-    named = [topic for topic in request.topics if topic.partitions]
+    named = [topic for topic in body.topics if topic.partitions]
     answer: dict[str, Any] = {"error_code": 0, "error_message": None, "nodes": []}
     if [(topic.topic_name, [part.partition_index for part in topic.partitions[:2]]) for topic in named[:2]] != _QUORUM:
-        return at_length({**answer, "topics": Lazily(request.topics, _refused_topic)})
-    host, port = context.address
+        return at_length({**answer, "topics": Lazily(body.topics, _refused_topic)})
+    host, port = broker.address_for(request)
     node = {
-        "node_id": context.broker.metadata.broker_config.node_id,
+        "node_id": broker.metadata.broker_config.node_id,
         "listeners": [
-            {"name": context.listener.name, "host": host, "port": port},
+            {"name": broker.listeners[request.listener].name, "host": host, "port": port},
         ],
     }
-    topics = [{"topic_name": CLUSTER_METADATA_TOPIC, "partitions": [_partition(context)]}]
+    topics = [{"topic_name": CLUSTER_METADATA_TOPIC, "partitions": [_partition(broker)]}]
     return {**answer, "topics": topics, "nodes": [node]}
 
 
-def _partition(context: RequestContext) -> dict[str, Any]:
-    node_id, changes = context.broker.metadata.broker_config.node_id, context.broker.metadata.version
+def _partition(broker: BrokerContext) -> dict[str, Any]:
+    node_id, changes = broker.metadata.broker_config.node_id, broker.metadata.version
     voter = {
         "replica_id": node_id,
         "replica_directory_id": bytes(16),
         "log_end_offset": changes,
         "last_fetch_timestamp": _UNKNOWN,
-        "last_caught_up_timestamp": context.broker.clock.wall_ms(),
+        "last_caught_up_timestamp": broker.clock.wall_ms(),
     }
     return {
         "partition_index": 0,

@@ -5,35 +5,36 @@ from __future__ import annotations
 from typing import Any
 
 from broker.apis.cluster.controller_access import announce, controller_of, request_id_of
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.metadata.features import FeatureUpdate, UpgradeType
 from broker.protocol.error_codes import text_of
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work
 
 
-def handle_update_features(context: RequestContext, request: Any) -> Work:
+def handle_update_features(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return one outcome for all updates: all are made or none. Below version 2 it is repeated for each feature."""
     # By name, as in Kafka: of two updates of one feature the last counts.
     by_name: dict[str, FeatureUpdate] = {}
-    yield from each_of(request.feature_updates, lambda each: by_name.update({each.feature: _update(context, each)}))
+    yield from each_of(body.feature_updates, lambda each: by_name.update({each.feature: _update(request, each)}))
     updates = list(by_name.values())
-    validate_only = request.validate_only
+    validate_only = body.validate_only
     try:
-        controller_of(context).update_features(updates, validate_only=validate_only, request=request_id_of(context))
+        controller_of(broker).update_features(updates, validate_only=validate_only, request=request_id_of(request))
     except ApiError as error:
         message = "The update failed for all features since the following feature had an error: "
         message += error.message or text_of(error.code)
         return {"error_code": error.code, "error_message": message, "results": []}
-    announce(context)
+    announce(broker)
     results = [{"feature": update.name, "error_code": 0, "error_message": None} for update in updates]
     return {"error_code": 0, "error_message": None, "results": results}
 
 
-def _update(context: RequestContext, asked: Any) -> FeatureUpdate:
+def _update(request: Request, asked: Any) -> FeatureUpdate:
     """Return an update as asked for; version 0 says only whether a downgrade is allowed."""
     upgrade_type = asked.upgrade_type
-    if context.api_version == 0:
+    if request.api_version == 0:
         upgrade_type = UpgradeType.SAFE_DOWNGRADE if asked.allow_downgrade else UpgradeType.UPGRADE
     return FeatureUpdate(asked.feature, asked.max_version_level, upgrade_type)

@@ -17,8 +17,9 @@ from broker.apis.cluster.controller_access import (
     portions,
 )
 from broker.apis.configs.config_refusals import refusal_of
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.metadata.configs.alter_configs import (
     BROKER,
     BROKER_LOGGER,
@@ -35,35 +36,35 @@ from broker.scheduling.slices import Work
 logger = logging.getLogger(__name__)
 
 
-def handle_alter_configs(context: RequestContext, request: Any) -> Work:
+def handle_alter_configs(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return an outcome for each resource, whose settings become those named and no others."""
-    return _alter(context, request, _replacement)
+    return _alter(request, broker, body, _replacement)
 
 
-def handle_incremental_alter_configs(context: RequestContext, request: Any) -> Work:
+def handle_incremental_alter_configs(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return an outcome for each resource, of whose settings only those named change (KIP-339)."""
-    return _alter(context, request, _increment)
+    return _alter(request, broker, body, _increment)
 
 
-def _alter(context: RequestContext, request: Any, alteration_of: Callable[[Any], Alteration]) -> Work:
+def _alter(request: Request, broker: BrokerContext, body: Any, alteration_of: Callable[[Any], Alteration]) -> Work:
     """Change a few resources in each slice, with one change of the metadata."""
-    controller = controller_of(context)
-    resources = {(each.resource_type, each.resource_name): each for each in request.resources}
-    times_asked = Counter((each.resource_type, each.resource_name) for each in request.resources)
+    controller = controller_of(broker)
+    resources = {(each.resource_type, each.resource_name): each for each in body.resources}
+    times_asked = Counter((each.resource_type, each.resource_name) for each in body.resources)
 
     def alter(resource: Any) -> None:
         resource_type, name = resource.resource_type, resource.resource_name
         if times_asked[resource_type, name] > 1:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-        if refusal := refusal_of(context, resource_type, name):
+        if refusal := refusal_of(request, broker, resource_type, name):
             raise ApiError(refusal)
         if len(resource.configs) > MOST_CHANGES:
             raise ApiError(ErrorCode.INVALID_REQUEST, TOO_MANY_CHANGES)
         alteration = alteration_of(resource)
         if resource_type == BROKER_LOGGER:
-            _alter_loggers(context, name, alteration, validate_only=request.validate_only)
+            _alter_loggers(broker, name, alteration, validate_only=body.validate_only)
         else:
-            controller.alter_configs(resource_type, name, alteration, validate_only=request.validate_only)
+            controller.alter_configs(resource_type, name, alteration, validate_only=body.validate_only)
 
     responses = []
     # A broker alone: what others may have depends on it.
@@ -81,19 +82,19 @@ def _alter(context: RequestContext, request: Any, alteration_of: Callable[[Any],
                 }
             )
         if not number % ANNOUNCED_AT_ONCE:
-            announce(context)
+            announce(broker)
         yield None
-    announce(context)
+    announce(broker)
     return {"responses": responses}
 
 
-def _alter_loggers(context: RequestContext, name: str, alteration: Alteration, *, validate_only: bool) -> None:
+def _alter_loggers(broker: BrokerContext, name: str, alteration: Alteration, *, validate_only: bool) -> None:
     """Change the levels of loggers, which the next start forgets."""
-    metadata = context.broker.metadata
+    metadata = broker.metadata
     check_broker_id(name, metadata.broker_config.node_id)
     levels = altered_loggers(alteration, metadata.log_levels)
     if not validate_only and levels != metadata.log_levels:
-        controller_of(context).replace_until_restart(LOG_LEVELS, levels)
+        controller_of(broker).replace_until_restart(LOG_LEVELS, levels)
         logger.info("levels of loggers are now %s", levels)
 
 

@@ -15,8 +15,9 @@ from broker.apis.cluster.controller_access import (
     controller_of,
     portions,
 )
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.metadata.configs.client_quotas import ENTITY_TYPES, Match, QuotaEntity, QuotaOp, entity_of, filter_of
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.protocol.sliced_responses import Lazily
@@ -27,13 +28,13 @@ from broker.scheduling.slices import Work
 _Parts = tuple[tuple[str, str | None], ...]
 
 
-def handle_describe_client_quotas(context: RequestContext, request: Any) -> Work:
+def handle_describe_client_quotas(_request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return the quotas of every entity that the filter describes; all of them for an empty filter."""
     # More than there are types, and one, can only be refused.
-    components = request.components[: len(ENTITY_TYPES) + 1]
+    components = body.components[: len(ENTITY_TYPES) + 1]
     matches = [Match(each.entity_type, each.match_type, each.match) for each in components]
     try:
-        is_wanted = filter_of(matches, strict=request.strict)
+        is_wanted = filter_of(matches, strict=body.strict)
     except ApiError as error:
         return {
             "error_code": error.code,
@@ -46,15 +47,15 @@ def handle_describe_client_quotas(context: RequestContext, request: Any) -> Work
         if is_wanted(each[0]):
             found.append(each)
 
-    yield from each_of(list(context.broker.metadata.client_quotas.items()), choose)
+    yield from each_of(list(broker.metadata.client_quotas.items()), choose)
     return {"error_code": 0, "error_message": None, "entries": Lazily(found, _entry)}
 
 
-def handle_alter_client_quotas(context: RequestContext, request: Any) -> Work:
+def handle_alter_client_quotas(_request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return an outcome for each entity, whose quotas are on disk and known to every process when it is good."""
-    controller = controller_of(context)
+    controller = controller_of(broker)
     asked: list[_Parts] = []
-    yield from each_of(request.entries, lambda entry: asked.append(_parts_of(entry)))
+    yield from each_of(body.entries, lambda entry: asked.append(_parts_of(entry)))
     times_asked = Counter(asked)
 
     def alter(named: tuple[_Parts, Any]) -> None:
@@ -66,10 +67,10 @@ def handle_alter_client_quotas(context: RequestContext, request: Any) -> Work:
         if len(entry.ops) > MOST_CHANGES:
             raise ApiError(ErrorCode.INVALID_REQUEST, TOO_MANY_CHANGES)
         operations = [QuotaOp(each.key, None if each.remove else each.value) for each in entry.ops]
-        controller.alter_client_quotas(entity_of(parts), operations, validate_only=request.validate_only)
+        controller.alter_client_quotas(entity_of(parts), operations, validate_only=body.validate_only)
 
     entries = []
-    wanted = list(zip(asked, request.entries, strict=True))
+    wanted = list(zip(asked, body.entries, strict=True))
     for number, portion in enumerate(portions(wanted, lambda named: len(named[1].ops)), 1):
         for (parts, _), failure in zip(portion, alter_each(controller, portion, alter), strict=True):
             entries.append(
@@ -80,9 +81,9 @@ def handle_alter_client_quotas(context: RequestContext, request: Any) -> Work:
                 }
             )
         if not number % ANNOUNCED_AT_ONCE:
-            announce(context)
+            announce(broker)
         yield None
-    announce(context)
+    announce(broker)
     return {"entries": entries}
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
+from broker.ipc.request import Request
 from broker.metadata.configs.alter_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.sliced_responses import Lazily
@@ -16,34 +17,34 @@ from broker.scheduling.long_answers import at_length
 from broker.scheduling.slices import Work
 
 
-def handle_list_config_resources(context: RequestContext, request: Any) -> Work | dict[str, Any]:
+def handle_list_config_resources(request: Request, broker: BrokerContext, body: Any) -> Work | dict[str, Any]:
     """Return the resources of the types asked for, of all types when none is named; error 35 for an unknown type."""
-    asked = dict.fromkeys(request.resource_types) if context.api_version > 0 else (CLIENT_METRICS,)
+    asked = dict.fromkeys(body.resource_types) if request.api_version > 0 else (CLIENT_METRICS,)
     types = list(asked) or list(_NAMES)
     if any(resource_type not in _NAMES for resource_type in types):
         return {"error_code": ErrorCode.UNSUPPORTED_VERSION, "config_resources": []}
-    resources = [(name, resource_type) for resource_type in types for name in _NAMES[resource_type](context)]
+    resources = [(name, resource_type) for resource_type in types for name in _NAMES[resource_type](request, broker)]
     listed = Lazily(resources, lambda each: {"resource_name": each[0], "resource_type": each[1]})
     return at_length({"error_code": 0, "config_resources": listed})
 
 
-def _topics(context: RequestContext) -> Iterable[str]:
-    return [topic.name for topic in context.broker.metadata.topics()]
+def _topics(_request: Request, broker: BrokerContext) -> Iterable[str]:
+    return [topic.name for topic in broker.metadata.topics()]
 
 
-def _broker(context: RequestContext) -> Iterable[str]:
-    return [str(context.broker.metadata.broker_config.node_id)]
+def _broker(_request: Request, broker: BrokerContext) -> Iterable[str]:
+    return [str(broker.metadata.broker_config.node_id)]
 
 
-def _client_metrics(context: RequestContext) -> Iterable[str]:
-    return sorted(context.broker.metadata.client_metrics_configs)
+def _client_metrics(_request: Request, broker: BrokerContext) -> Iterable[str]:
+    return sorted(broker.metadata.client_metrics_configs)
 
 
-def _groups(context: RequestContext) -> Iterable[str]:
-    return context.broker.metadata.configured_groups()
+def _groups(_request: Request, broker: BrokerContext) -> Iterable[str]:
+    return broker.metadata.configured_groups()
 
 
-_NAMES: Mapping[int, Callable[[RequestContext], Iterable[str]]] = {
+_NAMES: Mapping[int, Callable[[Request, BrokerContext], Iterable[str]]] = {
     TOPIC: _topics,
     BROKER: _broker,
     BROKER_LOGGER: _broker,

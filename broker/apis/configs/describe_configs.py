@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from broker.apis.configs.config_entries import described
 from broker.apis.configs.config_refusals import refusal_of
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.metadata.configs.alter_configs import (
     BROKER,
     BROKER_LOGGER,
@@ -45,18 +46,18 @@ class _Asked(NamedTuple):
     keys: frozenset[str]
 
 
-def handle_describe_configs(context: RequestContext, request: Any) -> Work:
+def handle_describe_configs(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return a result for each resource asked for, once."""
-    synonyms = request.include_synonyms
-    documentation = request.include_documentation
+    synonyms = body.include_synonyms
+    documentation = body.include_documentation
 
     def describe(asked: _Asked) -> dict[str, Any]:
         # Empty as in Kafka, and not null.
         result = _result(asked, 0, "")
-        if refusal := refusal_of(context, asked.resource_type, asked.name):
+        if refusal := refusal_of(request, broker, asked.resource_type, asked.name):
             return _result(asked, refusal, text_of(refusal))
         try:
-            entries = _entries(context, asked.resource_type, asked.name)
+            entries = _entries(request, broker, asked.resource_type, asked.name)
             # Kafka takes an empty list of keys for all of them, too.
             wanted = asked.keys or None
             result["configs"] = described(entries, wanted, synonyms=synonyms, documentation=documentation)
@@ -64,7 +65,7 @@ def handle_describe_configs(context: RequestContext, request: Any) -> Work:
             return _result(asked, error.code, error.message or text_of(error.code))
         return result
 
-    asked = yield from _distinct(request.resources)
+    asked = yield from _distinct(body.resources)
     refused = partial(_result, error_code=TOO_LONG, error_message=TOO_LONG_MESSAGE)
     return {"results": Lazily(asked, describe, refused)}
 
@@ -98,27 +99,27 @@ def _result(asked: _Asked, error_code: int, error_message: str) -> dict[str, Any
     }
 
 
-def _entries(context: RequestContext, resource_type: int, name: str) -> Iterable[ConfigEntry]:
+def _entries(request: Request, broker: BrokerContext, resource_type: int, name: str) -> Iterable[ConfigEntry]:
     source = _SOURCES.get(resource_type)
     if source is None:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
             f"Unsupported resource type: {resource_type}; {HAVE_SETTINGS}",
         )
-    return source(context, name)
+    return source(request, broker, name)
 
 
-def _of_topic(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
+def _of_topic(_request: Request, broker: BrokerContext, name: str) -> Iterable[ConfigEntry]:
     check_topic_name(name)
-    metadata = context.broker.metadata
+    metadata = broker.metadata
     topic = metadata.topic(name)
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return describe_topic(topic.configs, metadata.broker_config)
 
 
-def _of_broker(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
-    config = context.broker.metadata.broker_config
+def _of_broker(_request: Request, broker: BrokerContext, name: str) -> Iterable[ConfigEntry]:
+    config = broker.metadata.broker_config
     if name == EVERY_BROKER:
         return describe_cluster_default(config)
     try:
@@ -133,27 +134,27 @@ def _of_broker(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
     return describe_broker(config)
 
 
-def _of_loggers(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
+def _of_loggers(_request: Request, broker: BrokerContext, name: str) -> Iterable[ConfigEntry]:
     if not name:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
-    check_broker_id(name, context.broker.metadata.broker_config.node_id)
-    return describe_loggers(context.broker.metadata.log_levels)
+    check_broker_id(name, broker.metadata.broker_config.node_id)
+    return describe_loggers(broker.metadata.log_levels)
 
 
-def _of_group(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
+def _of_group(_request: Request, broker: BrokerContext, name: str) -> Iterable[ConfigEntry]:
     if not name:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-    metadata = context.broker.metadata
+    metadata = broker.metadata
     return describe_group(metadata.group_configs(name), metadata.broker_config)
 
 
-def _of_client_metrics(context: RequestContext, name: str) -> Iterable[ConfigEntry]:
+def _of_client_metrics(_request: Request, broker: BrokerContext, name: str) -> Iterable[ConfigEntry]:
     if not name:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
-    return describe_client_metrics(context.broker.metadata.client_metrics_configs.get(name, {}))
+    return describe_client_metrics(broker.metadata.client_metrics_configs.get(name, {}))
 
 
-_SOURCES: Mapping[int, Callable[[RequestContext, str], Iterable[ConfigEntry]]] = {
+_SOURCES: Mapping[int, Callable[[Request, BrokerContext, str], Iterable[ConfigEntry]]] = {
     TOPIC: _of_topic,
     BROKER: _of_broker,
     BROKER_LOGGER: _of_loggers,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.apis.cluster.authorized_operations import NOT_ASKED_FOR, group_operations
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.apis.groups.consumer_group_heartbeat import require_consumer_protocol
 from broker.apis.groups.group_calls import MultiGroupApi, call_owners
 from broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment
@@ -13,6 +13,7 @@ from broker.coordinator.consumer.group import ConsumerGroup
 from broker.coordinator.consumer.member import ConsumerGroupMember
 from broker.coordinator.consumer.target_assignment import preferred_assignor
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.metadata.metadata_cache import MetadataCache
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.protocol.sliced_responses import Lazily
@@ -22,42 +23,45 @@ from broker.security.acl.acls import ResourceType
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
-def handle_consumer_group_describe(context: RequestContext, request: Any) -> Work:
+def handle_consumer_group_describe(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return every group asked for, whichever handler coordinates it."""
-    return call_owners(context, request, CONSUMER_GROUP_DESCRIBE)
+    return call_owners(request, broker, body, CONSUMER_GROUP_DESCRIBE)
 
 
-def _answer_group(context: RequestContext, request: Any, group_id: str) -> dict[str, Any]:
-    if refusal := context.refusal(ResourceType.GROUP, group_id):
-        return {**_failed(context, request, group_id, refusal), "error_message": None}
+def _answer_group(request: Request, broker: BrokerContext, body: Any, group_id: str) -> dict[str, Any]:
+    if refusal := broker.access.refusal(request, ResourceType.GROUP, group_id):
+        return {**_failed(request, broker, body, group_id, refusal), "error_message": None}
     try:
-        require_consumer_protocol(context.broker)
-        group = context.broker.coordinators.groups.find(group_id)
+        require_consumer_protocol(broker)
+        group = broker.coordinators.groups.find(group_id)
     except ApiError as failure:
-        return _failed(context, request, group_id, failure.code)
+        return _failed(request, broker, body, group_id, failure.code)
     if isinstance(group, ConsumerGroup):
-        if refusal := _refusal_of_topics(context, group):
+        if refusal := _refusal_of_topics(request, broker, group):
             message = "The group has described topic(s) that the client is not authorized to describe."
-            return {**_failed(context, request, group_id, refusal), "error_message": message}
-        return _described(context, group, request.include_authorized_operations)
+            return {**_failed(request, broker, body, group_id, refusal), "error_message": message}
+        return _described(request, broker, group, body.include_authorized_operations)
     what = "not found" if group is None else "is not a consumer group"
-    failed = _failed(context, request, group_id, ErrorCode.GROUP_ID_NOT_FOUND)
+    failed = _failed(request, broker, body, group_id, ErrorCode.GROUP_ID_NOT_FOUND)
     return {**failed, "error_message": f"Group {group_id} {what}."}
 
 
-def _refusal_of_topics(context: RequestContext, group: ConsumerGroup) -> int:
+def _refusal_of_topics(request: Request, broker: BrokerContext, group: ConsumerGroup) -> int:
     """Return the error for who may not see one of the topics that the group's members have or are to have; or 0."""
-    metadata = context.broker.metadata
+    metadata = broker.metadata
     if metadata.authorizer is None:
         return 0
     assigned = [member.held for member in group.members.values()]
     assigned += [group.target.get(member_id, NO_PARTITIONS) for member_id in group.members]
     found = [metadata.topic_by_id(topic_id) for topic_id in {topic_id for each in assigned for topic_id in each}]
-    return max([context.refusal(ResourceType.TOPIC, topic.name) for topic in found if topic is not None], default=0)
+    return max(
+        [broker.access.refusal(request, ResourceType.TOPIC, topic.name) for topic in found if topic is not None],
+        default=0,
+    )
 
 
-def _failed(context: RequestContext, request: Any, group_id: str, error: int) -> dict[str, Any]:
-    del context, request
+def _failed(request: Request, broker: BrokerContext, body: Any, group_id: str, error: int) -> dict[str, Any]:
+    del request, broker, body
     return {
         "error_code": error,
         "error_message": text_of(error),
@@ -71,8 +75,8 @@ def _failed(context: RequestContext, request: Any, group_id: str, error: int) ->
     }
 
 
-def _described(context: RequestContext, group: ConsumerGroup, with_operations: bool) -> dict[str, Any]:
-    metadata = context.broker.metadata
+def _described(request: Request, broker: BrokerContext, group: ConsumerGroup, with_operations: bool) -> dict[str, Any]:
+    metadata = broker.metadata
     assignors = metadata.broker_config.group_consumer_assignors
     return {
         "error_code": 0,
@@ -86,7 +90,7 @@ def _described(context: RequestContext, group: ConsumerGroup, with_operations: b
             list(group.members.values()),
             lambda member: _member_fields(metadata, member, group.target.get(member.member_id, NO_PARTITIONS)),
         ),
-        "authorized_operations": group_operations(context, group.group_id, with_operations),
+        "authorized_operations": group_operations(request, broker, group.group_id, with_operations),
     }
 
 

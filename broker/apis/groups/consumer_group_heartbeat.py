@@ -6,11 +6,12 @@ import base64
 import hashlib
 from typing import Any
 
-from broker.apis.context import BrokerContext, RequestContext
+from broker.apis.context import BrokerContext
 from broker.coordinator.consumer.heartbeat import MEMBER_ID_FROM_CLIENT, Client
 from broker.coordinator.consumer.member import JOIN_EPOCH
 from broker.coordinator.consumer.topic_patterns import NO_MATCHES, Matches
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.metadata.features import GROUP_VERSION
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.scheduling.deferred import Deferred
@@ -20,44 +21,46 @@ from broker.security.acl.acls import ResourceType
 _UUID_BYTES = 16
 
 
-def handle_consumer_group_heartbeat(context: RequestContext, request: Any) -> dict[str, Any] | Deferred | Work:
+def handle_consumer_group_heartbeat(
+    request: Request, broker: BrokerContext, body: Any
+) -> dict[str, Any] | Deferred | Work:
     """Return what the member is to know: at once if it is nothing new, else when what it did is committed. HOT."""
-    if refusal := _refusal(context, request):
+    if refusal := _refusal(request, broker, body):
         return {"error_code": refusal}
-    groups = context.broker.coordinators.groups
-    session = None if context.broker.metadata.authorizer is None else context.session
-    client = Client(context.client_id, client_host(context), session)
+    groups = broker.coordinators.groups
+    session = None if broker.metadata.authorizer is None else request.session
+    client = Client(request.client_id, client_host(request, broker), session)
     try:
-        require_consumer_protocol(context.broker)
-        shard = groups.shard_of(request.group_id)
-        response = groups.consumers.try_steady_heartbeat(shard, request, client)
+        require_consumer_protocol(broker)
+        shard = groups.shard_of(body.group_id)
+        response = groups.consumers.try_steady_heartbeat(shard, body, client)
         if response is not None:
             return response
-        _require_few_topics(request, context.broker.metadata.broker_config.max_partitions)
-        joins = request.member_epoch == JOIN_EPOCH
-        if joins and not request.member_id and context.api_version < MEMBER_ID_FROM_CLIENT:
-            request = request.replaced(member_id=_member_id(context))
-        patterns = groups.consumers.needed_patterns(shard, request, context.api_version)
+        _require_few_topics(body, broker.metadata.broker_config.max_partitions)
+        joins = body.member_epoch == JOIN_EPOCH
+        if joins and not body.member_id and request.api_version < MEMBER_ID_FROM_CLIENT:
+            body = body.replaced(member_id=_member_id(request))
+        patterns = groups.consumers.needed_patterns(shard, body, request.api_version)
     except ApiError as error:
         return _refused(error)
     if patterns:
-        return _resolved(context, request, client, patterns)
-    return _changed(context, request, client, NO_MATCHES)
+        return _resolved(broker, body, client, patterns)
+    return _changed(broker, body, client, NO_MATCHES)
 
 
-def _resolved(context: RequestContext, request: Any, client: Client, patterns: set[str]) -> Work:
+def _resolved(broker: BrokerContext, body: Any, client: Client, patterns: set[str]) -> Work:
     """Resolve the patterns that the group needs, as far as there is time, and take the heartbeat."""
-    matches = yield from context.broker.coordinators.groups.topic_patterns.resolve(client.session, patterns)
-    return _changed(context, request, client, matches)
+    matches = yield from broker.coordinators.groups.topic_patterns.resolve(client.session, patterns)
+    return _changed(broker, body, client, matches)
 
 
-def _changed(context: RequestContext, request: Any, client: Client, matches: Matches) -> dict[str, Any] | Deferred:
+def _changed(broker: BrokerContext, body: Any, client: Client, matches: Matches) -> dict[str, Any] | Deferred:
     """Take a heartbeat that changes something."""
-    groups = context.broker.coordinators.groups
+    groups = broker.coordinators.groups
     deferred = Deferred()
     try:
-        shard = groups.shard_of(request.group_id)
-        groups.consumers.consumer_heartbeat(shard, request, client, matches, deferred.complete)
+        shard = groups.shard_of(body.group_id)
+        groups.consumers.consumer_heartbeat(shard, body, client, matches, deferred.complete)
     except ApiError as error:
         return _refused(error)
     return deferred
@@ -67,11 +70,11 @@ def _refused(error: ApiError) -> dict[str, Any]:
     return {"error_code": error.code, "error_message": error.message or text_of(error.code)}
 
 
-def _refusal(context: RequestContext, request: Any) -> int:
+def _refusal(request: Request, broker: BrokerContext, body: Any) -> int:
     """Return the error for clients that may not see a topic that they subscribe to; or 0."""
-    if context.broker.metadata.authorizer is None:
+    if broker.metadata.authorizer is None:
         return 0
-    errors = [context.refusal(ResourceType.TOPIC, name) for name in request.subscribed_topic_names or ()]
+    errors = [broker.access.refusal(request, ResourceType.TOPIC, name) for name in body.subscribed_topic_names or ()]
     return max(errors, default=0)
 
 
@@ -94,13 +97,13 @@ def _require_few_topics(request: Any, most: int) -> None:
         )
 
 
-def client_host(context: RequestContext) -> str:
+def client_host(request: Request, broker: BrokerContext) -> str:
     """Return what groups say of where a member is: the address of its connection, as "/127.0.0.1"."""
-    return context.broker.client_hosts.of(context.connection_id)
+    return broker.client_hosts.of(request.connection_id)
 
 
-def _member_id(context: RequestContext) -> str:
+def _member_id(request: Request) -> str:
     """Return an id for a member that has none, which is the same when the request is handled a second time."""
-    identity = f"{context.connection_id}:{context.sequence}:{context.received_ns}"
+    identity = f"{request.connection_id}:{request.sequence}:{request.received_ns}"
     digest = hashlib.blake2b(identity.encode(), digest_size=_UUID_BYTES).digest()
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()

@@ -4,41 +4,42 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.apis.groups.group_calls import MultiGroupApi, call_owners
 from broker.coordinator.offsets.offset_expiration import delete_offsets
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.slices import Work
 from broker.security.acl.acls import ResourceType
 
 
-def handle_delete_groups(context: RequestContext, request: Any) -> Work:
+def handle_delete_groups(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return an error for each group, whichever handler coordinates it, once the others are deleted."""
-    return call_owners(context, request, DELETE_GROUPS)
+    return call_owners(request, broker, body, DELETE_GROUPS)
 
 
-def _answer_group(context: RequestContext, request: Any, group_id: str) -> dict[str, Any] | Deferred:
-    if refusal := context.refusal(ResourceType.GROUP, group_id):
-        return _failed(context, request, group_id, refusal)
+def _answer_group(request: Request, broker: BrokerContext, body: Any, group_id: str) -> dict[str, Any] | Deferred:
+    if refusal := broker.access.refusal(request, ResourceType.GROUP, group_id):
+        return _failed(request, broker, body, group_id, refusal)
     try:
-        shard = context.broker.coordinators.groups.shard_of(group_id)
+        shard = broker.coordinators.groups.shard_of(group_id)
     except ApiError as failure:
-        return _failed(context, request, group_id, failure.code)
+        return _failed(request, broker, body, group_id, failure.code)
     group = shard.groups.get(group_id)
     error = int(ErrorCode.GROUP_ID_NOT_FOUND) if group is None else group.validate_delete()
     if group is None or error:
-        return _failed(context, request, group_id, error)
+        return _failed(request, broker, body, group_id, error)
     records = [*delete_offsets(shard, group_id), *group.tombstones()]
     del shard.groups[group_id]
     deferred = Deferred()
-    shard.append(records, lambda error: deferred.complete(_failed(context, request, group_id, error)))
+    shard.append(records, lambda error: deferred.complete(_failed(request, broker, body, group_id, error)))
     return deferred
 
 
-def _failed(context: RequestContext, request: Any, group_id: str, error: int) -> dict[str, Any]:
-    del context, request
+def _failed(request: Request, broker: BrokerContext, body: Any, group_id: str, error: int) -> dict[str, Any]:
+    del request, broker, body
     return {"group_id": group_id, "error_code": error}
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from broker.apis.cluster.authorized_operations import group_operations
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.apis.groups.group_calls import MultiGroupApi, call_owners
 from broker.coordinator.classic.group import DEAD, STABLE, ClassicGroup
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.slices import Work
 from broker.security.acl.acls import ResourceType
@@ -16,22 +17,22 @@ from broker.security.acl.acls import ResourceType
 _NOT_FOUND_FROM = 6
 
 
-def handle_describe_groups(context: RequestContext, request: Any) -> Work:
+def handle_describe_groups(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return every group asked for, whichever handler coordinates it."""
-    return call_owners(context, request, DESCRIBE_GROUPS)
+    return call_owners(request, broker, body, DESCRIBE_GROUPS)
 
 
-def _answer_group(context: RequestContext, request: Any, group_id: str) -> dict[str, Any]:
-    if refusal := context.refusal(ResourceType.GROUP, group_id):
-        return _failed(context, request, group_id, refusal)
+def _answer_group(request: Request, broker: BrokerContext, body: Any, group_id: str) -> dict[str, Any]:
+    if refusal := broker.access.refusal(request, ResourceType.GROUP, group_id):
+        return _failed(request, broker, body, group_id, refusal)
     try:
-        group = context.broker.coordinators.groups.find(group_id)
+        group = broker.coordinators.groups.find(group_id)
     except ApiError as failure:
-        return _failed(context, request, group_id, failure.code)
+        return _failed(request, broker, body, group_id, failure.code)
     if not isinstance(group, ClassicGroup):
-        return _absent(context, request, group_id, is_there=group is not None)
+        return _absent(request, broker, body, group_id, is_there=group is not None)
     stable = group.state is STABLE
-    operations = group_operations(context, group_id, request.include_authorized_operations)
+    operations = group_operations(request, broker, group_id, body.include_authorized_operations)
     return {
         "error_code": 0,
         "group_id": group_id,
@@ -57,10 +58,10 @@ def _members(group: ClassicGroup, *, with_metadata: bool) -> list[dict[str, Any]
     ]
 
 
-def _absent(context: RequestContext, request: Any, group_id: str, *, is_there: bool) -> dict[str, Any]:
+def _absent(request: Request, broker: BrokerContext, body: Any, group_id: str, *, is_there: bool) -> dict[str, Any]:
     """Return what is said of a group that is not there, or is there and not classic (KIP-1043)."""
-    if context.api_version < _NOT_FOUND_FROM:
-        operations = group_operations(context, group_id, request.include_authorized_operations)
+    if request.api_version < _NOT_FOUND_FROM:
+        operations = group_operations(request, broker, group_id, body.include_authorized_operations)
         return {
             "error_code": 0,
             "group_id": group_id,
@@ -75,8 +76,8 @@ def _absent(context: RequestContext, request: Any, group_id: str, *, is_there: b
     }
 
 
-def _failed(context: RequestContext, request: Any, group_id: str, error: int) -> dict[str, Any]:
-    del context, request
+def _failed(request: Request, broker: BrokerContext, body: Any, group_id: str, error: int) -> dict[str, Any]:
+    del request, broker, body
     return {"error_code": error, "group_id": group_id}
 
 

@@ -13,7 +13,8 @@ from operator import itemgetter
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.apis.context import BrokerContext, RequestContext
+from broker.apis.context import BrokerContext
+from broker.ipc.request import Request, peer_request
 from broker.protocol import codec
 from broker.protocol.coordinator_routing import GROUP_TOPIC
 from broker.protocol.error_codes import ErrorCode
@@ -26,7 +27,6 @@ from broker.security.acl.acls import ResourceType
 from broker.security.session import ANONYMOUS, Sessions, pack_session
 
 if TYPE_CHECKING:
-    from broker.ipc.listener_table import ListenerEntry
     from broker.scheduling.slices import Work
 
 TASK = "call_group_api"
@@ -50,32 +50,32 @@ class MultiGroupApi(NamedTuple):
     response_field: str
     group_id: Callable[[Any], str]
     """The id of the group that an element of the request names."""
-    answer: Callable[[RequestContext, Any, Any], Any]
-    """Returns the answer for one element of a request: (context, request, element).
+    answer: Callable[[Request, BrokerContext, Any, Any], Any]
+    """Returns the answer for one element of a request: (request, broker, body, element).
 
     Or a `Deferred` that is completed with it by a commit, or the work in slices that ends with one of these.
     """
-    failed: Callable[[RequestContext, Any, Any, int], Any]
-    """The answer for an element that cannot be answered: (context, request, element, error code). It is short."""
+    failed: Callable[[Request, BrokerContext, Any, Any, int], Any]
+    """The answer for an element that cannot be answered: (request, broker, body, element, error code). It is short."""
     merged: Callable[[Sequence[Any]], Any] = itemgetter(0)
     """Returns one element for several that name the same group."""
 
 
-def call_owners(context: RequestContext, request: Any, api: MultiGroupApi) -> Work:
+def call_owners(request: Request, broker: BrokerContext, body: Any, api: MultiGroupApi) -> Work:
     """Return the answers of all coordinators to a request, in the order of its groups."""
-    items = yield from _distinct(request, api)
+    items = yield from _distinct(body, api)
     answers: list[Any] = [None] * len(items)
     own: list[int] = []
     asked: list[tuple[list[int], Work]] = []
-    owners = yield from _by_owner(context, items, api)
+    owners = yield from _by_owner(broker, items, api)
     for owner, places in owners.items():
-        if owner == context.broker.partitions.index:
+        if owner == broker.partitions.index:
             own = places
         else:
-            question = _question(context, request, api, [items[place] for place in places])
-            asked.append((places, context.broker.tasks.answer_of(owner, TASK, question)))
+            question = _question(request, body, api, [items[place] for place in places])
+            asked.append((places, broker.tasks.answer_of(owner, TASK, question)))
     for place in own:
-        answer = api.answer(context, request, items[place])
+        answer = api.answer(request, broker, body, items[place])
         answers[place] = (yield from answer) if isinstance(answer, GeneratorType) else answer
         yield None
     for place in own:
@@ -84,29 +84,29 @@ def call_owners(context: RequestContext, request: Any, api: MultiGroupApi) -> Wo
     for places, work in asked:
         for place, element in zip(places, (yield from _elements(work)), strict=False):
             answers[place] = element
-            _note_denied(context, element.error_code, api.group_id(items[place]))
+            _note_denied(request, broker, element.error_code, api.group_id(items[place]))
 
     def answer_of(place: int) -> Any:
         answer = answers[place]
         return (
-            api.failed(context, request, items[place], ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            api.failed(request, broker, body, items[place], ErrorCode.COORDINATOR_NOT_AVAILABLE)
             if answer is None
             else answer
         )
 
     def refused(place: int) -> Any:
-        return api.failed(context, request, items[place], TOO_LONG)
+        return api.failed(request, broker, body, items[place], TOO_LONG)
 
     return {api.response_field: Lazily(range(len(items)), answer_of, refused)}
 
 
-def _note_denied(context: RequestContext, error_code: int, group_id: str) -> None:
+def _note_denied(request: Request, broker: BrokerContext, error_code: int, group_id: str) -> None:
     """Note what was denied to a question of ours: its row is that of this request."""
     if error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
-        context.note_denied(ResourceType.GROUP, group_id)
+        broker.access.note_denied(request, ResourceType.GROUP, group_id)
 
 
-def register_group_calls(broker: BrokerContext, listener: ListenerEntry, apis: Mapping[int, MultiGroupApi]) -> None:
+def register_group_calls(broker: BrokerContext, apis: Mapping[int, MultiGroupApi]) -> None:
     """Let other handlers have their requests answered here."""
     sessions = Sessions()
 
@@ -117,13 +117,10 @@ def register_group_calls(broker: BrokerContext, listener: ListenerEntry, apis: M
         payload = payload[_SESSION.size + session_bytes :]
         header = parse_header(payload, _SIZE_BYTES, len(payload))
         key, version = header.api_key, header.api_version
-        request = codec.decode(key, version, payload, header.body_offset, len(payload))
-        context = RequestContext(
-            key, version, header.correlation_id, header.client_id, 0, 0, listener,
-            broker.clock.monotonic_ns(), broker, session,
-        )  # fmt: skip
+        body = codec.decode(key, version, payload, header.body_offset, len(payload))
+        asked = peer_request(header, session, broker.clock.monotonic_ns())
         api = apis[key]
-        response = yield from call_owners(context, request, api)
+        response = yield from call_owners(asked, broker, body, api)
         most_bytes = broker.metadata.broker_config.response_max_bytes
         place = (key, version, api.response_field)
         elements = yield from encoded_elements(place, response[api.response_field], most_bytes)
@@ -162,9 +159,9 @@ def _elements(work: Work) -> Work:
     return found
 
 
-def _by_owner(context: RequestContext, items: Sequence[Any], api: MultiGroupApi) -> Steps[dict[int, list[int]]]:
+def _by_owner(broker: BrokerContext, items: Sequence[Any], api: MultiGroupApi) -> Steps[dict[int, list[int]]]:
     owners: dict[int, list[int]] = {}
-    owner_of = context.broker.coordinators.locator.owner_of
+    owner_of = broker.coordinators.locator.owner_of
     for place, item in enumerate(items, 1):
         owners.setdefault(owner_of(GROUP_TOPIC, api.group_id(item)), []).append(place - 1)
         if not place % AT_ONCE:
@@ -172,10 +169,10 @@ def _by_owner(context: RequestContext, items: Sequence[Any], api: MultiGroupApi)
     return owners
 
 
-def _question(context: RequestContext, request: Any, api: MultiGroupApi, items: Sequence[Any]) -> bytes:
+def _question(request: Request, body: Any, api: MultiGroupApi, items: Sequence[Any]) -> bytes:
     """Return a request of the same API and version for some of the groups, behind who asks: that is no less checked."""
-    part = request.replaced(**{api.request_field: items})
-    question = codec.encode_request(context.api_key, context.api_version, 0, context.client_id, part)
-    asker = context.session
+    part = body.replaced(**{api.request_field: items})
+    question = codec.encode_request(request.api_key, request.api_version, 0, request.client_id, part)
+    asker = request.session
     session = b"" if asker is ANONYMOUS else pack_session(asker.user, asker.host, asker.reached)
     return _SESSION.pack(len(session)) + session + question

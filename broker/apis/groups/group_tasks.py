@@ -16,7 +16,6 @@ from broker.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
     from broker.apis.context import BrokerContext
-    from broker.ipc.listener_table import ListenerEntry
 
 MULTI_GROUP_APIS: Final[Mapping[int, MultiGroupApi]] = MappingProxyType(
     {
@@ -28,7 +27,7 @@ MULTI_GROUP_APIS: Final[Mapping[int, MultiGroupApi]] = MappingProxyType(
 )
 
 
-def register_group_tasks(broker: BrokerContext, listener: ListenerEntry) -> None:
-    """Let other handlers have groups that this one coordinates, described as through ``listener``."""
-    register_group_calls(broker, listener, MULTI_GROUP_APIS)
+def register_group_tasks(broker: BrokerContext) -> None:
+    """Let other handlers have groups that this one coordinates, described as through the first listener."""
+    register_group_calls(broker, MULTI_GROUP_APIS)
     register_list_groups(broker)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.protocol.error_codes import ErrorCode
 
 
-def handle_heartbeat(context: RequestContext, request: Any) -> dict[str, int]:
+def handle_heartbeat(_request: Request, broker: BrokerContext, body: Any) -> dict[str, int]:
     """Return an error code: REBALANCE_IN_PROGRESS asks the member to join again."""
-    if not request.group_id:
+    if not body.group_id:
         return {"error_code": ErrorCode.INVALID_GROUP_ID}
     try:
-        error = context.broker.coordinators.groups.heartbeat(
-            request.group_id, request.member_id, request.group_instance_id, request.generation_id
+        error = broker.coordinators.groups.heartbeat(
+            body.group_id, body.member_id, body.group_instance_id, body.generation_id
         )
     except ApiError as failure:
         error = failure.code

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.apis.groups.consumer_group_heartbeat import client_host
 from broker.coordinator.group import JoinedMember, JoinRequest, JoinResult
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.deferred import Deferred
@@ -32,29 +33,29 @@ _LONGEST_BYTES = 2**15 - 1 - 64
 _MOST_AT_ONCE = 100
 
 
-def handle_join_group(context: RequestContext, request: Any) -> dict[str, Any] | Deferred:
+def handle_join_group(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred:
     """Return the generation and its protocol; the leader gets all members (KIP-62, KIP-345, KIP-394)."""
-    version = context.api_version
-    config = context.broker.metadata.broker_config
-    session_timeout_ms = request.session_timeout_ms
+    version = request.api_version
+    config = broker.metadata.broker_config
+    session_timeout_ms = body.session_timeout_ms
     error = ErrorCode.NONE
-    if not request.group_id:
+    if not body.group_id:
         error = ErrorCode.INVALID_GROUP_ID
     elif not config.group_min_session_timeout_ms <= session_timeout_ms <= config.group_max_session_timeout_ms:
         error = ErrorCode.INVALID_SESSION_TIMEOUT
-    elif len(request.protocols) > MOST_PROTOCOLS or not _can_be_written(context, request):
+    elif len(body.protocols) > MOST_PROTOCOLS or not _can_be_written(request, body):
         error = ErrorCode.INVALID_REQUEST
     if error:
-        return _response(version, JoinResult(int(error), request.member_id))
+        return _response(version, JoinResult(int(error), body.member_id))
     deferred = Deferred()
     try:
-        context.broker.coordinators.groups.join(
-            request.group_id,
-            _join_request(context, request, session_timeout_ms),
+        broker.coordinators.groups.join(
+            body.group_id,
+            _join_request(request, broker, body, session_timeout_ms),
             lambda result: deferred.complete(_of_any_length(_response(version, result))),
         )
     except ApiError as failure:
-        return _response(version, JoinResult(failure.code, request.member_id))
+        return _response(version, JoinResult(failure.code, body.member_id))
     return deferred
 
 
@@ -63,25 +64,25 @@ def _of_any_length(response: dict[str, Any]) -> dict[str, Any] | Work:
     return at_length(response) if len(response["members"]) > _MOST_AT_ONCE else response
 
 
-def _can_be_written(context: RequestContext, request: Any) -> bool:
+def _can_be_written(request: Request, body: Any) -> bool:
     """Return whether the record of the group has room for the texts of a member; two of them may begin its id."""
-    texts = (context.client_id, request.group_instance_id or "", request.protocol_type)
-    names = [each.name for each in request.protocols]
+    texts = (request.client_id, body.group_instance_id or "", body.protocol_type)
+    names = [each.name for each in body.protocols]
     return all(len(text.encode()) <= _LONGEST_BYTES for text in (*texts, *names))
 
 
-def _join_request(context: RequestContext, request: Any, session_timeout_ms: int) -> JoinRequest:
-    version = context.api_version
+def _join_request(request: Request, broker: BrokerContext, body: Any, session_timeout_ms: int) -> JoinRequest:
+    version = request.api_version
     return JoinRequest(
-        member_id=request.member_id,
-        instance_id=request.group_instance_id,
-        client_id=context.client_id,
-        client_host=client_host(context),
+        member_id=body.member_id,
+        instance_id=body.group_instance_id,
+        client_id=request.client_id,
+        client_host=client_host(request, broker),
         session_timeout_ms=session_timeout_ms,
-        rebalance_timeout_ms=session_timeout_ms if version == 0 else request.rebalance_timeout_ms,
-        protocol_type=request.protocol_type,
-        protocols=tuple([(each.name, each.metadata) for each in request.protocols]),
-        reason=(request.reason or NO_REASON)[:MOST_OF_A_REASON],
+        rebalance_timeout_ms=session_timeout_ms if version == 0 else body.rebalance_timeout_ms,
+        protocol_type=body.protocol_type,
+        protocols=tuple([(each.name, each.metadata) for each in body.protocols]),
+        reason=(body.reason or NO_REASON)[:MOST_OF_A_REASON],
         needs_member_id=version >= _MEMBER_ID_REQUIRED_FROM,
         may_skip_assignment=version >= _SKIP_ASSIGNMENT_FROM,
     )

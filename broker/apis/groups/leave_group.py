@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.apis.groups.join_group import MOST_OF_A_REASON, NO_REASON
 from broker.coordinator.group import LeavingMember
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.slices import Work
@@ -21,20 +22,20 @@ _AT_ONCE = 100
 _OF_THE_COORDINATOR = frozenset({int(ErrorCode.COORDINATOR_NOT_AVAILABLE), int(ErrorCode.NOT_COORDINATOR)})
 
 
-def handle_leave_group(context: RequestContext, request: Any) -> dict[str, Any] | Deferred | Work:
+def handle_leave_group(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
     """Return an error for each member, once the group without them is committed."""
-    if not request.group_id:
+    if not body.group_id:
         return _failure(int(ErrorCode.INVALID_GROUP_ID))
-    if context.api_version >= _BATCHED_FROM:
-        if len(request.members) > _AT_ONCE:
-            return _in_portions(context, request)
-        return _leave(context, request.group_id, [_leaving(each) for each in request.members], batched=True)
-    member = LeavingMember(request.member_id, None, NO_REASON)
-    return _leave(context, request.group_id, [member], batched=False)
+    if request.api_version >= _BATCHED_FROM:
+        if len(body.members) > _AT_ONCE:
+            return _in_portions(broker, body)
+        return _leave(broker, body.group_id, [_leaving(each) for each in body.members], batched=True)
+    member = LeavingMember(body.member_id, None, NO_REASON)
+    return _leave(broker, body.group_id, [member], batched=False)
 
 
 def _leave(
-    context: RequestContext, group_id: str, members: list[LeavingMember], *, batched: bool
+    broker: BrokerContext, group_id: str, members: list[LeavingMember], *, batched: bool
 ) -> dict[str, Any] | Deferred:
     deferred = Deferred()
 
@@ -46,18 +47,18 @@ def _leave(
             deferred.complete(_failure(whole or errors[0]))
 
     try:
-        context.broker.coordinators.groups.leave(group_id, members, answer)
+        broker.coordinators.groups.leave(group_id, members, answer)
     except ApiError as error:
         return _failure(error.code)
     return deferred
 
 
-def _in_portions(context: RequestContext, request: Any) -> Work:
+def _in_portions(broker: BrokerContext, body: Any) -> Work:
     """Let very many members leave, some in each slice; the first error of the group ends it."""
     left: list[dict[str, Any]] = []
-    for start in range(0, len(request.members), _AT_ONCE):
-        members = [_leaving(each) for each in request.members[start : start + _AT_ONCE]]
-        answer = _leave(context, request.group_id, members, batched=True)
+    for start in range(0, len(body.members), _AT_ONCE):
+        members = [_leaving(each) for each in body.members[start : start + _AT_ONCE]]
+        answer = _leave(broker, body.group_id, members, batched=True)
         response = (yield answer) if isinstance(answer, Deferred) else answer
         if response["error_code"]:
             return response

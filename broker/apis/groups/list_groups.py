@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.apis.context import BrokerContext, RequestContext
+from broker.apis.context import BrokerContext
+from broker.ipc.request import Request
 from broker.protocol.coordinator_routing import GROUP_TOPIC
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.primitives import read_string, string_bytes
@@ -22,12 +23,12 @@ TASK = "list_groups"
 Listed = tuple[str, str, str, str]
 
 
-def handle_list_groups(context: RequestContext, request: Any) -> Work:
+def handle_list_groups(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return the groups that the filters let through; an empty filter lets everything through."""
-    states = {text.lower() for text in request.states_filter}
-    kinds = {text.lower() for text in request.types_filter}
-    tasks = context.broker.tasks
-    asked = [tasks.answer_of(handler, TASK, b"") for handler in range(context.broker.coordinators.locator.handlers)]
+    states = {text.lower() for text in body.states_filter}
+    kinds = {text.lower() for text in body.types_filter}
+    tasks = broker.tasks
+    asked = [tasks.answer_of(handler, TASK, b"") for handler in range(broker.coordinators.locator.handlers)]
     found: list[Listed] = []
     for work in asked:
         error, payload = yield from work
@@ -36,11 +37,11 @@ def handle_list_groups(context: RequestContext, request: Any) -> Work:
             return _response([], error if is_loading else int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         found += yield from decode_listed(payload)
     wanted: list[Listed] = []
-    sees_all = not context.refusal(ResourceType.CLUSTER)
+    sees_all = not broker.access.refusal(request, ResourceType.CLUSTER)
 
     def choose(group: Listed) -> None:
         group_id, _, state, kind = group
-        is_seen = sees_all or not context.refusal(ResourceType.GROUP, group_id)
+        is_seen = sees_all or not broker.access.refusal(request, ResourceType.GROUP, group_id)
         if is_seen and (not states or state.lower() in states) and (not kinds or kind.lower() in kinds):
             wanted.append(group)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from broker.apis.context import BrokerContext, RequestContext
+from broker.apis.context import BrokerContext
 from broker.coordinator.offsets.commits import (
     Committer,
     CommitTime,
@@ -20,6 +20,7 @@ from broker.coordinator.offsets.commits import (
 )
 from broker.coordinator.offsets.offsets import NO_EXPIRY
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.offset_commit import (
@@ -76,12 +77,12 @@ class ValidatedCommit(NamedTuple):
 
 
 def handle_offset_commit(
-    context: RequestContext, request: OffsetCommitRequest
+    request: Request, broker: BrokerContext, body: OffsetCommitRequest
 ) -> OffsetCommitResponse | Deferred | Work:
     """Return an error for each partition, once what was taken is committed."""
-    if context.broker.metadata.authorizer is not None:
-        return _authorized(context, request)
-    return _taken(context, request)
+    if broker.metadata.authorizer is not None:
+        return _authorized(request, broker, body)
+    return _taken(request, broker, body)
 
 
 def is_refused(broker: BrokerContext, session: Session, version: int, request: OffsetCommitRequest) -> bool:
@@ -98,44 +99,48 @@ def is_refused(broker: BrokerContext, session: Session, version: int, request: O
     return False
 
 
-def _authorized(context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse | Deferred | Work:
+def _authorized(
+    request: Request, broker: BrokerContext, body: OffsetCommitRequest
+) -> OffsetCommitResponse | Deferred | Work:
     """Commit what the client may commit, and refuse the rest."""
-    error = context.refusal(ResourceType.GROUP, request.group_id)
+    error = broker.access.refusal(request, ResourceType.GROUP, body.group_id)
     if error:
-        return refused(request.topics, error)
+        return refused(body.topics, error)
     taken, answers = [], []
-    for each in request.topics:
+    for each in body.topics:
         name: str | None = each.name
-        if context.api_version >= TOPIC_ID_FROM:
-            topic = context.broker.metadata.topic_by_id(each.topic_id)
+        if request.api_version >= TOPIC_ID_FROM:
+            topic = broker.metadata.topic_by_id(each.topic_id)
             # What there is not is answered by who knows that.
             name = None if topic is None else topic.name
-        error = 0 if name is None else context.refusal(ResourceType.TOPIC, name)
+        error = 0 if name is None else broker.access.refusal(request, ResourceType.TOPIC, name)
         if error:
             answers.append(refused_topic(each.name, each.topic_id, each.partitions, error))
         else:
             taken.append(each)
     if not answers:
-        return _taken(context, request)
+        return _taken(request, broker, body)
     if not taken:
         return OffsetCommitResponse(answers)
-    response = _taken(context, request._replace(topics=taken))
+    response = _taken(request, broker, body._replace(topics=taken))
     return after(response, lambda response: OffsetCommitResponse([*response.topics, *answers]))  # type: ignore[no-any-return]
 
 
-def _taken(context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse | Deferred | Work:
-    if is_long(request.topics) or context.in_slices:
-        return _in_portions(context, request)
-    return _at_once(context, request)
+def _taken(
+    request: Request, broker: BrokerContext, body: OffsetCommitRequest
+) -> OffsetCommitResponse | Deferred | Work:
+    if is_long(body.topics) or request.in_slices:
+        return _in_portions(request, broker, body)
+    return _at_once(request, broker, body)
 
 
-def _in_portions(context: RequestContext, request: OffsetCommitRequest) -> Work:
-    named = ((topic.name, len(topic.partitions)) for topic in request.topics)
-    if (yield from is_too_large(request.group_id, named)):
-        return refused(request.topics, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+def _in_portions(request: Request, broker: BrokerContext, body: OffsetCommitRequest) -> Work:
+    named = ((topic.name, len(topic.partitions)) for topic in body.topics)
+    if (yield from is_too_large(body.group_id, named)):
+        return refused(body.topics, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
     answers: list[OffsetCommitResponse | Deferred] = []
-    for topics in portions_of(request.topics, lambda topic, parts: topic._replace(partitions=parts)):
-        answers.append(_at_once(context, request._replace(topics=topics)))
+    for topics in portions_of(body.topics, lambda topic, parts: topic._replace(partitions=parts)):
+        answers.append(_at_once(request, broker, body._replace(topics=topics)))
         yield None
     merged: list[tuple[str, bytes, list[OffsetCommitPartResponse]]] = []
     for answer in answers:
@@ -171,16 +176,16 @@ def portions_of(topics: Sequence[_Topic], with_parts: Callable[[_Topic, Any], _T
         yield portion
 
 
-def _at_once(context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse | Deferred:
-    judged = judge_commit(context.broker, context.api_version, request)
+def _at_once(request: Request, broker: BrokerContext, body: OffsetCommitRequest) -> OffsetCommitResponse | Deferred:
+    judged = judge_commit(broker, request.api_version, body)
     if judged.shard is None or not judged.records:
         return judged.response
     deferred = Deferred()
 
     def done(error: int) -> None:
-        deferred.complete(refused(request.topics, error) if error else judged.response)
+        deferred.complete(refused(body.topics, error) if error else judged.response)
 
-    context.broker.coordinators.linger.connections.add(context.connection_id)
+    broker.coordinators.linger.connections.add(request.connection_id)
     judged.shard.append(judged.records, done, patient=True)
     return deferred
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.coordinator.offsets.offset_expiration import delete_offset
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.deferred import Deferred
@@ -23,32 +24,32 @@ if TYPE_CHECKING:
 _AT_ONCE = 128
 
 
-def handle_offset_delete(context: RequestContext, request: Any) -> dict[str, Any] | Work:
+def handle_offset_delete(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Work:
     """Return an error for each partition, once the others are deleted; or one for the group."""
-    group_id = request.group_id
-    if request.topics and all(context.refusal(ResourceType.TOPIC, topic.name) for topic in request.topics):
-        return _response(0, [_refused(context, topic) for topic in request.topics])
+    group_id = body.group_id
+    if body.topics and all(broker.access.refusal(request, ResourceType.TOPIC, topic.name) for topic in body.topics):
+        return _response(0, [_refused(request, broker, topic) for topic in body.topics])
     if not group_id:
         return _response(ErrorCode.INVALID_GROUP_ID)
     try:
-        shard = context.broker.coordinators.groups.shard_of(group_id)
+        shard = broker.coordinators.groups.shard_of(group_id)
     except ApiError as failure:
         return _response(failure.code)
     group = shard.groups.get(group_id)
     error = int(ErrorCode.GROUP_ID_NOT_FOUND) if group is None else group.validate_offset_delete()
     if group is None or error:
         return _response(error)
-    return _delete(context, shard, group, request.topics)
+    return _delete(request, broker, shard, group, body.topics)
 
 
-def _delete(context: RequestContext, shard: GroupShard, group: Group, asked: Sequence[Any]) -> Work:
+def _delete(request: Request, broker: BrokerContext, shard: GroupShard, group: Group, asked: Sequence[Any]) -> Work:
     """Delete in slices what may be deleted; each of them stages the records of what it has deleted."""
     known = shard.offsets.keys_of(group.group_id)
     answers: dict[str, dict[int, int]] = {}
     commits: list[Deferred] = []
     for topic in asked:
-        refusal = context.refusal(ResourceType.TOPIC, topic.name)
-        found = context.broker.metadata.topic(topic.name)
+        refusal = broker.access.refusal(request, ResourceType.TOPIC, topic.name)
+        found = broker.metadata.topic(topic.name)
         partitions = 0 if found is None else len(found.partitions)
         error = int(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC) if group.is_subscribed(topic.name) else 0
         codes = answers.setdefault(topic.name, {})
@@ -79,8 +80,8 @@ def _delete(context: RequestContext, shard: GroupShard, group: Group, asked: Seq
     return _response(failed, [] if failed else topics)
 
 
-def _refused(context: RequestContext, topic: Any) -> dict[str, Any]:
-    error = context.refusal(ResourceType.TOPIC, topic.name)
+def _refused(request: Request, broker: BrokerContext, topic: Any) -> dict[str, Any]:
+    error = broker.access.refusal(request, ResourceType.TOPIC, topic.name)
     indexes = [each.partition_index for each in topic.partitions]
     return {
         "name": topic.name,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.apis.groups.group_calls import MultiGroupApi, call_owners
 from broker.coordinator.offsets.offsets import CommittedOffset
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.primitives import ZERO_TOPIC_ID
 from broker.protocol.sliced_responses import Lazily
@@ -35,43 +36,44 @@ _TOPICS_AT_ONCE = 16
 class _Query(NamedTuple):
     """One group of a request: with ``require_stable``, offsets that a transaction may change are not returned."""
 
-    context: RequestContext
+    request: Request
+    broker: BrokerContext
     shard: GroupShard
     group_id: str
     require_stable: bool
 
 
-def handle_offset_fetch(context: RequestContext, request: Any) -> Work:
+def handle_offset_fetch(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return the committed offset of each partition asked for, -1 where there is none; null asks for all."""
-    if context.api_version >= _BATCHED_FROM:
-        return call_owners(context, request, OFFSET_FETCH)
-    return _fetch_one(context, request)
+    if request.api_version >= _BATCHED_FROM:
+        return call_owners(request, broker, body, OFFSET_FETCH)
+    return _fetch_one(request, broker, body)
 
 
-def _fetch_one(context: RequestContext, request: Any) -> Work:
+def _fetch_one(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Answer a request for one group, as it was before version 8.
 
     From version 2 on Kafka names an error at the top alone. aiokafka looks at partitions only, and would take that
     for "nothing has been committed": so it stands there as well.
     """
-    error, topics = yield from _fetch(context, request, request.require_stable)
+    error, topics = yield from _fetch(request, broker, body, body.require_stable)
     if error:
-        topics = Lazily(request.topics or (), lambda topic: _failed(topic, error))
+        topics = Lazily(body.topics or (), lambda topic: _failed(topic, error))
     return {"error_code": error, "topics": topics}
 
 
-def _answer_group(context: RequestContext, request: Any, group: Any) -> Work:
-    error, topics = yield from _fetch(context, group, request.require_stable)
+def _answer_group(request: Request, broker: BrokerContext, body: Any, group: Any) -> Work:
+    error, topics = yield from _fetch(request, broker, group, body.require_stable)
     return {"group_id": group.group_id, "error_code": error, "topics": topics}
 
 
-def _fetch(context: RequestContext, asked: Any, require_stable: bool) -> Work:
+def _fetch(request: Request, broker: BrokerContext, asked: Any, require_stable: bool) -> Work:
     """Return (error, topics) for one group, once the offsets that are returned are committed."""
     group_id = asked.group_id
-    if refusal := context.refusal(ResourceType.GROUP, group_id):
+    if refusal := broker.access.refusal(request, ResourceType.GROUP, group_id):
         return refusal, []
     try:
-        shard = context.broker.coordinators.groups.shard_of(group_id)
+        shard = broker.coordinators.groups.shard_of(group_id)
     except ApiError as failure:
         return _TOLD.get(failure.code, failure.code), []
     group = shard.groups.get(group_id)
@@ -79,7 +81,7 @@ def _fetch(context: RequestContext, asked: Any, require_stable: bool) -> Work:
         error = group.validate_offset_fetch(getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1))
         if error:
             return error, []
-    query = _Query(context, shard, group_id, require_stable)
+    query = _Query(request, broker, shard, group_id, require_stable)
     topics: list[dict[str, Any]] = []
     # What is returned is looked up first and written later: it must be what the awaited commit has made sure.
     work = _all(query) if asked.topics is None else _each(query, (yield from _distinct(asked.topics)))
@@ -94,11 +96,11 @@ def _fetch(context: RequestContext, asked: Any, require_stable: bool) -> Work:
 
 
 def _all(query: _Query) -> Iterator[dict[str, Any]]:
-    by_id = query.context.api_version >= _TOPIC_ID_FROM
+    by_id = query.request.api_version >= _TOPIC_ID_FROM
     for name, offsets in list(query.shard.offsets.of_group(query.group_id).items()):
-        if query.context.refusal(ResourceType.TOPIC, name):
+        if query.broker.access.refusal(query.request, ResourceType.TOPIC, name):
             continue
-        topic = query.context.broker.metadata.topic(name) if by_id else None
+        topic = query.broker.metadata.topic(name) if by_id else None
         if by_id and topic is None:
             continue
         place = {"name": name, "topic_id": bytes(16) if topic is None else topic.topic_id}
@@ -123,14 +125,14 @@ def _each(query: _Query, topics: Iterable[tuple[Any, Collection[int]]]) -> Itera
 
 
 def _topic(query: _Query, asked: Any, indexes: Collection[int]) -> dict[str, Any]:
-    if query.context.api_version < _TOPIC_ID_FROM:
+    if query.request.api_version < _TOPIC_ID_FROM:
         name = asked.name
     else:
-        topic = query.context.broker.metadata.topic_by_id(asked.topic_id)
+        topic = query.broker.metadata.topic_by_id(asked.topic_id)
         if topic is None:
             return _failed(asked, ErrorCode.UNKNOWN_TOPIC_ID)
         name = topic.name
-    if refusal := query.context.refusal(ResourceType.TOPIC, name):
+    if refusal := query.broker.access.refusal(query.request, ResourceType.TOPIC, name):
         return _failed(asked, refusal)
     offsets = query.shard.offsets.of_group(query.group_id).get(name, {})
     return {**_place(asked), "partitions": _partitions(query, name, indexes, offsets)}
@@ -170,8 +172,8 @@ def _failed(asked: Any, error: int) -> dict[str, Any]:
     return {**_place(asked), "partitions": Lazily(asked.partition_indexes, lambda index: _partition(index, error))}
 
 
-def _group_failed(context: RequestContext, request: Any, group: Any, error: int) -> dict[str, Any]:
-    del context, request
+def _group_failed(request: Request, broker: BrokerContext, body: Any, group: Any, error: int) -> dict[str, Any]:
+    del request, broker, body
     return {"group_id": group.group_id, "error_code": _TOLD.get(error, error), "topics": []}
 
 

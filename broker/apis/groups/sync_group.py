@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.coordinator.group import SyncRequest, SyncResult
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.deferred import Deferred
 
 _PROTOCOL_FROM = 5
 
 
-def handle_sync_group(context: RequestContext, request: Any) -> dict[str, Any] | Deferred:
+def handle_sync_group(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred:
     """Return the member's assignment, once the leader's is committed."""
-    protocol = request.protocol_type, request.protocol_name
-    if context.api_version >= _PROTOCOL_FROM and None in protocol:
+    protocol = body.protocol_type, body.protocol_name
+    if request.api_version >= _PROTOCOL_FROM and None in protocol:
         return _response(SyncResult(int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)))
-    if not request.group_id:
+    if not body.group_id:
         return _response(SyncResult(int(ErrorCode.INVALID_GROUP_ID)))
     deferred = Deferred()
-    instance_id = request.group_instance_id
-    assignments = {each.member_id: each.assignment for each in request.assignments}
+    instance_id = body.group_instance_id
+    assignments = {each.member_id: each.assignment for each in body.assignments}
     try:
-        context.broker.coordinators.groups.sync(
-            request.group_id,
-            SyncRequest(request.member_id, instance_id, request.generation_id, *protocol, assignments),
+        broker.coordinators.groups.sync(
+            body.group_id,
+            SyncRequest(body.member_id, instance_id, body.generation_id, *protocol, assignments),
             lambda result: deferred.complete(_response(result)),
         )
     except ApiError as failure:

@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
+from broker.ipc.request import Request
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work
 
 
-def handle_alter_replica_log_dirs(context: RequestContext, request: Any) -> Work:
+def handle_alter_replica_log_dirs(_request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return an outcome for each partition: success where it is asked to stay where it is."""
     errors: dict[str, dict[int, int]] = {}
 
     def note(place: tuple[str, str, int]) -> None:
         path, topic, index = place
-        errors.setdefault(topic, {})[index] = _error(context, path, topic, index)
+        errors.setdefault(topic, {})[index] = _error(broker, path, topic, index)
 
-    yield from each_of(_places(request), note)
+    yield from each_of(_places(body), note)
     return {"results": Lazily(errors.items(), _result)}
 
 
@@ -37,10 +38,10 @@ def _result(topic: tuple[str, dict[int, int]]) -> dict[str, Any]:
     return {"topic_name": name, "partitions": partitions}
 
 
-def _error(context: RequestContext, path: str, topic: str, index: int) -> int:
+def _error(broker: BrokerContext, path: str, topic: str, index: int) -> int:
     # The directory comes first, as in Kafka; the answer has no place for words.
-    if path != context.broker.metadata.broker_config.log_dirs[0]:
+    if path != broker.metadata.broker_config.log_dirs[0]:
         return ErrorCode.LOG_DIR_NOT_FOUND
-    if context.broker.metadata.partition(topic, index) is None:
+    if broker.metadata.partition(topic, index) is None:
         return ErrorCode.REPLICA_NOT_AVAILABLE
     return ErrorCode.NONE

@@ -13,8 +13,9 @@ from broker.apis.cluster.controller_access import (
     part_of,
     request_id_of,
 )
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.ipc.request_facts import Changed
 from broker.metadata.topics.topic_validation import AddedPartitions
 from broker.protocol.error_codes import ErrorCode, text_of
@@ -26,9 +27,9 @@ from broker.security.acl.acls import ResourceType
 QUOTA_IS_STRICT_FROM = 3
 
 
-def handle_create_partitions(context: RequestContext, request: Any) -> Work:
+def handle_create_partitions(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return an outcome for each topic asked for, changed some at a time; each time is one change."""
-    times_asked = Counter(topic.name for topic in request.topics)
+    times_asked = Counter(topic.name for topic in body.topics)
     results = [
         _result(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         for name, times in times_asked.items()
@@ -37,23 +38,23 @@ def handle_create_partitions(context: RequestContext, request: Any) -> Work:
     wanted: list[AddedPartitions] = []
 
     def sort(topic: Any) -> None:
-        if refusal := context.refusal(ResourceType.TOPIC, topic.name):
+        if refusal := broker.access.refusal(request, ResourceType.TOPIC, topic.name):
             results.append(_result(topic.name, refusal, None))
         else:
             wanted.append(_added(topic))
 
-    yield from each_of((topic for topic in request.topics if times_asked[topic.name] == 1), sort)
-    request_id, quota = request_id_of(context), mutation_quota_of(context, QUOTA_IS_STRICT_FROM)
+    yield from each_of((topic for topic in body.topics if times_asked[topic.name] == 1), sort)
+    request_id, quota = request_id_of(request), mutation_quota_of(request, broker, QUOTA_IS_STRICT_FROM)
     for start in range(0, len(wanted), TOPICS_AT_ONCE):
         some = wanted[start : start + TOPICS_AT_ONCE]
         try:
-            outcomes = controller_of(context).create_partitions(
-                some, validate_only=request.validate_only, request=part_of(request_id, start), charge=quota.charge
+            outcomes = controller_of(broker).create_partitions(
+                some, validate_only=body.validate_only, request=part_of(request_id, start), charge=quota.charge
             )
             results += [_result(outcome.name, outcome.error_code, outcome.message) for outcome in outcomes]
         except ApiError as error:
             results += [_result(each.name, error.code, error.message) for each in some]
-        announce(context)
+        announce(broker)
         yield None
     return Changed(quota.charged, throttle_time_ms=quota.throttle_ms(), results=results)
 

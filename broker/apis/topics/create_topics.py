@@ -16,8 +16,9 @@ from broker.apis.cluster.controller_access import (
     request_id_of,
 )
 from broker.apis.configs.config_entries import creation_summary
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.ipc.request_facts import Changed
 from broker.metadata.configs.describe_configs import describe_topic
 from broker.metadata.controller import Controller
@@ -36,20 +37,20 @@ _DUPLICATE, _FORBIDDEN = int(ErrorCode.INVALID_REQUEST), int(ErrorCode.TOPIC_AUT
 QUOTA_IS_STRICT_FROM = 6
 
 
-def handle_create_topics(context: RequestContext, request: Any) -> Work:
+def handle_create_topics(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return an outcome for each topic, with its settings when it was created or only checked."""
-    times_asked = Counter(topic.name for topic in request.topics)
+    times_asked = Counter(topic.name for topic in body.topics)
     wanted: list[NewTopic] = []
     refused: list[str] = []
 
     def sort(topic: Any) -> None:
-        if _is_refused(context, topic.name):
+        if _is_refused(request, broker, topic.name):
             refused.append(topic.name)
         else:
             wanted.append(_new_topic(topic))
 
-    yield from each_of((topic for topic in request.topics if times_asked[topic.name] == 1), sort)
-    controller, request_id = controller_of(context), request_id_of(context)
+    yield from each_of((topic for topic in body.topics if times_asked[topic.name] == 1), sort)
+    controller, request_id = controller_of(broker), request_id_of(request)
     try:
         controller.check_size(wanted)
     except ApiError as error:
@@ -57,14 +58,15 @@ def handle_create_topics(context: RequestContext, request: Any) -> Work:
         return {"topics": Lazily(times_asked, failed)}
     not_tried = [TopicOutcome(name, _DUPLICATE, "Duplicate topic name.") for name, n in times_asked.items() if n > 1]
     not_tried += [TopicOutcome(name, _FORBIDDEN, "Authorization failed.") for name in refused]
-    quota = mutation_quota_of(context, QUOTA_IS_STRICT_FROM)
-    create = partial(_create_some, controller, quota, request_id, request.validate_only)
-    response = yield from _create(context, wanted, not_tried, create)
+    quota = mutation_quota_of(request, broker, QUOTA_IS_STRICT_FROM)
+    create = partial(_create_some, controller, quota, request_id, body.validate_only)
+    response = yield from _create(request, broker, wanted, not_tried, create)
     return Changed(quota.charged, throttle_time_ms=quota.throttle_ms(), **response)
 
 
 def _create(
-    context: RequestContext,
+    request: Request,
+    broker: BrokerContext,
     wanted: list[NewTopic],
     not_tried: list[TopicOutcome],
     create: Callable[[int, list[NewTopic]], Any],
@@ -73,20 +75,20 @@ def _create(
     outcomes: list[TopicOutcome] = []
     for start in range(0, len(wanted), TOPICS_AT_ONCE):
         outcomes += create(start, wanted[start : start + TOPICS_AT_ONCE])
-        announce(context)
+        announce(broker)
         yield None
     outcomes += not_tried
-    return {"topics": Lazily(outcomes, partial(_result, context))}
+    return {"topics": Lazily(outcomes, partial(_result, request, broker))}
 
 
-def _is_refused(context: RequestContext, name: str) -> bool:
+def _is_refused(request: Request, broker: BrokerContext, name: str) -> bool:
     """Return whether who asks may not create a topic; the metadata's own is nobody's, which is said elsewhere."""
-    authorizer, session = context.broker.metadata.authorizer, context.session
+    authorizer, session = broker.metadata.authorizer, request.session
     if authorizer is None or name == CLUSTER_METADATA_TOPIC:
         return False
     if authorizer.allows(session, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, is_asked_for=False):
         return False
-    return bool(context.refusal(ResourceType.TOPIC, name, Operation.CREATE))
+    return bool(broker.access.refusal(request, ResourceType.TOPIC, name, Operation.CREATE))
 
 
 def _create_some(
@@ -104,11 +106,11 @@ def _create_some(
         return [TopicOutcome(topic.name, error.code, error.message) for topic in wanted]
 
 
-def _result(context: RequestContext, outcome: TopicOutcome) -> dict[str, Any]:
+def _result(request: Request, broker: BrokerContext, outcome: TopicOutcome) -> dict[str, Any]:
     if outcome.error_code:
         return _failed(outcome.name, outcome.error_code, outcome.message)
-    config = context.broker.metadata.broker_config
-    if hidden := context.refusal(ResourceType.TOPIC, outcome.name, Operation.DESCRIBE_CONFIGS):
+    config = broker.metadata.broker_config
+    if hidden := broker.access.refusal(request, ResourceType.TOPIC, outcome.name, Operation.DESCRIBE_CONFIGS):
         return {
             "name": outcome.name,
             "topic_id": outcome.topic_id,

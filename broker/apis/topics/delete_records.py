@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
+from broker.ipc.request import Request
 from broker.log.maintenance_tasks import DELETE_RECORDS, START_OFFSET
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.sliced_responses import Lazily
@@ -42,32 +43,34 @@ class _Asked:
         return at_length({"topics": Lazily(self.topics, lambda each: _topic(*each))})
 
 
-def handle_delete_records(context: RequestContext, request: Any) -> Work:
+def handle_delete_records(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return the new beginning of each partition, or a wait for the owners of some."""
     asked = _Asked()
     # What is asked knows nothing of its answer: both go as soon as it is given, without a search for garbage.
     answer = Deferred(
-        max(request.timeout_ms, _OWNERS_MS),
+        max(body.timeout_ms, _OWNERS_MS),
         lambda final: asked.response() if final or not asked.left else None,
     )
-    for topic in request.topics:
+    for topic in body.topics:
         outcomes: list[_Outcome] = []
         asked.topics.append((topic.name, outcomes))
         for part in topic.partitions:
             outcome = _Outcome(part.partition_index)
             outcomes.append(outcome)
             # An owner takes segments out of the log for it.
-            _ask(context, asked, answer, (topic.name, part.offset), outcome)
+            _ask(request, broker, asked, answer, (topic.name, part.offset), outcome)
             yield None
     asked.left -= 1
     return answer if asked.left else asked.response()
 
 
-def _ask(context: RequestContext, asked: _Asked, answer: Deferred, target: tuple[str, int], outcome: _Outcome) -> None:
+def _ask(
+    request: Request, broker: BrokerContext, asked: _Asked, answer: Deferred, target: tuple[str, int], outcome: _Outcome
+) -> None:
     """Ask the owner of a partition; ``target``: the topic, and the offset before which records go."""
     topic_name, before = target
-    metadata = context.broker.metadata
-    if refusal := context.refusal(ResourceType.TOPIC, topic_name):
+    metadata = broker.metadata
+    if refusal := broker.access.refusal(request, ResourceType.TOPIC, topic_name):
         outcome.error = refusal
         return
     topic, partition = metadata.topic(topic_name), metadata.partition(topic_name, outcome.partition)
@@ -92,7 +95,7 @@ def _ask(context: RequestContext, asked: _Asked, answer: Deferred, target: tuple
 
     asked.left += 1
     payload = DELETE_RECORDS.pack(partition.row, before)
-    context.broker.tasks.ask(partition.owner, "delete_records", payload, answered)
+    broker.tasks.ask(partition.owner, "delete_records", payload, answered)
 
 
 def _topic(name: str, outcomes: list[_Outcome]) -> dict[str, Any]:

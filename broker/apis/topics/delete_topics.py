@@ -14,8 +14,9 @@ from broker.apis.cluster.controller_access import (
     part_of,
     request_id_of,
 )
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.ipc.request_facts import Changed
 from broker.metadata.metadata_cache import TopicInfo
 from broker.metadata.storage.request_dedup import TopicOutcome
@@ -40,15 +41,15 @@ class _Asked(NamedTuple):
     topic_id: bytes
 
 
-def handle_delete_topics(context: RequestContext, request: Any) -> Work:
+def handle_delete_topics(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return an outcome for each topic asked for, deleted some at a time; each time is one change."""
     times_asked: Counter[_Asked] = Counter()
-    yield from each_of(_asked(request), lambda each: times_asked.update((each,)))
+    yield from each_of(_asked(body), lambda each: times_asked.update((each,)))
     asked = list(times_asked)
-    if not context.broker.metadata.broker_config.delete_topic_enable:
-        return {"responses": Lazily(asked, lambda each: _result(each, _disabled(context, each)))}
-    controller, request_id = controller_of(context), request_id_of(context)
-    quota = mutation_quota_of(context, QUOTA_IS_STRICT_FROM)
+    if not broker.metadata.broker_config.delete_topic_enable:
+        return {"responses": Lazily(asked, lambda each: _result(each, _disabled(request, each)))}
+    controller, request_id = controller_of(broker), request_id_of(request)
+    quota = mutation_quota_of(request, broker, QUOTA_IS_STRICT_FROM)
     outcomes: list[TopicOutcome] = []
     #: Ids of the topics that are deleted by this request.
     found: set[bytes] = set()
@@ -56,7 +57,7 @@ def handle_delete_topics(context: RequestContext, request: Any) -> Work:
         part, some = part_of(request_id, start), asked[start : start + TOPICS_AT_ONCE]
         made = controller.outcomes_of(part)
         if made is None:
-            made = _delete(context, [(each, times_asked[each]) for each in some], found, part, quota)
+            made = _delete(request, broker, [(each, times_asked[each]) for each in some], found, part, quota)
         found.update(outcome.topic_id for outcome in made if not outcome.error_code)
         outcomes += made
         yield None
@@ -65,16 +66,17 @@ def handle_delete_topics(context: RequestContext, request: Any) -> Work:
     return Changed(quota.charged, throttle_time_ms=quota.throttle_ms(), responses=responses)
 
 
-def _disabled(context: RequestContext, asked: _Asked) -> TopicOutcome:
+def _disabled(request: Request, asked: _Asked) -> TopicOutcome:
     """Return that nothing may be deleted: clients that are older than the error for that get another."""
-    newer = context.api_version >= _FIRST_WITH_DISABLED
+    newer = request.api_version >= _FIRST_WITH_DISABLED
     error = ErrorCode.TOPIC_DELETION_DISABLED if newer else ErrorCode.INVALID_REQUEST
     message = None if newer else "Topic deletion is disabled (delete.topic.enable)."
     return TopicOutcome(asked.name or "", error, message, asked.topic_id)
 
 
 def _delete(
-    context: RequestContext,
+    request: Request,
+    broker: BrokerContext,
     asked: Sequence[tuple[_Asked, int]],
     found: set[bytes],
     request_id: str,
@@ -84,7 +86,7 @@ def _delete(
     outcomes = []
     for each, times in asked:
         try:
-            topic = _find(context, each, times, found)
+            topic = _find(request, broker, each, times, found)
             quota.charge(len(topic.partitions))
         except ApiError as error:
             name = each.name or (error.message if error.code == _FORBIDDEN else None) or ""
@@ -96,13 +98,13 @@ def _delete(
         outcomes.append(TopicOutcome(topic.name, topic_id=topic.topic_id))
     if topics:
         try:
-            controller_of(context).delete_topics(topics, request_id, outcomes)
+            controller_of(broker).delete_topics(topics, request_id, outcomes)
         except ApiError as error:
             outcomes = [
                 outcome if outcome.error_code else outcome._replace(error_code=error.code, message=error.message)
                 for outcome in outcomes
             ]
-        announce(context)
+        announce(broker)
     return outcomes
 
 
@@ -112,8 +114,8 @@ def _asked(request: Any) -> Iterator[_Asked]:
     yield from (_Asked(topic.name, topic.topic_id) for topic in request.topics)
 
 
-def _find(context: RequestContext, asked: _Asked, times: int, found: Collection[bytes]) -> TopicInfo:
-    metadata, (name, topic_id) = context.broker.metadata, asked
+def _find(request: Request, broker: BrokerContext, asked: _Asked, times: int, found: Collection[bytes]) -> TopicInfo:
+    metadata, (name, topic_id) = broker.metadata, asked
     by_id = topic_id != _NO_ID
     if name is None and not by_id:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
@@ -122,7 +124,7 @@ def _find(context: RequestContext, asked: _Asked, times: int, found: Collection[
     if times > 1:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic id." if by_id else "Duplicate topic name.")
     topic = metadata.topic_by_id(topic_id) if name is None else metadata.topic(name)
-    _check_allowed(context, asked, topic)
+    _check_allowed(request, broker, asked, topic)
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic.topic_id in found:
@@ -130,20 +132,20 @@ def _find(context: RequestContext, asked: _Asked, times: int, found: Collection[
     return topic
 
 
-def _check_allowed(context: RequestContext, asked: _Asked, topic: TopicInfo | None) -> None:
+def _check_allowed(request: Request, broker: BrokerContext, asked: _Asked, topic: TopicInfo | None) -> None:
     """Raise ApiError for who may not delete a topic, or not know whether there is one of that name.
 
     Its message is the name that a topic has that was asked for by its id, for who may know it.
     """
-    authorizer, session = context.broker.metadata.authorizer, context.session
+    authorizer, session = broker.metadata.authorizer, request.session
     name = asked.name if topic is None else topic.name
     if authorizer is None or name is None:
         return
     if authorizer.allows(session, Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME, is_asked_for=False):
         return
-    if context.refusal(ResourceType.TOPIC, name, Operation.DESCRIBE):
+    if broker.access.refusal(request, ResourceType.TOPIC, name, Operation.DESCRIBE):
         raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    if topic is not None and context.refusal(ResourceType.TOPIC, name, Operation.DELETE):
+    if topic is not None and broker.access.refusal(request, ResourceType.TOPIC, name, Operation.DELETE):
         raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
+from broker.ipc.request import Request
 from broker.metadata.metadata_cache import PartitionInfo
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.sliced_responses import Lazily
@@ -18,9 +19,9 @@ from shm.tables.partitions import STATE_OPEN
 _UNKNOWN_SIZE = -1
 
 
-def handle_describe_log_dirs(context: RequestContext, request: Any) -> Work:
+def handle_describe_log_dirs(_request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return the directory with the partitions asked for that exist; with all when the request names none."""
-    directory = context.broker.metadata.broker_config.log_dirs[0]
+    directory = broker.metadata.broker_config.log_dirs[0]
     try:
         volume = os.statvfs(directory)
         error, total_bytes, usable_bytes = (
@@ -35,9 +36,9 @@ def handle_describe_log_dirs(context: RequestContext, request: Any) -> Work:
     def add(topic: tuple[str, Sequence[PartitionInfo]]) -> None:
         name, partitions = topic
         if partitions:
-            topics.append({"name": name, "partitions": Lazily(partitions, partial(_part, context))})
+            topics.append({"name": name, "partitions": Lazily(partitions, partial(_part, broker))})
 
-    yield from each_of(_wanted(context, request.topics), add)
+    yield from each_of(_wanted(broker, body.topics), add)
     result = {
         "error_code": error,
         "log_dir": directory,
@@ -48,8 +49,8 @@ def handle_describe_log_dirs(context: RequestContext, request: Any) -> Work:
     return {"error_code": 0, "results": [result]}
 
 
-def _wanted(context: RequestContext, topics: Any) -> Iterator[tuple[str, Sequence[PartitionInfo]]]:
-    metadata = context.broker.metadata
+def _wanted(broker: BrokerContext, topics: Any) -> Iterator[tuple[str, Sequence[PartitionInfo]]]:
+    metadata = broker.metadata
     if topics is None:
         for topic in metadata.topics():
             yield topic.name, topic.partitions
@@ -60,8 +61,8 @@ def _wanted(context: RequestContext, topics: Any) -> Iterator[tuple[str, Sequenc
         yield topic.topic, [known[index] for index in dict.fromkeys(topic.partitions) if 0 <= index < len(known)]
 
 
-def _part(context: RequestContext, partition: PartitionInfo) -> dict[str, Any]:
-    table = context.broker.partitions.table
+def _part(broker: BrokerContext, partition: PartitionInfo) -> dict[str, Any]:
+    table = broker.partitions.table
     is_open = table.state(partition.row) == STATE_OPEN
     return {
         "partition_index": partition.index,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.coordinator.transaction.admin import ActiveProducer, Producers
+from broker.ipc.request import Request
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.long_answers import TOO_LONG, TOO_LONG_MESSAGE
@@ -15,29 +16,29 @@ from broker.security.acl.acls import ResourceType
 _NOBODY = Producers(b"")
 
 
-def handle_describe_producers(context: RequestContext, request: Any) -> Work:
+def handle_describe_producers(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return the producers of each partition, each once; the owners of the partitions know them."""
     wanted: dict[str, dict[int, None]] = {}
-    for topic in request.topics:
+    for topic in body.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     topics = []
     for name, indexes in wanted.items():
         partitions = []
         for index in indexes:
-            error, producers = yield from _producers(context, name, index)
+            error, producers = yield from _producers(request, broker, name, index)
             partitions.append((index, error, producers))
             yield None
         topics.append({"name": name, "partitions": Lazily(partitions, _described, _refused)})
     return {"topics": topics}
 
 
-def _producers(context: RequestContext, topic: str, index: int) -> Work:
-    if refusal := context.refusal(ResourceType.TOPIC, topic):
+def _producers(request: Request, broker: BrokerContext, topic: str, index: int) -> Work:
+    if refusal := broker.access.refusal(request, ResourceType.TOPIC, topic):
         return refusal, _NOBODY
-    info = context.broker.metadata.partition(topic, index)
+    info = broker.metadata.partition(topic, index)
     if info is None:
         return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), _NOBODY
-    answer = yield from context.broker.coordinators.transaction_admin.ask_producers(info.owner, (topic, index))
+    answer = yield from broker.coordinators.transaction_admin.ask_producers(info.owner, (topic, index))
     return answer
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from broker.apis.cluster.authorized_operations import topic_operations
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.apis.topics.published_offsets import published_leader_epoch
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.metadata.metadata_cache import PartitionInfo, TopicInfo
 from broker.metadata.topics.topic_validation import check_topic_name
 from broker.protocol.error_codes import ErrorCode
@@ -27,45 +28,47 @@ class _Start(NamedTuple):
     partition: int
 
 
-def handle_describe_topic_partitions(context: RequestContext, request: Any) -> Work:
+def handle_describe_topic_partitions(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return topics from the cursor on until the limit of partitions is reached, and where to go on then.
 
     A cursor that points before a first partition is an error of every topic that was asked for.
     """
     start = _Start("", 0)
-    if request.cursor is not None:
-        start = _Start(request.cursor.topic_name, request.cursor.partition_index)
+    if body.cursor is not None:
+        start = _Start(body.cursor.topic_name, body.cursor.partition_index)
         if start.partition < 0:
-            return _response(Lazily(request.topics, lambda topic: _refused(topic.name, ErrorCode.INVALID_REQUEST)))
-    room = max(1, min(request.response_partition_limit, MOST_PARTITIONS))
+            return _response(Lazily(body.topics, lambda topic: _refused(topic.name, ErrorCode.INVALID_REQUEST)))
+    room = max(1, min(body.response_partition_limit, MOST_PARTITIONS))
     topics: list[dict[str, Any]] = []
     refused: list[dict[str, Any]] = []
-    for number, name in enumerate((yield from _names(context, request, start)), 1):
+    for number, name in enumerate((yield from _names(broker, body, start)), 1):
         if not number % AT_ONCE:
             yield None
-        if refusal := context.refusal(ResourceType.TOPIC, name):
-            if request.topics:
+        if refusal := broker.access.refusal(request, ResourceType.TOPIC, name):
+            if body.topics:
                 refused.append(_refused(name, refusal))
             continue
-        topic = context.broker.metadata.topic(name)
+        topic = broker.metadata.topic(name)
         if topic is None:
-            topics.append({**_unknown(name), "topic_authorized_operations": topic_operations(context, name, True)})
+            topics.append(
+                {**_unknown(name), "topic_authorized_operations": topic_operations(request, broker, name, True)}
+            )
             continue
         yield None
         first = start.partition if name == start.topic else 0
         if room == 0:
             return _response(topics + refused, _Start(name, first))
         listed = topic.partitions[first : first + room]
-        topics.append(_described(context, topic, listed))
+        topics.append(_described(request, broker, topic, listed))
         room -= len(listed)
         if first + len(listed) < len(topic.partitions):
             return _response(topics + refused, _Start(name, first + len(listed)))
     return _response(topics + refused)
 
 
-def _names(context: RequestContext, request: Any, start: _Start) -> Work:
+def _names(broker: BrokerContext, body: Any, start: _Start) -> Work:
     """Return the names of the topics asked for, of all if none is, from the cursor on and in their order."""
-    asked = {topic.name for topic in request.topics} or {topic.name for topic in context.broker.metadata.topics()}
+    asked = {topic.name for topic in body.topics} or {topic.name for topic in broker.metadata.topics()}
     return (yield from in_order([name for name in asked if name >= start.topic]))
 
 
@@ -89,8 +92,10 @@ def _refused(name: str, error: int) -> dict[str, Any]:
     return {"error_code": error, "name": name, "topic_id": bytes(16), "is_internal": False, "partitions": []}
 
 
-def _described(context: RequestContext, topic: TopicInfo, partitions: tuple[PartitionInfo, ...]) -> dict[str, Any]:
-    node_id = context.broker.metadata.broker_config.node_id
+def _described(
+    request: Request, broker: BrokerContext, topic: TopicInfo, partitions: tuple[PartitionInfo, ...]
+) -> dict[str, Any]:
+    node_id = broker.metadata.broker_config.node_id
     return {
         "error_code": 0,
         "name": topic.name,
@@ -101,7 +106,7 @@ def _described(context: RequestContext, topic: TopicInfo, partitions: tuple[Part
                 "error_code": 0,
                 "partition_index": partition.index,
                 "leader_id": node_id,
-                "leader_epoch": published_leader_epoch(context, partition),
+                "leader_epoch": published_leader_epoch(broker, partition),
                 "replica_nodes": [node_id],
                 "isr_nodes": [node_id],
                 "eligible_leader_replicas": [],
@@ -110,5 +115,5 @@ def _described(context: RequestContext, topic: TopicInfo, partitions: tuple[Part
             }
             for partition in partitions
         ],
-        "topic_authorized_operations": topic_operations(context, topic.name, True),
+        "topic_authorized_operations": topic_operations(request, broker, topic.name, True),
     }

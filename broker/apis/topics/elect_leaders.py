@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
+from broker.ipc.request import Request
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.deferred import Deferred
@@ -29,88 +30,88 @@ _NO_CANDIDATE = {
 OPEN_WAIT_MS = 500
 
 
-def handle_elect_leaders(context: RequestContext, request: Any) -> Work:
+def handle_elect_leaders(_request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return an outcome for each partition asked for; when all are, for those that have no leader only.
 
     A partition that has just been created is about to be opened, so the answer waits a moment for those that are not.
     """
-    election_type = request.election_type
+    election_type = body.election_type
     if election_type not in _NO_CANDIDATE:
-        return at_length(_every_partition(request, ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}"))
-    return _once_opened(context, request, election_type)
+        return at_length(_every_partition(body, ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}"))
+    return _once_opened(broker, body, election_type)
 
 
-def _once_opened(context: RequestContext, request: Any, election_type: int) -> Work:
+def _once_opened(broker: BrokerContext, body: Any, election_type: int) -> Work:
     """Return the outcomes, or a wait for partitions that are not open."""
     closed: list[int] = []
 
     def note(place: Place) -> None:
-        partition = context.broker.metadata.partition(*place)
-        if partition is not None and not _is_open(context, partition.row):
+        partition = broker.metadata.partition(*place)
+        if partition is not None and not _is_open(broker, partition.row):
             closed.append(partition.row)
 
-    yield from each_of(_places(context, request), note)
+    yield from each_of(_places(broker, body), note)
 
     def retry(final: bool) -> Work | None:
-        while closed and _is_open(context, closed[-1]):
+        while closed and _is_open(broker, closed[-1]):
             closed.pop()
-        return _elected(context, request, election_type) if final or not closed else None
+        return _elected(broker, body, election_type) if final or not closed else None
 
     return retry(final=False) or Deferred(OPEN_WAIT_MS, retry)
 
 
-def _places(context: RequestContext, request: Any) -> Iterator[Place]:
+def _places(broker: BrokerContext, body: Any) -> Iterator[Place]:
     """Yield the partitions that are asked for."""
-    if request.topic_partitions is None:
-        for topic in context.broker.metadata.topics():
+    if body.topic_partitions is None:
+        for topic in broker.metadata.topics():
             yield from ((topic.name, partition.index) for partition in topic.partitions)
     else:
-        for topic in request.topic_partitions:
+        for topic in body.topic_partitions:
             yield from ((topic.topic, index) for index in topic.partitions)
 
 
-def _elected(context: RequestContext, request: Any, election_type: int) -> Work:
+def _elected(broker: BrokerContext, body: Any, election_type: int) -> Work:
     """Return an outcome for each partition; where all are asked for, for those that have failed."""
-    if request.topic_partitions is not None:
+    if body.topic_partitions is not None:
 
         def answer(topic: Any) -> dict[str, Any]:
-            outcomes = Lazily(topic.partitions, lambda index: _elect(context, topic.topic, index, election_type))
+            outcomes = Lazily(topic.partitions, lambda index: _elect(broker, topic.topic, index, election_type))
             return {"topic": topic.topic, "partition_result": outcomes}
 
-        return at_length(_answer(Lazily(request.topic_partitions, answer)))
-    return _of_all(context, request, election_type)
+        return at_length(_answer(Lazily(body.topic_partitions, answer)))
+    return _of_all(broker, body, election_type)
 
 
 def _answer(results: Lazily, error: int = 0) -> dict[str, Any]:
     return {"error_code": error, "replica_election_results": results}
 
 
-def _of_all(context: RequestContext, request: Any, election_type: int) -> Work:
+def _of_all(broker: BrokerContext, body: Any, election_type: int) -> Work:
     failed: dict[str, list[dict[str, Any]]] = {}
 
     def elect(place: Place) -> None:
-        outcome = _elect(context, *place, election_type)
+        outcome = _elect(broker, *place, election_type)
         if outcome["error_code"] != ErrorCode.ELECTION_NOT_NEEDED:
             failed.setdefault(place[0], []).append(outcome)
 
-    yield from each_of(_places(context, request), elect)
+    yield from each_of(_places(broker, body), elect)
     return _answer(Lazily(failed.items(), lambda each: {"topic": each[0], "partition_result": each[1]}))
 
 
-def _is_open(context: RequestContext, row: int) -> bool:
-    return context.broker.partitions.table.state(row) == STATE_OPEN
+def _is_open(broker: BrokerContext, row: int) -> bool:
+    return broker.partitions.table.state(row) == STATE_OPEN
 
 
-def _elect(context: RequestContext, topic: str, index: int, election_type: int) -> dict[str, Any]:
-    partition = context.broker.metadata.partition(topic, index)
+def _elect(broker: BrokerContext, topic: str, index: int, election_type: int) -> dict[str, Any]:
+    partition = broker.metadata.partition(topic, index)
     if partition is None:
-        unknown = context.broker.metadata.topic(topic) is None
+        unknown = broker.metadata.topic(topic) is None
         what = f"topic as {topic}" if unknown else f"partition as {topic}-{index}"
         return _outcome(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such {what}")
-    if _is_open(context, partition.row):
+    if _is_open(broker, partition.row):
         error = ErrorCode.ELECTION_NOT_NEEDED
         return _outcome(
-            index, error, f"{error.text} Broker {context.broker.metadata.broker_config.node_id} leads {topic}-{index}."
+            index, error, f"{error.text} Broker {broker.metadata.broker_config.node_id} leads {topic}-{index}."
         )
     error = _NO_CANDIDATE[election_type]
     return _outcome(index, error, f"{error.text} The only replica of {topic}-{index} is offline: see the broker's log.")

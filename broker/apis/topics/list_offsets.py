@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.apis.topics.published_offsets import PartitionEnds, epoch_error, published_ends
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.log.log_reader import ATTEMPTS, End, LogReader
 from broker.log.timestamp_search import TimestampOffset
 from broker.metadata.metadata_cache import PartitionInfo
@@ -48,7 +49,8 @@ class _Found(NamedTuple):
 class _Query(NamedTuple):
     """One partition that exists, with what is asked of it: ``is_committed`` hides what is not stable."""
 
-    context: RequestContext
+    request: Request
+    broker: BrokerContext
     topic_name: str
     partition: PartitionInfo
     ends: PartitionEnds
@@ -56,10 +58,10 @@ class _Query(NamedTuple):
     timestamp: int
 
 
-def handle_list_offsets(context: RequestContext, request: Any) -> dict[str, Any] | Steps[dict[str, Any]]:
+def handle_list_offsets(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Steps[dict[str, Any]]:
     """Return an offset or an error for every partition asked for."""
-    parts = parts_of(request)
-    answers = _answers(context, parts, is_committed=request.isolation_level == READ_COMMITTED)
+    parts = parts_of(body)
+    answers = _answers(request, broker, parts, is_committed=body.isolation_level == READ_COMMITTED)
     is_short = len(parts) <= _SLICE_PARTS and all(part.timestamp in _PUBLISHED for _, part in parts)
     return finished(answers) if is_short else answers
 
@@ -69,16 +71,18 @@ def parts_of(request: Any) -> list[tuple[str, Any]]:
     return [(topic.name, part) for topic in request.topics for part in topic.partitions]
 
 
-def _answers(context: RequestContext, parts: Sequence[tuple[str, Any]], *, is_committed: bool) -> Steps[dict[str, Any]]:
+def _answers(
+    request: Request, broker: BrokerContext, parts: Sequence[tuple[str, Any]], *, is_committed: bool
+) -> Steps[dict[str, Any]]:
     times_asked = Counter((name, part.partition_index) for name, part in parts)
     topics: list[dict[str, Any]] = []
     for number, (name, part) in enumerate(parts, 1):
-        if refusal := context.refusal(ResourceType.TOPIC, name):
+        if refusal := broker.access.refusal(request, ResourceType.TOPIC, name):
             answer = _failed(part, refusal)
         elif times_asked[name, part.partition_index] > 1:
             answer = _failed(part, ErrorCode.INVALID_REQUEST)
         else:
-            answer = yield from _answer(context, name, part, is_committed)
+            answer = yield from _answer(request, broker, name, part, is_committed)
         if not topics or topics[-1]["name"] != name:
             topics.append({"name": name, "partitions": []})
         topics[-1]["partitions"].append(answer)
@@ -87,22 +91,22 @@ def _answers(context: RequestContext, parts: Sequence[tuple[str, Any]], *, is_co
     return {"topics": topics}
 
 
-def _answer(context: RequestContext, name: str, part: Any, is_committed: bool) -> Steps[dict[str, int]]:
-    metadata = context.broker.metadata
+def _answer(request: Request, broker: BrokerContext, name: str, part: Any, is_committed: bool) -> Steps[dict[str, int]]:
+    metadata = broker.metadata
     topic, partition = metadata.topic(name), metadata.partition(name, part.partition_index)
     if topic is None or partition is None:
         return _failed(part, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     lookup, since_version = _LOOKUPS.get(part.timestamp, (_none, None)) if part.timestamp < 0 else (_by_time, 0)
-    if since_version is None or context.api_version < since_version:
+    if since_version is None or request.api_version < since_version:
         return _failed(part, ErrorCode.UNSUPPORTED_VERSION)
-    ends = published_ends(context, topic, partition)
+    ends = published_ends(broker, topic, partition)
     if ends is None:
         return _failed(part, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     error = epoch_error(part.current_leader_epoch, ends)
     if error:
         return _failed(part, error)
     try:
-        found = lookup(_Query(context, topic.name, partition, ends, is_committed, part.timestamp))
+        found = lookup(_Query(request, broker, topic.name, partition, ends, is_committed, part.timestamp))
         if not isinstance(found, _Found):
             found = yield from found
     except ApiError as unreadable:
@@ -140,7 +144,7 @@ def _by_time(query: _Query) -> _Found | Steps[_Found]:
 
 def _reader(query: _Query) -> LogReader:
     partition = query.partition
-    return query.context.broker.partitions.reader(partition.row, query.topic_name, partition.index)
+    return query.broker.partitions.reader(partition.row, query.topic_name, partition.index)
 
 
 def _search(query: _Query, search: Callable[[LogReader, End], Steps[TimestampOffset | None]]) -> Steps[_Found]:
@@ -148,7 +152,7 @@ def _search(query: _Query, search: Callable[[LogReader, End], Steps[TimestampOff
 
     ApiError LEADER_NOT_AVAILABLE, with which clients ask again, when segments come faster than they are searched.
     """
-    table, row = query.context.broker.partitions.table, query.partition.row
+    table, row = query.broker.partitions.table, query.partition.row
     for _ in range(ATTEMPTS):
         stable_offset = table.read_stable(row)
         end = table.read_position(row)

@@ -11,9 +11,10 @@ from functools import partial
 from typing import Any
 
 from broker.apis.cluster.authorized_operations import cluster_operations, topic_operations
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.apis.topics.published_offsets import UNKNOWN_EPOCH, published_leader_epoch
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.metadata.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
 from broker.metadata.topics.topic_validation import check_topic_name
 from broker.protocol.error_codes import ErrorCode
@@ -36,12 +37,12 @@ _FIRST_WITH_TOPIC_IDS = 12
 _NO_ID = bytes(16)
 
 
-def handle_metadata(context: RequestContext, request: Any) -> dict[str, Any] | Deferred | Work:
+def handle_metadata(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
     """Return the answer, or a wait for the topics that are being created; what is long is done in slices."""
-    if len(request.topics or ()) > MOST_TOPICS_AT_ONCE:
-        return _at_length(context, request)
-    missing = [name for name in _distinct_names(context, request) if _is_creatable(context, name)]
-    return _answer(context, request, missing)
+    if len(body.topics or ()) > MOST_TOPICS_AT_ONCE:
+        return _at_length(request, broker, body)
+    missing = [name for name in _distinct_names(broker, body) if _is_creatable(request, broker, name)]
+    return _answer(request, broker, body, missing)
 
 
 def is_metadata_cacheable(response: dict[str, Any]) -> bool:
@@ -56,59 +57,59 @@ def is_metadata_cacheable(response: dict[str, Any]) -> bool:
     )
 
 
-def _at_length(context: RequestContext, request: Any) -> Work:
+def _at_length(request: Request, broker: BrokerContext, body: Any) -> Work:
     missing: list[str] = []
 
     def look_at(name: str) -> None:
-        if _is_creatable(context, name):
+        if _is_creatable(request, broker, name):
             missing.append(name)
 
-    yield from each_of(_distinct_names(context, request), look_at)
-    return _answer(context, request, missing)
+    yield from each_of(_distinct_names(broker, body), look_at)
+    return _answer(request, broker, body, missing)
 
 
-def _answer(context: RequestContext, request: Any, missing: list[str]) -> dict[str, Any] | Deferred | Work:
+def _answer(request: Request, broker: BrokerContext, body: Any, missing: list[str]) -> dict[str, Any] | Deferred | Work:
     if not missing:
-        return _described_or_at_length(context, request)
-    context.broker.create_topics(missing)
-    metadata = context.broker.metadata
+        return _described_or_at_length(request, broker, body)
+    broker.create_topics(missing)
+    metadata = broker.metadata
 
     def retry(final: bool) -> dict[str, Any] | Work | None:
         while missing and metadata.topic(missing[-1]) is not None:
             missing.pop()
-        return _described_or_at_length(context, request) if final or not missing else None
+        return _described_or_at_length(request, broker, body) if final or not missing else None
 
     return Deferred(AUTO_CREATE_WAIT_MS, retry)
 
 
-def _distinct_names(context: RequestContext, request: Any) -> Iterable[str]:
+def _distinct_names(broker: BrokerContext, body: Any) -> Iterable[str]:
     """Return the names that are asked for, if topics may come to exist by that."""
-    allowed = request.allow_auto_topic_creation and context.broker.metadata.broker_config.auto_create_topics_enable
-    if request.topics is None or not allowed:
+    allowed = body.allow_auto_topic_creation and broker.metadata.broker_config.auto_create_topics_enable
+    if body.topics is None or not allowed:
         return ()
-    return dict.fromkeys(topic.name for topic in request.topics if topic.name is not None)
+    return dict.fromkeys(topic.name for topic in body.topics if topic.name is not None)
 
 
-def _is_creatable(context: RequestContext, name: str) -> bool:
+def _is_creatable(request: Request, broker: BrokerContext, name: str) -> bool:
     """Return whether there is no such topic and there may come to be one, for who asks for it."""
-    metadata = context.broker.metadata
+    metadata = broker.metadata
     return (
         metadata.topic(name) is None
         and not _name_error(name)
         and metadata.colliding(name) is None
-        and not context.refusal(ResourceType.TOPIC, name)
-        and not _creation_refusal(context, name)
+        and not broker.access.refusal(request, ResourceType.TOPIC, name)
+        and not _creation_refusal(request, broker, name)
     )
 
 
-def _creation_refusal(context: RequestContext, name: str) -> int:
+def _creation_refusal(request: Request, broker: BrokerContext, name: str) -> int:
     """Return the error for who may not create a topic by asking for it, or 0."""
-    authorizer, session = context.broker.metadata.authorizer, context.session
+    authorizer, session = broker.metadata.authorizer, request.session
     if authorizer is None or authorizer.allows(
         session, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, is_asked_for=False
     ):
         return 0
-    return context.refusal(ResourceType.TOPIC, name, Operation.CREATE)
+    return broker.access.refusal(request, ResourceType.TOPIC, name, Operation.CREATE)
 
 
 def _name_error(name: str) -> int:
@@ -119,39 +120,41 @@ def _name_error(name: str) -> int:
     return 0
 
 
-def _described_or_at_length(context: RequestContext, request: Any) -> dict[str, Any] | Work:
+def _described_or_at_length(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Work:
     """Return the answer, described at once if it is short."""
-    asked = _asked(context, request)
-    topics = Lazily(asked, lambda each: _topic(context, each, request))
-    broker, (host, port) = context.broker, context.address
+    asked = _asked(request, broker, body)
+    topics = Lazily(asked, lambda each: _topic(request, broker, each, body))
+    host, port = broker.address_for(request)
     config = broker.metadata.broker_config
     response = {
         "brokers": [{"node_id": config.node_id, "host": host, "port": port, "rack": config.broker_rack}],
         "cluster_id": broker.cluster_id,
         "controller_id": config.node_id,
         "topics": topics,
-        "cluster_authorized_operations": cluster_operations(context, request.include_cluster_authorized_operations),
+        "cluster_authorized_operations": cluster_operations(
+            request, broker, body.include_cluster_authorized_operations
+        ),
     }
-    if _is_short(context, asked):
+    if _is_short(broker, asked):
         return response | {"topics": [topic | {"partitions": list(topic["partitions"])} for topic in topics]}
     return at_length(response)
 
 
-def _asked(context: RequestContext, request: Any) -> Sequence[Any]:
+def _asked(request: Request, broker: BrokerContext, body: Any) -> Sequence[Any]:
     """Return the topics that are asked for, each once; if it is all of them, those that the client may see."""
-    if request.topics or (request.topics is not None and context.api_version):
-        return list({(each.topic_id, each.name): each for each in request.topics}.values())
-    authorizer, topics = context.broker.metadata.authorizer, context.broker.metadata.topics()
+    if body.topics or (body.topics is not None and request.api_version):
+        return list({(each.topic_id, each.name): each for each in body.topics}.values())
+    authorizer, topics = broker.metadata.authorizer, broker.metadata.topics()
     if authorizer is None:
         return topics
-    may = partial(authorizer.allows, context.session, Operation.DESCRIBE, ResourceType.TOPIC, is_asked_for=False)
+    may = partial(authorizer.allows, request.session, Operation.DESCRIBE, ResourceType.TOPIC, is_asked_for=False)
     return [topic for topic in topics if may(topic.name)]
 
 
-def _is_short(context: RequestContext, asked: Sequence[Any]) -> bool:
+def _is_short(broker: BrokerContext, asked: Sequence[Any]) -> bool:
     if len(asked) > MOST_TOPICS_AT_ONCE:
         return False
-    metadata, partitions = context.broker.metadata, 0
+    metadata, partitions = broker.metadata, 0
     for each in asked:
         topic = each if isinstance(each, TopicInfo) else _find(metadata, each)
         partitions += 0 if topic is None else len(topic.partitions)
@@ -162,50 +165,54 @@ def _find(metadata: MetadataCache, asked: Any) -> TopicInfo | None:
     return metadata.topic_by_id(asked.topic_id) if asked.name is None else metadata.topic(asked.name)
 
 
-def _topic(context: RequestContext, asked: Any, request: Any) -> dict[str, Any]:
+def _topic(request: Request, broker: BrokerContext, asked: Any, body: Any) -> dict[str, Any]:
     if isinstance(asked, TopicInfo):
-        return _described(context, asked, request)
-    return _asked_for(context, asked, request)
+        return _described(request, broker, asked, body)
+    return _asked_for(request, broker, asked, body)
 
 
-def _asked_for(context: RequestContext, asked: Any, request: Any) -> dict[str, Any]:
-    metadata = context.broker.metadata
+def _asked_for(request: Request, broker: BrokerContext, asked: Any, body: Any) -> dict[str, Any]:
+    metadata = broker.metadata
     by_id = asked.topic_id != _NO_ID
-    if context.api_version < _FIRST_WITH_TOPIC_IDS and (by_id or asked.name is None):
+    if request.api_version < _FIRST_WITH_TOPIC_IDS and (by_id or asked.name is None):
         return _failed(ErrorCode.INVALID_REQUEST, asked.name, asked.topic_id)
     if by_id or asked.name is None:
         topic = metadata.topic_by_id(asked.topic_id)
-        error = context.refusal(ResourceType.TOPIC, topic.name) if topic is not None else ErrorCode.UNKNOWN_TOPIC_ID
+        error = (
+            broker.access.refusal(request, ResourceType.TOPIC, topic.name)
+            if topic is not None
+            else ErrorCode.UNKNOWN_TOPIC_ID
+        )
         if topic is None or error:
             return _failed(error, None, asked.topic_id)
-        return _described(context, topic, request)
-    if refusal := context.refusal(ResourceType.TOPIC, asked.name):
+        return _described(request, broker, topic, body)
+    if refusal := broker.access.refusal(request, ResourceType.TOPIC, asked.name):
         return _failed(refusal, asked.name)
     topic = metadata.topic(asked.name)
-    return _missing(context, asked.name, request) if topic is None else _described(context, topic, request)
+    return _missing(request, broker, asked.name, body) if topic is None else _described(request, broker, topic, body)
 
 
-def _missing(context: RequestContext, name: str, request: Any) -> dict[str, Any]:
+def _missing(request: Request, broker: BrokerContext, name: str, body: Any) -> dict[str, Any]:
     """Return what is said of a topic that there is not."""
-    config = context.broker.metadata.broker_config
-    is_to_be_created = request.allow_auto_topic_creation and config.auto_create_topics_enable
-    if is_to_be_created and (refusal := _creation_refusal(context, name)):
+    config = broker.metadata.broker_config
+    is_to_be_created = body.allow_auto_topic_creation and config.auto_create_topics_enable
+    if is_to_be_created and (refusal := _creation_refusal(request, broker, name)):
         return _failed(refusal, name)
     error = _name_error(name) or int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    operations = topic_operations(context, name, request.include_topic_authorized_operations)
+    operations = topic_operations(request, broker, name, body.include_topic_authorized_operations)
     return _failed(error, name) | {"topic_authorized_operations": operations}
 
 
-def _described(context: RequestContext, topic: TopicInfo, request: Any) -> dict[str, Any]:
-    operations = topic_operations(context, topic.name, request.include_topic_authorized_operations)
-    node_id = context.broker.metadata.broker_config.node_id
+def _described(request: Request, broker: BrokerContext, topic: TopicInfo, body: Any) -> dict[str, Any]:
+    operations = topic_operations(request, broker, topic.name, body.include_topic_authorized_operations)
+    node_id = broker.metadata.broker_config.node_id
     nodes = (node_id,)
 
     def describe(partition: PartitionInfo) -> dict[str, Any]:
         return {
             "partition_index": partition.index,
             "leader_id": node_id,
-            "leader_epoch": published_leader_epoch(context, partition),
+            "leader_epoch": published_leader_epoch(broker, partition),
             "replica_nodes": nodes,
             "isr_nodes": nodes,
         }

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.apis.topics.published_offsets import epoch_error, published_ends
+from broker.ipc.request import Request
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.long_answers import at_length
@@ -16,24 +17,26 @@ from broker.security.acl.acls import ResourceType
 _UNDEFINED = -1
 
 
-def handle_offset_for_leader_epoch(context: RequestContext, request: Any) -> Work:
+def handle_offset_for_leader_epoch(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return epoch and end offset for each partition; both -1 for an epoch that the log does not know."""
 
     def answer(topic: Any) -> dict[str, Any]:
-        partitions = Lazily(topic.partitions, partial(_answer, context, topic.topic))
+        partitions = Lazily(topic.partitions, partial(_answer, request, broker, topic.topic))
         return {"topic": topic.topic, "partitions": partitions}
 
-    return at_length({"topics": Lazily(request.topics, answer)})
+    return at_length({"topics": Lazily(body.topics, answer)})
 
 
-def _answer(context: RequestContext, topic_name: str, asked: Any) -> dict[str, Any]:
-    metadata = context.broker.metadata
-    if context.refusal(ResourceType.CLUSTER) and (refusal := context.refusal(ResourceType.TOPIC, topic_name)):
+def _answer(request: Request, broker: BrokerContext, topic_name: str, asked: Any) -> dict[str, Any]:
+    metadata = broker.metadata
+    if broker.access.refusal(request, ResourceType.CLUSTER) and (
+        refusal := broker.access.refusal(request, ResourceType.TOPIC, topic_name)
+    ):
         return _part(asked.partition, refusal)
     topic, partition = metadata.topic(topic_name), metadata.partition(topic_name, asked.partition)
     if topic is None or partition is None:
         return _part(asked.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    ends = published_ends(context, topic, partition)
+    ends = published_ends(broker, topic, partition)
     if ends is None:
         return _part(asked.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     error = epoch_error(asked.current_leader_epoch, ends)
@@ -41,7 +44,7 @@ def _answer(context: RequestContext, topic_name: str, asked: Any) -> dict[str, A
         return _part(asked.partition, error)
     if asked.leader_epoch == ends.leader_epoch:
         return _part(asked.partition, 0, ends.leader_epoch, ends.end)
-    reader = context.broker.partitions.reader(partition.row, topic_name, partition.index)
+    reader = broker.partitions.reader(partition.row, topic_name, partition.index)
     return _part(asked.partition, 0, *reader.epoch_end_offset(asked.leader_epoch, ends.end))
 
 

@@ -8,54 +8,55 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.long_answers import at_length
 from broker.scheduling.slices import Work
 
 
-def handle_alter_partition_reassignments(context: RequestContext, request: Any) -> Work:
+def handle_alter_partition_reassignments(_request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return an outcome for each partition."""
 
     def answer(topic: Any) -> dict[str, Any]:
-        return {"name": topic.name, "partitions": Lazily(topic.partitions, partial(_outcome, context, topic.name))}
+        return {"name": topic.name, "partitions": Lazily(topic.partitions, partial(_outcome, broker, topic.name))}
 
     response = {
-        "allow_replication_factor_change": request.allow_replication_factor_change,
+        "allow_replication_factor_change": body.allow_replication_factor_change,
         "error_code": 0,
         "error_message": None,
-        "responses": Lazily(request.topics, answer),
+        "responses": Lazily(body.topics, answer),
     }
     return at_length(response)
 
 
-def _outcome(context: RequestContext, topic: str, wanted: Any) -> dict[str, Any]:
+def _outcome(broker: BrokerContext, topic: str, wanted: Any) -> dict[str, Any]:
     code, message = 0, None
     try:
-        _check(context, topic, wanted)
+        _check(broker, topic, wanted)
     except ApiError as error:
         code, message = error.code, error.message or text_of(error.code)
     return {"partition_index": wanted.partition_index, "error_code": code, "error_message": message}
 
 
-def handle_list_partition_reassignments(context: RequestContext, request: Any) -> dict[str, Any]:
+def handle_list_partition_reassignments(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any]:
     """Return that no reassignment is under way, whatever partitions are asked for."""
-    del context, request
+    del request, broker, body
     return {"error_code": 0, "error_message": None, "topics": []}
 
 
-def _check(context: RequestContext, topic: str, wanted: Any) -> None:
+def _check(broker: BrokerContext, topic: str, wanted: Any) -> None:
     """Raise ApiError unless the replicas wanted are those that there are."""
     index, replicas = wanted.partition_index, wanted.replicas
-    if context.broker.metadata.topic(topic) is None:
+    if broker.metadata.topic(topic) is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}.")
-    if context.broker.metadata.partition(topic, index) is None:
+    if broker.metadata.partition(topic, index) is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic}:{index}.")
     if replicas is None:
         raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    node_id = context.broker.metadata.broker_config.node_id
+    node_id = broker.metadata.broker_config.node_id
     if not replicas:
         raise _invalid("The manual partition assignment includes an empty replica list.")
     for replica in sorted(replicas):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.metadata.metadata_cache import PartitionInfo, TopicInfo
 from broker.protocol.error_codes import ErrorCode
 from shm.tables.partitions import STATE_OPEN
@@ -25,22 +25,22 @@ class PartitionEnds(NamedTuple):
 _EMPTY = PartitionEnds(0, 0, 0, UNKNOWN_EPOCH)
 
 
-def published_ends(context: RequestContext, topic: TopicInfo, partition: PartitionInfo) -> PartitionEnds | None:
+def published_ends(broker: BrokerContext, topic: TopicInfo, partition: PartitionInfo) -> PartitionEnds | None:
     """Return what the owner has published, or None if it is still opening a log that may hold records.
 
     The row of a topic that was just created may still show its former partition: it counts once it is open.
     """
-    table, row = context.broker.partitions.table, partition.row
+    table, row = broker.partitions.table, partition.row
     if table.state(row) == STATE_OPEN:
         return PartitionEnds(
             table.read_start(row), table.read_end(row), table.read_stable(row), table.leader_epoch(row)
         )
-    return None if context.broker.metadata.existed_at_start(topic) else _EMPTY
+    return None if broker.metadata.existed_at_start(topic) else _EMPTY
 
 
-def published_leader_epoch(context: RequestContext, partition: PartitionInfo) -> int:
+def published_leader_epoch(broker: BrokerContext, partition: PartitionInfo) -> int:
     """Return the leader epoch, or -1 while the partition is not open."""
-    table = context.broker.partitions.table
+    table = broker.partitions.table
     return table.leader_epoch(partition.row) if table.state(partition.row) == STATE_OPEN else UNKNOWN_EPOCH
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.apis.transactions.transaction_errors import for_version
+from broker.ipc.request import Request
 from broker.partitions.transaction_messages import Producer
 from broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
 from broker.protocol.error_codes import ErrorCode
@@ -15,21 +16,21 @@ from broker.scheduling.deferred import Deferred
 _PLAIN = 0
 
 
-def handle_add_offsets_to_txn(context: RequestContext, request: Any) -> Deferred | dict[str, int]:
+def handle_add_offsets_to_txn(request: Request, broker: BrokerContext, body: Any) -> Deferred | dict[str, int]:
     """Return an error code; the group's partition of `__consumer_offsets` is part of the transaction then."""
-    if not request.transactional_id:
+    if not body.transactional_id:
         return {"error_code": int(ErrorCode.INVALID_REQUEST)}
-    if not request.group_id:
+    if not body.group_id:
         return {"error_code": int(ErrorCode.INVALID_GROUP_ID)}
     deferred = Deferred()
-    partition = coordinator_partition(request.group_id, context.broker.coordinators.locator.counts.groups)
+    partition = coordinator_partition(body.group_id, broker.coordinators.locator.counts.groups)
 
     def answer(error: int) -> None:
-        deferred.complete({"error_code": for_version(error, context)})
+        deferred.complete({"error_code": for_version(error, request)})
 
-    context.broker.coordinators.transactions.add_partitions(
-        request.transactional_id,
-        Producer(request.producer_id, request.producer_epoch),
+    broker.coordinators.transactions.add_partitions(
+        body.transactional_id,
+        Producer(body.producer_id, body.producer_epoch),
         frozenset({(GROUP_TOPIC, partition)}),
         _PLAIN,
         answer,

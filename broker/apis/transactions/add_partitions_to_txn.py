@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.apis.transactions.transaction_errors import for_version
+from broker.ipc.request import Request
 from broker.partitions.transaction_messages import Membership, Producer, TopicPartition
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.sliced_responses import Lazily
@@ -24,29 +25,29 @@ _PLAIN = 0
 _TRANSACTIONS_AT_ONCE = 32
 
 
-def handle_add_partitions_to_txn(context: RequestContext, request: Any) -> Work:
+def handle_add_partitions_to_txn(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return an error code for each partition; one that does not exist keeps all others out."""
-    if context.api_version < _FIRST_BATCHED_VERSION:
-        return _add(context, request)
-    refusal = context.refusal(ResourceType.CLUSTER)
+    if request.api_version < _FIRST_BATCHED_VERSION:
+        return _add(request, broker, body)
+    refusal = broker.access.refusal(request, ResourceType.CLUSTER)
     if refusal:
         return at_length({"error_code": refusal, "results_by_transaction": []})
-    return _add_batch(context, request)
+    return _add_batch(request, broker, body)
 
 
-def _add(context: RequestContext, request: Any) -> Work:
-    places = _places(request.v3_and_below_topics)
-    refusal = context.refusal(ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
-    errors = dict.fromkeys(places, refusal) if refusal else (yield from _unknown(context, places))
+def _add(request: Request, broker: BrokerContext, body: Any) -> Work:
+    places = _places(body.v3_and_below_topics)
+    refusal = broker.access.refusal(request, ResourceType.TRANSACTIONAL_ID, body.v3_and_below_transactional_id)
+    errors = dict.fromkeys(places, refusal) if refusal else (yield from _unknown(request, broker, places))
     # No partitions are in every transaction already: they begin none, whoever asks.
     if places and not errors:
         added = Deferred()
-        context.broker.coordinators.transactions.add_partitions(
-            request.v3_and_below_transactional_id,
-            Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
+        broker.coordinators.transactions.add_partitions(
+            body.v3_and_below_transactional_id,
+            Producer(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch),
             frozenset(places),
             _PLAIN,
-            lambda error: added.complete((for_version(error, context),)),
+            lambda error: added.complete((for_version(error, request),)),
         )
         (error,) = yield added
         errors = dict.fromkeys(places, error)
@@ -54,17 +55,17 @@ def _add(context: RequestContext, request: Any) -> Work:
     return {"results_by_topic_v3_and_below": results}
 
 
-def _add_batch(context: RequestContext, request: Any) -> Work:
+def _add_batch(request: Request, broker: BrokerContext, body: Any) -> Work:
     asked: list[tuple[str, list[TopicPartition], dict[TopicPartition, int], Deferred | None]] = []
-    for transaction in request.transactions:
+    for transaction in body.transactions:
         places = _places(transaction.topics)
-        errors = yield from _unknown(context, places)
+        errors = yield from _unknown(request, broker, places)
         answered = None
         if places and not errors:
             answered = Deferred()
             producer = Producer(transaction.producer_id, transaction.producer_epoch)
             membership = Membership(transaction.transactional_id, producer, transaction.verify_only, places)
-            context.broker.coordinators.transaction_rpc.ask_membership(membership, answered.complete)
+            broker.coordinators.transaction_rpc.ask_membership(membership, answered.complete)
         asked.append((transaction.transactional_id, places, errors, answered))
         if not len(asked) % _TRANSACTIONS_AT_ONCE:
             yield None
@@ -82,14 +83,18 @@ def _places(topics: Any) -> list[TopicPartition]:
     return [(topic.name, partition) for topic in topics for partition in topic.partitions]
 
 
-def _unknown(context: RequestContext, places: list[TopicPartition]) -> Steps[dict[TopicPartition, int]]:
+def _unknown(request: Request, broker: BrokerContext, places: list[TopicPartition]) -> Steps[dict[TopicPartition, int]]:
     """Return what is wrong with the partitions, or nothing if nothing is."""
-    metadata = context.broker.metadata
+    metadata = broker.metadata
     errors: dict[TopicPartition, int] = {}
 
     def check(place: TopicPartition) -> None:
         topic = metadata.topic(place[0])
-        refusal = 0 if context.api_version >= _FIRST_BATCHED_VERSION else context.refusal(ResourceType.TOPIC, place[0])
+        refusal = (
+            0
+            if request.api_version >= _FIRST_BATCHED_VERSION
+            else broker.access.refusal(request, ResourceType.TOPIC, place[0])
+        )
         if refusal:
             errors[place] = refusal
         elif topic is None or metadata.partition(*place) is None:

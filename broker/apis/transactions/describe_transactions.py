@@ -6,8 +6,9 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.coordinator.transaction.transaction import TransactionMetadata
+from broker.ipc.request import Request
 from broker.protocol.sliced_responses import Lazily
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import TOO_LONG
@@ -18,17 +19,17 @@ from broker.security.acl.acls import ResourceType
 _IDS_AT_ONCE = 32
 
 
-def handle_describe_transactions(context: RequestContext, request: Any) -> Work:
+def handle_describe_transactions(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return the state of each id, once, or TRANSACTIONAL_ID_NOT_FOUND."""
-    ids = list(dict.fromkeys(request.transactional_ids))
+    ids = list(dict.fromkeys(body.transactional_ids))
     answers: list[Deferred] = []
     for number, transactional_id in enumerate(ids, 1):
         answered = Deferred()
         answers.append(answered)
-        if refusal := context.refusal(ResourceType.TRANSACTIONAL_ID, transactional_id):
+        if refusal := broker.access.refusal(request, ResourceType.TRANSACTIONAL_ID, transactional_id):
             answered.complete((refusal, None))
             continue
-        context.broker.coordinators.transaction_admin.ask_transaction(transactional_id, _completing(answered))
+        broker.coordinators.transaction_admin.ask_transaction(transactional_id, _completing(answered))
         if not number % _IDS_AT_ONCE:
             yield None
     found: dict[str, tuple[int, TransactionMetadata | None]] = {}
@@ -37,7 +38,7 @@ def handle_describe_transactions(context: RequestContext, request: Any) -> Work:
 
     def describe(transactional_id: str) -> dict[str, Any]:
         error, metadata = found[transactional_id]
-        return {"transactional_id": transactional_id, "error_code": error, **_described(context, metadata)}
+        return {"transactional_id": transactional_id, "error_code": error, **_described(request, broker, metadata)}
 
     return {"transaction_states": Lazily(ids, describe, _refused)}
 
@@ -53,7 +54,7 @@ def _refused(transactional_id: str) -> dict[str, Any]:
 _NOTHING = {"producer_id": -1, "producer_epoch": -1, "transaction_state": "", "transaction_start_time_ms": -1}
 
 
-def _described(context: RequestContext, metadata: TransactionMetadata | None) -> dict[str, Any]:
+def _described(request: Request, broker: BrokerContext, metadata: TransactionMetadata | None) -> dict[str, Any]:
     if metadata is None:
         return _NOTHING
     return {
@@ -65,6 +66,6 @@ def _described(context: RequestContext, metadata: TransactionMetadata | None) ->
         "topics": [
             {"topic": topic, "partitions": [partition for _, partition in group]}
             for topic, group in groupby(sorted(metadata.partitions), lambda place: place[0])
-            if not context.refusal(ResourceType.TOPIC, topic)
+            if not broker.access.refusal(request, ResourceType.TOPIC, topic)
         ],
     }

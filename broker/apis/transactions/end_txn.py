@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.apis.transactions.transaction_errors import for_version
 from broker.coordinator.transaction.transaction import EPOCH_BUMP_FROM, TransactionMetadata
+from broker.ipc.request import Request
 from broker.partitions.transaction_messages import Producer
 from broker.scheduling.deferred import Deferred
 
@@ -14,20 +15,20 @@ from broker.scheduling.deferred import Deferred
 _EPOCH_BUMP_VERSION = 5
 
 
-def handle_end_txn(context: RequestContext, request: Any) -> dict[str, int] | Deferred:
+def handle_end_txn(request: Request, broker: BrokerContext, body: Any) -> dict[str, int] | Deferred:
     """Return an error code and, from version 5, the producer id and epoch of the next transaction."""
     deferred = Deferred()
-    client_version = EPOCH_BUMP_FROM if context.api_version >= _EPOCH_BUMP_VERSION else 0
+    client_version = EPOCH_BUMP_FROM if request.api_version >= _EPOCH_BUMP_VERSION else 0
 
     def answer(error: int, metadata: TransactionMetadata | None) -> None:
-        response = {"error_code": for_version(error, context)}
+        response = {"error_code": for_version(error, request)}
         if metadata is not None and not error and client_version:
             response |= {"producer_id": metadata.producer_id, "producer_epoch": metadata.epoch}
         else:
             response |= {"producer_id": -1, "producer_epoch": -1}
         deferred.complete(response)
 
-    producer = Producer(request.producer_id, request.producer_epoch)
-    end = request.committed, client_version
-    context.broker.coordinators.transactions.end(request.transactional_id, producer, end, answer)
+    producer = Producer(body.producer_id, body.producer_epoch)
+    end = body.committed, client_version
+    broker.coordinators.transactions.end(body.transactional_id, producer, end, answer)
     return deferred

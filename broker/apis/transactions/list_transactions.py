@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.coordinator.transaction.admin import Listed, ListFilter
 from broker.coordinator.transaction.transaction import TransactionState
+from broker.ipc.request import Request
 from broker.metadata.topics.topic_regex import InvalidPatternError, compiled
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.sliced_responses import Lazily
@@ -17,33 +18,33 @@ from broker.security.acl.acls import ResourceType
 _STATES = {state.text: state for state in TransactionState}
 
 
-def handle_list_transactions(context: RequestContext, request: Any) -> Work | dict[str, Any]:
+def handle_list_transactions(request: Request, broker: BrokerContext, body: Any) -> Work | dict[str, Any]:
     """Return id, producer id and state of each; states that there are not are named in the answer and match nothing."""
-    pattern = request.transactional_id_pattern or ""
+    pattern = body.transactional_id_pattern or ""
     try:
         compiled(pattern)
     except InvalidPatternError:
         return {"error_code": int(ErrorCode.INVALID_REGULAR_EXPRESSION)}
-    unknown = [text for text in request.state_filters if text not in _STATES]
-    states = [_STATES[text] for text in set(request.state_filters) if text in _STATES]
+    unknown = [text for text in body.state_filters if text not in _STATES]
+    states = [_STATES[text] for text in set(body.state_filters) if text in _STATES]
     if unknown and not states:
         return at_length(_response(0, unknown, []))
     wanted = ListFilter(
         frozenset(states),
-        frozenset(request.producer_id_filters),
-        request.duration_filter,
+        frozenset(body.producer_id_filters),
+        body.duration_filter,
         pattern,
     )
-    return _list(context, wanted, unknown)
+    return _list(request, broker, wanted, unknown)
 
 
-def _list(context: RequestContext, wanted: ListFilter, unknown: list[str]) -> Work:
-    error, transactions = yield from context.broker.coordinators.transaction_admin.ask_list(wanted)
-    if context.broker.metadata.authorizer is not None:
+def _list(request: Request, broker: BrokerContext, wanted: ListFilter, unknown: list[str]) -> Work:
+    error, transactions = yield from broker.coordinators.transaction_admin.ask_list(wanted)
+    if broker.metadata.authorizer is not None:
         seen: list[Listed] = []
 
         def choose(listed: Listed) -> None:
-            if not context.refusal(ResourceType.TRANSACTIONAL_ID, listed.transactional_id):
+            if not broker.access.refusal(request, ResourceType.TRANSACTIONAL_ID, listed.transactional_id):
                 seen.append(listed)
 
         yield from each_of(transactions, choose)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.apis.context import RequestContext
+from broker.ipc.request import Request
 from broker.protocol.error_codes import ErrorCode
 
 #: From this version of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn on clients know PRODUCER_FENCED.
@@ -12,19 +12,19 @@ FENCED_FROM = 2
 _ABORTABLE_FROM, _CONCURRENT_FROM = 4, 5
 
 
-def for_version(error: int, context: RequestContext, fenced_from: int = FENCED_FROM) -> int:
+def for_version(error: int, request: Request, fenced_from: int = FENCED_FROM) -> int:
     """Return the error as the request's version has it."""
-    if error == ErrorCode.PRODUCER_FENCED and context.api_version < fenced_from:
+    if error == ErrorCode.PRODUCER_FENCED and request.api_version < fenced_from:
         return int(ErrorCode.INVALID_PRODUCER_EPOCH)
     return error
 
 
-def for_offsets(error: int, context: RequestContext) -> int:
+def for_offsets(error: int, request: Request) -> int:
     """Return what the coordinator of a transaction has said as TxnOffsetCommit answers it."""
     if error == ErrorCode.PRODUCER_FENCED:
         return int(ErrorCode.INVALID_PRODUCER_EPOCH)
-    if error == ErrorCode.TRANSACTION_ABORTABLE and context.api_version < _ABORTABLE_FROM:
+    if error == ErrorCode.TRANSACTION_ABORTABLE and request.api_version < _ABORTABLE_FROM:
         return int(ErrorCode.INVALID_TXN_STATE)
-    if error == ErrorCode.CONCURRENT_TRANSACTIONS and context.api_version < _CONCURRENT_FROM:
+    if error == ErrorCode.CONCURRENT_TRANSACTIONS and request.api_version < _CONCURRENT_FROM:
         return int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return error

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.apis.groups.offset_commit import is_long, portions_of
 from broker.apis.transactions.transaction_errors import for_offsets
 from broker.coordinator.offsets.commits import Committer, CommitTime, drop_unused, take_commit, validate_commit
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.partitions.transaction_messages import Membership, Producer
 from broker.protocol.coordinator_routing import GROUP_TOPIC
 from broker.protocol.error_codes import ErrorCode
@@ -25,36 +26,36 @@ if TYPE_CHECKING:
 _ADDED_FROM = 5
 
 
-def handle_txn_offset_commit(context: RequestContext, request: Any) -> dict[str, Any] | Deferred | Work:
+def handle_txn_offset_commit(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
     """Return an error for each partition, once what was taken is committed as part of the transaction."""
-    if context.broker.metadata.authorizer is not None:
-        return _authorized(context, request)
-    return _taken(context, request)
+    if broker.metadata.authorizer is not None:
+        return _authorized(request, broker, body)
+    return _taken(request, broker, body)
 
 
-def _authorized(context: RequestContext, request: Any) -> dict[str, Any] | Deferred | Work:
+def _authorized(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
     """Commit what the client may commit, and refuse the rest."""
     refused, taken = [], []
-    for topic in request.topics:
-        if error := context.refusal(ResourceType.TOPIC, topic.name):
+    for topic in body.topics:
+        if error := broker.access.refusal(request, ResourceType.TOPIC, topic.name):
             refused.append((topic.name, [(each.partition_index, error) for each in topic.partitions]))
         else:
             taken.append(topic)
     if not taken:
         return _response(refused)
-    response = _taken(context, request.replaced(topics=tuple(taken)))
+    response = _taken(request, broker, body.replaced(topics=tuple(taken)))
     return after(response, lambda answer: {"topics": [*answer["topics"], *_response(refused)["topics"]]})  # type: ignore[no-any-return]
 
 
-def _taken(context: RequestContext, request: Any) -> dict[str, Any] | Deferred | Work:
-    return _in_portions(context, request) if is_long(request.topics) else _at_once(context, request)
+def _taken(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
+    return _in_portions(request, broker, body) if is_long(body.topics) else _at_once(request, broker, body)
 
 
-def _in_portions(context: RequestContext, request: Any) -> Work:
+def _in_portions(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Commit some partitions after the other: each portion is a part of the transaction, or fails by itself."""
     merged: list[dict[str, Any]] = []
-    for topics in portions_of(request.topics, lambda topic, parts: topic.replaced(partitions=parts)):
-        answer = _at_once(context, request.replaced(topics=topics))
+    for topics in portions_of(body.topics, lambda topic, parts: topic.replaced(partitions=parts)):
+        answer = _at_once(request, broker, body.replaced(topics=topics))
         response = (yield answer) if isinstance(answer, Deferred) else answer
         for topic in response["topics"]:
             if merged and merged[-1]["name"] == topic["name"]:
@@ -65,49 +66,47 @@ def _in_portions(context: RequestContext, request: Any) -> Work:
     return {"topics": merged}
 
 
-def _at_once(context: RequestContext, request: Any) -> dict[str, Any] | Deferred:
-    broker = context.broker
-    if not any(_is_there(context, topic.name, each) for topic in request.topics for each in topic.partitions):
-        return _refused(context, request, 0)
-    if not request.group_id:
-        return _refused(context, request, ErrorCode.INVALID_GROUP_ID)
+def _at_once(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred:
+    if not any(_is_there(broker, topic.name, each) for topic in body.topics for each in topic.partitions):
+        return _refused(broker, body, 0)
+    if not body.group_id:
+        return _refused(broker, body, ErrorCode.INVALID_GROUP_ID)
     try:
-        shard = broker.coordinators.groups.shard_of(request.group_id)
+        shard = broker.coordinators.groups.shard_of(body.group_id)
     except ApiError as failure:
-        return _refused(context, request, failure.code)
+        return _refused(broker, body, failure.code)
     deferred = Deferred()
 
     def verified(errors: Sequence[int]) -> None:
         error = next((error for error in errors if error), 0)
         if error:
-            deferred.complete(_refused(context, request, for_offsets(error, context)))
+            deferred.complete(_refused(broker, body, for_offsets(error, request)))
         else:
-            _commit(context, request, deferred)
+            _commit(request, broker, body, deferred)
 
     owned = broker.partitions.own(GROUP_TOPIC, shard.partition)
-    if owned is not None and owned.log.ongoing_transaction(request.producer_id, request.producer_epoch):
+    if owned is not None and owned.log.ongoing_transaction(body.producer_id, body.producer_epoch):
         verified((0,))
-    elif owned is not None and owned.log.is_fenced(request.producer_id, request.producer_epoch):
+    elif owned is not None and owned.log.is_fenced(body.producer_id, body.producer_epoch):
         verified((ErrorCode.INVALID_PRODUCER_EPOCH,))
     else:
-        producer = Producer(request.producer_id, request.producer_epoch)
-        verify_only = context.api_version < _ADDED_FROM
+        producer = Producer(body.producer_id, body.producer_epoch)
+        verify_only = request.api_version < _ADDED_FROM
         place = (GROUP_TOPIC, shard.partition)
-        membership = Membership(request.transactional_id, producer, verify_only, [place])
+        membership = Membership(body.transactional_id, producer, verify_only, [place])
         broker.coordinators.transaction_rpc.ask_membership(membership, verified)
     return deferred
 
 
-def _commit(context: RequestContext, request: Any, deferred: Deferred) -> None:
+def _commit(request: Request, broker: BrokerContext, body: Any, deferred: Deferred) -> None:
     """Take the offsets: the partition is part of the transaction."""
-    broker = context.broker
-    group_id = request.group_id
+    group_id = body.group_id
     committer = Committer(
         group_id,
-        request.member_id,
-        request.group_instance_id,
-        request.generation_id_or_member_epoch,
-        context.api_version,
+        body.member_id,
+        body.group_instance_id,
+        body.generation_id_or_member_epoch,
+        request.api_version,
         transactional=True,
     )
     try:
@@ -117,26 +116,26 @@ def _commit(context: RequestContext, request: Any, deferred: Deferred) -> None:
         error = failure.code
     if error:
         deferred.complete(
-            _refused(context, request, ErrorCode.ILLEGAL_GENERATION if error == ErrorCode.STALE_MEMBER_EPOCH else error)
+            _refused(broker, body, ErrorCode.ILLEGAL_GENERATION if error == ErrorCode.STALE_MEMBER_EPOCH else error)
         )
         return
     time = CommitTime(broker.clock.wall_ms(), most_metadata=broker.metadata.broker_config.offset_metadata_max_bytes)
     records: list[Record] = []
     topics = []
-    for asked in request.topics:
+    for asked in body.topics:
         topic = broker.metadata.topic(asked.name)
         place = (asked.name, bytes(16), 0) if topic is None else (topic.name, topic.topic_id, len(topic.partitions))
         parts = [_part(each) for each in asked.partitions]
-        answers, _ = take_commit(shard, request.group_id, place, parts, time, records, request.producer_id)
+        answers, _ = take_commit(shard, body.group_id, place, parts, time, records, body.producer_id)
         topics.append((asked.name, answers))
     if not records:
         drop_unused(shard, group_id)
         deferred.complete(_response(topics))
         return
-    producer = (request.producer_id, request.producer_epoch)
+    producer = (body.producer_id, body.producer_epoch)
     shard.append(
         records,
-        lambda error: deferred.complete(_refused(context, request, error) if error else _response(topics)),
+        lambda error: deferred.complete(_refused(broker, body, error) if error else _response(topics)),
         producer,
     )
 
@@ -145,18 +144,18 @@ def _part(each: Any) -> tuple[int, int, int, str | None]:
     return each.partition_index, each.committed_offset, each.committed_leader_epoch, each.committed_metadata
 
 
-def _is_there(context: RequestContext, topic: str, each: Any) -> bool:
-    return context.broker.metadata.partition(topic, each.partition_index) is not None
+def _is_there(broker: BrokerContext, topic: str, each: Any) -> bool:
+    return broker.metadata.partition(topic, each.partition_index) is not None
 
 
-def _refused(context: RequestContext, request: Any, error: int) -> dict[str, Any]:
+def _refused(broker: BrokerContext, body: Any, error: int) -> dict[str, Any]:
     """Answer with the error, but for partitions that do not exist: that comes first."""
     topics = []
-    for topic in request.topics:
+    for topic in body.topics:
         parts = [
             (
                 each.partition_index,
-                int(error if _is_there(context, topic.name, each) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+                int(error if _is_there(broker, topic.name, each) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
             )
             for each in topic.partitions
         ]

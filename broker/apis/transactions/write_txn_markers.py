@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.coordinator.transaction.markers import TransactionPeers
+from broker.ipc.request import Request
 from broker.partitions.transaction_messages import Marker
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.sliced_responses import Lazily
@@ -17,14 +18,14 @@ from broker.security.acl.acls import Operation, ResourceType
 AT_ONCE = 16
 
 
-def handle_write_txn_markers(context: RequestContext, request: Any) -> Work:
+def handle_write_txn_markers(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return an error code for each partition of each marker."""
-    if refusal := _refusal(context):
-        return _refused(request, refusal)
-    peers = context.broker.coordinators.transaction_rpc
+    if refusal := _refusal(request, broker):
+        return _refused(body, refusal)
+    peers = broker.coordinators.transaction_rpc
     answers: list[dict[str, Any]] = []
     waiting: list[tuple[dict[str, int], Deferred]] = []
-    for marker in request.markers:
+    for marker in body.markers:
         topics = []
         for topic in marker.topics:
             results: list[dict[str, int]] = []
@@ -40,11 +41,11 @@ def handle_write_txn_markers(context: RequestContext, request: Any) -> Work:
     return {"markers": answers}
 
 
-def _refusal(context: RequestContext) -> int:
+def _refusal(request: Request, broker: BrokerContext) -> int:
     """Return the error for who is neither an administrator nor a broker, or 0."""
-    if not context.refusal(ResourceType.CLUSTER, operation=Operation.ALTER):
+    if not broker.access.refusal(request, ResourceType.CLUSTER, operation=Operation.ALTER):
         return 0
-    return context.refusal(ResourceType.CLUSTER, operation=Operation.CLUSTER_ACTION)
+    return broker.access.refusal(request, ResourceType.CLUSTER, operation=Operation.CLUSTER_ACTION)
 
 
 def _refused(request: Any, error: int) -> dict[str, Any]:

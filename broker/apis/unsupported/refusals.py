@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
+from broker.ipc.request import Request
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.security.session import ANONYMOUS_USER, USER_TYPE
 
-Refusal = Callable[[RequestContext, Any], dict[str, Any]]
+Refusal = Callable[[Request, BrokerContext, Any], dict[str, Any]]
 
 _NO_SASL = {"error_code": ErrorCode.ILLEGAL_SASL_STATE}
 _AUTHENTICATED = "SaslAuthenticate request received after successful authentication"
@@ -25,40 +26,40 @@ _TIMES = ("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms")
 
 
 def _always(answer: Mapping[str, Any]) -> Refusal:
-    return lambda _context, _request: dict(answer)
+    return lambda _request, _broker, _body: dict(answer)
 
 
-def _no_token(context: RequestContext) -> tuple[ErrorCode, int]:
+def _no_token(request: Request) -> tuple[ErrorCode, int]:
     """Return the error for who asks for a token, and the time that stands beside it."""
-    if context.session.user == ANONYMOUS_USER:
+    if request.session.user == ANONYMOUS_USER:
         return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, -1
     return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, 0
 
 
-def _no_token_created(context: RequestContext, request: Any) -> dict[str, Any]:
+def _no_token_created(request: Request, _broker: BrokerContext, body: Any) -> dict[str, Any]:
     """Return the refusal, with the owner and the requester that the token would have had."""
-    error, time_ms = _no_token(context)
-    owner = request.owner_principal_name
-    owner_type = request.owner_principal_type
+    error, time_ms = _no_token(request)
+    owner = body.owner_principal_name
+    owner_type = body.owner_principal_type
     return {
         "error_code": error,
         "principal_type": (owner_type or USER_TYPE) if owner else USER_TYPE,
-        "principal_name": owner or context.session.user,
+        "principal_name": owner or request.session.user,
         "token_requester_principal_type": USER_TYPE,
-        "token_requester_principal_name": context.session.user,
+        "token_requester_principal_name": request.session.user,
         **dict.fromkeys(_TIMES, time_ms),
         "token_id": "",
         "hmac": b"",
     }
 
 
-def _no_token_changed(context: RequestContext, _request: Any) -> dict[str, Any]:
-    error, time_ms = _no_token(context)
+def _no_token_changed(request: Request, _broker: BrokerContext, _body: Any) -> dict[str, Any]:
+    error, time_ms = _no_token(request)
     return {"error_code": error, "expiry_timestamp_ms": time_ms}
 
 
-def _no_tokens_described(context: RequestContext, _request: Any) -> dict[str, Any]:
-    return {"error_code": _no_token(context)[0], "tokens": []}
+def _no_tokens_described(request: Request, _broker: BrokerContext, _body: Any) -> dict[str, Any]:
+    return {"error_code": _no_token(request)[0], "tokens": []}
 
 
 REFUSALS: Final[Mapping[ApiKey, Refusal]] = MappingProxyType(

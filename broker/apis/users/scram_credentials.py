@@ -10,18 +10,19 @@ from collections import Counter
 from typing import Any
 
 from broker.apis.cluster.controller_access import ANNOUNCED_AT_ONCE, alter_each, announce, controller_of, portions
-from broker.apis.context import RequestContext
+from broker.apis.context import BrokerContext
 from broker.errors import ApiError
+from broker.ipc.request import Request
 from broker.metadata.security.scram_users import MECHANISMS, Deletion, Upsertion, described, mechanism_of
 from broker.protocol.error_codes import ErrorCode, text_of
 from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work
 
 
-def handle_describe_user_scram_credentials(context: RequestContext, request: Any) -> Work:
+def handle_describe_user_scram_credentials(_request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return the mechanisms and iterations of each user asked for; of all users if none is named."""
-    credentials = context.broker.metadata.user_credentials
-    times_asked = Counter([user.name for user in request.users] if request.users else credentials.keys())
+    credentials = broker.metadata.user_credentials
+    times_asked = Counter([user.name for user in body.users] if body.users else credentials.keys())
     yield None
     results: list[dict[str, Any]] = []
 
@@ -34,7 +35,7 @@ def handle_describe_user_scram_credentials(context: RequestContext, request: Any
         elif infos:
             found = [{"mechanism": MECHANISMS[mechanism], "iterations": count} for mechanism, count in infos]
             results.append({"user": name, "error_code": 0, "error_message": None, "credential_infos": found})
-        elif request.users:
+        elif body.users:
             text = f"Attempt to describe a user credential that does not exist: {name}"
             results.append(_described(name, ErrorCode.RESOURCE_NOT_FOUND, text))
 
@@ -42,9 +43,9 @@ def handle_describe_user_scram_credentials(context: RequestContext, request: Any
     return {"error_code": 0, "error_message": None, "results": results}
 
 
-def handle_alter_user_scram_credentials(context: RequestContext, request: Any) -> Work:
+def handle_alter_user_scram_credentials(_request: Request, broker: BrokerContext, body: Any) -> Work:
     """Return an outcome for each user named, whose credentials are on disk and known to every process if it is good."""
-    controller = controller_of(context)
+    controller = controller_of(broker)
     changes: dict[str, list[Deletion | Upsertion]] = {}
     times_named: Counter[tuple[str, int]] = Counter()
 
@@ -52,8 +53,8 @@ def handle_alter_user_scram_credentials(context: RequestContext, request: Any) -
         changes.setdefault(change.user, []).append(change)
         times_named[change.user, change.mechanism] += 1
 
-    yield from each_of(request.deletions, lambda each: note(Deletion(each.name, each.mechanism)))
-    yield from each_of(request.upsertions, lambda each: note(_upsertion(each)))
+    yield from each_of(body.deletions, lambda each: note(Deletion(each.name, each.mechanism)))
+    yield from each_of(body.upsertions, lambda each: note(_upsertion(each)))
 
     def alter(named: tuple[str, list[Deletion | Upsertion]]) -> None:
         user, mine = named
@@ -76,9 +77,9 @@ def handle_alter_user_scram_credentials(context: RequestContext, request: Any) -
                 }
             )
         if not number % ANNOUNCED_AT_ONCE:
-            announce(context)
+            announce(broker)
         yield None
-    announce(context)
+    announce(broker)
     return {"results": results}
 
 
