@@ -1,4 +1,4 @@
-"""Injected errors in the answers of a real broker: every API, in every version, each by kio's own reading of it."""
+"""Injected errors in the answers of a real broker: every API in its oldest and newest version."""
 
 from __future__ import annotations
 
@@ -98,11 +98,11 @@ def errors_in(value: Any) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("api", [api for api in API_TABLE if api.key not in SASL], ids=lambda api: api.key.text)
-def test_every_version_of_every_api_answers_with_the_injected_error(broker: RotundaBroker, api: Any) -> None:
+def test_every_api_answers_with_the_injected_error(broker: RotundaBroker, api: Any) -> None:
     """The answer can be read, has that error and no other, and the next request is answered as ever."""
     port = int(broker.bootstrap.rpartition(":")[2])
     topic_id = _topic_id(port)
-    for version in range(api.min_version, api.max_version + 1):
+    for version in sorted({api.min_version, api.max_version}):
         asked = _with_ids(api.key, version, ASKED.get(api.key, {}), topic_id)
         with broker.fail(api.key.text, ERROR, times=1) as fault, WireClient(port) as wire:
             answer = ask(wire, api.key, version, asked)
