@@ -27,7 +27,7 @@ from broker.ipc.peer_channel import Peers
 from broker.ipc.request import MemoryAreas, Request, RequestReader
 from broker.ipc.request_rings import RequestRings
 from broker.log.segments.open_segments import OPEN_SEGMENTS
-from broker.partitions.fetch.fetch import FetchPath
+from broker.partitions.fetch.fetches import Fetches
 from broker.partitions.produce.partition_appender import PartitionAppender
 from broker.partitions.produce.produce import ProducePath
 from broker.partitions.row_flags import RowFlags
@@ -110,7 +110,7 @@ class RequestHandler:
         self._calls = ApiCalls(self.broker, *ways, self.turns, poison.current)
         produce_ways = responses, self.slices, self._calls.close_faulty
         self._produce = ProducePath(partitions, self._appends, produce_ways, self._peers, poison, ask_membership)
-        self.fetch = FetchPath(partitions, *ways, poison.current, context.client_hosts, context.handlers)
+        self.fetch = Fetches(partitions, *ways, poison.current, context.client_hosts, context.handlers)
         self._quotas.forgotten = self._produce.forget_metadata
         self._groups = GroupFastPath(self.broker, responses, self.slices, commit_answers)
         #: By API, what takes a request that is like an earlier one; False when it is not.

@@ -10,10 +10,9 @@ import pytest
 from broker.ipc import response_writer
 from broker.ipc.request_channel import CLOSE_CONNECTION
 from broker.log.log_reader import FileSlice
-from broker.partitions.fetch import fetch as fetch_module
-from broker.partitions.fetch.fetch import MOST_WAIT_MS
-from broker.partitions.fetch.fetch_reader import FetchReader
-from broker.partitions.fetch.pending_fetch import PendingFetch
+from broker.partitions.fetch import fetches
+from broker.partitions.fetch.fetch import Fetch
+from broker.partitions.fetch.fetches import MOST_WAIT_MS, Fetches
 from broker.scheduling import purgatory
 from broker.scheduling import slices as slices_module
 from shm.tables.moved_rows import CAPACITY
@@ -297,9 +296,9 @@ def test_a_topic_that_goes_between_finding_and_reading_its_records_is_an_error_o
     """The connection stays, and what other partitions have is answered."""
     stepped.create("stays", 1)
     partition = stepped.owned_by("topic", 0)[0]
-    real = fetch_module.FetchPath._read
+    real = Fetches._read_records
 
-    def deleted_first(path: fetch_module.FetchPath, found: FileSlice) -> bytes:
+    def deleted_first(path: Fetches, found: FileSlice) -> bytes:
         monkeypatch.undo()
         stepped.delete("topic")
         stepped.turn(0)
@@ -316,7 +315,7 @@ def test_a_topic_that_goes_between_finding_and_reading_its_records_is_an_error_o
     if not parked:
         fill_both()
         stepped.settle()
-    monkeypatch.setattr(fetch_module.FetchPath, "_read", deleted_first)
+    monkeypatch.setattr(Fetches, "_read_records", deleted_first)
     sent = stepped.client().send(FETCH, VERSION, body + struct.pack(">i", 0) + string(""), 1)
     if parked:
         stepped.turn(1)
@@ -339,11 +338,11 @@ def test_records_whose_file_goes_again_and_again_are_an_error_of_their_partition
         reads.append(1)
         raise FileNotFoundError("gone")
 
-    monkeypatch.setattr(fetch_module.FetchPath, "_read", gone)
+    monkeypatch.setattr(Fetches, "_read_records", gone)
     sent = fetch(stepped.client(), 0, 0, max_wait_ms=1000)
     stepped.settle()
     assert found(sent).error_code == NOT_LEADER
-    assert len(reads) == 1 + fetch_module.ATTEMPTS
+    assert len(reads) == 1 + fetches.ATTEMPTS
 
 
 # ---- many partitions and many fetches --------------------------------------------------------------------------------
@@ -354,18 +353,18 @@ class Work:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.short = self.long = 0
-        short, long = PartitionTable.read_fetched, FetchReader._read_part
+        short, long = PartitionTable.read_fetched, Fetches._read_part
 
         def read_fetched(table: PartitionTable, row: int) -> tuple[int, int, int, int, int]:
             self.short += 1
             return short(table, row)
 
-        def read_part(reader: FetchReader, *args: object) -> None:
+        def read_part(reader: Fetches, *args: object) -> None:
             self.long += 1
             long(reader, *args)  # type: ignore[arg-type]
 
         monkeypatch.setattr(PartitionTable, "read_fetched", read_fetched)
-        monkeypatch.setattr(FetchReader, "_read_part", read_part)
+        monkeypatch.setattr(Fetches, "_read_part", read_part)
 
     def taken(self) -> tuple[int, int]:
         """Return the counts since the last call."""
@@ -435,8 +434,8 @@ def test_a_large_fetch_is_read_in_slices_between_which_others_are_served(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, enough: bool
 ) -> None:
     """And what moves meanwhile behind its back is read again, although its flag was up already."""
-    monkeypatch.setattr(fetch_module, "PARTS_IN_A_TURN", 10)
-    monkeypatch.setattr(fetch_module, "PARTS_IN_A_SLICE", 4)
+    monkeypatch.setattr(fetches, "PARTS_AT_ONCE", 4)
+    monkeypatch.setattr(fetches, "PARTS_IN_A_STEP", 4)
     stepped.create("wide", 40)
     first_own = stepped.owned_by("wide", 0)[0]
     places = [first_own, *(index for index in range(40) if index != first_own)]
@@ -450,18 +449,22 @@ def test_a_large_fetch_is_read_in_slices_between_which_others_are_served(
     watcher = poll(1 << 20)
     stepped.settle(20)
     slices: list[int] = []
-    read = FetchReader.read
+    read = Fetches.read
 
-    def slow(reader: FetchReader, fetch: PendingFetch, start: int, stop: int) -> None:
-        slices.append(stop - start)
-        read(reader, fetch, start, stop)
+    def slow(serving: Fetches, fetch: Fetch, indices: Sequence[int]) -> None:
+        read(serving, fetch, indices)
+        if not isinstance(indices, range):
+            # Partitions that have moved.
+            return
+        slices.append(len(indices))
         stepped.clock.advance_ns(slices_module.BUDGET_NS)
 
-    monkeypatch.setattr(FetchReader, "read", slow)
+    monkeypatch.setattr(Fetches, "read", slow)
     sent = poll(1 if enough else 10_000)
     for turns in range(1, 4):
         stepped.turn(0)
-        assert slices == [4] * turns
+        # Those of the first step, then as many in each turn.
+        assert slices == [4] * (turns + 1)
         assert stepped.handler(0).wait_ms() == 0
     other = stepped.client().produce([("wide", first_own, record_batch([b"moved"]))])
     stepped.turn(0)

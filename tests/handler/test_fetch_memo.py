@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.partitions.fetch.fetch import FetchPath
+from broker.partitions.fetch.fetches import Fetches
 from tests.support.fetches import FETCH_VERSIONS, Answered, append, fetched, send_fetch
 from tests.support.stepped_broker import SteppedBroker
 
@@ -13,13 +13,13 @@ from tests.support.stepped_broker import SteppedBroker
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list to which each fetch that is parsed adds its version."""
     seen: list[int] = []
-    real = FetchPath.handle
+    real = Fetches.handle
 
-    def handle(path: FetchPath, frame: object) -> None:
+    def handle(path: Fetches, frame: object) -> None:
         seen.append(frame.api_version)  # type: ignore[attr-defined]
         real(path, frame)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(FetchPath, "handle", handle)
+    monkeypatch.setattr(Fetches, "handle", handle)
     return seen
 
 

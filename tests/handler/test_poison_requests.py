@@ -15,8 +15,8 @@ from broker.handler.api_calls import ApiCalls
 from broker.handler.request_handler import RequestHandler
 from broker.ipc.request_channel import CLOSE_CONNECTION, SEND
 from broker.log.partition_log import PartitionLog
-from broker.partitions.fetch.fetch import FetchPath
-from broker.partitions.fetch.pending_fetch import PendingFetch
+from broker.partitions.fetch.fetch import Fetch
+from broker.partitions.fetch.fetches import Fetches
 from broker.partitions.owned_partition import OwnedPartition
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Killed, Sent, SteppedBroker, produced
@@ -151,14 +151,14 @@ def test_an_answer_that_was_put_off_and_kills_is_its_requests_fault(
 ) -> None:
     """And not that of the request which happened to be there when it was tried again."""
     partition = stepped.owned_by("topic", 1)[0]
-    real = FetchPath._send
+    real = Fetches._send
 
-    def deadly(self: FetchPath, fetch: PendingFetch) -> None:
+    def deadly(self: Fetches, fetch: Fetch) -> None:
         if fetch.request.connection_id == fetching.connection:
             raise Killed
         real(self, fetch)
 
-    monkeypatch.setattr(FetchPath, "_send", deadly)
+    monkeypatch.setattr(Fetches, "_send", deadly)
     fetching = stepped.client()
     parked = fetching.send(FETCH, FETCH_VERSION, fetch_body("topic", partition, 0, max_wait_ms=60_000), target=0)
     stepped.turn(0)

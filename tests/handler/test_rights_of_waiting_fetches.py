@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from broker.config.settings.authorization import STANDARD_AUTHORIZER
-from broker.partitions.fetch import fetch as fetch_module
-from broker.partitions.fetch.fetch_reader import FetchReader
-from broker.partitions.fetch.pending_fetch import PendingFetch
+from broker.partitions.fetch import fetches
+from broker.partitions.fetch.fetch import Fetch
+from broker.partitions.fetch.fetches import Fetches
 from broker.protocol import codec
 from broker.protocol.steps import finished
 from broker.scheduling import slices
@@ -146,16 +146,16 @@ def test_a_session_goes_on_with_what_may_be_read(guarded: SteppedBroker) -> None
 def test_rights_that_change_while_a_fetch_is_read_in_slices(
     guarded: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch_module, "PARTS_IN_A_TURN", 1)
-    monkeypatch.setattr(fetch_module, "PARTS_IN_A_SLICE", 1)
-    read, slices_read = FetchReader.read, []
+    monkeypatch.setattr(fetches, "PARTS_AT_ONCE", 1)
+    monkeypatch.setattr(fetches, "PARTS_IN_A_STEP", 1)
+    read, slices_read = Fetches.read, []
 
-    def slow(reader: FetchReader, pending: PendingFetch, start: int, stop: int) -> None:
-        read(reader, pending, start, stop)
-        slices_read.append(start)
+    def slow(serving: Fetches, pending: Fetch, indices: Sequence[int]) -> None:
+        read(serving, pending, indices)
+        slices_read.append(indices)
         guarded.clock.advance_ns(slices.BUDGET_NS)
 
-    monkeypatch.setattr(FetchReader, "read", slow)
+    monkeypatch.setattr(Fetches, "read", slow)
     sent = fetch(of(guarded, "bob"), {"topic": [0], "other": [0]})
     while not slices_read:
         guarded.turn(0)

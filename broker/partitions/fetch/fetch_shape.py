@@ -10,7 +10,7 @@ from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.ipc.request_facts import NO_SUBJECT, subject, tail
+from broker.ipc.request_facts import NO_SUBJECT, RowOf, subject, tail
 from broker.partitions.request_memo import PREFIX_START
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.messages.fetch import EncodedTopic, FetchRequest, PartFields, encode_topics, varying_places
@@ -103,6 +103,13 @@ class FetchShape:
                 isolation_level=terms.isolation_level,
             )
             self.tail = tail(int(ApiKey.FETCH), terms.version, terms.handler, self.about)
+
+    def look_up_again(self, index: int, row_of: RowOf) -> None:
+        """Look up the row of a part anew: its topic may have been deleted, and created again."""
+        row, partition, epoch = self.fields[index]
+        if row != FORBIDDEN:
+            name, topic_id = self.parts[index][:2]
+            self.fields[index] = row_of(name, topic_id, partition), partition, epoch
 
     def _is_forbidden(self, metadata: MetadataCache, topic: str) -> bool:
         authorizer, session = metadata.authorizer, self.terms.session

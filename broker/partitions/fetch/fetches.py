@@ -1,0 +1,538 @@
+"""The fetches of one handler: any handler serves them, because offsets are published and records lie in files.
+
+Runs in handler processes. All partitions of a fetch are read, in steps if there are very many, and it is answered if
+that is enough. Else it is parked on the rows it watches (``E06``): when some of them have moved, their partitions, and
+no others, are read again; if ACLs have changed since, all is read anew, so that nobody gets what they may no longer
+read. Records never pass through this process: a response names ranges of segment files, unless they are so short that
+reading them here is cheaper. To a fetch of committed records the log ends at its last stable offset.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection, Iterable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from broker.errors import InvalidReceive
+from broker.ipc import response_writer
+from broker.ipc.request import Request
+from broker.ipc.request_channel import RANGE
+from broker.ipc.request_facts import subject
+from broker.ipc.response_writer import AnswerFacts, FileRange, ResponseWriter
+from broker.ipc.segment_file_cache import SegmentFiles
+from broker.log.log_reader import FileSlice
+from broker.partitions.fetch.fetch import Fetch, FoundRecords
+from broker.partitions.fetch.fetch_sessions import FetchSession, FetchSessions
+from broker.partitions.fetch.fetch_shape import (
+    FORBIDDEN,
+    MOST_REMEMBERED,
+    NAMED_TWICE,
+    READ_COMMITTED,
+    FetchShape,
+    FetchTerms,
+    RememberedFetch,
+    remembered,
+)
+from broker.partitions.request_memo import RequestMemo
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.headers import parse_header
+from broker.protocol.messages.fetch import (
+    FIRST_EPOCH,
+    NO_EPOCH,
+    TOPIC_ID_FROM,
+    FetchPart,
+    FetchRequest,
+    PlainParts,
+    frame_fetch_response,
+    parse_fetch,
+)
+from broker.scheduling.purgatory import DelayedOperation, Purgatory
+from broker.scheduling.slices import SlicedWork, Slices, TooManyWaitError, Work
+from broker.server_log.log_setup import RepeatedWarnings
+from shm.tables.partitions import STATE_OPEN
+
+if TYPE_CHECKING:
+    from broker.partitions.partition_manager import PartitionManager
+    from shm.tables.client_hosts import ClientHosts
+    from shm.tables.current_request import CurrentRequest
+
+logger = logging.getLogger(__name__)
+
+#: Answers with at most this many bytes of records are read here and travel through the ring.
+INLINE_RECORDS_BYTES: Final = 16 * 1024
+
+#: So many partitions of a fetch are read at once; the others in steps of so many, between which others are served.
+PARTS_AT_ONCE: Final = 2_000
+PARTS_IN_A_STEP: Final = 250
+
+#: Where `PartFields` has it.
+FETCH_OFFSET: Final = 4
+
+#: How often a partition is read anew because its files have gone before its records were read.
+ATTEMPTS: Final = 3
+
+#: A fetch waits no longer than this: its client may have gone, and finds nothing strange in an answer without records.
+MOST_WAIT_MS: Final = 300_000
+
+_NOTHING: Final = FileSlice(b"", 0, 0, 0, 0)
+
+#: By version and whether committed records are asked for.
+_plain_parts = cache(lambda version, committed: PlainParts(version, committed=committed))
+
+
+class Fetches:
+    """Reads, answers and parks fetches."""
+
+    def __init__(
+        self,
+        partitions: PartitionManager,
+        responses: ResponseWriter,
+        delayed: Purgatory,
+        slices: Slices,
+        current: CurrentRequest,
+        client_hosts: ClientHosts,
+        handlers: int,
+    ) -> None:
+        self._parked = 0
+        #: Fetches that were answered without records because too many waited.
+        self._not_parked = 0
+        self._partitions, self._table = partitions, partitions.table
+        self._metadata, self._authorizer = partitions.metadata, partitions.metadata.authorizer
+        self._current = current
+        self._client_hosts = client_hosts
+        self._responses = responses
+        self._purgatory = delayed
+        self._slices = slices
+        self._now_ns = partitions.clock.monotonic_ns
+        self._memo: RequestMemo[RememberedFetch] = RequestMemo(MOST_REMEMBERED)
+        slots = self._metadata.broker_config.max_incremental_fetch_session_cache_slots
+        self._sessions = FetchSessions(-(-slots // handlers), self._now_ns)
+        #: Fetches that are read in steps.
+        self._begun: set[Fetch] = set()
+        self._files = SegmentFiles()
+        self._warnings = RepeatedWarnings(logger, self._now_ns)
+
+    def forget_metadata(self) -> None:
+        """Parse the next request of every connection anew: topics have changed."""
+        self._memo.clear()
+
+    def forget_unused(self, now_ns: int) -> None:
+        """Let go of segment files that have been deleted, and of what is remembered of silent connections."""
+        self._files.forget_removed()
+        self._memo.forget_unused(now_ns)
+
+    def topics_of_session(self, number: int) -> set[tuple[str | None, bytes | None]]:
+        """Return the topics of a session, each by name or by id; none if there is no such session."""
+        session = self._sessions.find(number)
+        return set() if session is None else {part[:2] for part in session.parts}
+
+    def counters(self) -> dict[str, int]:
+        """Return what has been counted since the start, by metric name."""
+        return {
+            "fetches_parked": self._parked,
+            "fetches_not_parked": self._not_parked,
+            "fetch_sessions_evicted": self._sessions.evicted,
+        }
+
+    def gauges(self) -> dict[str, int]:
+        """Return what is so now, by metric name."""
+        return {"fetch_sessions": len(self._sessions), "fetch_session_partitions": self._sessions.partitions}
+
+    # ---- what a request asks for ---------------------------------------------------------------------------------
+
+    def try_fast(self, request: Request) -> bool:
+        """Serve a fetch that differs from an earlier one in its offsets alone; False if it does not. HOT."""
+        found = self._memo.find(request)
+        if found is None:
+            return False
+        known, varying = found
+        if known.shape is None:
+            epoch, *offsets = varying
+            if epoch in (FIRST_EPOCH, NO_EPOCH):
+                # It ends the session with which the one like it went on.
+                return False
+            self._go_on(request, known.terms, known.body, epoch, offsets)
+        else:
+            self._serve(Fetch(known.shape, varying, request))
+        return True
+
+    def handle(self, request: Request) -> None:
+        """Serve a fetch. Raises InvalidReceive when it is malformed."""
+        header = parse_header(request.view, request.start, request.end)
+        # There may be unknown ones among them, and a few that are named twice.
+        most_parts = 2 * self._metadata.broker_config.max_partitions
+        body = parse_fetch(request.view, request.api_version, header.body_offset, request.end, most_parts)
+        terms = self._terms(body, request, header.client_id)
+        offsets = [part[FETCH_OFFSET] for part in body.parts]
+        session, shape = None, None
+        if body.session_epoch in (FIRST_EPOCH, NO_EPOCH):
+            self._sessions.end(body.session_id)
+            if body.session_epoch == FIRST_EPOCH:
+                session = self._sessions.begin(body.parts, request.identity)
+            if session is not None:
+                self._serve_session(session, terms, request)
+                return
+            shape = FetchShape(terms, body.parts)
+            self._serve(Fetch(shape, offsets, request))
+        else:
+            self._go_on(request, terms, body, body.session_epoch, offsets)
+        known = remembered(request, header.body_offset, body, terms, shape)
+        if known is not None:
+            self._memo.keep(request.connection_id, known)
+
+    def _go_on(
+        self, request: Request, terms: FetchTerms, body: FetchRequest, epoch: int, offsets: Sequence[int]
+    ) -> None:
+        """Serve a fetch that goes on with a session. ``epoch`` and ``offsets`` are its own, whatever ``body`` has."""
+        session, identity = self._sessions.find(body.session_id), request.identity
+        if session is None:
+            self._reject(request, terms, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        elif epoch == session.last_epoch and identity == session.identity:
+            # Its records had gone when they were to be sent, and its processor asks again.
+            session.tell_again()
+            self._serve_session(session, terms, request)
+        elif epoch != session.epoch:
+            self._reject(request, terms, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        elif session.has_ids != (terms.version >= TOPIC_ID_FROM):
+            self._reject(request, terms, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        elif not self._sessions.go_on(session, body.parts, offsets, body.forgotten, identity):
+            self._reject(request, terms, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        elif session.parts:
+            self._serve_session(session, terms, request)
+        else:
+            self._sessions.end(session.number)
+            self._serve(Fetch(FetchShape(terms, body.parts), offsets, request))
+
+    def _serve_session(self, session: FetchSession, terms: FetchTerms, request: Request) -> None:
+        """Answer with what is new in the partitions of a session."""
+        shape = session.shape(terms, self._metadata.version)
+        self._serve(Fetch(shape, session.offsets, request, session))
+
+    def _reject(self, request: Request, terms: FetchTerms, error: ErrorCode) -> None:
+        """Reject a fetch whose session cannot continue: its client sends everything again."""
+        now_ns = self._now_ns()
+        about = subject(min_bytes=terms.min_bytes, max_wait_ms=terms.max_wait_ms)
+        self._send_empty(request, (now_ns, now_ns), (0, int(error), 0), AnswerFacts(int(error), about=about))
+
+    def _terms(self, body: FetchRequest, request: Request, client_id: str) -> FetchTerms:
+        version, quotas = request.api_version, request.quotas
+        most_bytes = min(body.max_bytes, self._metadata.broker_config.fetch_max_bytes)
+        if quotas is not None:
+            most_bytes = min(most_bytes, quotas.most_fetched)
+        is_committed = body.isolation_level == READ_COMMITTED
+        return FetchTerms(
+            version, body.max_wait_ms, body.min_bytes, most_bytes, body.isolation_level, client_id, request.session,
+            _plain_parts(version, is_committed), is_committed, min(body.min_bytes, most_bytes), self._partitions.index,
+        )  # fmt: skip
+
+    # ---- reading and waiting -------------------------------------------------------------------------------------
+
+    def _serve(self, fetch: Fetch) -> None:
+        """Read the partitions of a fetch, then answer it or let it wait; a very large one in steps. HOT."""
+        if self._authorizer is not None:
+            fetch.rights = self._authorizer.changes
+        steps = self._steps(fetch)
+        for _ in steps:
+            self._go_on_in_steps(fetch, steps)
+            return
+
+    def _steps(self, fetch: Fetch) -> Work:
+        parts, start, stop = len(fetch.parts), 0, PARTS_AT_ONCE
+        while True:
+            stop = min(stop, parts)
+            if len(fetch.shape.fields) < stop:
+                fetch.shape.look_up(self._metadata, stop)
+            self.read(fetch, range(start, stop))
+            if stop == parts:
+                break
+            yield None
+            start, stop = stop, stop + PARTS_IN_A_STEP
+        if fetch.moved:
+            self._read_moved(fetch)
+        fetch.local_ns = self._now_ns()
+        if fetch.is_enough or fetch.terms.max_wait_ms <= 0:
+            self._send(fetch)
+        elif not self._purgatory.has_room(len(fetch.rows)):
+            # Its client asks again, as after a wait that was in vain.
+            self._not_parked += 1
+            self._send(fetch)
+        else:
+            self._park(fetch)
+
+    def _go_on_in_steps(self, fetch: Fetch, steps: Work) -> None:
+        def failed() -> None:
+            self._begun.discard(fetch)
+            self._responses.close_connection(fetch.request, self._now_ns())
+
+        task = SlicedWork(
+            steps,
+            lane=fetch.request.connection_id,
+            identity=fetch.request.identity,
+            done=lambda _: self._begun.discard(fetch),
+            failed=failed,
+            doing=("FETCH", fetch.terms.client_id),
+            size=fetch.request.size_bytes,
+            is_wanted=lambda: not self._client_hosts.has_ended(fetch.request.connection_id),
+        )
+        try:
+            self._slices.add(task)
+        except TooManyWaitError as error:
+            raise InvalidReceive(f"Fetch cannot be begun: {error}") from error
+        self._begun.add(fetch)
+
+    def rows_moved(self, rows: Collection[int] | None) -> None:
+        """Take note of rows that have moved while fetches are read in steps; None: any of them may have."""
+        for fetch in self._begun:
+            fetch.moved += fetch.rows if rows is None else [row for row in rows if row in fetch.rows]
+
+    def _park(self, fetch: Fetch) -> None:
+        def try_complete(final: bool) -> bool:
+            if self._authorizer is not None and self._authorizer.changes != fetch.rights:
+                self._serve(fetch.anew())
+                return True
+            read = self._read_moved(fetch)
+            if not (final or fetch.is_enough):
+                return False
+            readable = fetch.found.keys() | fetch.uncounted.keys()
+            if not readable <= read:
+                # Records that were found earlier may have gone, and others may have been kept out by them.
+                self._read_again(fetch, readable)
+            self._send(fetch)
+            return True
+
+        def give_up() -> None:
+            self._responses.close_connection(fetch.request, self._now_ns())
+
+        self._parked += 1
+        # From its arrival on: a replacement that reads it again does not let its client wait anew.
+        deadline_ns = fetch.request.received_ns + min(fetch.terms.max_wait_ms, MOST_WAIT_MS) * 1_000_000
+        attempt = self._current.during(fetch.request.identity, try_complete)
+        self._purgatory.watch(DelayedOperation(attempt, deadline_ns, give_up, fetch.rows, fetch.moved))
+
+    def read(self, fetch: Fetch, indices: Iterable[int]) -> None:
+        """Read partitions, those first that have the limits to themselves. HOT.
+
+        Most have nothing, which a few words of the partition table show.
+        """
+        read_fetched = self._table.read_fetched
+        encode_empty, answered, is_committed = fetch.terms.plain.encode_empty, fetch.answered, fetch.terms.is_committed
+        parts, fields, offsets = fetch.parts, fetch.shape.fields, fetch.offsets
+        for index in indices:
+            row, partition, epoch = fields[index]
+            is_served = False
+            if row >= 0:
+                offset = offsets[index]
+                state, leader_epoch, stable, end, log_start = read_fetched(row)
+                is_served = state == STATE_OPEN and (epoch == leader_epoch or epoch < 0)
+                is_at_end = offset == end or (is_committed and stable <= offset < end)
+                if is_at_end and is_served and log_start <= offset:
+                    stable = min(stable, end)
+                    if answered is None:
+                        parts[index] = encode_empty(partition, end, stable, log_start)
+                    else:
+                        parts[index] = fetch.empty(index, end, stable, log_start)
+                    continue
+            self._read_part(fetch, index, row, is_served)
+
+    def _read_moved(self, fetch: Fetch) -> set[int]:
+        """Read the partitions anew whose rows have moved, and return the indices of their parts."""
+        moved, rows = set(fetch.moved), fetch.rows
+        fetch.moved.clear()
+        again = {rows[row] for row in moved}
+        if NAMED_TWICE in again:
+            again = set(range(len(fetch.parts)))
+        self._read_again(fetch, again)
+        return again
+
+    def _read_again(self, fetch: Fetch, indices: Collection[int]) -> None:
+        """Read some partitions anew, wherever they are now."""
+        for index in indices:
+            fetch.forget(index)
+            fetch.shape.look_up_again(index, self._partitions.row_of)
+        self.read(fetch, sorted(indices))
+
+    def _read_part(self, fetch: Fetch, index: int, row: int, is_served: bool) -> None:
+        """Find the records of one partition. Files that cannot be read are an error of that partition alone.
+
+        ``is_served``: its row says so, and nothing has to be refused before its offsets are looked at.
+        """
+        part = fetch.shape.parts[index]
+        try:
+            error = 0 if is_served else self._refusal(fetch.part(index), row)
+            if row == FORBIDDEN and fetch.terms.session.is_faulty:
+                error = fetch.terms.session.error_of(part[0] or self._name_of(part[1])) or error
+            if error:
+                fetch.fail(index, error)
+            else:
+                self._find(fetch, index, row)
+        except OSError as failure:
+            name = f"{part[0] or self._name_of(part[1])}-{part[2]}"
+            self._warnings.warning(name, "%s cannot be read: %s", name, failure)
+            fetch.fail(index, int(ErrorCode.KAFKA_STORAGE_ERROR))
+
+    def _find(self, fetch: Fetch, index: int, row: int) -> None:
+        """Find the records of one partition. Raises OSError. HOT."""
+        name, topic_id, partition, _, _, _, _, max_bytes = fetch.shape.parts[index]
+        fetch_offset = fetch.offsets[index]
+        terms = fetch.terms
+        table, is_committed = self._table, terms.is_committed
+        allowed_bytes, min_one_batch = fetch.budget(max_bytes)
+        while True:
+            # Whatever ended the transactions below the stable offset lies below the end.
+            stable_offset, end, start_offset = table.read_log(row)
+            end_offset = end[0]
+            offsets = (end_offset, min(end_offset, stable_offset), start_offset)
+            if not start_offset <= fetch_offset <= end_offset:
+                self._put_out_of_range(fetch, index, row, end_offset)
+                return
+            readable_offset = offsets[1] if is_committed else end_offset
+            if fetch_offset >= readable_offset or (allowed_bytes <= 0 and not min_one_batch):
+                if fetch_offset < readable_offset:
+                    fetch.is_cut = True
+                    fetch.uncounted[index] = terms.wanted_bytes
+                fetch.put_plain(index, offsets, row, _NOTHING)
+                return
+            reader = self._partitions.reader(row, self._name_of(topic_id) if name is None else name, partition)
+            aborted: tuple[tuple[int, int], ...] = ()
+            found: FileSlice | None
+            if is_committed:
+                found, aborted = reader.locate_committed(
+                    fetch_offset, readable_offset, end, allowed_bytes, min_one_batch=min_one_batch
+                )
+            else:
+                found = reader.locate(fetch_offset, end, allowed_bytes, min_one_batch=min_one_batch)
+            # An end holds while its segment is appended to: once another has followed, compaction may replace it.
+            if table.read_end(row) == end_offset or table.read_position(row)[1] == end[1]:
+                break
+        if found is None:
+            self._put_out_of_range(fetch, index, row, end_offset)
+            return
+        if aborted:
+            fetch.put_aborted(index, offsets, row, found, aborted)
+        else:
+            fetch.is_cut |= not found.length
+            fetch.put_plain(index, offsets, row, found)
+        if fetch.records_bytes < terms.wanted_bytes:
+            fetch.count_cut(index, found, allowed_bytes, (readable_offset, end[1]))
+
+    def _put_out_of_range(self, fetch: Fetch, index: int, row: int, end_offset: int) -> None:
+        """Answer for an offset that is not there, or whose file is not."""
+        part = fetch.part(index)
+        if self._partitions.is_behind:
+            # The topic may be gone, and its row another partition's: a log that is being deleted resets no reader.
+            error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        else:
+            error = self._refusal(part, row) or int(ErrorCode.OFFSET_OUT_OF_RANGE)
+        is_there = self._table.read_start(row) <= part.fetch_offset <= end_offset
+        if error == ErrorCode.OFFSET_OUT_OF_RANGE and is_there:
+            # The offset is there, its file is not: whoever goes elsewhere for it would lose what lies between.
+            error = int(ErrorCode.KAFKA_STORAGE_ERROR)
+        fetch.fail(index, error)
+
+    def _refusal(self, part: FetchPart, row: int) -> int:
+        """Return the error that ends the fetch of a partition before its offsets are looked at, or 0."""
+        if row == FORBIDDEN:
+            return int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if row < 0:
+            by_id = part.topic_name is None and self._metadata.topic_by_id(part.topic_id or b"") is None
+            return int(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if self._table.state(row) != STATE_OPEN:
+            # Its owner is about to open it, or could not; the consumer asks again.
+            return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        epoch = self._table.leader_epoch(row)
+        if 0 <= part.current_leader_epoch < epoch:
+            return int(ErrorCode.FENCED_LEADER_EPOCH)
+        return int(ErrorCode.UNKNOWN_LEADER_EPOCH) if part.current_leader_epoch > epoch else 0
+
+    def _name_of(self, topic_id: bytes | None) -> str:
+        topic = self._metadata.topic_by_id(topic_id or b"")
+        return topic.name if topic is not None else ""
+
+    # ---- the response --------------------------------------------------------------------------------------------
+
+    def _send(self, fetch: Fetch) -> None:
+        in_order = fetch.in_order()
+        chunks = fetch.chunks(in_order)
+        quotas, now_ns = fetch.request.quotas, self._now_ns()
+        if quotas is not None and (throttle_ms := quotas.fetched(sum(map(len, chunks)) + fetch.records_bytes, now_ns)):
+            self._send_nothing(fetch, throttle_ms, quotas.throttled_by, now_ns)
+            return
+        if fetch.records_bytes <= INLINE_RECORDS_BYTES or not self._try_ranges(fetch, in_order, chunks, now_ns):
+            if in_order:
+                in_order, chunks = self._with_records(fetch, in_order, chunks)
+            self._responses.send(fetch.request, fetch.local_ns, self._now_ns(), b"".join(chunks), fetch.facts())
+        count_fetched, handler = self._table.count_fetched, fetch.terms.handler
+        for _, (row, found, _) in in_order:
+            count_fetched(row, handler, found.length)
+        if fetch.session is not None:
+            fetch.note_told()
+
+    def _try_ranges(
+        self, fetch: Fetch, in_order: list[tuple[int, FoundRecords]], chunks: list[bytes], now_ns: int
+    ) -> bool:
+        """Let the processor send the records from their files; False if the rest of the answer fits no ring. HOT."""
+        ranges = [found for _, (_, found, _) in in_order]
+        request, stamps, responses = fetch.request, (fetch.local_ns, now_ns), self._responses
+        facts = fetch.records(), fetch.shape.tail
+        if not fetch.errors and responses.try_ranges(request, stamps, chunks, ranges, facts):
+            return True
+        inline = b"".join(chunks)
+        if len(inline) + sum([RANGE.size + len(found.path) for found in ranges]) > response_writer.MOST_ENVELOPE_BYTES:
+            return False
+        pairs = zip(chunks, ranges, strict=False)
+        responses.send_ranges(
+            request, stamps, inline, [FileRange(len(before), *found[:4]) for before, found in pairs], fetch.facts()
+        )
+        return True
+
+    def _send_nothing(self, fetch: Fetch, throttle_ms: int, throttled_by: int, now_ns: int) -> None:
+        """Answer without any partition: the client has used up a quota, and asks again when the time is over (`E12`).
+
+        Its session has told it nothing. One that this fetch was to begin is not begun, as in Kafka.
+        """
+        session = fetch.session
+        number = 0 if session is None else session.number
+        if session is not None and session.is_new:
+            self._sessions.end(number)
+            number = 0
+        facts = AnswerFacts(about=fetch.shape.about, throttle_ms=throttle_ms, throttled_by=throttled_by)
+        self._send_empty(fetch.request, (fetch.local_ns, now_ns), (throttle_ms, 0, number), facts)
+
+    def _send_empty(
+        self, request: Request, stamps: tuple[int, int], status: tuple[int, int, int], facts: AnswerFacts
+    ) -> None:
+        """Send a response without partitions; ``status`` is that of `frame_fetch_response`."""
+        (wire,) = frame_fetch_response(request.api_version, request.correlation_id, [], [], status=status)
+        self._responses.send(request, *stamps, wire, facts)
+
+    def _with_records(
+        self, fetch: Fetch, in_order: list[tuple[int, FoundRecords]], chunks: list[bytes]
+    ) -> tuple[list[tuple[int, FoundRecords]], list[bytes]]:
+        """Return what has been found, and the whole answer in pieces, with the records in it.
+
+        A partition whose topic has gone, or a part of its log, since its records were found is read again.
+        """
+        attempts = 0
+        while True:
+            pieces = [chunks[0]]
+            for (index, (_, found, _)), chunk in zip(in_order, chunks[1:], strict=True):
+                try:
+                    pieces += (self._read_records(found), chunk)
+                except OSError:
+                    attempts += 1
+                    if attempts <= ATTEMPTS:
+                        self._read_again(fetch, (index,))
+                    else:
+                        fetch.forget(index)
+                        fetch.fail(index, int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+                    break
+            else:
+                return in_order, pieces
+            in_order = fetch.in_order()
+            chunks = fetch.chunks(in_order)
+
+    def _read_records(self, found: FileSlice) -> bytes:
+        file = self._files.known(found.inode) or self._files.open(os.fsdecode(found.path), found.inode)
+        return os.pread(file.fd, found.length, found.position)
