@@ -27,7 +27,11 @@ Done = Callable[[int], None]
 #: Several calls share a batch up to this size of their records.
 BATCH_BYTES: Final = 256 * 1024
 
+#: When so many connections have committed in a window, commits in the next one wait for its end.
+MANY_CONNECTIONS: Final = 8
+
 _NO_PRODUCER: Final = (-1, -1)
+_NS_PER_MS: Final = 1_000_000
 
 
 class _Run:
@@ -57,11 +61,11 @@ class CoordinatorLog:
         self.topic = topic
         self.partition = partition
         #: Called when records could not be written: what the coordinator holds in memory is then ahead of its log.
-        self.on_failure: Callable[[], None] = _nobody
+        self.on_failure: Callable[[], None] = nobody_waits
         #: Called, all at once, with those who wait for repeated records, and what `Done` is called with.
-        self.answer_commits: Callable[[list[Any], int], None] = _nobody
+        self.answer_commits: Callable[[list[Any], int], None] = nobody_waits
         #: Called when there is something to be flushed.
-        self.on_dirty: Callable[[CoordinatorLog], None] = _nobody
+        self.on_dirty: Callable[[CoordinatorLog], None] = nobody_waits
         #: Records could not be written: nothing is to be built on what memory holds until the log has been read back.
         self.has_failed = False
         #: Whether some of what waits must not wait longer.
@@ -171,14 +175,45 @@ class CoordinatorLog:
         call_each(callbacks, error)
 
 
+class CommitBatcher:
+    """The windows of one handler in which commits of offsets wait for others, so that many share a batch and a write.
+
+    As Kafka's `group.coordinator.append.linger.ms`, but a commit waits for the end of a window only if many clients
+    have committed in the one before. Without a length nothing waits.
+    """
+
+    def __init__(self, linger_ms: Callable[[], int]) -> None:
+        self._linger_ms = linger_ms
+        #: Those that have committed in this window: who takes a commit adds to them.
+        self.connections: set[int] = set()
+        self._are_many = False
+        #: When the window ends.
+        self.end_ns = 0
+        #: Whether what is patient is to be written in this turn.
+        self.is_over = True
+
+    def turn(self, now_ns: int) -> None:
+        """Take note of the time. HOT: once a turn."""
+        if now_ns < self.end_ns:
+            self.is_over = not self._are_many
+            return
+        connections, linger_ms = self.connections, self._linger_ms()
+        self._are_many = False
+        if connections:
+            self._are_many = len(connections) >= MANY_CONNECTIONS
+            connections.clear()
+        self.end_ns = now_ns + linger_ms * _NS_PER_MS if linger_ms > 0 else now_ns
+        self.is_over = True
+
+
 def call_each(callbacks: Iterable[Done], error: int) -> None:
     """Call each with an error code. A fault of one costs no other its answer."""
     for done in callbacks:
         try:
             done(error)
         except Exception:
-            logger.exception("what was to follow a coordinator's records failed")
+            logger.exception("post-commit callback of a coordinator append failed")
 
 
-def _nobody(*_: object) -> None:
-    """Stand in for a callback."""
+def nobody_waits(*_: object) -> None:
+    """Ignore an outcome: after a failure the partition is loaded again."""

@@ -3,7 +3,7 @@
 Runs in handler processes. When the handler opens a partition of `__consumer_offsets` or `__transaction_state`, it reads
 it back, a large one in slices, and from then on coordinates the ids in it; when the partition goes, so does what was
 known of them. Once a turn the deadlines that have passed are seen to and the turn's records are staged, just
-before the commit; many commits of offsets wait for each other (`commit_batcher`).
+before the commit; many commits of offsets wait for each other (`CommitBatcher`).
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
-from broker.coordinator.commit_batcher import CommitBatcher
-from broker.coordinator.coordinator_log import CoordinatorLog
+from broker.coordinator.coordinator_log import CommitBatcher, CoordinatorLog
 from broker.coordinator.group_coordinator import GroupCoordinator
-from broker.coordinator.group_event_feed import GroupEventFeed
+from broker.coordinator.group_events import GroupEventFeed
 from broker.coordinator.locator import CoordinatorOwnership
 from broker.coordinator.replay import Replayer, replay_partition
 from broker.coordinator.transaction.admin import TransactionAdmin
 from broker.coordinator.transaction.coordinator import TransactionCoordinator
-from broker.coordinator.transaction.rpc import TransactionRpc
-from broker.coordinator.transaction.tasks import TransactionTasks
+from broker.coordinator.transaction.rpc import TransactionRpc, TransactionTasks
 from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
 from broker.protocol.steps import Steps
 from broker.scheduling.timers import Timers
@@ -79,9 +77,9 @@ class Coordinators:
         self._clock = clock
         self._appends = appends
         self._answer_commits = answer_commits
-        self._logs: dict[tuple[str, int], CoordinatorLog] = {}
+        self.logs: dict[tuple[str, int], CoordinatorLog] = {}
         #: Partitions that are being read back, with what is left of that.
-        self._loading: dict[tuple[str, int], Steps[None]] = {}
+        self.loading: dict[tuple[str, int], Steps[None]] = {}
         self._dirty: list[CoordinatorLog] = []
         self.linger = CommitBatcher(lambda: metadata.broker_config.group_coordinator_append_linger_ms)
         self._failed: set[tuple[str, int]] = set()
@@ -94,7 +92,7 @@ class Coordinators:
             context.coordinators,
             metadata,
             create_topics,
-            self._loading,
+            self.loading,
         )
         #: The one way to the request log's dataset groups: its ring has one end.
         self.group_feed = GroupEventFeed(context, partitions.index)
@@ -133,11 +131,11 @@ class Coordinators:
             topic, partition, owned = events.popleft()
             try:
                 if owned is None:
-                    self._partition_closed(topic, partition)
+                    self.close_partition(topic, partition)
                 else:
                     self._partition_opened(topic, partition, owned)
             except Exception:
-                logger.exception("cannot follow %s-%d", topic, partition)
+                logger.exception("cannot open or close the coordinator of %s-%d", topic, partition)
 
     def open_now(self, topic: str, partition: int) -> OwnedPartition | None:
         """Return a partition that this handler owns; the ids of one that only waits to be opened are coordinated."""
@@ -156,8 +154,8 @@ class Coordinators:
         log.on_failure = lambda: self._failed.add(place)
         log.on_dirty = self._note_dirty
         log.answer_commits = self._answer_commits
-        self._logs[place] = log
-        steps = self._loading[place] = self._load(place, owned, log)
+        self.logs[place] = log
+        steps = self.loading[place] = self._load(place, owned, log)
         if len(list(islice(steps, at_once))) == at_once:
             self.timers.in_steps(steps)
 
@@ -173,18 +171,18 @@ class Coordinators:
         try:
             replayed = yield from replay_partition(source.directory, source.log_start_offset, end_now, replayer)
         except OSError as error:
-            logger.error("%s-%d cannot be read, so none of its ids is coordinated yet: %s", topic, partition, error)
-            del self._loading[place], self._logs[place]
+            logger.error("cannot load the coordinator partition %s-%d, trying again: %s", topic, partition, error)
+            del self.loading[place], self.logs[place]
             coordinator.close_partition(partition)
             self.timers.after_ms(RETRY_MS, partial(self._open_again, place))
             return
-        del self._loading[place]
+        del self.loading[place]
         if replayed.records:
             logger.info("read %d records of %s-%d", replayed.records, topic, partition)
         if replayed.first_left_out is not None:
             offset, reason = replayed.first_left_out
             logger.warning(
-                "%s-%d holds records that no coordinator has written: %d were left out, the first at offset %d: %s",
+                "%s-%d: skipped %d records that no coordinator has written, the first at offset %d: %s",
                 topic,
                 partition,
                 replayed.left_out,
@@ -192,11 +190,11 @@ class Coordinators:
                 reason,
             )
 
-    def _partition_closed(self, topic: str, partition: int) -> None:
+    def close_partition(self, topic: str, partition: int) -> None:
         """Forget the ids of a partition that has been deleted."""
         coordinator = self._by_topic.get(topic)
-        log = self._logs.pop((topic, partition), None)
-        loading = self._loading.pop((topic, partition), None)
+        log = self.logs.pop((topic, partition), None)
+        loading = self.loading.pop((topic, partition), None)
         if loading is not None:
             loading.close()
         if coordinator is not None and log is not None:
@@ -249,17 +247,17 @@ class Coordinators:
         """Read partitions back whose records could not be written: memory had run ahead of the log."""
         failed, self._failed = self._failed, set()
         for place in failed:
-            self._partition_closed(*place)
+            self.close_partition(*place)
             # As far as there is time: a disk that is full fails the writes to all of them at once. Who asks is told.
-            self._loading[place] = _not_begun()
+            self.loading[place] = _not_begun()
             self.timers.after_ms(0, partial(self._open_again, place))
 
     def _open_again(self, place: tuple[str, int]) -> None:
         """Read a partition that is still this handler's, unless it has been read by now."""
         owned = self.open_now(*place)
         if owned is None:
-            self._loading.pop(place, None)
-        elif place not in self._logs:
+            self.loading.pop(place, None)
+        elif place not in self.logs:
             self._partition_opened(*place, owned, at_once=0)
 
 

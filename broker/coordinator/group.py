@@ -7,7 +7,7 @@ Errors are Kafka's codes as numbers, 0 for none: these questions are asked for e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -74,6 +74,9 @@ class Group(Protocol):
 
     def tombstones(self) -> list[Record]:
         """Return the records that delete the group, apart from its offsets."""
+
+    def sizes(self) -> Iterator[int]:
+        """Yield the approximate memory of each of its parts in bytes."""
 
 
 class JoinRequest(NamedTuple):

@@ -94,7 +94,7 @@ class GroupCoordinator:
         self._open_now = open_now
         self._partitions = locator.counts.groups
         self._shards: dict[int, GroupShard] = {}
-        self._upkeep = OffsetExpiration(metadata, clock, timers)
+        self.expiration = OffsetExpiration(metadata, clock, timers)
         self.memory = GroupMemory(self._memory_limit_bytes, self.shards, timers)
         self.classic = ClassicProtocol(lambda: metadata.broker_config, timers, clock.wall_ms, events)
         cluster = Cluster(metadata, lambda: metadata.broker_config, metadata.group_configs, clock.wall_ms)
@@ -133,13 +133,13 @@ class GroupCoordinator:
         shards = list(self._shards.values())
         for protocol in self.protocols.values():
             protocol.metadata_changed(shards)
-        self._upkeep.metadata_changed(shards)
+        self.expiration.metadata_changed(shards)
 
     def transaction_ended(self, partition: int, producer_id: int, commit: bool) -> None:
         """Let the offsets of a transaction count, or forget them: its marker stands in a partition."""
         shard = self._shards.get(partition)
         if shard is not None:
-            shard.transaction_ended(producer_id, commit=commit)
+            shard.end_transaction(producer_id, commit=commit)
 
     # ---- groups --------------------------------------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ class GroupCoordinator:
         if shard is None or shard.has_failed:
             return self._opened_now(group_id)
         if shard.offsets.searches:
-            self._upkeep.forget_deleted_topics_of(shard, group_id)
+            self.expiration.forget_deleted_topics_of(shard, group_id)
         return shard
 
     def _opened_now(self, group_id: str) -> GroupShard:
@@ -170,7 +170,6 @@ class GroupCoordinator:
         yield from self._shards.values()
 
     def groups(self) -> Iterator[Group]:
-        """Yield every group that this handler coordinates."""
         for shard in self._shards.values():
             yield from shard.groups.values()
 
@@ -230,5 +229,5 @@ class GroupCoordinator:
             if taken_up >= AT_ONCE:
                 yield
                 taken_up = 0
-        yield from self._upkeep.loaded(shard)
+        yield from self.expiration.loaded(shard)
         self.memory.count_soon()

@@ -1,15 +1,27 @@
-"""A group event: what happened to a group, and why.
+"""Events of groups, and the feed of a target into the request log: events for its dataset, and names of denials.
 
-Made at each event by whatever runs the group. A receiver of events must neither raise nor block.
+Runs in handler processes. A receiver of events must neither raise nor block. The feed writes each as a small text into
+the target's ring to the recorder; one that finds no room is dropped and counted there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+import json
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shm.rings.recorder_rings import RecorderFeed, pack_text
 
 if TYPE_CHECKING:
     from broker.coordinator.group import Group
+    from broker.ipc.process_context import ProcessContext
+
+
+#: Marks a text that is an event and not of a client.
+_NOBODY = -1
+
+#: Names and reasons are cut to this many characters.
+MOST_CHARACTERS = 1000
 
 
 class GroupEvent(NamedTuple):
@@ -40,5 +52,62 @@ def event_of(
     )
 
 
-def nobody_listens(event: GroupEvent) -> None:
-    """Let an event pass."""
+class GroupEventFeed:
+    """Sends events of groups to the recorder."""
+
+    def __init__(self, context: ProcessContext, target: int) -> None:
+        rings = context.recorder_rings
+        self._feed = RecorderFeed(rings, rings.of_target(target))
+        self._processors = [rings.account(processor) for processor in range(rings.processors)]
+        self._bell = context.recorder_bell
+        self._target = target
+
+    @property
+    def interval_ns(self) -> int:
+        """The interval at which the lags of groups are sent; 0 is never."""
+        return self._feed.settings.roles_interval_ns
+
+    @property
+    def is_used(self) -> bool:
+        """Whether any request has been answered since the broker started."""
+        return any(account.get("rows_taken") for account in self._processors)
+
+    @property
+    def fill(self) -> float:
+        """How full the ring to the recorder is, from 0 to 1."""
+        return self._feed.fill
+
+    def __call__(self, event: GroupEvent) -> None:
+        """Tell the recorder of an event."""
+        if self._feed.settings.enabled:
+            duration_ms = event.duration_ms
+            self.send(
+                [
+                    {
+                        "time": event.time_ms * 1000,
+                        "group": event.group_id[:MOST_CHARACTERS],
+                        "member": event.member_id[:MOST_CHARACTERS] or None,
+                        "event": event.event,
+                        "reason": event.reason[:MOST_CHARACTERS] or None,
+                        "kind": event.kind,
+                        "generation": event.generation,
+                        "members": event.members,
+                        "durationUs": None if duration_ms is None else duration_ms * 1000,
+                    }
+                ]
+            )
+
+    def name_denial(self, number: int, text: bytes) -> None:
+        """Say what a number in the rows of requests stands for. Without room the rows go without."""
+        if self._feed.settings.enabled and self._feed.try_push((0, b""), (0, b""), (1, pack_text(number, text))):
+            self._feed.publish()
+            self._bell.ring()
+
+    def send(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Push rows of the dataset groups but for what is the same in all; columns that are null may be left out."""
+        for row in rows:
+            text = pack_text(_NOBODY, json.dumps({**row, "handler": self._target}).encode())
+            if not self._feed.try_push((0, b""), (1, b""), (1, text)):
+                self._feed.account.add("events_dropped", 1)
+        self._feed.publish()
+        self._bell.ring()

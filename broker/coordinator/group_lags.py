@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.coordinator.group_event_feed import MOST_CHARACTERS
+from broker.coordinator.group_events import MOST_CHARACTERS
 from broker.partitions.committed_lag import CommittedLag, committed_lag
 from shm.recorder_layout import LAG
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from broker.clock import Clock
     from broker.coordinator.group import Group
     from broker.coordinator.group_coordinator import GroupCoordinator
-    from broker.coordinator.group_event_feed import GroupEventFeed
+    from broker.coordinator.group_events import GroupEventFeed
     from broker.coordinator.group_shard import GroupShard
     from broker.coordinator.offsets.offsets import CommittedOffset
     from broker.metadata.metadata_cache import MetadataCache

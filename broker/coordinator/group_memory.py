@@ -10,14 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from broker.coordinator.classic.group import ClassicGroup
-from broker.coordinator.consumer.group import ConsumerGroup
 from broker.server_log.log_setup import RepeatedWarnings
 
 if TYPE_CHECKING:
-    from broker.coordinator.consumer.member import ConsumerGroupMember
     from broker.coordinator.group import JoinRequest
     from broker.coordinator.group_shard import GroupShard
     from broker.scheduling.timers import Timers
@@ -66,11 +63,11 @@ class GroupMemory:
 
     @property
     def used_bytes(self) -> int:
-        """What all groups take, as far as is known."""
+        """The approximate memory of all groups."""
         return self._counted_bytes + self._added_bytes
 
     def admit(self, group_id: str, more_bytes: int) -> bool:
-        """Return whether a group may take so much more. What is admitted is counted."""
+        """Return whether a group may use so much more memory, and count it if so."""
         limit_bytes = self._limit_bytes()
         fits = self.used_bytes + more_bytes <= limit_bytes
         if fits:
@@ -92,7 +89,7 @@ class GroupMemory:
         return fits
 
     def count_soon(self, within_ms: int = 0) -> None:
-        """Count everything within a time, if it is not being counted."""
+        """Count everything within a time, unless a count is under way."""
         due_ns = self._timers.now_ns() + within_ms * 1_000_000
         if self._counting is None and not (self._is_waiting and self._next_count_ns <= due_ns):
             self._is_waiting, self._next_count_ns = True, due_ns
@@ -121,53 +118,26 @@ class GroupMemory:
 
 
 def join_bytes(request: JoinRequest, known: Protocols | None) -> int:
-    """Return what a JoinGroup adds to a group; ``known`` are the protocols of a member that joins again."""
+    """Return what a JoinGroup adds to a group's memory; ``known``: the protocols of a member that joins again."""
     new_bytes = protocols_bytes(request.protocols)
     if known is not None:
         return max(0, new_bytes - protocols_bytes(known))
     return MEMBER_BYTES + new_bytes + 2 * len(request.client_id) + 2 * len(request.instance_id or "")
 
 
-def heartbeat_bytes(group: ConsumerGroup, request: Any) -> int:
-    """Return what a heartbeat of KIP-848 adds to a group, at most."""
-    names = request.subscribed_topic_names or ()
-    new_bytes = _texts_bytes(names) + len(request.subscribed_topic_regex or "")
-    member = group.members.get(request.member_id)
-    if member is None:
-        own = (request.member_id, request.instance_id or "", request.rack_id or "")
-        return new_bytes + MEMBER_BYTES + _texts_bytes(own) + (0 if group.members else GROUP_BYTES)
-    return max(0, new_bytes - _texts_bytes(member.topic_names) - len(member.topic_regex))
-
-
 def protocols_bytes(protocols: Protocols) -> int:
-    """Return what the protocols of a member of the classic kind take."""
+    """Return the size of the protocols of a member of a classic group."""
     return sum([2 * TEXT_BYTES + len(name) + len(metadata) for name, metadata in protocols])
 
 
 def _sizes(shards: Iterable[GroupShard]) -> Iterator[int]:
-    """Yield the sizes of all parts. What comes and goes meanwhile may be left out."""
+    """Yield the sizes of all parts. What is added or removed meanwhile may be left out."""
     for shard in shards:
         for group in list(shard.groups.values()):
             yield GROUP_BYTES + 2 * len(group.group_id)
-            if isinstance(group, ClassicGroup):
-                for member_id in list(group.pending_members):
-                    yield TEXT_BYTES + MEMBER_BYTES // 4 + len(member_id)
-                for member in list(group.members.values()):
-                    texts = (member.member_id, member.client_id, member.instance_id or "")
-                    yield (
-                        MEMBER_BYTES + protocols_bytes(member.protocols) + len(member.assignment) + _texts_bytes(texts)
-                    )
-            elif isinstance(group, ConsumerGroup):
-                for each in list(group.members.values()):
-                    yield _consumer_bytes(each)
+            yield from group.sizes()
         yield from shard.offsets.sizes()
 
 
-def _consumer_bytes(member: ConsumerGroupMember) -> int:
-    texts = (member.member_id, member.instance_id or "", member.rack_id or "", member.client_id, member.topic_regex)
-    classic_bytes = 0 if member.classic is None else protocols_bytes(member.classic.protocols)
-    return MEMBER_BYTES + _texts_bytes(texts) + _texts_bytes(member.topic_names) + classic_bytes
-
-
-def _texts_bytes(texts: Iterable[str]) -> int:
+def texts_bytes(texts: Iterable[str]) -> int:
     return sum([TEXT_BYTES + len(text) for text in texts])

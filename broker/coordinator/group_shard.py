@@ -28,7 +28,7 @@ _NO_PRODUCER = (-1, -1)
 
 
 def admit_all(group_id: str, more_bytes: int) -> bool:
-    """Admit whatever comes: memory has no limit."""
+    """Admit without a limit."""
     del group_id, more_bytes
     return True
 
@@ -71,12 +71,8 @@ class GroupShard:
         """Apply a record, a long one in steps."""
         return self._table.apply(self, key, value, producer_id)
 
-    def replay_marker(self, producer_id: int, *, commit: bool) -> None:
-        """Take the end of a producer's transaction."""
-        self.offsets.end_transaction(producer_id, commit=commit)
-
     def loaded(self) -> Steps[None]:
-        """Take note that everything has been read, and take it up."""
+        """Start the groups, now that all records have been applied."""
         yield from self._loaded(self)
         self._is_loaded = True
 
@@ -84,7 +80,7 @@ class GroupShard:
 
     @property
     def has_failed(self) -> bool:
-        """Whether memory is not what the log says: that is still read back, or records could not be written."""
+        """Whether memory may differ from the log: the partition is being loaded, or a write has failed."""
         return self._log.has_failed or not self._is_loaded
 
     def append(
@@ -105,18 +101,14 @@ class GroupShard:
         self._log.append_repeated(commit.records, offsets, now_ms, committer)
 
     def when_committed(self, done: Done) -> None:
-        """Tell ``done`` when what is known now is committed: at once if nothing was written in this turn."""
+        """Call ``done`` once all appended records are committed: at once if this turn has none."""
         self._log.when_committed(done)
 
-    def transaction_ended(self, producer_id: int, *, commit: bool) -> None:
-        """Let the offsets of a transaction count, or forget them, now that its marker stands."""
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """Commit or drop the offsets of a transaction, whose marker is in the log."""
         self.offsets.end_transaction(producer_id, commit=commit)
 
     def close(self) -> None:
-        """Stop coordinating these groups, and answer those that wait."""
+        """Close the partition and answer waiting requests."""
         self.is_open = False
         self._log.give_up(ErrorCode.NOT_COORDINATOR)
-
-
-def nobody_waits(error: int) -> None:
-    """Let a failure be: the partition is read back after one."""

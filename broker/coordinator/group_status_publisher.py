@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.client.admin.subscriptions import assigned_partitions
-from broker.coordinator.classic.group import ClassicGroup
-from broker.coordinator.consumer.group import ConsumerGroup
 from broker.coordinator.consumer.target_assignment import preferred_assignor
+from broker.coordinator.group import CLASSIC, CONSUMER
 from broker.coordinator.transaction.transaction import AT_REST
 from broker.partitions.committed_lag import committed_lag
 
 if TYPE_CHECKING:
+    from broker.coordinator.classic.group import ClassicGroup
     from broker.coordinator.consumer.assignment import Assignment
+    from broker.coordinator.consumer.group import ConsumerGroup
     from broker.coordinator.coordinators import Coordinators
     from broker.coordinator.group import Group
     from broker.coordinator.group_shard import GroupShard
@@ -77,9 +78,11 @@ class GroupStatusPublisher:
         self._begin = begin
         self._now_ns = now_ns
         self._next_ns = 0
+        #: By kind of group: its members, and what else only this kind has.
+        self._kinds: dict[str, Callable[[Any], dict[str, Any]]] = {CLASSIC: self._classic, CONSUMER: self._consumer}
 
     def turn(self, now_ns: int) -> None:
-        """Begin to publish if somebody looks and it is time."""
+        """Publish a snapshot if a reader wants one and it is due."""
         if now_ns < self._next_ns or self._wants.until_ns() <= now_ns:
             return
         # Not again before this is done.
@@ -95,7 +98,6 @@ class GroupStatusPublisher:
             logger.exception("cannot publish the snapshot of groups and transactions")
 
     def document(self) -> Steps[dict[str, Any]]:
-        """Return the snapshot."""
         groups: list[dict[str, Any]] = []
         states: Counter[str] = Counter()
         members = offsets = left_out = 0
@@ -133,11 +135,7 @@ class GroupStatusPublisher:
             "state": group.state_name,
             "protocol_type": group.protocol_type,
         }
-        if isinstance(group, ClassicGroup):
-            entry |= self._classic(group)
-        elif isinstance(group, ConsumerGroup):
-            entry |= self._consumer(group)
-        entry.setdefault("members", [])
+        entry |= self._kinds[group.kind](group)
         entry["offsets"] = {
             topic: {partition: self._offset(topic, partition, each) for partition, each in sorted(partitions.items())}
             for topic, partitions in shard.offsets.of_group(group.group_id).items()

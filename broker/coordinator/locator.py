@@ -40,7 +40,7 @@ class CoordinatorOwnership:
         self._loading = loading
 
     def is_loading(self, topic: str) -> bool:
-        """Return whether any partition of an internal topic is being read back here."""
+        """Return whether any partition of an internal topic is being loaded here."""
         return any(place[0] == topic for place in self._loading)
 
     def owner_of(self, topic: str, name: str) -> int:
@@ -48,7 +48,7 @@ class CoordinatorOwnership:
         return owner_of_coordinator(topic, self._partition_of(topic, name), self.handlers)
 
     def absent(self, topic: str, name: str) -> ApiError:
-        """Return why a group or transactional id is not coordinated here (now); a topic that is missing is created."""
+        """Return why a group or transactional id is not coordinated here; a missing topic is created."""
         if self._metadata.topic(topic) is None:
             self._create_topics([topic])
         elif self.owner_of(topic, name) != self.index:

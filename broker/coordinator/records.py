@@ -35,11 +35,9 @@ class RecordType:
         self._number_bytes = INT16.pack(self.number)
 
     def key(self, **fields: Any) -> bytes:
-        """Return a key."""
         return self._number_bytes + writer(self._key, 0)(fields)
 
     def value(self, version: int, fields: Mapping[str, Any]) -> bytes:
-        """Return a value of a version."""
         return INT16.pack(version) + writer(self._value, version, self._own_fields)(fields)
 
     def read_key(self, data: bytes) -> Any:

@@ -1,9 +1,8 @@
-"""Reading an internal topic's partition back, so that its coordinator knows what its predecessor had committed.
+"""Loads a partition of an internal topic: applies its records to its coordinator's memory.
 
 Runs in the handler that owns the partition, before it answers anything for it, in steps: there may be very many
-records, and others are served meanwhile. Everything a coordinator remembers is rebuilt from here; what is not in the
-log was never promised. A record that makes no sense was not written by a coordinator: any client that calls itself an
-admin client may write to an internal topic. It is left out, so that it takes none of the others along.
+records, and others are served meanwhile. A malformed record was not written by a coordinator, as any client that calls
+itself an admin client may write to an internal topic; it is skipped, and costs none of the others.
 """
 
 from __future__ import annotations
@@ -23,42 +22,42 @@ from broker.protocol.steps import Steps
 
 _CHUNK_BYTES = 1024 * 1024
 
-#: So many records are taken between two steps: about a millisecond.
+#: Records between two steps: about a millisecond.
 RECORDS_AT_ONCE = 128
 
-#: What a group's member takes in its group's record, about; to take one takes as long as to take a record.
+#: The approximate size of a member in its group's record, which takes as long to apply as a record.
 _MEMBER_BYTES = 128
 
 
 class Replayer(Protocol):
-    """What takes the records of a partition, oldest first. ``producer_id`` is -1 outside of transactions."""
+    """The memory of one partition. Records are applied oldest first; ``producer_id`` is -1 outside of transactions."""
 
     def replay(self, key: bytes, value: bytes | None, producer_id: int) -> Steps[None] | None:
-        """Take one record, or return the steps in which it is taken; no value means that the key has been deleted."""
+        """Apply one record, a long one in steps; no value deletes the key."""
 
-    def replay_marker(self, producer_id: int, *, commit: bool) -> None:
-        """Take the end of a producer's transaction."""
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """Apply the marker of a producer's transaction."""
 
     def loaded(self) -> Steps[None]:
-        """Take note that everything has been read, and take it up."""
+        """Start the coordination, now that all records have been applied."""
 
 
 class Replayed:
-    """What came of reading a partition back: how many records were taken, and what was left out."""
+    """The result of loading a partition: the number of applied records, and of skipped ones."""
 
     __slots__ = ("first_left_out", "left_out", "records", "since_step")
 
     def __init__(self) -> None:
         self.records = 0
-        #: How many were taken since the last step, long ones counting for more.
+        #: Records since the last step, long ones counting for more.
         self.since_step = 0
-        #: Records, or batches that cannot be read.
+        #: Skipped records, or batches that cannot be read.
         self.left_out = 0
-        #: The offset of the first of them, and what is wrong with it.
+        #: The offset of the first of them, and the reason.
         self.first_left_out: tuple[int, str] | None = None
 
     def leave_out(self, offset: int, error: Exception) -> None:
-        """Count what makes no sense at an offset."""
+        """Count a malformed record or batch at an offset."""
         self.left_out += 1
         if self.first_left_out is None:
             self.first_left_out = offset, str(error) or repr(error)
@@ -67,7 +66,7 @@ class Replayed:
 def replay_partition(
     directory: Path, start_offset: int, end_now: Callable[[], End], replayer: Replayer
 ) -> Steps[Replayed]:
-    """Read a partition from ``start_offset`` to its end, which may move meanwhile: markers of transactions are added.
+    """Load a partition from ``start_offset`` to its end, which may move meanwhile as markers are appended.
 
     Raises OSError when its files cannot be read to the end.
     """
@@ -76,8 +75,8 @@ def replay_partition(
     while offset < (end := end_now())[0]:
         found = reader.locate(offset, end, _CHUNK_BYTES, min_one_batch=True)
         if found is None or found.length == 0:
-            # Who knew a part of it alone would say that nothing has been committed where something has.
-            raise FileNotFoundError(errno.ENOENT, f"nothing is found at offset {offset} of {end[0]}", str(directory))
+            # With a part of it alone, offsets would seem never to have been committed.
+            raise FileNotFoundError(errno.ENOENT, f"no record at offset {offset} of {end[0]}", str(directory))
         data = _read(found.path, found.position, found.length)
         if len(data) != found.length:
             raise OSError(errno.EIO, f"{len(data)} bytes of {found.length} could be read", os.fsdecode(found.path))
@@ -96,7 +95,7 @@ def _read(path: bytes, position: int, length: int) -> bytes:
 
 
 def _replay_batches(data: bytes, offset: int, replayer: Replayer, replayed: Replayed) -> Steps[None]:
-    """Take whole batches, of which the first holds ``offset``."""
+    """Apply whole batches, of which the first contains ``offset``."""
     view = memoryview(data)
     position = 0
     while len(view) - position >= BATCH_HEADER_BYTES:
@@ -104,7 +103,7 @@ def _replay_batches(data: bytes, offset: int, replayer: Replayer, replayed: Repl
         header = read_header(batch)
         if header is None or header.size_bytes > len(batch):
             size_bytes = len(batch)
-            replayed.leave_out(offset, ValueError(f"what stands there is no batch: {size_bytes} bytes are left out"))
+            replayed.leave_out(offset, ValueError(f"invalid batch: skipped {size_bytes} bytes"))
             return
         offset = header.last_offset + 1
         batch = batch[: header.size_bytes]
@@ -121,12 +120,12 @@ def _replay_batches(data: bytes, offset: int, replayer: Replayer, replayed: Repl
 def _replay_marker(batch: memoryview, header: BatchHeader, replayer: Replayer, replayed: Replayed) -> None:
     marker = read_marker(batch)
     if marker is not None:
-        replayer.replay_marker(header.producer_id, commit=marker.commit)
+        replayer.end_transaction(header.producer_id, commit=marker.commit)
         replayed.records += 1
 
 
 def _replay_records(batch: memoryview, header: BatchHeader, replayer: Replayer, replayed: Replayed) -> Steps[None]:
-    """Take the records of a batch. ApiError 2 if they cannot be read from some record on."""
+    """Apply the records of a batch. ApiError 2 if they cannot be read from some record on."""
     producer_id = header.producer_id if header.is_transactional else -1
     for record in iterate_records(batch):
         if record.key is not None:

@@ -209,9 +209,8 @@ class Course:
                 if self.choice.random() < 0.1:
                     self.appends.refusals = [10] * self.choice.randint(1, 2)
                 # Whoever has something to write is known to whoever flushes.
-                assert bool(self.log._runs) == bool(self.dirty)
-                self.dirty = 0
-                self.log.flush()
+                is_dirty, self.dirty = bool(self.dirty), 0
+                assert self.log.flush() == is_dirty
                 self.appends.refusals = []
             else:
                 self.settle(self.choice.choice((0, 0, 56)))
@@ -225,8 +224,7 @@ class Course:
                 self.settle()
         assert self.told == Counter(range(self.waits))
         assert self.log.has_failed == bool(self.failures)
-        assert not self.log._runs
-        assert not self.log._staged
+        assert not self.log.flush()
 
 
 def test_a_fault_of_one_who_is_told_costs_no_other_the_news(caplog: pytest.LogCaptureFixture) -> None:

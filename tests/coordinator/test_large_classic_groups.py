@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.coordinator.classic import rebalance
-from broker.coordinator.classic.group import ClassicGroup
-from broker.coordinator.classic.member import ClassicMember
+from broker.coordinator.classic.group import ClassicGroup, ClassicMember
 from broker.coordinator.group import JoinResult
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.steps import ELEMENTS_AT_ONCE, finished

@@ -206,6 +206,11 @@ class Twins:
         assert all_that_is_told(self.noting, groups, topics) == all_that_is_told(self.putting, groups, topics)
 
 
+def is_empty(store: OffsetStore) -> bool:
+    """Return whether a store keeps nothing at all, in whatever it keeps things by."""
+    return not any(each for each in vars(store).values() if isinstance(each, dict | list | set))
+
+
 def test_what_is_only_noted_is_as_if_it_had_been_put_and_leaves_nothing_behind() -> None:
     seed = random_seed()
     print(f"seed {seed}")
@@ -222,18 +227,18 @@ def test_what_is_only_noted_is_as_if_it_had_been_put_and_leaves_nothing_behind()
         for group in twins.GROUPS:
             for topic, index in store.keys_of(group):
                 store.remove(group, topic, index)
-        assert not store.topics()
-        assert not any((store._groups, store._noted, store._pending, store._newest, store._producers))
-        assert not store._maybe_unread
+        assert is_empty(store)
 
 
 def test_what_is_noted_of_a_group_that_nobody_asks_about_is_bounded() -> None:
     """Whenever topics change members are remembered anew, and what was noted of the old memory stays."""
     store = OffsetStore()
+    noted: list[CommitTargets] = []
     part = CommitTarget("topic", 0, -1, "", bytes(16))
     for offset in range(1000):
-        store.restore(CommitTargets(GROUP, [part]), [offset], 0)
-        assert len(store._noted.get(GROUP, [])) <= 256
+        noted.append(CommitTargets(GROUP, [part]))
+        store.restore(noted[-1], [offset], 0)
+        assert sum(each.offsets is not None for each in noted) <= 256
     assert store.of_group(GROUP)["topic"][0].offset == 999
 
 
@@ -334,7 +339,7 @@ def test_all_offsets_of_a_group_go_with_it_pending_ones_included() -> None:
     records = delete_offsets(coordinator.shard, GROUP)
     assert len(records) == 2
     assert all(value is None for _, value in records)
-    coordinator.shard.transaction_ended(7, commit=True)
+    coordinator.shard.end_transaction(7, commit=True)
     assert not coordinator.shard.offsets.has_any(GROUP)
 
 
@@ -374,11 +379,7 @@ def test_groups_that_come_and_go_leave_nothing_behind(with_transaction: bool) ->
                 store.remove(group, "other", 0)
             store.end_transaction(number, commit=number % 3 == 0)
             store.remove(group, "other", 0)
-    assert not store.topics()
-    assert not store._groups
-    assert not store._producers
-    assert not store._pending
-    assert not store._newest
+    assert is_empty(store)
 
 
 def test_a_topic_has_a_reader_until_its_last_offset_goes() -> None:

@@ -7,8 +7,7 @@ import struct
 
 import pytest
 
-from broker.coordinator.classic.group import ClassicGroup
-from broker.coordinator.classic.member import ClassicMember
+from broker.coordinator.classic.group import ClassicGroup, ClassicMember
 from broker.coordinator.consumer.group import ConsumerGroup
 from broker.coordinator.consumer.member import ClassicMetadata, ConsumerGroupMember, MemberState
 from broker.coordinator.consumer.records import (

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from broker.coordinator.commit_batcher import MANY_CONNECTIONS
+from broker.coordinator.coordinator_log import MANY_CONNECTIONS
 from broker.coordinator.offsets.commit_memo import RememberedCommit
 from broker.handler import group_fast_path
 from broker.handler.group_fast_path import GroupFastPath

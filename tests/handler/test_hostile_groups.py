@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from broker.apis.groups.join_group import MOST_PROTOCOLS
-from broker.coordinator.classic import joining
+from broker.coordinator.classic import protocol
 from broker.coordinator.classic.group import ClassicGroup
 from broker.errors import InvalidReceive
 from broker.log.segments.log_segment import LogSegment
@@ -204,7 +204,7 @@ def test_an_old_client_may_ask_for_its_offsets_to_be_kept_for_ever(
 def test_a_client_that_asks_for_member_ids_in_a_loop_gets_them_and_costs_little(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joining, "MOST_PENDING_MEMBERS", 10)
+    monkeypatch.setattr(protocol, "MOST_PENDING_MEMBERS", 10)
     group_id = groups_of(broker, 0, 1)[0]
     ids = [answer_of(refused(broker, 11, 9, JOIN | {"group_id": group_id})).member_id for _ in range(30)]
     group = broker.parts(0).coordinators.groups.find(group_id)

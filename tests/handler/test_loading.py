@@ -78,7 +78,7 @@ def filled(broker: SteppedBroker, topic: str, name: str, records: list[Record]) 
     """Write records to the partition that keeps an id; return its handler."""
     partition = coordinator_partition(name, broker.context.coordinators.of(topic))
     owner = broker.partition(topic, partition).owner
-    log = broker.parts(owner).coordinators._logs[topic, partition]
+    log = broker.parts(owner).coordinators.logs[topic, partition]
     for start in range(0, len(records), 500):
         log.append(records[start : start + 500], lambda _: None)
         broker.turn(owner)
@@ -89,7 +89,7 @@ def turned_until_loaded(broker: SteppedBroker, owner: int, replays: list[int]) -
     """Turn a handler that loads; return the records that its longest turn has taken."""
     coordinators = broker.parts(owner).coordinators
     longest = 0
-    while coordinators._loading:
+    while coordinators.loading:
         before = replays[0]
         broker.turn(owner)
         longest = max(longest, replays[0] - before)
@@ -136,12 +136,12 @@ def test_a_partition_that_is_deleted_while_it_is_loaded_is_forgotten(broker: Ste
     owner = filled(broker, GROUP_TOPIC, GROUP, list(offsets(RECORDS)))
     broker.replace(owner)
     coordinators = broker.parts(owner).coordinators
-    [place] = coordinators._loading
-    coordinators._partition_closed(*place)
+    [place] = coordinators.loading
+    coordinators.close_partition(*place)
     turned_until_loaded(broker, owner, [0])
     broker.settle()
-    assert place not in coordinators._logs
-    assert place[1] not in coordinators.groups._shards
+    assert place not in coordinators.logs
+    assert place[1] not in {shard.partition for shard in coordinators.groups.shards()}
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -290,7 +290,7 @@ def test_offsets_of_one_group_expire_in_slices_and_what_is_committed_meanwhile_s
     shard = coordinator.shard_of(GROUP)
     coordinator.classic.create(shard, GROUP)
     left = [count]
-    for _ in coordinator._upkeep.expire(shard):
+    for _ in coordinator.expiration.expire(shard):
         left.append(len(shard.offsets.keys_of(GROUP)))
         if len(left) == 3:
             now = CommittedOffset(7, -1, "", broker.clock.wall_ms())
@@ -326,12 +326,12 @@ def test_partitions_that_could_not_be_written_to_are_let_go_of_and_read_back_in_
     let_go, read, opened = [len(names)], [0], [0]
     values = {"states_filter": (), "types_filter": ()}
     early = None
-    while early is None or coordinators._loading:
+    while early is None or coordinators.loading:
         broker.turn(1 - owner)
         broker.turn(owner)
         let_go.append(sum(len(shard.groups) for shard in shards))
         read.append(replays[0])
-        opened.append(len(coordinators._logs))
+        opened.append(len(coordinators.logs))
         early = early or send(broker.client(), ApiKey.LIST_GROUPS, 5, values)
     assert not let_go[-1]
     assert max(before - after for before, after in pairwise(let_go)) <= 256

@@ -21,7 +21,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
@@ -156,49 +156,6 @@ def test_members_share_hand_over_and_inherit(
     assert not first.errors + second.errors + third.errors
 
 
-def test_the_range_assignor_gives_runs_of_every_topic(
-    admin: AdminClient, readers: Callable[..., Reader], topic: str, group: str
-) -> None:
-    names = [f"{topic}-{letter}" for letter in "ab"]
-    for name in names:
-        create(admin, name, 4)
-    members = [readers(group, names, group_remote_assignor="range") for _ in range(2)]
-    wait_until(lambda: sizes(*members) == [4, 4], "halves")
-    halves = [{(name, start + each) for name in names for each in (0, 1)} for start in (0, 2)]
-    wait_until(lambda: all(member.partitions in halves for member in members), "the same half of each topic")
-    assert describe(admin, group).partition_assignor == "range"
-
-
-def test_topics_that_come_and_grow_are_noticed(
-    admin: AdminClient, readers: Callable[..., Reader], topic: str, group: str
-) -> None:
-    later = f"{topic}-later"
-    create(admin, topic, 1)
-    by_name, by_pattern = readers(group, [topic, later]), readers(group, [f"^{topic}.*"])
-    wait_until(lambda: sizes(by_name, by_pattern) == [0, 1], "the one partition")
-    create(admin, later, 3)
-    wait_until(lambda: sizes(by_name, by_pattern) == [2, 2], "the new topic, too")
-    admin.create_partitions([NewPartitions(topic, 5)])[topic].result(WAIT_S)
-    wait_until(lambda: sizes(by_name, by_pattern) == [4, 4], "the new partitions, too")
-
-
-def test_static_members_keep_their_place(
-    admin: AdminClient, readers: Callable[..., Reader], topic: str, group: str
-) -> None:
-    create(admin, topic, 4)
-    one = readers(group, [topic], group_instance_id="one")
-    two = readers(group, [topic], group_instance_id="two")
-    wait_until(lambda: sizes(one, two) == [2, 2], "halves")
-    had, changes = one.partitions, len(two.assignments)
-    one.stop()
-    other = readers(group, [topic], group_instance_id="one")
-    wait_until(lambda: other.partitions == had, "the same partitions")
-    assert sizes(two) == [2]
-    assert len(two.assignments) == changes, "the other member must not have noticed"
-    other.stop()
-    wait_until(lambda: sizes(two) == [4], "the other to inherit when the session ends")
-
-
 def test_groups_of_both_kinds_side_by_side(
     broker: BrokerProcess, admin: AdminClient, readers: Callable[..., Reader], topic: str, group: str
 ) -> None:
@@ -298,12 +255,6 @@ def test_producers_that_name_the_group_alone_commit_for_its_members(
     commit(broker.bootstrap, topic, group, 7)
     assert committed(admin, group) == {0: 7}
     assert describe(admin, group).type == ConsumerGroupType.CONSUMER
-
-
-def test_an_invalid_pattern_is_refused(readers: Callable[..., Reader], group: str) -> None:
-    reader = readers(group, ["^a**"])
-    wait_until(lambda: bool(reader.errors), "the error")
-    assert "regular expression" in reader.errors[0].lower() or "REGULAR" in reader.errors[0]
 
 
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])

@@ -125,20 +125,6 @@ def test_offsets_outlive_the_group(members: Members, filled: str, strategy: str)
     assert members.poll() == []
 
 
-def test_a_static_member_comes_back_to_what_it_had(members: Members) -> None:
-    """KIP-345: nobody else notices."""
-    members.add(group_instance_id="a")
-    members.add(group_instance_id="b")
-    wait_until(lambda: members.shares() == [2, 2], "two each")
-    first, second = members.consumers
-    had = {(each.topic, each.partition) for each in second.assignment()}
-    second.close()
-    members.consumers = [first]
-    again = members.add(group_instance_id="b")
-    wait_until(lambda: members.shares() == [2, 2], "two each again")
-    assert {(each.topic, each.partition) for each in again.assignment()} == had
-
-
 def test_groups_are_listed_described_altered_and_deleted(members: Members, admin: AdminClient, filled: str) -> None:
     """I15, I16, I42, I47."""
     members.add(client_id="reader")

@@ -216,7 +216,7 @@ _GROUPS = Area(
         ),
         Limit(
             what="Member ids of a group that no member has joined with yet",
-            bounds=("broker.coordinator.classic.joining:MOST_PENDING_MEMBERS",),
+            bounds=("broker.coordinator.classic.protocol:MOST_PENDING_MEMBERS",),
             metrics=("rotunda_handler_group_state_bytes",),
             beyond="the oldest is dropped: its client gets another",
             end="session.timeout.ms",

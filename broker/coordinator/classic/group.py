@@ -1,17 +1,17 @@
-"""A classic group: its states, which may follow which, its members, and what they have in common.
+"""A classic group: its states, which may follow which, its members and their common protocols.
 
-Pure: no log, no clock; timers are kept here for whoever runs the group (`protocol`). A group without members
+Pure: no log, no clock; its timers belong to `protocol` and `rebalance`, which run the group. A group without members
 and without a protocol type is a simple group: it only keeps offsets.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.coordinator.classic.member import ClassicMember
 from broker.coordinator.consumer_protocol import subscribed_topics
 from broker.coordinator.group import (
     CLASSIC,
@@ -19,8 +19,11 @@ from broker.coordinator.group import (
     JoinAnswer,
     JoinedMember,
     JoinRequest,
+    JoinResult,
     SyncAnswer,
+    SyncResult,
 )
+from broker.coordinator.group_memory import MEMBER_BYTES, TEXT_BYTES, protocols_bytes, texts_bytes
 from broker.coordinator.records import Record, RecordType
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
@@ -64,6 +67,81 @@ PREDECESSORS: Final[Mapping[GroupState, frozenset[GroupState]]] = MappingProxyTy
 )
 
 _NONE: Final = 0
+
+
+@dataclass(slots=True, eq=False)
+class ClassicMember:
+    """One member. ``deadline_ns`` is when its session ends; ``timer`` may fire earlier and then looks again."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+    assignment: bytes = b""
+    #: It has no answer yet that it is a member, so its session may end although it waits to join.
+    is_new: bool = False
+    deadline_ns: int = 0
+    timer: Timer | None = None
+
+    @classmethod
+    def joining(cls, member_id: str, request: JoinRequest) -> ClassicMember:
+        return cls(
+            member_id, request.instance_id, request.client_id, request.client_host, request.rebalance_timeout_ms,
+            request.session_timeout_ms, request.protocols, is_new=True,
+        )  # fmt: skip
+
+    @classmethod
+    def from_record(cls, member: Any, protocol_name: str) -> ClassicMember:
+        """Return a member of a GroupMetadataValue. Version 0 has no rebalance timeout."""
+        timeout_ms = member.session_timeout
+        return cls(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            timeout_ms if member.rebalance_timeout < 0 else member.rebalance_timeout,
+            timeout_ms,
+            ((protocol_name, member.subscription),),
+            member.assignment,
+        )
+
+    def renamed(self, member_id: str) -> ClassicMember:
+        """Return the same member under another id, for a static member that has come back."""
+        return replace(self, member_id=member_id, is_new=False, deadline_ns=0, timer=None)
+
+    def vote(self, candidates: Collection[str]) -> str | None:
+        """Return its first protocol among some."""
+        for name, _ in self.protocols:
+            if name in candidates:
+                return name
+        return None
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        for name, metadata in self.protocols:
+            if name == protocol_name:
+                return metadata
+        return b""
+
+    def record(self, protocol_name: str | None, assignment: bytes) -> dict[str, Any]:
+        return {
+            "member_id": self.member_id,
+            "group_instance_id": self.instance_id,
+            "client_id": self.client_id,
+            "client_host": self.client_host,
+            "rebalance_timeout": self.rebalance_timeout_ms,
+            "session_timeout": self.session_timeout_ms,
+            "subscription": self.metadata(protocol_name),
+            "assignment": assignment,
+        }
+
+    def end_session(self) -> None:
+        """Cancel the timer of its session."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
 
 class ClassicGroup:
@@ -130,13 +208,12 @@ class ClassicGroup:
         self._topics = self._subscribed_topics()
 
     def record(self, assignments: Mapping[str, bytes]) -> Record:
-        """Return the record of the group with these assignments."""
         name = self.protocol_name
         members = [each.record(name, assignments.get(each.member_id, b"")) for each in self.members.values()]
         return self._record(_VERSION, members)
 
     def departure_record(self) -> Record:
-        """Return the record of the group as it is after a departure: who is left, to be asked to join again.
+        """Return the record of the group after a departure: the remaining members, which have to join again.
 
         Members that have no answer yet are left out: they are asking to join anyway.
         """
@@ -157,28 +234,24 @@ class ClassicGroup:
         return GROUP_METADATA.key(group=self.group_id), GROUP_METADATA.value(version, value)
 
     def tombstones(self) -> list[Record]:
-        """Return the record that deletes the group."""
         return [(GROUP_METADATA.key(group=self.group_id), None)]
 
     # ---- states --------------------------------------------------------------------------------------------------
 
     @property
     def state_name(self) -> str:
-        """Kafka's name of the state."""
         return self.state.value
 
     @property
     def is_empty(self) -> bool:
-        """Whether the group has no members."""
         return self.state is EMPTY
 
     @property
     def can_rebalance(self) -> bool:
-        """Whether a rebalance may begin now."""
         return self.state in PREDECESSORS[PREPARING_REBALANCE]
 
     def transition_to(self, state: GroupState, now_ms: int) -> None:
-        """Come into another state. ValueError when that state cannot follow this one."""
+        """Change the state. ValueError for an invalid transition."""
         if self.state not in PREDECESSORS[state]:
             raise ValueError(f"group {self.group_id} cannot go from {self.state.value} to {state.value}")
         self.previous_state, self.state, self.state_ms = self.state, state, now_ms
@@ -186,12 +259,12 @@ class ClassicGroup:
             self.rebalance_began_ms = now_ms
 
     def end_rebalance(self) -> int | None:
-        """Return how long the rebalance took that has just ended, in ms; None if that is not known."""
+        """Return the duration of the rebalance that has just ended in ms; None if unknown."""
         began_ms, self.rebalance_began_ms = self.rebalance_began_ms, None
         return None if began_ms is None else max(0, self.state_ms - began_ms)
 
     def begin_generation(self, now_ms: int) -> None:
-        """Let those who have joined be the next generation, or none if nobody has."""
+        """Start the next generation with the members that have joined, if any."""
         self.generation += 1
         self.pending_sync.clear()
         self.protocol_name = self.select_protocol() if self.members else None
@@ -201,7 +274,7 @@ class ClassicGroup:
     # ---- members -------------------------------------------------------------------------------------------------
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:
-        """Take in a member whose protocols are supported; the first becomes the leader and sets the type."""
+        """Add a member whose protocols are supported; the first becomes the leader and sets the type."""
         if not self.members:
             self.protocol_type = protocol_type or None
         self.members[member.member_id] = member
@@ -215,7 +288,7 @@ class ClassicGroup:
             pending.cancel()
 
     def remove(self, member_id: str) -> None:
-        """Let go of a member, or of one that has not joined yet; another becomes the leader."""
+        """Remove a member, or one that has not joined yet; another becomes the leader."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count(member, -1)
@@ -230,7 +303,7 @@ class ClassicGroup:
         self.pending_sync.discard(member_id)
 
     def update(self, member: ClassicMember, request: JoinRequest) -> None:
-        """Take over what a member says as it joins again."""
+        """Update a member from its new JoinGroup."""
         self._count(member, -1)
         member.protocols = request.protocols
         self._count(member, 1)
@@ -238,7 +311,7 @@ class ClassicGroup:
         member.session_timeout_ms = request.session_timeout_ms
 
     def replace_static(self, old: ClassicMember, member_id: str) -> ClassicMember:
-        """Return a static member that has come back under another id, put into the place of its predecessor."""
+        """Return a static member that has come back under another id, in its predecessor's place."""
         member = old.renamed(member_id)
         # In place: the order of members decides who leads.
         self.members = {each.member_id: each for each in (member if m is old else m for m in self.members.values())}
@@ -250,8 +323,22 @@ class ClassicGroup:
         self.pending_sync.discard(old.member_id)
         return member
 
+    def dismiss(self, error: ErrorCode) -> None:
+        """Cancel all timers and answer waiting members with an error: another coordinator or group takes over."""
+        for timer in (self.join_timer, self.sync_timer, *self.pending_members.values()):
+            if timer is not None:
+                timer.cancel()
+        for member in self.members.values():
+            member.end_session()
+        joins, self.awaiting_join = self.awaiting_join, {}
+        syncs, self.awaiting_sync = self.awaiting_sync, {}
+        for member_id, join_answer in joins.items():
+            join_answer(JoinResult(error, member_id))
+        for sync_answer in syncs.values():
+            sync_answer(SyncResult(error))
+
     def elect_joined_leader(self) -> bool:
-        """See to it that the leader is one who has joined; False when nobody has."""
+        """Elect a leader that has joined; False if no member has."""
         if self.leader not in self.awaiting_join:
             joined = next((member_id for member_id in self.members if member_id in self.awaiting_join), None)
             if joined is None:
@@ -261,28 +348,35 @@ class ClassicGroup:
 
     @property
     def all_joined(self) -> bool:
-        """Whether nobody is missing for the next generation."""
+        """Whether no member is missing for the next generation."""
         return not self.pending_members and len(self.awaiting_join) == len(self.members)
 
     def is_owed(self, member: ClassicMember) -> bool:
-        """Whether a member's session cannot end because the group owes it an answer."""
+        """Whether a member waits for a response of the group, so that its session cannot end."""
         member_id = member.member_id
         return not member.is_new and (member_id in self.awaiting_join or member_id in self.awaiting_sync)
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long the slowest member may take to join again."""
+        """The longest rebalance timeout of its members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def described_members(self) -> list[JoinedMember]:
-        """Return the members as the leader gets them."""
+        """Return the members as the leader receives them."""
         name = self.protocol_name
         return [JoinedMember(each.member_id, each.instance_id, each.metadata(name)) for each in self.members.values()]
+
+    def sizes(self) -> Iterator[int]:
+        for member_id in list(self.pending_members):
+            yield TEXT_BYTES + MEMBER_BYTES // 4 + len(member_id)
+        for member in list(self.members.values()):
+            texts = (member.member_id, member.client_id, member.instance_id or "")
+            yield MEMBER_BYTES + protocols_bytes(member.protocols) + len(member.assignment) + texts_bytes(texts)
 
     # ---- protocols -----------------------------------------------------------------------------------------------
 
     def supports(self, protocol_type: str, protocols: tuple[tuple[str, bytes], ...]) -> bool:
-        """Return whether a member with these protocols goes with the members that there are."""
+        """Return whether a member with these protocols is compatible with the present members."""
         if self.state is EMPTY:
             return bool(protocol_type and protocols)
         members = len(self.members)
@@ -291,7 +385,7 @@ class ClassicGroup:
         )
 
     def select_protocol(self) -> str | None:
-        """Return the protocol that most members like best of those that all of them know."""
+        """Return the protocol with most votes among those that all members support."""
         candidates = {name for name, members in self._supported.items() if members == len(self.members)}
         votes: dict[str | None, int] = {}
         for member in self.members.values():
@@ -300,7 +394,7 @@ class ClassicGroup:
         return max(votes, key=votes.__getitem__, default=None)
 
     def is_subscribed(self, topic: str) -> bool:
-        """Return whether a member reads a topic; if that cannot be known, consumers are taken to read everything."""
+        """Return whether a member reads a topic; if that is unknown, consumers count as reading all topics."""
         if self._topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return topic in self._topics
@@ -320,7 +414,7 @@ class ClassicGroup:
     def validate_offset_commit(
         self, member_id: str, instance_id: str | None, generation: int, api_version: int, *, transactional: bool
     ) -> int:
-        """Return the error of a commit. One without a generation is taken while the group is empty. HOT."""
+        """Return the error of a commit. One without a generation is valid while the group is empty. HOT."""
         del api_version
         if generation < 0 and self.state is EMPTY:
             return _NONE
@@ -337,16 +431,15 @@ class ClassicGroup:
         return _NONE
 
     def validate_offset_fetch(self, member_id: str | None, epoch: int) -> int:
-        """Return no error: anybody may ask for the offsets of a classic group."""
+        """Return no error: offsets of classic groups need no membership."""
         del member_id, epoch
         return _NONE
 
     def validate_offset_delete(self) -> int:
-        """Return NON_EMPTY_GROUP where it cannot be known which topics the members read."""
+        """Return NON_EMPTY_GROUP if the members' topics are unknown."""
         return _NONE if self.is_empty or self.protocol_type == CONSUMER_PROTOCOL_TYPE else ErrorCode.NON_EMPTY_GROUP
 
     def validate_delete(self) -> int:
-        """Return NON_EMPTY_GROUP while there are members."""
         return _DELETE_ERRORS[self.state]
 
     def retained_since_ms(self, commit_ms: int) -> int | None:

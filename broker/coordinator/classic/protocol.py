@@ -1,18 +1,18 @@
 """The classic protocol: each request of a member in each state of its group.
 
-Runs in the handler that coordinates the group. Joining is in `joining`, the course of a rebalance in
-`rebalance`. Errors are those of Kafka's coordinator. As there, members are in memory until the leader's
-assignment is committed: when the handler is replaced in the middle of a rebalance, the members of the last generation
-are taken up again and asked to rejoin.
+Runs in the handler that coordinates the group. The course of a rebalance is in `rebalance`. Errors are those of Kafka's
+coordinator. As there, members are in memory until the leader's assignment is committed: if the handler is replaced in
+the middle of a rebalance, the members of the last generation are loaded and have to join again.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.coordinator.classic.dismissal import dismiss
 from broker.coordinator.classic.group import (
     COMPLETING_REBALANCE,
     DEAD,
@@ -22,15 +22,16 @@ from broker.coordinator.classic.group import (
     PREPARING_REBALANCE,
     STABLE,
     ClassicGroup,
+    ClassicMember,
     GroupState,
 )
-from broker.coordinator.classic.joining import ClassicJoining
 from broker.coordinator.classic.rebalance import ClassicRebalance
-from broker.coordinator.classic.sessions import ClassicSessions
+from broker.coordinator.coordinator_log import nobody_waits
 from broker.coordinator.group import (
     Group,
     JoinAnswer,
     JoinRequest,
+    JoinResult,
     LeaveAnswer,
     LeavingMember,
     SyncAnswer,
@@ -38,7 +39,8 @@ from broker.coordinator.group import (
     SyncResult,
 )
 from broker.coordinator.group_events import GroupEvents, event_of
-from broker.coordinator.group_shard import GroupShard, nobody_waits
+from broker.coordinator.group_memory import join_bytes
+from broker.coordinator.group_shard import GroupShard
 from broker.coordinator.records import Apply, RecordType
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.steps import Steps
@@ -48,6 +50,13 @@ if TYPE_CHECKING:
     from broker.coordinator.offsets.commits import Committer
     from broker.coordinator.records import Record
     from broker.scheduling.timers import Timers
+
+
+#: How long a new member may wait for the others: it cannot send heartbeats yet, and may be gone.
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
+
+#: Ids that were given and not used yet, in one group: a client may ask for more and more of them.
+MOST_PENDING_MEMBERS: Final = 10_000
 
 
 class ClassicProtocol:
@@ -60,39 +69,38 @@ class ClassicProtocol:
         self._events = events
         self._wall_ms = wall_ms
         self._rebalance = ClassicRebalance(config, timers, wall_ms, events)
-        self._sessions: ClassicSessions = self._rebalance.sessions
-        self._joining = ClassicJoining(config, timers, wall_ms, events, self._rebalance)
+        self._timers = timers
 
     # ---- partitions ----------------------------------------------------------------------------------------------
 
     def loaded(self, shard: GroupShard, group: Group) -> None:
-        """Give every member of a group that has been read back a session of its own."""
+        """Start the session of every member of a loaded group."""
         group, largest = _classic(group), self._config().group_max_size
         for member in group.members.values():
-            self._sessions.touch(shard, group, member)
+            self._rebalance.touch(shard, group, member)
         if len(group.members) > largest:
             self._rebalance.prepare(shard, group, f"freshly loaded group is over capacity ({largest})")
         elif group.must_rebalance:
             self._rebalance.prepare(shard, group, "a member had gone before the group was loaded")
 
     def closed(self, shard: GroupShard, group: Group) -> None:
-        """Tell everybody who waits that this is no coordinator any more."""
+        """Answer all waiting members with NOT_COORDINATOR."""
         del shard
-        dismiss(_classic(group), ErrorCode.NOT_COORDINATOR)
+        _classic(group).dismiss(ErrorCode.NOT_COORDINATOR)
 
     def metadata_changed(self, shards: Sequence[GroupShard]) -> None:
-        """Nothing depends on it: the leader of a group looks after its topics."""
+        """Do nothing: the leader of a group watches its topics."""
 
     def adopt(self, shard: GroupShard, group: ClassicGroup, reason: str) -> None:
-        """Go on with a group that was of the other kind: its members are to join again."""
+        """Continue a group that was of the other kind: its members have to join again."""
         for member in group.members.values():
-            self._sessions.touch(shard, group, member)
+            self._rebalance.touch(shard, group, member)
         self._rebalance.prepare(shard, group, reason)
 
     # ---- joining ---------------------------------------------------------------------------------------------------
 
     def create(self, shard: GroupShard, group_id: str, before: Sequence[Record] = ()) -> ClassicGroup:
-        """Return a new group; ``before`` deletes one of another kind that stood in its place."""
+        """Return a new group; ``before`` deletes one of another kind in its place."""
         group = ClassicGroup(group_id)
         group.state_ms = self._wall_ms()
         shard.groups[group_id] = group
@@ -100,13 +108,149 @@ class ClassicProtocol:
         return group
 
     def join(self, shard: GroupShard, group: Group, request: JoinRequest, answer: JoinAnswer) -> None:
-        """Let a member join. It is answered when all members have joined, or at once if nothing changes by it."""
-        self._joining.join(shard, _classic(group), request, answer)
+        """Handle a JoinGroup. The response waits until all members have joined, unless nothing changes."""
+        group = _classic(group)
+        member_id = request.member_id
+        if not self._accepts(group, member_id):
+            group.remove(member_id)
+            answer(JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
+        elif not group.supports(request.protocol_type, request.protocols):
+            answer(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
+        elif not member_id or (member_id in group.pending_members and request.instance_id is None):
+            if not shard.admit(group.group_id, join_bytes(request, None)):
+                answer(JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
+            elif member_id:
+                self._add(shard, group, member_id, request, answer)
+            else:
+                self._join_new(shard, group, request, answer)
+        else:
+            error = group.validate_member(member_id, request.instance_id)
+            if not error and not self._has_room(shard, group, request):
+                error = ErrorCode.GROUP_MAX_SIZE_REACHED
+            if error:
+                answer(JoinResult(error, member_id))
+            else:
+                _REJOIN[group.state](self, shard, group, request, answer)
+
+    def _has_room(self, shard: GroupShard, group: ClassicGroup, request: JoinRequest) -> bool:
+        """Return whether there is memory for the additional bytes of a member that joins again."""
+        more_bytes = join_bytes(request, group.members[request.member_id].protocols)
+        return not more_bytes or shard.admit(group.group_id, more_bytes)
+
+    def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
+        """Whether there is room: for new members up to the largest size, for others if they are members."""
+        largest = self._config().group_max_size
+        if group.state is EMPTY:
+            return True
+        if group.state is PREPARING_REBALANCE:
+            return member_id in group.awaiting_join or len(group.awaiting_join) < largest
+        return member_id in group.members or len(group.members) < largest
+
+    def _join_new(self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, answer: JoinAnswer) -> None:
+        instance_id = request.instance_id
+        member_id = f"{request.client_id if instance_id is None else instance_id}-{uuid.uuid4()}"
+        if instance_id is not None:
+            old = group.members.get(group.static_members.get(instance_id, ""))
+            if old is not None:
+                self._replace_static(shard, group, old, member_id, request, answer)
+                return
+        elif request.needs_member_id:
+            while len(group.pending_members) >= MOST_PENDING_MEMBERS:
+                # One that comes back all the same is given another id.
+                group.remove(next(iter(group.pending_members)))
+            timeout_ms = request.session_timeout_ms
+            due = partial(self._rebalance.pending_due, shard, group, member_id)
+            group.pending_members[member_id] = self._timers.after_ms(timeout_ms, due)
+            answer(JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+            return
+        self._add(shard, group, member_id, request, answer)
+
+    def _add(
+        self, shard: GroupShard, group: ClassicGroup, member_id: str, request: JoinRequest, answer: JoinAnswer
+    ) -> None:
+        member = ClassicMember.joining(member_id, request)
+        if group.state is PREPARING_REBALANCE and group.previous_state is EMPTY:
+            group.new_member_added = True
+        group.add(member, request.protocol_type)
+        group.awaiting_join[member_id] = answer
+        self._events(event_of(group, self._wall_ms(), "join", request.reason, member_id=member_id))
+        self._rebalance.touch(shard, group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._rebalance.prepare_or_complete(
+            shard,
+            group,
+            f"Adding new member {member_id} with group instance id {request.instance_id}; "
+            f"client reason: {request.reason}",
+        )
+
+    def _update(self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, answer: JoinAnswer) -> None:
+        """Add a member to the next generation."""
+        member = group.members[request.member_id]
+        group.update(member, request)
+        _await_join(group, member.member_id, answer)
+        what = "Leader re-joining" if group.leader == member.member_id else "Updating metadata for member"
+        self._rebalance.prepare_or_complete(
+            shard, group, f"{what} {member.member_id} during {group.state_name}; client reason: {request.reason}"
+        )
+
+    def _rejoin_completing(
+        self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, answer: JoinAnswer
+    ) -> None:
+        """Repeat a lost response; a member with other protocols starts a rebalance."""
+        if group.members[request.member_id].protocols == request.protocols:
+            answer(self._rebalance.joined(group, request.member_id))
+        else:
+            self._update(shard, group, request, answer)
+
+    def _rejoin_stable(self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, answer: JoinAnswer) -> None:
+        """Start a rebalance for the leader, and for others only if their protocols have changed."""
+        member = group.members[request.member_id]
+        if group.leader == request.member_id or member.protocols != request.protocols:
+            self._update(shard, group, request, answer)
+        else:
+            answer(self._rebalance.joined(group, request.member_id))
+
+    def _rejoin_unexpected(
+        self, shard: GroupShard, group: ClassicGroup, request: JoinRequest, answer: JoinAnswer
+    ) -> None:
+        del shard
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if group.state is DEAD else ErrorCode.UNKNOWN_MEMBER_ID
+        answer(JoinResult(code, request.member_id))
+
+    def _replace_static(
+        self,
+        shard: GroupShard,
+        group: ClassicGroup,
+        old: ClassicMember,
+        member_id: str,
+        request: JoinRequest,
+        answer: JoinAnswer,
+    ) -> None:
+        """Replace a static member that has come back, without a rebalance if nothing changes by it."""
+        old_join = group.awaiting_join.pop(old.member_id, None)
+        if old_join is not None:
+            old_join(JoinResult(ErrorCode.FENCED_INSTANCE_ID, old.member_id))
+        old_sync = group.awaiting_sync.pop(old.member_id, None)
+        if old_sync is not None:
+            old_sync(SyncResult(ErrorCode.FENCED_INSTANCE_ID))
+        leader_before = group.leader
+        member = group.replace_static(old, member_id)
+        group.update(member, request)
+        group.awaiting_join[member_id] = answer
+        self._rebalance.touch(shard, group, member)
+        self._events(event_of(group, self._wall_ms(), "replace", request.reason, member_id=member_id))
+        reason = f"static member {member_id} with instance id {request.instance_id}; client reason: {request.reason}"
+        if group.state is STABLE and group.select_protocol() == group.protocol_name:
+            self._rebalance.write_replaced(shard, group, member, (leader_before, request.may_skip_assignment))
+        elif group.state in {STABLE, COMPLETING_REBALANCE}:
+            # The leader may have got the old member's id: its assignment would miss the new one.
+            self._rebalance.prepare(shard, group, f"Updating metadata for {reason}")
+        else:
+            self._rebalance.maybe_complete_join(shard, group)
 
     # ---- the assignment ------------------------------------------------------------------------------------------
 
     def sync(self, shard: GroupShard, group: Group, request: SyncRequest, answer: SyncAnswer) -> None:
-        """Give a member its assignment. The leader brings it: once it is committed, everybody is answered."""
+        """Handle a SyncGroup. Once the leader's assignment is committed, all members are answered."""
         group = _classic(group)
         error = _validate_sync(group, request)
         if error:
@@ -132,7 +276,7 @@ class ClassicProtocol:
     def _sync_stable(self, shard: GroupShard, group: ClassicGroup, request: SyncRequest, answer: SyncAnswer) -> None:
         self._rebalance.synced(group, request.member_id)
         member = group.members[request.member_id]
-        self._sessions.touch(shard, group, member)
+        self._rebalance.touch(shard, group, member)
         answer(SyncResult(0, group.protocol_type, group.protocol_name, member.assignment))
 
     # ---- life and leave ------------------------------------------------------------------------------------------
@@ -140,7 +284,7 @@ class ClassicProtocol:
     def heartbeat(
         self, shard: GroupShard, group: Group, member_id: str, instance_id: str | None, generation: int
     ) -> int:
-        """Return the error of a heartbeat; one by a member of the present generation prolongs its session. HOT."""
+        """Return the error of a heartbeat; a member of the present generation extends its session. HOT."""
         group = _classic(group)
         member = group.members.get(member_id)
         if member is None or instance_id is not None:
@@ -150,23 +294,23 @@ class ClassicProtocol:
             member = group.members[member_id]
         if generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        self._sessions.touch(shard, group, member)
+        self._rebalance.touch(shard, group, member)
         return HEARTBEAT_ERRORS[group.state]
 
     def committed(self, shard: GroupShard, group: Group, member_id: str) -> None:
-        """Prolong the session of a member that has committed offsets, unless an assignment is awaited. HOT."""
+        """Extend the session of a member that has committed offsets, unless an assignment is awaited. HOT."""
         if isinstance(group, ClassicGroup) and group.state in _COMMIT_IS_HEARTBEAT:
             member = group.members.get(member_id)
             if member is not None:
-                self._sessions.touch(shard, group, member)
+                self._rebalance.touch(shard, group, member)
 
     def may_commit_again(self, shard: GroupShard, group: Group, committer: Committer) -> bool:
-        """Do the same for a member that commits as it did before; False if it may not. HOT."""
+        """Do the same for a repeated commit; False if it is invalid. HOT."""
         group = _classic(group)
         _, member_id, instance_id, generation, api_version, _ = committer
         member = group.members.get(member_id)
         if group.state is STABLE and member is not None and instance_id is None and generation == group.generation:
-            self._sessions.touch(shard, group, member)
+            self._rebalance.touch(shard, group, member)
             return True
         if group.validate_offset_commit(member_id, instance_id, generation, api_version, transactional=False):
             return False
@@ -174,7 +318,7 @@ class ClassicProtocol:
         return True
 
     def leave(self, shard: GroupShard, group: Group, members: Sequence[LeavingMember], answer: LeaveAnswer) -> None:
-        """Remove members; answered with an error for each, once what follows from it is committed."""
+        """Remove members; the response has an error for each, after the resulting records are committed."""
         group = _classic(group)
         errors = [self._leave(group, each) for each in members]
         gone = [
@@ -214,6 +358,19 @@ class ClassicProtocol:
         return 0
 
 
+_Rejoin = Callable[[ClassicProtocol, GroupShard, ClassicGroup, JoinRequest, JoinAnswer], None]
+
+#: What the JoinGroup of a member does in each state.
+_REJOIN: Final[Mapping[GroupState, _Rejoin]] = MappingProxyType(
+    {
+        EMPTY: ClassicProtocol._rejoin_unexpected,
+        PREPARING_REBALANCE: ClassicProtocol._update,
+        COMPLETING_REBALANCE: ClassicProtocol._rejoin_completing,
+        STABLE: ClassicProtocol._rejoin_stable,
+        DEAD: ClassicProtocol._rejoin_unexpected,
+    }
+)
+
 _COMMIT_IS_HEARTBEAT: Final = frozenset({STABLE, PREPARING_REBALANCE})
 
 _Sync = Callable[[ClassicProtocol, GroupShard, ClassicGroup, SyncRequest, SyncAnswer], None]
@@ -226,6 +383,14 @@ _SYNC: Final[Mapping[GroupState, _Sync]] = MappingProxyType(
         STABLE: ClassicProtocol._sync_stable,
     }
 )
+
+
+def _await_join(group: ClassicGroup, member_id: str, answer: JoinAnswer) -> None:
+    """Keep a member's response for later; an earlier JoinGroup of it is answered with an error now."""
+    before = group.awaiting_join.get(member_id)
+    group.awaiting_join[member_id] = answer
+    if before is not None:
+        before(JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member_id))
 
 
 def _validate_sync(group: ClassicGroup, request: SyncRequest) -> int:

@@ -14,12 +14,18 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from broker.coordinator.classic.group import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE, ClassicGroup
-from broker.coordinator.classic.member import ClassicMember
-from broker.coordinator.classic.sessions import ClassicSessions
+from broker.coordinator.classic.group import (
+    COMPLETING_REBALANCE,
+    EMPTY,
+    PREPARING_REBALANCE,
+    STABLE,
+    ClassicGroup,
+    ClassicMember,
+)
+from broker.coordinator.coordinator_log import nobody_waits
 from broker.coordinator.group import JoinResult, SyncAnswer, SyncResult
 from broker.coordinator.group_events import GroupEvents, event_of
-from broker.coordinator.group_shard import GroupShard, nobody_waits
+from broker.coordinator.group_shard import GroupShard
 from broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -38,31 +44,57 @@ MOST_ANSWERED_AT_ONCE: Final = 200
 #: A larger group cannot have an assignment.
 MOST_RECORD_BYTES: Final = 64 << 20
 
+_NS_PER_MS: Final = 1_000_000
+
 
 class ClassicRebalance:
-    """Takes the groups of one handler through their rebalances."""
+    """The sessions and rebalances of one handler's groups."""
 
     def __init__(
         self, config: Callable[[], BrokerConfig], timers: Timers, wall_ms: Callable[[], int], events: GroupEvents
     ) -> None:
-        self.sessions = ClassicSessions(timers, self._session_ended)
         self._config = config
         self._timers = timers
         self._wall_ms = wall_ms
         self._events = events
+
+    # ---- sessions ------------------------------------------------------------------------------------------------
+
+    def touch(
+        self, shard: GroupShard, group: ClassicGroup, member: ClassicMember, timeout_ms: int | None = None
+    ) -> None:
+        """Start a member's session again. HOT: the timer stays, and checks the deadline when it fires."""
+        length_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
+        member.deadline_ns = deadline_ns = self._timers.now_ns() + length_ms * _NS_PER_MS
+        timer = member.timer
+        if timer is None or timer.deadline_ns > deadline_ns:
+            self._watch(shard, group, member)
+
+    def _watch(self, shard: GroupShard, group: ClassicGroup, member: ClassicMember) -> None:
+        member.end_session()
+        member.timer = self._timers.at_ns(member.deadline_ns, partial(self._session_due, shard, group, member))
+
+    def _session_due(self, shard: GroupShard, group: ClassicGroup, member: ClassicMember) -> None:
+        member.timer = None
+        if not shard.is_open or group.members.get(member.member_id) is not member:
+            return
+        if member.deadline_ns > self._timers.now_ns():
+            self._watch(shard, group, member)
+        elif not group.is_owed(member):
+            self._session_ended(shard, group, member)
 
     # ---- joining -------------------------------------------------------------------------------------------------
 
     def prepare_or_complete(
         self, shard: GroupShard, group: ClassicGroup, reason: str, done: Done = nobody_waits
     ) -> bool:
-        """Begin a rebalance, or go on with the one under way. True if ``done`` is called when something is written."""
+        """Start a rebalance, or continue the present one. True if ``done`` waits for a record."""
         if group.can_rebalance:
             return self.prepare(shard, group, reason, done)
         return self.maybe_complete_join(shard, group, done)
 
     def prepare(self, shard: GroupShard, group: ClassicGroup, reason: str, done: Done = nobody_waits) -> bool:
-        """Begin a rebalance: everybody is to join again. True if ``done`` is called when something is written."""
+        """Start a rebalance: all members have to join again. True if ``done`` waits for a record."""
         if group.state is COMPLETING_REBALANCE:
             for member in group.members.values():
                 member.assignment = b""
@@ -85,7 +117,7 @@ class ClassicRebalance:
         return False
 
     def maybe_complete_join(self, shard: GroupShard, group: ClassicGroup, done: Done = nobody_waits) -> bool:
-        """Begin the next generation if nobody is missing any more; a first rebalance takes its time."""
+        """Start the next generation if all have joined; a first rebalance waits for its delay."""
         if group.state is not PREPARING_REBALANCE or group.previous_state is EMPTY or not group.all_joined:
             return False
         return self._complete_join(shard, group, done)
@@ -99,7 +131,7 @@ class ClassicRebalance:
         )  # fmt: skip
 
     def _put_off(self, shard: GroupShard, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
-        """Wait for more members before the first generation begins (``group.initial.rebalance.delay.ms``)."""
+        """Wait for more members before the first generation (``group.initial.rebalance.delay.ms``)."""
 
         def due() -> None:
             if group.new_member_added and remaining_ms:
@@ -112,7 +144,7 @@ class ClassicRebalance:
         self._set_join_timer(shard, group, delay_ms, due)
 
     def _complete_join(self, shard: GroupShard, group: ClassicGroup, done: Done = nobody_waits) -> bool:
-        """Begin the next generation with those who have joined. True if ``done`` is called when it is written."""
+        """Start the next generation with the joined members. True if ``done`` waits for a record."""
         self._cancel_join_timer(group)
         missing = [
             each
@@ -140,7 +172,7 @@ class ClassicRebalance:
         )
         for member_id, member in group.members.items():
             # Before its answer: it has waited, and nobody may take it for dead in between.
-            self.sessions.touch(shard, group, member)
+            self.touch(shard, group, member)
             member.is_new = member.is_new and member_id in group.awaiting_join
         group.pending_sync.update(group.members)
         self._in_turns(self._answer_joins(group))
@@ -149,7 +181,7 @@ class ClassicRebalance:
         return False
 
     def _answer_joins(self, group: ClassicGroup) -> Iterator[None]:
-        """Answer those who have joined, one in each step, with the generation that has just begun."""
+        """Answer the joined members of the new generation, one a step."""
         answers, group.awaiting_join = group.awaiting_join, {}
         of_leader = self.joined(group, group.leader or "")
         of_others = of_leader._replace(members=())
@@ -161,7 +193,7 @@ class ClassicRebalance:
             yield
 
     def _in_turns(self, answering: Iterator[None]) -> None:
-        """Answer many, those for whom there is no room in this turn in the next ones."""
+        """Answer many members; those beyond the first ones in the next turns."""
         if len(list(islice(answering, MOST_ANSWERED_AT_ONCE))) == MOST_ANSWERED_AT_ONCE:
             self._timers.in_steps(answering)
 
@@ -182,14 +214,14 @@ class ClassicRebalance:
     # ---- the assignment ------------------------------------------------------------------------------------------
 
     def synced(self, group: ClassicGroup, member_id: str) -> None:
-        """Take note that a member has asked for its assignment."""
+        """Note that a member has sent SyncGroup."""
         group.pending_sync.discard(member_id)
         if not group.pending_sync and group.sync_timer is not None:
             group.sync_timer.cancel()
             group.sync_timer = None
 
     def write_assignment(self, shard: GroupShard, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
-        """Write the leader's assignment; when it is committed everybody is given its part and the group is stable."""
+        """Write the leader's assignment; once committed, all are answered and the group is stable."""
         generation = group.generation
 
         def done(error: int) -> None:
@@ -205,7 +237,9 @@ class ClassicRebalance:
         record = group.record(assignments)
         if len(record[1] or b"") > MOST_RECORD_BYTES:
             logger.error(
-                "The assignment of group %s has %d bytes: it is refused", group.group_id, len(record[1] or b"")
+                "Rejecting the assignment of group %s: %d bytes are too many for a record",
+                group.group_id,
+                len(record[1] or b""),
             )
             self._answer_syncs(shard, group, SyncResult(ErrorCode.UNKNOWN_SERVER_ERROR))
             self.prepare(shard, group, "Error when storing group assignment during SyncGroup")
@@ -235,19 +269,19 @@ class ClassicRebalance:
                 # An old client would assign partitions if it were named as the leader.
                 answer(self.joined(group, member_id)._replace(leader=leader_before or "", members=()))
             member.is_new = False
-            self.sessions.touch(shard, group, member)
+            self.touch(shard, group, member)
 
         shard.append([group.record(assignments)], done)
 
     def _answer_syncs(self, shard: GroupShard, group: ClassicGroup, failure: SyncResult | None) -> None:
-        """Answer those who have asked for their assignment."""
+        """Answer the waiting SyncGroups."""
         result = failure or SyncResult(0, group.protocol_type, group.protocol_name, b"")
         answers, group.awaiting_sync = group.awaiting_sync, {}
         given = []
         for member_id, answer in answers.items():
             member = group.members.get(member_id)
             if member is not None:
-                self.sessions.touch(shard, group, member)
+                self.touch(shard, group, member)
                 # The assignment of the next generation may be there before the last one is answered.
                 given.append((answer, b"" if failure else member.assignment))
         self._in_turns(_give(given, result))
@@ -259,7 +293,7 @@ class ClassicRebalance:
             group.sync_timer = None
 
     def _sync_due(self, shard: GroupShard, group: ClassicGroup, generation: int) -> None:
-        """Remove the members of a generation that have never asked for their assignment."""
+        """Remove the members of a generation that have never sent SyncGroup."""
         group.sync_timer = None
         late = sorted(group.pending_sync)
         if not shard.is_open or generation != group.generation or not late:
@@ -283,7 +317,7 @@ class ClassicRebalance:
     # ---- leaving -------------------------------------------------------------------------------------------------
 
     def remove(self, group: ClassicGroup, member: ClassicMember) -> None:
-        """Let go of a member; what it waits for is answered such that it joins again if it is still there."""
+        """Remove a member; its waiting requests are answered such that it joins again if it is still alive."""
         member_id = member.member_id
         join_answer = group.awaiting_join.pop(member_id, None)
         if join_answer is not None:
@@ -304,7 +338,7 @@ class ClassicRebalance:
         return True
 
     def pending_due(self, shard: GroupShard, group: ClassicGroup, member_id: str) -> None:
-        """Give up a new member that has never come back with its id."""
+        """Remove a new member that has never come back with its id."""
         if shard.is_open and member_id in group.pending_members:
             group.remove(member_id)
             self._after_departure(shard, group, "")
@@ -325,7 +359,7 @@ class ClassicRebalance:
 
 
 def _give(given: Sequence[tuple[SyncAnswer, bytes]], result: SyncResult) -> Iterator[None]:
-    """Answer one in each step, with this result and its assignment."""
+    """Answer one member a step, with this result and its assignment."""
     for answer, assignment in given:
         answer(result._replace(assignment=assignment))
         yield

@@ -19,7 +19,7 @@ _NONE: Final[frozenset[int]] = frozenset()
 
 
 def assignment_of(topics: Iterable[tuple[bytes, Iterable[int]]]) -> Assignment:
-    """Return the assignment that a list of topics describes, in which a topic may stand more than once."""
+    """Return the assignment of a list of topics, in which a topic may occur more than once."""
     found: dict[bytes, frozenset[int]] = {}
     for topic_id, partitions in topics:
         both = found.get(topic_id, frozenset()).union(partitions)
@@ -29,7 +29,6 @@ def assignment_of(topics: Iterable[tuple[bytes, Iterable[int]]]) -> Assignment:
 
 
 def intersection(left: Assignment, right: Assignment) -> Assignment:
-    """Return what is in both."""
     found = {}
     for topic_id, partitions in left.items():
         others = right.get(topic_id, _NONE)
@@ -40,7 +39,7 @@ def intersection(left: Assignment, right: Assignment) -> Assignment:
 
 
 def difference(left: Assignment, right: Assignment) -> Assignment:
-    """Return what is in ``left`` only."""
+    """Return the partitions in ``left`` only."""
     if not right:
         return left
     found = {}
@@ -52,14 +51,12 @@ def difference(left: Assignment, right: Assignment) -> Assignment:
 
 
 def union(left: Assignment, right: Assignment) -> Assignment:
-    """Return what is in either."""
     if not (left and right):
         return left or right
     return assignment_of([*left.items(), *right.items()])
 
 
 def overlaps(left: Assignment, right: Assignment) -> bool:
-    """Return whether a partition is in both."""
     return any(not left[topic_id].isdisjoint(right[topic_id]) for topic_id in left if topic_id in right)
 
 

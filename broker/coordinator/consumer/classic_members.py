@@ -1,24 +1,27 @@
-"""Members of a consumer group that speak the classic protocol (KIP-848's online migration).
+"""Members of the classic protocol in consumer groups, and groups that change over to the other kind (KIP-848).
 
-Runs in handler processes. To such a member, a step towards its assignment is a rebalance: its heartbeat asks it to
-join again, its JoinGroup says what it owns and takes the step, and SyncGroup gives it what it has then. It leads
-nobody: the coordinator assigns.
+Runs in handler processes. A classic group of consumers becomes a consumer group, and the other way round, with its
+members and what they have: the one kind's generation is the other's epoch. To a member of the classic protocol, a step
+towards its assignment is a rebalance: its heartbeat asks it to join again, its JoinGroup takes the step, and SyncGroup
+returns what it has then. It leads nobody: the coordinator assigns.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from broker.coordinator.classic.group import ClassicGroup, ClassicMember
+from broker.coordinator.consumer.assignment import Assignment, assignment_of
 from broker.coordinator.consumer.group import ConsumerGroup
 from broker.coordinator.consumer.heartbeat import dynamic_member
 from broker.coordinator.consumer.member import ClassicMetadata, ConsumerGroupMember, MemberState, Report
-from broker.coordinator.consumer.migration import to_ids, to_names
 from broker.coordinator.consumer.sessions import Cluster, Sessions
+from broker.coordinator.consumer.target_assignment import Topics
 from broker.coordinator.consumer.update import GroupUpdate
-from broker.coordinator.consumer_protocol import decode_subscription, encode_assignment
+from broker.coordinator.consumer_protocol import Partitions, decode_assignment, decode_subscription, encode_assignment
 from broker.coordinator.group import (
     CONSUMER_PROTOCOL_TYPE,
     JoinAnswer,
@@ -33,10 +36,15 @@ from broker.coordinator.group import (
 from broker.coordinator.group_memory import join_bytes
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.steps import finished
 
 if TYPE_CHECKING:
     from broker.coordinator.consumer.events import ConsumerGroupEvents
     from broker.coordinator.group_shard import GroupShard
+
+#: The policies under which groups change over in each direction.
+UPGRADING: Final = frozenset({"bidirectional", "upgrade"})
+DOWNGRADING: Final = frozenset({"bidirectional", "downgrade"})
 
 _LATE_JOIN: Final = "it did not join again within its rebalance timeout"
 _LATE_SYNC: Final = "it did not ask for its assignment within its rebalance timeout"
@@ -51,7 +59,7 @@ class ClassicMembers:
         self._events = events
 
     def join(self, shard: GroupShard, group: ConsumerGroup, request: JoinRequest, answer: JoinAnswer) -> None:
-        """Let a member join, or join again, which is a step towards its assignment."""
+        """Handle a JoinGroup, which is a step of the member towards its assignment."""
         member_id = request.member_id or f"{request.instance_id or request.client_id}-{uuid.uuid4()}"
         try:
             self._check_join(group, request)
@@ -91,7 +99,7 @@ class ClassicMembers:
         update.commit(shard, (), lambda error: answer(JoinResult(error, member_id) if error else joined))
 
     def sync(self, shard: GroupShard, group: ConsumerGroup, request: SyncRequest, answer: SyncAnswer) -> None:
-        """Give a member what it has in the generation that it has joined."""
+        """Handle a SyncGroup: return the member's partitions in the generation that it has joined."""
         try:
             member, classic = _classic_member(group, request.member_id, request.instance_id, request.generation)
             _check_protocol(classic, request)
@@ -118,7 +126,7 @@ class ClassicMembers:
         update.commit(shard, (), lambda error: answer(SyncResult(error) if error else synced))
 
     def heartbeat(self, shard: GroupShard, group: ConsumerGroup, who: tuple[str, str | None], generation: int) -> int:
-        """Return the error of a heartbeat by ``who`` (member, instance); REBALANCE_IN_PROGRESS: to join again."""
+        """Return the error of a heartbeat by ``who`` (member, instance); REBALANCE_IN_PROGRESS if it has to join."""
         try:
             member, _ = _classic_member(group, *who, generation)
         except ApiError as error:
@@ -143,7 +151,7 @@ class ClassicMembers:
     def leave(
         self, shard: GroupShard, group: ConsumerGroup, members: Sequence[LeavingMember], answer: LeaveAnswer
     ) -> None:
-        """Remove members, which an administrator may do to those of either protocol."""
+        """Remove members, for an administrator of either protocol."""
         update = GroupUpdate(group, self._cluster.environment())
         errors = []
         for leaving in members:
@@ -159,7 +167,7 @@ class ClassicMembers:
         update.commit(shard, (), lambda error: answer([error or each for each in errors]))
 
     def _check_join(self, group: ConsumerGroup, request: JoinRequest) -> None:
-        """Raise ApiError when there is no room for a member, or it knows no protocol that all the others know."""
+        """Raise ApiError if the group is full, or no protocol is common to all members."""
         is_full = len(group.members) >= self._cluster.config().group_consumer_max_size
         if is_full and request.member_id not in group.members:
             raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -175,7 +183,7 @@ class ClassicMembers:
 
 
 def _member_for(group: ConsumerGroup, request: JoinRequest, member_id: str, update: GroupUpdate) -> ConsumerGroupMember:
-    """Return the member that joins, which may be one to be, or one that takes the place of another."""
+    """Return the member that joins: a known one, a new one, or one that replaces another."""
     if request.instance_id is None:
         return group.members.get(member_id) or ConsumerGroupMember(member_id)
     known = group.members.get(group.static_members.get(request.instance_id, ""))
@@ -191,7 +199,7 @@ def _member_for(group: ConsumerGroup, request: JoinRequest, member_id: str, upda
 
 
 def _leaving_member(group: ConsumerGroup, leaving: LeavingMember) -> ConsumerGroupMember:
-    """Return the member that is to go; a static one may be named by its instance alone. Raises ApiError."""
+    """Return the member to remove; a static one may be named by its instance alone. Raises ApiError."""
     if leaving.instance_id is None:
         return dynamic_member(group, leaving.member_id)
     member = group.members.get(group.static_members.get(leaving.instance_id, ""))
@@ -205,7 +213,7 @@ def _leaving_member(group: ConsumerGroup, leaving: LeavingMember) -> ConsumerGro
 def _classic_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int | None
 ) -> tuple[ConsumerGroupMember, ClassicMetadata]:
-    """Return a member of the classic protocol. Raises ApiError when it is none, fenced, or of another generation."""
+    """Return a member of the classic protocol. Raises ApiError if unknown, fenced, or of another generation."""
     if instance_id is not None and group.static_members.get(instance_id, member_id) != member_id:
         raise ApiError(ErrorCode.FENCED_INSTANCE_ID)
     member = group.members.get(member_id)
@@ -222,3 +230,92 @@ def _check_protocol(classic: ClassicMetadata, request: SyncRequest) -> None:
         raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if request.protocol_name not in (None, classic.protocols[0][0]):
         raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+
+# ---- groups that change over -----------------------------------------------------------------------------------------
+
+
+def upgraded(classic: ClassicGroup, topics: Topics) -> ConsumerGroup:
+    """Return the consumer group of a classic group's members, each with what it has.
+
+    Raises ApiError GROUP_ID_NOT_FOUND, as of a group that is no consumer group, when they are not consumers.
+    """
+    group = ConsumerGroup(classic.group_id)
+    group.epoch = group.assignment_epoch = group.told_epoch = classic.generation
+    for member in classic.members.values():
+        try:
+            if classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
+                raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"of type {classic.protocol_type}")
+            assigned = assignment_of(
+                (topic_id, {each for each in partitions if group.is_free(topic_id, each)})
+                for topic_id, partitions in to_ids(decode_assignment(member.assignment), topics).items()
+            )
+            group.put_member(_consumer_member(member, classic.generation, assigned))
+        except ApiError as error:
+            raise ApiError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {classic.group_id} is not a consumer group: {error.message}"
+            ) from error
+        group.target[member.member_id] = assigned
+    return group
+
+
+def can_be_classic(group: ConsumerGroup) -> bool:
+    """Return whether a consumer group has members, all of the classic protocol."""
+    return bool(group.members) and all(member.classic is not None for member in group.members.values())
+
+
+def downgraded(group: ConsumerGroup, generation: int, wall_ms: int, topics: Topics) -> ClassicGroup:
+    """Return the classic group of a consumer group's members, all of the classic protocol, with their partitions."""
+    classics = [(member, member.classic) for member in group.members.values() if member.classic is not None]
+    common = set.intersection(*({name for name, _ in classic.protocols} for _, classic in classics))
+    protocol = next(name for name, _ in classics[0][1].protocols if name in common)
+    members = []
+    for member, classic in classics:
+        subscription = dict(classic.protocols)[protocol]
+        version = decode_subscription(subscription).version
+        members.append(
+            ClassicMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.rebalance_timeout_ms,
+                classic.session_timeout_ms,
+                ((protocol, subscription),),
+                encode_assignment(version, to_names(member.assigned, topics)),
+            )
+        )
+    result = ClassicGroup(group.group_id)
+    result.state_ms = wall_ms
+    result.protocol_name = protocol
+    finished(result.restore(CONSUMER_PROTOCOL_TYPE, generation, members))
+    return result
+
+
+def to_ids(partitions: Partitions, topics: Topics) -> Assignment:
+    """Return an assignment by topic id, without topics that do not exist."""
+    found = ((topics.topic(name), indexes) for name, indexes in partitions.items())
+    return assignment_of((topic.topic_id, indexes) for topic, indexes in found if topic is not None)
+
+
+def to_names(assignment: Assignment, topics: Topics) -> Mapping[str, frozenset[int]]:
+    """Return an assignment by topic name, without topics that no longer exist."""
+    found = ((topics.topic_by_id(topic_id), partitions) for topic_id, partitions in assignment.items())
+    return {topic.name: partitions for topic, partitions in found if topic is not None}
+
+
+def _consumer_member(member: ClassicMember, epoch: int, assigned: Assignment) -> ConsumerGroupMember:
+    subscription = decode_subscription(member.protocols[0][1])
+    return ConsumerGroupMember(
+        member.member_id,
+        instance_id=member.instance_id,
+        rack_id=subscription.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topic_names=subscription.topic_names,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        classic=ClassicMetadata(member.session_timeout_ms, member.protocols),
+        epoch=epoch,
+        previous_epoch=epoch,
+        assigned=assigned,
+    )

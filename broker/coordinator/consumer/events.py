@@ -30,7 +30,7 @@ class ConsumerGroupEvents:
         self._wall_ms = wall_ms
 
     def of_member(self, group: Group, member_id: str, event: str, why: str) -> None:
-        """Tell what a member did, once it has done it, and what came of it; the group may be a classic one by now."""
+        """Publish an event of a member; its group may be a classic one by now."""
         logger.info(
             "group %s at epoch %d: %s of member %s: %s", group.group_id, group.generation, event, member_id, why
         )
@@ -39,14 +39,14 @@ class ConsumerGroupEvents:
             self.follow(group, f"{event} of member {member_id}: {why}")
 
     def reported(self, group: ConsumerGroup, member_id: str, joined: str | None) -> None:
-        """Tell what came of a member's report; of one that has joined by it, ``joined`` says how."""
+        """Publish the effects of a member's heartbeat; ``joined``: the reason, if it has joined by it."""
         if joined is not None:
             self.of_member(group, member_id, "join", joined)
         else:
             self.follow(group, f"what member {member_id} subscribes to, or a topic of it, has changed")
 
     def follow(self, group: ConsumerGroup, why: str) -> None:
-        """Tell of a rebalance that has begun or ended with what has just been done. HOT while nothing has."""
+        """Publish the start or end of a rebalance caused by the last change. HOT while there is none."""
         if group.epoch != group.told_epoch:
             now_ms = self._wall_ms()
             begun: GroupEvent = event_of(group, now_ms, "rebalance", why)

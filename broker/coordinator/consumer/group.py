@@ -7,6 +7,7 @@ assignment has to be made anew; ``assignment_epoch`` is the epoch that the prese
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,7 @@ from broker.coordinator.consumer.records import (
     target_record,
 )
 from broker.coordinator.group import CONSUMER, CONSUMER_PROTOCOL_TYPE
+from broker.coordinator.group_memory import MEMBER_BYTES, protocols_bytes, texts_bytes
 from broker.coordinator.records import Record
 from broker.protocol.error_codes import ErrorCode
 
@@ -92,7 +94,7 @@ class ConsumerGroup:
 
     @property
     def generation(self) -> int:
-        """What other groups call their generation: the epoch."""
+        """The epoch, under the name that groups of all kinds have."""
         return self.epoch
 
     @property
@@ -108,13 +110,12 @@ class ConsumerGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the group has no members."""
         return not self.members
 
     def validate_offset_commit(
         self, member_id: str, instance_id: str | None, generation: int, api_version: int, *, transactional: bool
     ) -> int:
-        """Return the error of a commit: by a member in its epoch, or by nobody in particular.
+        """Return the error of a commit by a member in its epoch, or by no member.
 
         Without a member, offsets are committed in a transaction, as by older producers, or while the group is empty.
         """
@@ -130,7 +131,7 @@ class ConsumerGroup:
         return _epoch_error(member, generation)
 
     def validate_offset_fetch(self, member_id: str | None, epoch: int) -> int:
-        """Return the error of an OffsetFetch: by a member in its epoch, or by nobody in particular."""
+        """Return the error of an OffsetFetch by a member in its epoch, or by no member."""
         if not member_id and epoch < 0:
             return 0
         member = self.members.get(member_id or "")
@@ -139,11 +140,10 @@ class ConsumerGroup:
         return _epoch_error(member, epoch)
 
     def validate_offset_delete(self) -> int:
-        """Return 0: offsets may be deleted of topics that nobody subscribes to."""
+        """Return 0: offsets of topics without subscribers may be deleted."""
         return 0
 
     def validate_delete(self) -> int:
-        """Return the error of deleting the group, which must be empty."""
         return ErrorCode.NON_EMPTY_GROUP if self.members else 0
 
     def is_subscribed(self, topic: str) -> bool:
@@ -154,11 +154,11 @@ class ConsumerGroup:
         )
 
     def retained_since_ms(self, commit_ms: int) -> int | None:
-        """Return when the retention of an offset began: with its commit. What is subscribed to is kept anyway."""
+        """Return when the retention of an offset began: with its commit. Subscribed topics are kept anyway."""
         return commit_ms
 
     def tombstones(self) -> list[Record]:
-        """Return the records that delete the group: the parts first, so that they are not read back without it."""
+        """Return the records that delete the group, its parts first: they would create it again."""
         records: list[Record] = []
         for member_id in self.members:
             records += member_tombstones(self.group_id, member_id)
@@ -166,7 +166,7 @@ class ConsumerGroup:
         return records + group_tombstones(self.group_id)
 
     def records(self) -> list[Record]:
-        """Return the records that make the group what it is."""
+        """Return all records of the group."""
         records = [group_record(self.group_id, self.epoch, self.metadata_hash)]
         for member_id, member in self.members.items():
             records.append(member_record(self.group_id, member))
@@ -179,7 +179,7 @@ class ConsumerGroup:
     # ---- members and what they hold ------------------------------------------------------------------------------
 
     def put_member(self, member: ConsumerGroupMember) -> None:
-        """Add a member or let it take the place of what it was."""
+        """Add or replace a member."""
         known = self.members.get(member.member_id)
         self.members[member.member_id] = member
         if member.instance_id is not None:
@@ -193,7 +193,7 @@ class ConsumerGroup:
                 self._holders[topic_id, partition] = member.member_id
 
     def remove_member(self, member_id: str) -> None:
-        """Forget a member; what it held is free."""
+        """Remove a member and free its partitions."""
         member = self.members.pop(member_id, None)
         self.target.pop(member_id, None)
         if member is None:
@@ -215,8 +215,14 @@ class ConsumerGroup:
         records.append(current_member_record(self.group_id, member))
         return records
 
+    def sizes(self) -> Iterator[int]:
+        for each in list(self.members.values()):
+            texts = (each.member_id, each.instance_id or "", each.rack_id or "", each.client_id, each.topic_regex)
+            classic_bytes = 0 if each.classic is None else protocols_bytes(each.classic.protocols)
+            yield MEMBER_BYTES + texts_bytes(texts) + texts_bytes(each.topic_names) + classic_bytes
+
     def is_to_be_assigned(self, wall_ms: int) -> bool:
-        """Return whether another assignment is due: the epoch has risen, and the last has stood for long enough."""
+        """Return whether a new assignment is due: the epoch has risen and the interval has passed."""
         if self.epoch <= self.assignment_epoch:
             return False
         if self.assigned_wall_ms is None or not self.assignment_interval_ms:
@@ -224,15 +230,14 @@ class ConsumerGroup:
         return wall_ms >= self.assigned_wall_ms + self.assignment_interval_ms
 
     def is_left_behind(self, member: ConsumerGroupMember, wall_ms: int) -> bool:
-        """Return whether there is, or is to be, an assignment that a member has not got."""
+        """Return whether there is, or will be, an assignment newer than the member's."""
         return member.epoch < self.assignment_epoch or self.is_to_be_assigned(wall_ms)
 
     def is_free(self, topic_id: bytes, partition: int) -> bool:
-        """Return whether no member holds a partition."""
         return (topic_id, partition) not in self._holders
 
     def waits_for_others(self, member: ConsumerGroupMember) -> bool:
-        """Return whether a member is to have partitions that others hold."""
+        """Return whether other members hold partitions of a member's target."""
         missing = difference(self.target.get(member.member_id, NO_PARTITIONS), member.assigned)
         return any(
             not self.is_free(topic_id, partition)
@@ -241,7 +246,7 @@ class ConsumerGroup:
         )
 
     def rebuild_derived_state(self) -> None:
-        """Work out what follows from the log once it has been read back."""
+        """Rebuild the state that follows from the records after loading."""
         members, self.members = self.members, {}
         self._holders.clear()
         self.static_members.clear()
@@ -252,15 +257,14 @@ class ConsumerGroup:
     # ---- what they subscribe to ----------------------------------------------------------------------------------
 
     def subscriptions(self) -> set[Subscription]:
-        """Return what members subscribe to, each subscription once."""
+        """Return the distinct subscriptions of members."""
         return {(member.topic_names, member.topic_regex) for member in self.members.values()}
 
     def patterns(self) -> set[str]:
-        """Return the patterns of the members."""
         return {member.topic_regex for member in self.members.values() if member.topic_regex}
 
     def topic_names(self, subscription: Subscription) -> frozenset[str]:
-        """Return the names that a subscription amounts to."""
+        """Return the topic names of a subscription, its pattern included."""
         names, regex = subscription
         resolved = self.regexes.get(regex)
         return names if resolved is None else names | resolved.topic_names

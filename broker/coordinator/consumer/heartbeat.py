@@ -17,6 +17,7 @@ from broker.coordinator.consumer.member import (
     LEAVE_STATIC_EPOCH,
     ConsumerGroupMember,
 )
+from broker.coordinator.group_memory import GROUP_BYTES, MEMBER_BYTES, texts_bytes
 from broker.errors import ApiError
 from broker.metadata.topics.topic_regex import InvalidPatternError, compiled
 from broker.protocol.error_codes import ErrorCode
@@ -40,7 +41,7 @@ class Client(NamedTuple):
 
 
 def validate(request: Any, api_version: int, assignors: Sequence[str]) -> None:
-    """Raise ApiError for a request that is wrong in itself."""
+    """Raise ApiError for a request that is invalid on its own."""
     _require(_has_text(request.group_id), "GroupId can't be empty.")
     _require(request.instance_id is None or _has_text(request.instance_id), "InstanceId can't be empty.")
     _require(request.rack_id is None or _has_text(request.rack_id), "RackId can't be empty.")
@@ -73,7 +74,7 @@ def _validate_join(request: Any) -> None:
 
 
 def static_member(group: ConsumerGroup, request: Any) -> ConsumerGroupMember:
-    """Return the member that stands for the request's instance id. Raises ApiError when it is another, or none."""
+    """Return the member with the request's instance id. Raises ApiError if it is another, or none."""
     member = group.members.get(group.static_members.get(request.instance_id or "", ""))
     if member is None:
         raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {request.instance_id} is unknown.")
@@ -87,7 +88,7 @@ def static_member(group: ConsumerGroup, request: Any) -> ConsumerGroupMember:
 
 
 def dynamic_member(group: ConsumerGroup, member_id: str) -> ConsumerGroupMember:
-    """Return the member of that id. Raises ApiError UNKNOWN_MEMBER_ID when there is none."""
+    """Return the member of that id. Raises ApiError UNKNOWN_MEMBER_ID."""
     member = group.members.get(member_id)
     if member is None:
         raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
@@ -112,7 +113,7 @@ def assignment_fields(assignment: Assignment) -> dict[str, Any]:
 
 
 def says_nothing_new(request: Any) -> bool:
-    """Return whether a member only says that it is there, and in which epoch."""
+    """Return whether a request has only the member and its epoch."""
     return (
         request.rebalance_timeout_ms == -1
         and request.topic_partitions is None
@@ -143,7 +144,7 @@ def check_epoch(member: ConsumerGroupMember, request: Any) -> None:
 
 
 def wants_assignment(request: Any, before: ConsumerGroupMember, after: ConsumerGroupMember) -> bool:
-    """Return whether the answer has the member's assignment: it has changed, or the member sent all its fields."""
+    """Return whether the response has the member's assignment: it has changed, or the request has all fields."""
     is_full = (
         request.rebalance_timeout_ms != -1
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
@@ -154,7 +155,7 @@ def wants_assignment(request: Any, before: ConsumerGroupMember, after: ConsumerG
 
 
 def updated_member(member: ConsumerGroupMember, request: Any, client: Client) -> ConsumerGroupMember:
-    """Return a member with what a request says of it; what it does not say stays."""
+    """Return a member updated from a request; fields without a value stay."""
     said = {
         "instance_id": request.instance_id,
         "rack_id": request.rack_id,
@@ -188,6 +189,17 @@ def _require(condition: bool, message: str) -> None:
         raise ApiError(ErrorCode.INVALID_REQUEST, message)
 
 
+def heartbeat_bytes(group: ConsumerGroup, request: Any) -> int:
+    """Return the most that a ConsumerGroupHeartbeat adds to a group's memory."""
+    names = request.subscribed_topic_names or ()
+    new_bytes = texts_bytes(names) + len(request.subscribed_topic_regex or "")
+    member = group.members.get(request.member_id)
+    if member is None:
+        own = (request.member_id, request.instance_id or "", request.rack_id or "")
+        return new_bytes + MEMBER_BYTES + texts_bytes(own) + (0 if group.members else GROUP_BYTES)
+    return max(0, new_bytes - texts_bytes(member.topic_names) - len(member.topic_regex))
+
+
 def is_leaving(request: Any) -> bool:
-    """Return whether a request says good-bye."""
+    """Return whether a request leaves the group."""
     return request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH)

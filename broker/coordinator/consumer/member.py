@@ -70,11 +70,11 @@ class ConsumerGroupMember:
 
     @property
     def held(self) -> Assignment:
-        """What no other member may be given: all that it was assigned and has not given up."""
+        """The partitions that no other member may have: assigned, or not given up yet."""
         return union(self.assigned, self.pending_revocation) if self.pending_revocation else self.assigned
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Return whether it has what it is to have as of this epoch of the target assignment."""
+        """Return whether it has all of its target as of this epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
     def knows_only_its_own(self, owned: Assignment | None) -> bool:
@@ -108,7 +108,7 @@ IsFree = Callable[[bytes, int], bool]
 
 
 def reconcile(member: ConsumerGroupMember, target: Target, report: Report, is_free: IsFree) -> ConsumerGroupMember:
-    """Return the member after one step towards its target; the very same object when there is no step to take."""
+    """Return the member after one step towards its target; the same object if there is no step."""
     if member.state is MemberState.UNREVOKED_PARTITIONS:
         if report.still_owns(member.pending_revocation):
             return _give_up_unsubscribed(member, target) if report.subscription_changed else member
@@ -143,7 +143,7 @@ def _next(
 
 
 def _give_up_unsubscribed(member: ConsumerGroupMember, target: Target) -> ConsumerGroupMember:
-    """Have a member that subscribes anew give up the topics that it has left, ahead of the next target."""
+    """Revoke the topics that a member no longer subscribes to, ahead of the next target."""
     kept = {topic: partitions for topic, partitions in member.assigned.items() if topic in target.topic_ids}
     dropped = difference(member.assigned, kept)
     if not dropped:

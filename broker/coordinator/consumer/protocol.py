@@ -12,16 +12,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from broker.coordinator.classic.dismissal import dismiss
 from broker.coordinator.classic.group import ClassicGroup
 from broker.coordinator.consumer.assignment import Assignment
-from broker.coordinator.consumer.classic_members import ClassicMembers
+from broker.coordinator.consumer.classic_members import (
+    DOWNGRADING,
+    UPGRADING,
+    ClassicMembers,
+    can_be_classic,
+    downgraded,
+    upgraded,
+)
 from broker.coordinator.consumer.events import ConsumerGroupEvents
 from broker.coordinator.consumer.group import ConsumerGroup, Session
 from broker.coordinator.consumer.heartbeat import (
     Client,
     assignment_fields,
     dynamic_member,
+    heartbeat_bytes,
     is_leaving,
     owned_partitions,
     says_nothing_new,
@@ -35,16 +42,10 @@ from broker.coordinator.consumer.member import (
     ConsumerGroupMember,
     MemberState,
 )
-from broker.coordinator.consumer.migration import (
-    DOWNGRADING,
-    UPGRADING,
-    can_be_classic,
-    downgraded,
-    upgraded,
-)
 from broker.coordinator.consumer.sessions import Cluster, Sessions
 from broker.coordinator.consumer.topic_patterns import Matches
 from broker.coordinator.consumer.update import Environment, GroupUpdate
+from broker.coordinator.coordinator_log import nobody_waits
 from broker.coordinator.group import (
     Group,
     JoinAnswer,
@@ -54,9 +55,8 @@ from broker.coordinator.group import (
     SyncAnswer,
     SyncRequest,
 )
-from broker.coordinator.group_events import GroupEvents, nobody_listens
-from broker.coordinator.group_memory import heartbeat_bytes
-from broker.coordinator.group_shard import GroupShard, nobody_waits
+from broker.coordinator.group_events import GroupEvents
+from broker.coordinator.group_shard import GroupShard
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode, text_of
 
@@ -76,9 +76,7 @@ AdoptClassic = Callable[[GroupShard, ClassicGroup, str], None]
 class ConsumerProtocol:
     """Runs consumer groups; see `GroupProtocol`."""
 
-    def __init__(
-        self, cluster: Cluster, timers: Timers, adopt_classic: AdoptClassic, events: GroupEvents = nobody_listens
-    ) -> None:
+    def __init__(self, cluster: Cluster, timers: Timers, adopt_classic: AdoptClassic, events: GroupEvents) -> None:
         self._cluster = cluster
         self._events = ConsumerGroupEvents(events, lambda: cluster.environment().wall_ms)
         self._adopt_classic = adopt_classic
@@ -88,7 +86,7 @@ class ConsumerProtocol:
     # ---- heartbeats ----------------------------------------------------------------------------------------------
 
     def try_steady_heartbeat(self, shard: GroupShard, request: Any, client: Client) -> dict[str, Any] | None:
-        """Answer a heartbeat that changes nothing; None when it may change something. HOT."""
+        """Return the response to a heartbeat that changes nothing; None if it may change something. HOT."""
         group = shard.groups.get(request.group_id)
         if not isinstance(group, ConsumerGroup) or group.is_stale or group.uncommitted:
             return None
@@ -156,7 +154,7 @@ class ConsumerProtocol:
         if found is not group:
             shard.groups[group.group_id] = group
             if isinstance(found, ClassicGroup):
-                dismiss(found, ErrorCode.REBALANCE_IN_PROGRESS)
+                found.dismiss(ErrorCode.REBALANCE_IN_PROGRESS)
             self._begin_sessions(shard, group)
         joined = None if before.member_id in group.members else f"with instance id {request.instance_id}"
         session = self._sessions.report(shard, group, replace(before, classic=None))
@@ -199,7 +197,7 @@ class ConsumerProtocol:
         self._answer_when_committed(shard, update, update.records, response, answer)
 
     def _group_for(self, shard: GroupShard, request: Any) -> tuple[ConsumerGroup, list[Record]]:
-        """Return the group of a request, which may be one to be, and the records that make room for it."""
+        """Return the group of a request, perhaps a new one, and the records that delete its predecessor."""
         found = shard.groups.get(request.group_id)
         if isinstance(found, ConsumerGroup):
             return found, []
@@ -236,7 +234,7 @@ class ConsumerProtocol:
     def _watch_revocation(
         self, shard: GroupShard, group: ConsumerGroup, before: ConsumerGroupMember, after: ConsumerGroupMember
     ) -> None:
-        """Give a member that has to give up partitions its rebalance timeout to do so."""
+        """Start the rebalance timeout of a member that has to revoke partitions."""
         if after.state is not MemberState.UNREVOKED_PARTITIONS or not _stands_alike(before, after):
             self._sessions.satisfied(group, after.member_id)
         if after.state is MemberState.UNREVOKED_PARTITIONS:
@@ -249,7 +247,7 @@ class ConsumerProtocol:
             )
 
     def _fence(self, shard: GroupShard, group: ConsumerGroup, member_id: str, why: str) -> None:
-        """Go on without a member."""
+        """Remove a member."""
         update = GroupUpdate(group, self._cluster.environment())
         left = self._remove(shard, group, update, group.members[member_id])
         self._events.of_member(left, member_id, "expire", why)
@@ -280,7 +278,7 @@ class ConsumerProtocol:
         return classic
 
     def _reported(self, session: Session, owned: Assignment | None) -> Assignment | None:
-        """Take note of what a member says that it owns; return what it is known to own, or None."""
+        """Note the partitions that a member reports; return those that it is known to own, or None."""
         if owned is not None:
             session.reported = owned
         if session.is_confirmed:
@@ -291,7 +289,7 @@ class ConsumerProtocol:
     # ---- partitions of the log -----------------------------------------------------------------------------------
 
     def loaded(self, shard: GroupShard, group: Group) -> None:
-        """Begin the sessions of the members of a group that has been read back anew."""
+        """Start the sessions of the members of a loaded group."""
         group = _consumer_group(group)
         group.rebuild_derived_state()
         group.told_epoch = group.epoch
@@ -306,10 +304,10 @@ class ConsumerProtocol:
                 self._watch_revocation(shard, group, member, member)
 
     def closed(self, shard: GroupShard, group: Group) -> None:
-        """Let go of a group of a partition: its timers find that closed."""
+        """Do nothing: the timers check whether the partition is open."""
 
     def metadata_changed(self, shards: Sequence[GroupShard]) -> None:
-        """Have every group look at its topics and settings with its next heartbeat."""
+        """Have every group check its topics and settings with its next heartbeat."""
         for shard in shards:
             for group in shard.groups.values():
                 if isinstance(group, ConsumerGroup):
@@ -318,28 +316,24 @@ class ConsumerProtocol:
     # ---- what members of the classic protocol ask ----------------------------------------------------------------
 
     def join(self, shard: GroupShard, group: Group, request: JoinRequest, answer: JoinAnswer) -> None:
-        """Let a member of the classic protocol join."""
         self._classic.join(shard, _consumer_group(group), request, answer)
 
     def sync(self, shard: GroupShard, group: Group, request: SyncRequest, answer: SyncAnswer) -> None:
-        """Give a member of the classic protocol its assignment."""
         self._classic.sync(shard, _consumer_group(group), request, answer)
 
     def heartbeat(
         self, shard: GroupShard, group: Group, member_id: str, instance_id: str | None, generation: int
     ) -> int:
-        """Return the error of a heartbeat of a member of the classic protocol."""
         return self._classic.heartbeat(shard, _consumer_group(group), (member_id, instance_id), generation)
 
     def leave(self, shard: GroupShard, group: Group, members: Sequence[LeavingMember], answer: LeaveAnswer) -> None:
-        """Remove members of the classic protocol."""
         self._classic.leave(shard, _consumer_group(group), members, answer)
 
     def committed(self, shard: GroupShard, group: Group, member_id: str) -> None:
-        """Let a commit be: only heartbeats prolong a session."""
+        """Do nothing: only heartbeats extend a session."""
 
     def may_commit_again(self, shard: GroupShard, group: Group, committer: Committer) -> bool:
-        """Return whether a member may commit as it did before. HOT."""
+        """Return whether a repeated commit is valid. HOT."""
         del shard
         _, member_id, instance_id, epoch, api_version, _ = committer
         return not group.validate_offset_commit(member_id, instance_id, epoch, api_version, transactional=False)
@@ -352,7 +346,7 @@ def _consumer_group(group: Group) -> ConsumerGroup:
 
 
 def _is_steady(group: ConsumerGroup, member: ConsumerGroupMember, request: Any) -> bool:
-    """Return whether a member has all that it is to have, knows it and says nothing else."""
+    """Return whether a member has its whole target, knows it and reports nothing else."""
     return (
         request.member_epoch == member.epoch == group.assignment_epoch == group.epoch
         and member.state is MemberState.STABLE
@@ -363,5 +357,5 @@ def _is_steady(group: ConsumerGroup, member: ConsumerGroupMember, request: Any) 
 
 
 def _stands_alike(before: ConsumerGroupMember, after: ConsumerGroupMember) -> bool:
-    """Return whether a member is still waiting for the same."""
+    """Return whether a member still waits for the same."""
     return before.state is after.state and before.epoch == after.epoch and before.held == after.held

@@ -35,7 +35,6 @@ def group_record(group_id: str, epoch: int, metadata_hash: int) -> Record:
 
 
 def member_record(group_id: str, member: ConsumerGroupMember) -> Record:
-    """Return the record of a member's subscription and client."""
     classic = member.classic
     value = {
         "instance_id": member.instance_id,
@@ -57,18 +56,15 @@ def member_record(group_id: str, member: ConsumerGroupMember) -> Record:
 
 
 def target_record(group_id: str, assignment_epoch: int) -> Record:
-    """Return the record of the epoch that the target assignment was made for."""
     return TARGET_ASSIGNMENT.key(group_id=group_id), TARGET_ASSIGNMENT.value(0, {"assignment_epoch": assignment_epoch})
 
 
 def target_member_record(group_id: str, member_id: str, assignment: Assignment) -> Record:
-    """Return the record of a member's target assignment."""
     key = TARGET_ASSIGNMENT_MEMBER.key(group_id=group_id, member_id=member_id)
     return key, TARGET_ASSIGNMENT_MEMBER.value(0, {"topic_partitions": _topics(assignment)})
 
 
 def current_member_record(group_id: str, member: ConsumerGroupMember) -> Record:
-    """Return the record of a member's epochs, state and partitions."""
     value = {
         "member_epoch": member.epoch,
         "previous_member_epoch": member.previous_epoch,
@@ -81,7 +77,6 @@ def current_member_record(group_id: str, member: ConsumerGroupMember) -> Record:
 
 
 def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> Record:
-    """Return the record of the topics that match a pattern."""
     names, version, timestamp_ms = resolved
     key = REGULAR_EXPRESSION.key(group_id=group_id, regular_expression=regex)
     value = {"topics": sorted(names), "version": version, "timestamp": timestamp_ms}
@@ -89,18 +84,15 @@ def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> Record:
 
 
 def regex_tombstone(group_id: str, regex: str) -> Record:
-    """Return the record that deletes a pattern."""
     return REGULAR_EXPRESSION.key(group_id=group_id, regular_expression=regex), None
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[Record]:
-    """Return the records that delete a member."""
     types = (CURRENT_ASSIGNMENT, TARGET_ASSIGNMENT_MEMBER, MEMBER_METADATA)
     return [(each.key(group_id=group_id, member_id=member_id), None) for each in types]
 
 
 def group_tombstones(group_id: str) -> list[Record]:
-    """Return the records that delete a group without members and patterns."""
     return [(each.key(group_id=group_id), None) for each in (TARGET_ASSIGNMENT, GROUP_METADATA)]
 
 

@@ -1,18 +1,21 @@
-"""The target assignment of a consumer group: all members' partitions, computed anew when its epoch has moved.
+"""The target assignment of a consumer group, and the assignors that compute it (KIP-848).
 
-Pure. Looks the subscribed topics up, has the assignor that most members ask for divide them, and says for whom that
-is a change.
+Pure. An assignor gets the members' subscriptions and previous targets, and returns each member's partitions. The same
+input has the same result, in whatever order it is passed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
 
 from broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment
-from broker.coordinator.consumer.assignors import ASSIGNORS, MemberSubscription
 from broker.coordinator.consumer.member import ConsumerGroupMember
 
 
@@ -50,7 +53,7 @@ class Topics(Protocol):
         """Return the topic of that id, or None."""
 
     def topic_names(self) -> frozenset[str]:
-        """Return the names of all topics."""
+        """Return the topic names of a subscription, its pattern included."""
 
 
 def existing(topics: Topics, names: Iterable[str]) -> dict[bytes, int]:
@@ -94,3 +97,210 @@ def compute_target(
         so_far = target.get(member.member_id, NO_PARTITIONS)
         asking.append(MemberSubscription(member.member_id, topic_ids, member.instance_id, so_far))
     return ASSIGNORS[assignor](asking, counts)
+
+
+# ---- assignors -------------------------------------------------------------------------------------------------------
+
+
+class MemberSubscription(NamedTuple):
+    """A member as an assignor sees it: the topics that it subscribes to and that exist, and what it was to have."""
+
+    member_id: str
+    topic_ids: frozenset[bytes]
+    instance_id: str | None = None
+    assignment: Assignment = NO_PARTITIONS
+
+
+#: By topic id, the number of its partitions: all topics that any member subscribes to.
+PartitionCounts = Mapping[bytes, int]
+
+#: (members, counts) to what each member is to have, by member id.
+Assignor = Callable[[Sequence[MemberSubscription], PartitionCounts], dict[str, Assignment]]
+
+
+def assign_range(members: Sequence[MemberSubscription], counts: PartitionCounts) -> dict[str, Assignment]:
+    """Give each member a run of consecutive partitions of every topic; the first members get what is left over.
+
+    Topics with as many partitions and the same subscribers are divided alike, so that they can be joined. Static
+    members come first, by instance id.
+    """
+    ordered = sorted(members, key=_range_order)
+    assigned: dict[str, dict[bytes, frozenset[int]]] = {member.member_id: {} for member in ordered}
+    for topic_id, subscribers in _subscribers(ordered, counts).items():
+        if not subscribers:
+            continue
+        quota, left_over = divmod(counts[topic_id], len(subscribers))
+        start = 0
+        # Of members who are more than there are partitions, the last have none.
+        for place, number in enumerate(subscribers if quota else subscribers[:left_over]):
+            end = start + quota + (place < left_over)
+            assigned[ordered[number].member_id][topic_id] = frozenset(range(start, end))
+            start = end
+    return {**assigned}
+
+
+def assign_uniform(members: Sequence[MemberSubscription], counts: PartitionCounts) -> dict[str, Assignment]:
+    """Give each member as many partitions as any other, as far as subscriptions allow, and move as few as possible."""
+    ordered = sorted(members, key=lambda member: member.member_id)
+    balance = _Balance(ordered, counts)
+    if len({member.topic_ids for member in members}) <= 1:
+        balance.shed_above_quota()
+    balance.hand_out()
+    balance.even_out()
+    return balance.result()
+
+
+#: The assignors by the names that clients ask for.
+ASSIGNORS: Final[Mapping[str, Assignor]] = MappingProxyType({"uniform": assign_uniform, "range": assign_range})
+
+#: Rounds over all topics after which an assignment is even enough. Where subscriptions are alike, one is enough.
+_MOST_ROUNDS: Final = 16
+
+_NOBODY: Final = -1
+
+#: Returns a set of partitions. Those of most topics are the same few: each is kept once, and compared by identity.
+_shared_set = lru_cache(1024)(frozenset[int])
+
+
+class _Balance:
+    """An assignment in the making. Members are numbers, in the order of their ids."""
+
+    def __init__(self, members: Sequence[MemberSubscription], counts: PartitionCounts) -> None:
+        self._members = members
+        #: Partitions that each member has so far.
+        self._loads = [0] * len(members)
+        self._owners: dict[bytes, list[int]] = {topic_id: [_NOBODY] * counts[topic_id] for topic_id in counts}
+        self._subscribers = _subscribers(members, counts)
+        for number, member in enumerate(members):
+            self._keep(number, member)
+        # Where there is least choice first: topics with many partitions a subscriber, then those with few subscribers.
+        self._topics = sorted(
+            (topic_id for topic_id in counts if self._subscribers[topic_id]),
+            key=lambda topic_id: (
+                -counts[topic_id] / len(self._subscribers[topic_id]),
+                len(self._subscribers[topic_id]),
+                topic_id,
+            ),
+        )
+
+    def shed_above_quota(self) -> None:
+        """Take from members what they have above their share, when all subscribe to the same topics.
+
+        Shares differ by one at most; the larger ones go to those who have as much already.
+        """
+        total = sum(len(self._owners[topic_id]) for topic_id in self._topics)
+        quota, larger = divmod(total, max(len(self._members), 1))
+        by_load = sorted(range(len(self._members)), key=lambda number: (-self._loads[number], number))
+        shares = {number: quota + (place < larger) for place, number in enumerate(by_load)}
+        for topic_id in reversed(self._topics):
+            owners = self._owners[topic_id]
+            for partition in reversed(range(len(owners))):
+                owner = owners[partition]
+                if owner != _NOBODY and self._loads[owner] > shares[owner]:
+                    owners[partition] = _NOBODY
+                    self._loads[owner] -= 1
+
+    def hand_out(self) -> None:
+        """Give what nobody has to whoever of its subscribers has least."""
+        for topic_id in self._topics:
+            owners = self._owners[topic_id]
+            free = [partition for partition, owner in enumerate(owners) if owner == _NOBODY]
+            if not free:
+                continue
+            by_load = [(self._loads[number], number) for number in self._subscribers[topic_id]]
+            heapq.heapify(by_load)
+            for partition in free:
+                load, owner = by_load[0]
+                heapq.heapreplace(by_load, (load + 1, owner))
+                self._loads[owner] = load + 1
+                owners[partition] = owner
+
+    def even_out(self) -> None:
+        """Move partitions from those who have most to those who have least, until no move makes it more even."""
+        for _ in range(_MOST_ROUNDS):
+            if max(self._loads, default=0) - min(self._loads, default=0) <= 1:
+                return
+            if not sum(self._even_out_topic(topic_id) for topic_id in self._topics):
+                return
+
+    def result(self) -> dict[str, Assignment]:
+        """Return the assignment of every member."""
+        found: list[dict[bytes, frozenset[int]]] = [{} for _ in self._members]
+        for topic_id, owners in self._owners.items():
+            shares: dict[int, list[int]] = {}
+            for partition, owner in enumerate(owners):
+                shares.setdefault(owner, []).append(partition)
+            shares.pop(_NOBODY, None)
+            for owner, partitions in shares.items():
+                found[owner][topic_id] = _shared_set(tuple(partitions))
+        return {member.member_id: topics for member, topics in zip(self._members, found, strict=True)}
+
+    def _keep(self, number: int, member: MemberSubscription) -> None:
+        """Leave a member what it was to have, as far as it still subscribes to it and nobody else has it."""
+        for topic_id, partitions in member.assignment.items():
+            if topic_id not in member.topic_ids:
+                continue
+            owners = self._owners[topic_id]
+            for partition in partitions:
+                if partition < len(owners) and owners[partition] == _NOBODY:
+                    owners[partition] = number
+                    self._loads[number] += 1
+
+    def _even_out_topic(self, topic_id: bytes) -> int:
+        """Even out one topic among its subscribers; return the number of partitions moved."""
+        subscribers = self._subscribers[topic_id]
+        loads = [self._loads[number] for number in subscribers]
+        if max(loads) - min(loads) <= 1:
+            return 0
+        owned: dict[int, list[int]] = {}
+        for partition, owner in enumerate(self._owners[topic_id]):
+            owned.setdefault(owner, []).append(partition)
+        # Places in the heaps that no longer go with the loads are dropped when they come up.
+        givers = [(-self._loads[number], number) for number in subscribers if number in owned]
+        takers = [(self._loads[number], number) for number in subscribers]
+        heapq.heapify(givers)
+        heapq.heapify(takers)
+        moved = 0
+        while givers:
+            load, id_allocator = givers[0]
+            if -load != self._loads[id_allocator] or not owned[id_allocator]:
+                heapq.heappop(givers)
+                continue
+            if takers[0][0] != self._loads[takers[0][1]]:
+                heapq.heappop(takers)
+                continue
+            taker = takers[0][1]
+            if self._loads[id_allocator] - self._loads[taker] <= 1:
+                break
+            partition = owned[id_allocator].pop()
+            self._owners[topic_id][partition] = taker
+            owned.setdefault(taker, []).append(partition)
+            for number, change in ((id_allocator, -1), (taker, 1)):
+                self._loads[number] += change
+                heapq.heappush(givers, (-self._loads[number], number))
+                heapq.heappush(takers, (self._loads[number], number))
+            moved += 1
+        return moved
+
+
+def _subscribers(members: Sequence[MemberSubscription], counts: PartitionCounts) -> dict[bytes, Sequence[int]]:
+    """Return by topic the places of its subscribers in ``members``, in order.
+
+    The effort grows with members and topics, and with one times the other only as far as subscriptions differ: most
+    groups have one for all.
+    """
+    alike: dict[frozenset[bytes], list[int]] = {}
+    for number, member in enumerate(members):
+        alike.setdefault(member.topic_ids, []).append(number)
+    found: dict[bytes, list[list[int]]] = {topic_id: [] for topic_id in counts}
+    for topic_ids, numbers in alike.items():
+        for topic_id in topic_ids:
+            found[topic_id].append(numbers)
+    return {
+        topic_id: each[0] if len(each) == 1 else sorted(chain.from_iterable(each)) for topic_id, each in found.items()
+    }
+
+
+def _range_order(member: MemberSubscription) -> tuple[bool, str]:
+    instance_id = member.instance_id
+    return (True, member.member_id) if instance_id is None else (False, instance_id)

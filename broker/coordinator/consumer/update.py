@@ -99,7 +99,7 @@ class GroupUpdate:
     def heartbeat(
         self, member: ConsumerGroupMember, request: Any, client: Client, owned: Assignment | None
     ) -> ConsumerGroupMember:
-        """Do what a heartbeat does and return the member after it. ``owned``: what it is known to own, None if not."""
+        """Return the error of a heartbeat; a member of the present generation extends its session. HOT."""
         updated = self._group.with_shared_names(updated_member(member, request, client))
         joins = request.member_epoch == JOIN_EPOCH
         moves = joins or request.member_epoch == member.epoch
@@ -125,7 +125,7 @@ class GroupUpdate:
         return updated
 
     def remove(self, member: ConsumerGroupMember) -> None:
-        """Go on without a member: what it had is free, and the others' assignment is made anew when they report."""
+        """Remove a member, or one that has not joined yet; another becomes the leader."""
         group = self._group
         self.records += member_tombstones(group.group_id, member.member_id)
         group.remove_member(member.member_id)

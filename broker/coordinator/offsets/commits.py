@@ -40,7 +40,7 @@ _pack_int32 = INT32.pack
 
 
 def _key_prefix(group_id: str, topic: str) -> bytes:
-    """Return what the keys of a group's offsets of a topic begin with. HOT."""
+    """Return the common start of the keys of a group's offsets for a topic. HOT."""
     if len(group_id) + len(topic) <= _LONGEST_REMEMBERED:
         return _remembered_prefix(group_id, topic)
     return offset_key_prefix(group_id, topic)
@@ -92,7 +92,7 @@ class RepeatedCommit:
 
 
 def validate_commit(shard: GroupShard, committer: Committer) -> int:
-    """Return the error of a commit. A group that nobody has joined is made by its first commit."""
+    """Return the error of a commit. A commit without a member creates its group."""
     group_id, member_id, instance_id, generation, api_version, transactional = committer
     group = shard.groups.get(group_id)
     if group is None:
@@ -104,7 +104,7 @@ def validate_commit(shard: GroupShard, committer: Committer) -> int:
 
 
 def drop_unused(shard: GroupShard, group_id: str) -> None:
-    """Forget a group that a commit has made and nothing was written for."""
+    """Delete a group that a commit has created if nothing was written for it."""
     group = shard.groups.get(group_id)
     made_by_a_commit = isinstance(group, ClassicGroup) and group.is_empty and group.state_ms < 0
     if made_by_a_commit and not shard.offsets.has_any(group_id):
@@ -112,7 +112,7 @@ def drop_unused(shard: GroupShard, group_id: str) -> None:
 
 
 def is_too_large(group_id: str, topics: Iterable[tuple[str, int]]) -> Steps[bool]:
-    """Return whether the records of a commit of so many partitions of each topic would take too much."""
+    """Return whether the records of a commit would take too much."""
     group_bytes = len(group_id) + _MOST_VALUE_BYTES
     record_bytes = 0
     for number, (name, count) in enumerate(topics, 1):
@@ -131,7 +131,7 @@ def take_commit(
     records: list[Record],
     producer_id: int = -1,
 ) -> tuple[list[OffsetCommitPartResponse], int]:
-    """Take the offsets of one topic, add their records, and return the error of each and the first of them."""
+    """Commit the offsets of one topic and append their records; return each partition's error and the first error."""
     name, topic_id, partitions = topic
     prefix = _key_prefix(group_id, name)
     now_ms, expire_ms, most_metadata = time

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from broker.coordinator.coordinator_log import nobody_waits
 from broker.coordinator.group import Group
-from broker.coordinator.group_shard import GroupShard, nobody_waits
+from broker.coordinator.group_shard import GroupShard
 from broker.coordinator.offsets.offset_records import offset_key
 from broker.coordinator.offsets.offsets import NO_EXPIRY, OFFSETS_AT_ONCE, CommittedOffset
 from broker.errors import ApiError
@@ -42,7 +43,7 @@ class Pace:
         self._left = OFFSETS_AT_ONCE
 
     def is_over(self, looked_at: int) -> bool:
-        """Return whether it is time for a step, now that so many groups and offsets more have been looked at."""
+        """Return whether a step is due after so many more groups and offsets."""
         self._left -= looked_at
         if self._left > 0:
             return False
@@ -59,12 +60,12 @@ class OffsetExpiration:
         self._timers = timers
 
     def loaded(self, shard: GroupShard) -> Steps[None]:
-        """Look after a partition from now on."""
+        """Start the expiration of a loaded partition."""
         yield from self._forget_deleted_topics(shard)
         self._expire_again(shard)
 
     def metadata_changed(self, shards: Sequence[GroupShard]) -> None:
-        """Delete the offsets of topics that are gone, in slices; those of a group that is asked for go at once."""
+        """Delete the offsets of deleted topics in steps; those of a requested group are deleted at once."""
         for shard in shards:
             shard.offsets.searches += 1
             self._timers.in_steps(self._search(shard))
@@ -79,7 +80,7 @@ class OffsetExpiration:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def expire(self, shard: GroupShard) -> Steps[None]:
-        """Delete the offsets whose retention is over, and the groups that are left without any."""
+        """Delete the offsets whose retention is over, and empty groups without offsets."""
         retention_ms = self._metadata.broker_config.offsets_retention_minutes * _MS_PER_MINUTE
         now_ms = self._clock.wall_ms()
         expired = 0
@@ -93,11 +94,11 @@ class OffsetExpiration:
             # Others had their turn since.
             is_there = shard.is_open and shard.groups.get(group.group_id) is group
             if is_there and group.is_empty and not shard.offsets.has_any(group.group_id):
-                logger.info("Group %s is empty and has no offsets: it goes", group.group_id)
+                logger.info("Deleting group %s: empty, no committed offsets", group.group_id)
                 del shard.groups[group.group_id]
                 shard.append(group.tombstones(), nobody_waits)
         if expired:
-            logger.info("%d offsets of partition %d have expired", expired, shard.partition)
+            logger.info("deleted %d expired offsets of partition %d", expired, shard.partition)
 
     def _expire_again(self, shard: GroupShard) -> None:
         def due() -> None:
@@ -109,7 +110,6 @@ class OffsetExpiration:
         self._timers.after_ms(interval_ms, due)
 
     def _id_of(self, topic_name: str) -> bytes:
-        """Return the id of a topic, all zero if there is none."""
         topic = self._metadata.topic(topic_name)
         return ZERO_TOPIC_ID if topic is None else topic.topic_id
 
@@ -118,7 +118,7 @@ class OffsetExpiration:
         shard.offsets.searches -= 1
 
     def _forget_deleted_topics(self, shard: GroupShard) -> Steps[None]:
-        """Go through the offsets of topics that may be gone: group by group, as one may have read very many."""
+        """Check the offsets of topics that may be deleted, group by group."""
         offsets = shard.offsets
         yield from offsets.settle_all()
         doubtful: dict[str, bytes] = {}
@@ -142,7 +142,7 @@ class OffsetExpiration:
                 offsets.topic_ids[name] = topic_id
 
     def _forget_topics_of(self, shard: GroupShard, group_id: str, pace: Pace) -> Steps[None]:
-        """Delete a group's offsets of topics that are gone."""
+        """Delete a group's offsets of deleted topics."""
         for name, places in shard.offsets.places_of(group_id).items():
             topic_id = self._id_of(name)
             if self._is_known(shard, name, topic_id):
@@ -164,18 +164,18 @@ class OffsetExpiration:
 
 
 def _pieces(partitions: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yield partitions, as many at a time as are looked at in a step."""
+    """Yield partitions, as many at a time as one step checks."""
     for first in range(0, len(partitions), OFFSETS_AT_ONCE):
         yield partitions[first : first + OFFSETS_AT_ONCE]
 
 
 def delete_offsets(shard: GroupShard, group_id: str) -> list[Record]:
-    """Forget all offsets of a group; return the records that say so."""
+    """Delete all offsets of a group; return the records."""
     return [delete_offset(shard, group_id, topic, index) for topic, index in sorted(shard.offsets.keys_of(group_id))]
 
 
 def delete_offset(shard: GroupShard, group_id: str, topic: str, partition: int) -> Record:
-    """Forget one offset; return the record that says so."""
+    """Delete one offset; return the record."""
     shard.offsets.remove(group_id, topic, partition)
     return offset_key(group_id, topic, partition), None
 

@@ -32,7 +32,6 @@ _LONGEST_CACHED: Final = 64
 
 
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
-    """Return the key of a group's offset for a partition."""
     return OFFSET_COMMIT.key(group=group_id, topic=topic, partition=partition)
 
 

@@ -97,7 +97,7 @@ class OffsetStore:
         self._producers: dict[str, set[int]] = {}
 
     def let_go(self) -> Steps[None]:
-        """Forget all, in steps, when nobody looks here any more."""
+        """Free all offsets in steps after the partition is closed."""
         self._noted.clear()
         for groups in (self._groups, self._readers):
             while groups:
@@ -111,13 +111,13 @@ class OffsetStore:
         return self._groups.get(group_id, _NO_OFFSETS)
 
     def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
-        """Take a commit outside of transactions."""
+        """Set an offset outside of transactions."""
         if self._noted:
             self._settle(group_id)
         self._put(group_id, topic, partition, committed)
 
     def restore(self, targets: CommitTargets, offsets: Sequence[int], now_ms: int) -> None:
-        """Take a commit outside of transactions, of an offset for each of these partitions. HOT."""
+        """Set the offset of each of these partitions, outside of transactions. HOT."""
         is_noted = targets.offsets is not None
         targets.offsets, targets.commit_ms, targets.number = offsets, now_ms, next(self._numbers)
         if not is_noted:
@@ -133,7 +133,7 @@ class OffsetStore:
             self._settle(targets.group_id)
 
     def _settle(self, group_id: str) -> None:
-        """Put what was noted of a group in its place."""
+        """Apply the noted commits of a group."""
         noted = self._noted.pop(group_id, None)
         if noted is None:
             return
@@ -146,7 +146,7 @@ class OffsetStore:
                 self._put(group_id, topic, partition, committed)
 
     def settle_all(self) -> Steps[None]:
-        """Put what was noted of all groups in its place."""
+        """Apply the noted commits of all groups."""
         for number, group_id in enumerate(list(self._noted), 1):
             self._settle(group_id)
             if not number % GROUPS_AT_ONCE:
@@ -166,7 +166,7 @@ class OffsetStore:
             self._newest[group_id, topic, partition] = next(self._numbers)
 
     def put_pending(self, producer_id: int, group_id: str, topic: str, partition: int, value: CommittedOffset) -> None:
-        """Take a commit that counts when the producer's transaction is committed."""
+        """Set an offset that counts once the producer's transaction is committed."""
         self._settle(group_id)
         key = (group_id, topic, partition)
         self._pending.setdefault(producer_id, {})[key] = next(self._numbers), value
@@ -174,7 +174,7 @@ class OffsetStore:
         self._readers.setdefault(topic, set()).add(group_id)
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
-        """Forget an offset, pending ones included."""
+        """Delete an offset, pending ones included."""
         self._settle(group_id)
         offsets = self._groups.get(group_id)
         partitions = None if offsets is None else offsets.get(topic)
@@ -191,7 +191,7 @@ class OffsetStore:
             self.forget_reader(topic, group_id)
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        """Let the pending offsets of a producer count, or forget them."""
+        """Commit or drop the pending offsets of a producer."""
         pending = self._pending.pop(producer_id, None)
         if pending is None:
             return
@@ -207,7 +207,7 @@ class OffsetStore:
             self._newest.clear()
 
     def _part_with(self, producer_id: int) -> None:
-        """Take note that a producer has nothing pending any more."""
+        """Remove a producer that has nothing pending any more."""
         groups = [group_id for group_id, producers in self._producers.items() if producer_id in producers]
         for group_id in groups:
             producers = self._producers[group_id]
@@ -226,7 +226,7 @@ class OffsetStore:
         return any(key in self._pending[producer_id] for producer_id in producers)
 
     def has_any(self, group_id: str) -> bool:
-        """Return whether a group has offsets, or an open transaction may bring some."""
+        """Return whether a group has offsets, pending ones included."""
         return group_id in self._groups or group_id in self._noted or group_id in self._producers
 
     def keys_of(self, group_id: str) -> set[tuple[str, int]]:
@@ -243,14 +243,14 @@ class OffsetStore:
         return found
 
     def values_of(self, group_id: str, topic: str, partition: int) -> list[CommittedOffset]:
-        """Return what a group has committed of a partition, and what open transactions may make of it."""
+        """Return the committed and the pending offsets of a partition."""
         key = (group_id, topic, partition)
         committed = self.of_group(group_id).get(topic, {}).get(partition)
         pending = (self._pending[producer_id].get(key) for producer_id in self._producers.get(group_id, ()))
         return [*([] if committed is None else [committed]), *(entry[1] for entry in pending if entry is not None)]
 
     def growth_bytes(self, group_id: str, topic: str, texts: Mapping[int, int]) -> int:
-        """Return what offsets of a topic would add, by the length of each partition's text."""
+        """Return the memory that offsets of a topic would add, by the length of each partition's metadata."""
         known = self.of_group(group_id).get(topic, {})
         growth = 0
         for partition, length in texts.items():
@@ -259,7 +259,7 @@ class OffsetStore:
         return growth
 
     def sizes(self) -> Iterator[int]:
-        """Yield what the offsets take, in parts; what comes and goes meanwhile may be left out."""
+        """Yield the memory of all offsets in parts."""
         for offsets in list(self._groups.values()):
             for partitions in list(offsets.values()):
                 yield sum([OFFSET_BYTES + len(each.metadata) for each in partitions.values()])
@@ -267,15 +267,15 @@ class OffsetStore:
             yield sum([2 * OFFSET_BYTES + len(value.metadata) for _, value in pending.values()])
 
     def topics(self) -> list[str]:
-        """Return every topic that may have an offset here; all is in its place."""
+        """Return every topic that may have an offset here; all commits are applied."""
         return list(self._readers)
 
     def readers_of(self, topic: str) -> list[str]:
-        """Return the groups that may have offsets of a topic; all is in its place."""
+        """Return the groups that may have offsets of a topic; all commits are applied."""
         return list(self._readers.get(topic, ()))
 
     def forget_reader(self, topic: str, group_id: str) -> None:
-        """Take note that a group may have no offset of a topic any more."""
+        """Note that a group may have no offset of a topic any more."""
         if group_id in self._producers:
             self._maybe_unread.setdefault(group_id, set()).add(topic)
             return

@@ -13,17 +13,18 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.coordinator.coordinator_log import call_each
-from broker.coordinator.transaction.call import Answered, TransactionCall
+from broker.coordinator.coordinator_log import call_each, nobody_waits
 from broker.coordinator.transaction.markers import TransactionEnd, TransactionPeers
 from broker.coordinator.transaction.shard import Done, Transaction, TransactionShard, id_bytes
 from broker.coordinator.transaction.transaction import (
     AT_REST,
     ENDING,
+    NO_PRODUCER_ID,
     ONGOING,
     End,
     Initialisation,
     Outcome,
+    Step,
     TransactionMetadata,
     completed,
     judge_add,
@@ -60,6 +61,17 @@ _FLEXIBLE_RECORDS_FROM = 1
 _LONGEST_BYTES = 2**15 - 1
 
 
+#: How long a request waits for the end of a transaction before its client is asked to try again.
+LONGEST_WAIT_MS = 5000
+
+
+#: Judges a request by what is known of its id and, if there is one, by a new producer id.
+Judge = Callable[[TransactionMetadata | None, int], Outcome]
+
+#: Called with a Kafka error code and what is known of the id then.
+Answered = Callable[[int, TransactionMetadata | None], None]
+
+
 class TransactionCoordinator:
     """The transactions of one handler."""
 
@@ -88,33 +100,31 @@ class TransactionCoordinator:
     # ---- partitions ----------------------------------------------------------------------------------------------
 
     def open_partition(self, log: CoordinatorLog) -> Replayer:
-        """Begin to coordinate the transactions of a partition, once it has been read back."""
+        """Return the shard of a partition, to be loaded."""
         return TransactionShard(log, self._loaded)
 
     def close_partition(self, partition: int) -> None:
-        """Forget the transactions of a partition."""
         shard = self._shards.pop(partition, None)
         if shard is not None:
             self._timers.in_steps(shard.close())
 
     def metadata_changed(self) -> None:
-        """Nothing depends on it: markers look for their partitions whenever they are tried."""
+        """Do nothing: markers look up their partitions at each attempt."""
 
     def transactions(self) -> Iterator[Transaction]:
-        """Yield every transactional id that this handler coordinates."""
         for shard in self._shards.values():
             yield from shard.transactions.values()
 
     def find(self, transactional_id: str) -> Transaction | None:
-        """Return what is known of an id, or None. Raises ApiError when it is not coordinated here (now)."""
-        return self._shard_of(transactional_id).transactions.get(transactional_id)
+        """Return the transaction of an id, or None. Raises ApiError as `shard_of`."""
+        return self.shard_of(transactional_id).transactions.get(transactional_id)
 
     # ---- requests ------------------------------------------------------------------------------------------------
 
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: Producer | None, answer: Answered
     ) -> None:
-        """Give a producer the only epoch in which it can write under its id; an open transaction is aborted."""
+        """Give a producer the next epoch of its id; an open transaction is aborted first."""
         if not transactional_id:
             answer(int(ErrorCode.INVALID_REQUEST), None)
         elif not 0 < timeout_ms <= self._metadata.broker_config.transaction_max_timeout_ms:
@@ -137,7 +147,7 @@ class TransactionCoordinator:
         client_version: int,
         done: Done,
     ) -> None:
-        """Make partitions part of the producer's transaction; it is committed in this turn if it is allowed."""
+        """Add partitions to the producer's transaction, with this turn's commit."""
 
         def judge(metadata: TransactionMetadata | None, new_producer_id: int) -> Outcome:
             del new_producer_id
@@ -149,9 +159,9 @@ class TransactionCoordinator:
             TransactionCall(self, transactional_id, judge, lambda error, _: done(error)).take()
 
     def verify_partition(self, transactional_id: str, producer: Producer, place: TopicPartition, done: Done) -> None:
-        """Say whether a partition is part of the producer's transaction: 0 or the error. Answered in this turn."""
+        """Check whether a partition belongs to the producer's transaction. Answered in this turn."""
         try:
-            shard = self._shard_of(transactional_id)
+            shard = self.shard_of(transactional_id)
         except ApiError as error:
             done(error.code)
             return
@@ -180,11 +190,11 @@ class TransactionCoordinator:
 
     @property
     def used_bytes(self) -> int:
-        """What the transactional ids of this handler take, about."""
+        """The approximate memory of the transactional ids of this handler."""
         return sum(shard.size_bytes for shard in self._shards.values())
 
     def _admits(self, transactional_id: str) -> bool:
-        """Return whether an id is known, not for this handler to judge, or has room."""
+        """Return whether an id is known, belongs to another handler, or has room."""
         partitions = self._locator.counts.transactions
         shard = self._shards.get(coordinator_partition(transactional_id, partitions))
         if shard is None or transactional_id in shard.transactions:
@@ -206,7 +216,7 @@ class TransactionCoordinator:
     # ---- deadlines -----------------------------------------------------------------------------------------------
 
     def abort_timed_out(self) -> Steps[None]:
-        """Abort every transaction that has been open for too long, and fence its producer."""
+        """Abort transactions open for too long, and fence their producers."""
         self._abort_timer = None
         now_ms = self._now_ms()
         is_any_open = False
@@ -220,7 +230,7 @@ class TransactionCoordinator:
             nonlocal is_any_open
             if timed_out(transaction.metadata, now_ms):
                 logger.info("aborting the transaction of %s: it has timed out", transaction.transactional_id)
-                TransactionCall(self, transaction.transactional_id, judge, _nobody_asked).take()
+                TransactionCall(self, transaction.transactional_id, judge, nobody_waits).take()
             is_any_open |= transaction.metadata.state is ONGOING
 
         yield from each_of(list(self.transactions()), look_at)
@@ -228,7 +238,7 @@ class TransactionCoordinator:
             self._look_again_later()
 
     def remove_expired(self) -> Steps[None]:
-        """Forget ids that have not been used for long."""
+        """Delete ids unused for too long."""
         before_ms = self._now_ms() - self._metadata.broker_config.transactional_id_expiration_ms
         for shard in list(self._shards.values()):
             forgotten = 0
@@ -242,10 +252,10 @@ class TransactionCoordinator:
 
             yield from each_of(list(shard.transactions.values()), look_at)
             if forgotten:
-                logger.info("%d transactional ids have expired and are forgotten", forgotten)
+                logger.info("deleted %d expired transactional ids", forgotten)
 
     def _remove_expired_again(self) -> None:
-        """Forget what has expired now, and ever again."""
+        """Delete expired ids now and after each interval."""
         self._timers.in_steps(self.remove_expired())
         interval_ms = self._metadata.broker_config.transaction_remove_expired_transaction_cleanup_interval_ms
         self._expiry_timer = self._timers.after_ms(interval_ms, self._remove_expired_again)
@@ -257,15 +267,11 @@ class TransactionCoordinator:
         """The finalized level of `transaction.version`."""
         return self._metadata.finalized_features[TRANSACTION_VERSION]
 
-    def shard_of(self, transactional_id: str) -> TransactionShard:
-        """Return the partition that keeps an id. Raises ApiError when this handler does not have it (now)."""
-        return self._shard_of(transactional_id)
-
     def write(self, shard: TransactionShard, transactional_id: str, metadata: TransactionMetadata, done: Done) -> None:
-        """Write what is known of an id from now on; once an ending is committed, its markers go out."""
+        """Write the metadata of an id; once an ending is committed, its markers are sent."""
         version = int(self.version >= _FLEXIBLE_RECORDS_FROM)
         if metadata.state in ENDING:
-            transaction = shard.write(transactional_id, metadata, version, _ignore)
+            transaction = shard.write(transactional_id, metadata, version, nobody_waits)
             shard.when_committed(transaction, partial(self._decided, shard, transaction))
             shard.when_committed(transaction, done)
         else:
@@ -274,14 +280,14 @@ class TransactionCoordinator:
                 self._look_again_later()
 
     def after_ms(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        """Call ``callback`` once, ``delay_ms`` from now."""
         return self._timers.after_ms(delay_ms, callback)
 
     def new_producer_id(self, done: Callable[[int, int], None]) -> None:
-        """Get a producer id that was never handed out: ``done(error, producer id)``, in some later turn."""
+        """Get an unused producer id: ``done(error, producer id)``, in some later turn."""
         self._peers.new_producer_id(done)
 
-    def _shard_of(self, transactional_id: str) -> TransactionShard:
+    def shard_of(self, transactional_id: str) -> TransactionShard:
+        """Return the partition of an id. Raises ApiError if this handler does not serve it now."""
         if len(transactional_id.encode()) > _LONGEST_BYTES:
             raise ApiError(ErrorCode.INVALID_REQUEST, "a transactional id is too long")
         partition = coordinator_partition(transactional_id, self._locator.counts.transactions)
@@ -318,7 +324,7 @@ class TransactionCoordinator:
             self._remove_expired_again()
 
     def _look_again_later(self) -> None:
-        """See to it that somebody looks for timeouts while a transaction is open."""
+        """Start the timer of timeouts while a transaction is open."""
         if self._abort_timer is None:
             config = self._metadata.broker_config
             interval_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
@@ -349,9 +355,123 @@ class TransactionCoordinator:
         return self._clock.wall_ms()
 
 
-def _ignore(error: int) -> None:
-    """Let nobody wait: a failure shows when the partition is read back."""
+class TransactionCall:
+    """One request from its judgement to its answer, through all that may lie between."""
+
+    __slots__ = ("_answer", "_coordinator", "_deadline", "_judge", "_result", "_transactional_id")
+
+    def __init__(
+        self, coordinator: TransactionCoordinator, transactional_id: str, judge: Judge, answer: Answered
+    ) -> None:
+        self._coordinator = coordinator
+        self._transactional_id = transactional_id
+        self._judge = judge
+        self._answer: Answered | None = answer
+        self._deadline: Timer | None = None
+        #: What is answered: as of this request, whatever others may have made of it by the time of the answer.
+        self._result: TransactionMetadata | None = None
+
+    def take(self, new_producer_id: int = NO_PRODUCER_ID) -> None:
+        """Judge the request by the present metadata, and take the resulting step."""
+        if self._answer is None:
+            return
+        try:
+            shard = self._coordinator.shard_of(self._transactional_id)
+        except ApiError as error:
+            self._finish(error.code)
+            return
+        transaction = shard.transactions.get(self._transactional_id)
+        known = None if transaction is None else transaction.metadata
+        outcome = self._judge(known, new_producer_id)
+        self._result = known if outcome.metadata is None else outcome.metadata
+        _STEPS[outcome.step](self, shard, transaction, outcome)
+
+    def _answer_now(self, shard: TransactionShard, transaction: Transaction | None, outcome: Outcome) -> None:
+        if transaction is None or outcome.error:
+            self._finish(outcome.error)
+        else:
+            shard.when_committed(transaction, self._finish)
+
+    def _write(self, shard: TransactionShard, transaction: Transaction | None, outcome: Outcome) -> None:
+        del transaction
+        metadata = outcome.metadata
+        assert metadata is not None  # noqa: S101 - part of the outcome
+        if metadata.state in ENDING:
+            self._coordinator.write(shard, self._transactional_id, metadata, self._finish_if_failed)
+            self._answer_at_end(shard, shard.transactions[self._transactional_id], outcome)
+        else:
+            self._coordinator.write(shard, self._transactional_id, metadata, self._finish)
+
+    def _answer_at_end(self, shard: TransactionShard, transaction: Transaction | None, outcome: Outcome) -> None:
+        """Answer once all markers are written; after a timeout once the decision is."""
+        del shard, outcome
+        assert transaction is not None  # noqa: S101 - something of it is ending
+        self._wait(transaction, self._finish, 0)
+
+    def _await_end(self, shard: TransactionShard, transaction: Transaction | None, outcome: Outcome) -> None:
+        del shard, outcome
+        assert transaction is not None  # noqa: S101 - something of it is ending
+        self._wait(transaction, self._again, ErrorCode.CONCURRENT_TRANSACTIONS)
+
+    def _abort_first(self, shard: TransactionShard, transaction: Transaction | None, outcome: Outcome) -> None:
+        metadata = outcome.metadata
+        assert metadata is not None  # noqa: S101 - part of the outcome
+        self._coordinator.write(shard, self._transactional_id, metadata, self._finish_if_failed)
+        self._await_end(shard, transaction, outcome)
+
+    def _get_producer_id(self, shard: TransactionShard, transaction: Transaction | None, outcome: Outcome) -> None:
+        del shard, transaction, outcome
+
+        def arrived(error: int, producer_id: int) -> None:
+            if error:
+                self._finish(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            else:
+                self.take(producer_id)
+
+        self._coordinator.new_producer_id(arrived)
+
+    def _again(self, error: int) -> None:
+        if error:
+            self._finish(error)
+        else:
+            self.take()
+
+    def _wait(self, transaction: Transaction, then: Callable[[int], None], error: int) -> None:
+        """Call ``then`` when the ending is complete; after a timeout answer with ``error``."""
+
+        def give_up() -> None:
+            if then in transaction.at_end:
+                transaction.at_end.remove(then)
+            self._finish(error)
+
+        transaction.at_end.append(then)
+        if self._deadline is not None:
+            # One deadline for the whole of a request; what it does when it comes depends on what it waits for.
+            self._deadline.callback = give_up
+        else:
+            self._deadline = self._coordinator.after_ms(LONGEST_WAIT_MS, give_up)
+
+    def _finish_if_failed(self, error: int) -> None:
+        if error:
+            self._finish(error)
+
+    def _finish(self, error: int) -> None:
+        """Answer, once."""
+        answer, self._answer = self._answer, None
+        if answer is None:
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+        result = self._result
+        # The end may give the producer another id: that is what it goes on with.
+        answer(error, completed(result, 0) if result is not None and result.state in ENDING else result)
 
 
-def _nobody_asked(error: int, metadata: TransactionMetadata | None) -> None:
-    """Let nobody be answered: who looks for timeouts looks again."""
+_STEPS = {
+    Step.ANSWER: TransactionCall._answer_now,
+    Step.WRITE: TransactionCall._write,
+    Step.AWAIT_END: TransactionCall._await_end,
+    Step.ANSWER_AT_END: TransactionCall._answer_at_end,
+    Step.ABORT_FIRST: TransactionCall._abort_first,
+    Step.NEW_PRODUCER_ID: TransactionCall._get_producer_id,
+}

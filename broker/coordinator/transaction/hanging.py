@@ -103,7 +103,7 @@ class HangingTransactions:
         return owned[row].log if row in owned else None
 
     def _are_coordinators_open(self) -> bool:
-        """Whether every partition in which a transaction may be on record is served."""
+        """Whether every partition of `__transaction_state` is served."""
         topic = self._partitions.metadata.topic(TRANSACTION_TOPIC)
         table = self._partitions.table
         return topic is None or all(table.state(each.row) == STATE_OPEN for each in topic.partitions)

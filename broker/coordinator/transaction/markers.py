@@ -85,7 +85,7 @@ class TransactionEnd:
         self._done: Callable[[], None] = _nobody
 
     def start(self, done: Callable[[], None]) -> None:
-        """Have all markers written, then call ``done``, which may be at once."""
+        """Write all markers, then call ``done``, perhaps at once."""
         self._done = done
         if not self._left:
             done()
@@ -99,7 +99,7 @@ class TransactionEnd:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Ask for the next markers in a later turn, once nothing is asked for."""
+        """Send the next markers in a later turn, once none is in flight."""
         if self._to_ask and not self._asked and not self._goes_on and self._wanted():
             self._goes_on = True
             self._timers.after_ms(1, self._ask_some)
@@ -144,4 +144,4 @@ class TransactionEnd:
 
 
 def _nobody() -> None:
-    """Stand in until the end has begun."""
+    """Do nothing until the end has started."""

@@ -17,7 +17,6 @@ TRANSACTION_LOG: Final = RecordType("TransactionLog", own_fields="last_producer_
 
 
 def encode_key(transactional_id: str) -> bytes:
-    """Return the key of a transactional id."""
     return TRANSACTION_LOG.key(transactional_id=transactional_id)
 
 

@@ -1,4 +1,4 @@
-"""The transactions' tasks for other handlers and the controller: who asks for them, and their form in bytes.
+"""The tasks of transactions that targets do for each other: who asks for them, their bytes, and who does them.
 
 Runs in handler processes and the controller. A coordinator asks the owner of a partition for a marker and the
 controller for producer ids; a handler that holds records asks the coordinator whether they belong to a transaction.
@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from broker.partitions.transaction_messages import Marker, Membership, TopicPartition
-from broker.protocol.coordinator_routing import TRANSACTION_TOPIC
+from broker.coordinator.transaction.transaction import EPOCH_BUMP_FROM
+from broker.partitions.transaction_messages import Marker, Membership, Producer, TopicPartition
+from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.primitives import string_bytes
-from broker.scheduling.peer_tasks import TargetTasks
+from broker.protocol.primitives import read_string, string_bytes
+from broker.scheduling.peer_tasks import TargetTasks, TaskDone
 
 if TYPE_CHECKING:
+    from broker.coordinator.group_coordinator import GroupCoordinator, OpenNow
     from broker.coordinator.locator import CoordinatorOwnership
+    from broker.coordinator.transaction.coordinator import TransactionCoordinator
     from broker.partitions.partition_manager import PartitionManager
+    from broker.partitions.produce.partition_appender import PartitionAppender
 
-MARKER: Final = struct.Struct(
+_MARKER: Final = struct.Struct(
     ">i"  # partition
     "q"  # producer id
     "h"  # producer epoch
@@ -29,13 +34,13 @@ MARKER: Final = struct.Struct(
     "?"  # commit
     "h"  # transaction version
 )
-PRODUCER: Final = struct.Struct(
+_PRODUCER: Final = struct.Struct(
     ">?"  # verify only
     "q"  # producer id
     "h"  # producer epoch
     "i"  # partitions
 )
-INT32: Final = struct.Struct(">i")
+_INT32: Final = struct.Struct(">i")
 PRODUCER_ID: Final = struct.Struct(">q")
 
 #: What a question has room for, as have the records of the coordinator.
@@ -57,7 +62,7 @@ class TransactionRpc:
 
     def write_marker(self, owner: int, marker: Marker, done: Callable[[int], None]) -> None:
         """Have the owner write a marker; ``done(error)`` is called once it is committed or has failed."""
-        payload = MARKER.pack(*marker[1:]) + string_bytes(marker.topic)
+        payload = _MARKER.pack(*marker[1:]) + string_bytes(marker.topic)
         self._tasks.ask(owner, "write_marker", payload, lambda error, _: done(error))
 
     def coordinator_epoch(self, partition: int) -> int:
@@ -79,8 +84,8 @@ class TransactionRpc:
         if len(transactional_id.encode()) > _LONGEST_BYTES:
             done([int(ErrorCode.INVALID_REQUEST)] * len(partitions))
             return
-        payload = string_bytes(transactional_id) + PRODUCER.pack(verify_only, *producer, len(partitions))
-        payload += b"".join(string_bytes(topic) + INT32.pack(partition) for topic, partition in partitions)
+        payload = string_bytes(transactional_id) + _PRODUCER.pack(verify_only, *producer, len(partitions))
+        payload += b"".join(string_bytes(topic) + _INT32.pack(partition) for topic, partition in partitions)
 
         def answered(error: int, answer: bytes) -> None:
             if error:
@@ -90,3 +95,83 @@ class TransactionRpc:
 
         target = self._locator.owner_of(TRANSACTION_TOPIC, transactional_id)
         self._tasks.ask(target, "add_partition_to_transaction", payload, answered)
+
+
+class TransactionTasks:
+    """Does what others ask of one handler for transactions."""
+
+    def __init__(
+        self,
+        tasks: TargetTasks,
+        groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
+        open_now: OpenNow,
+        appends: PartitionAppender,
+        flush: Callable[[], object],
+    ) -> None:
+        """``flush`` stages what coordinators have written since the last commit."""
+        self._groups = groups
+        self._transactions = transactions
+        self._open_now = open_now
+        self._appends = appends
+        self._flush = flush
+        tasks.register("write_marker", self._write_marker)
+        tasks.register("add_partition_to_transaction", self._add_partitions)
+
+    def _write_marker(self, payload: bytes, reply: TaskDone) -> None:
+        topic, _ = read_string(payload, _MARKER.size, len(payload))
+        self.write_own_marker(Marker(topic, *_MARKER.unpack_from(payload)), lambda error: reply(error, b""))
+
+    def write_own_marker(self, marker: Marker, done: Callable[[int], None]) -> None:
+        """Write a marker into a partition of this process."""
+        owned = self._open_now(marker.topic, marker.partition)
+        if owned is None:
+            done(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return
+
+        if marker.topic == GROUP_TOPIC:
+            # Offsets that were taken earlier in this turn stand in front of the marker.
+            self._flush()
+
+        def answer(error: int, base_offset: int, time_ms: int) -> None:
+            del base_offset, time_ms
+            if not error and marker.topic == GROUP_TOPIC:
+                self._groups.transaction_ended(marker.partition, marker.producer_id, commit=marker.commit)
+            done(error)
+
+        self._appends.append_marker(owned, marker, answer)
+
+    def _add_partitions(self, payload: bytes, reply: TaskDone) -> None:
+        membership = _read_membership(payload)
+        transactional_id, producer, verify_only, partitions = membership
+        errors = [-1] * len(partitions)
+        left = len(partitions)
+
+        def noted(index: int, error: int) -> None:
+            nonlocal left
+            errors[index] = error
+            left -= 1
+            if not left:
+                reply(0, struct.pack(f">{len(errors)}h", *errors))
+
+        if verify_only:
+            for index, place in enumerate(partitions):
+                self._transactions.verify_partition(transactional_id, producer, place, partial(noted, index))
+        else:
+
+            def added(error: int) -> None:
+                reply(0, struct.pack(f">{len(errors)}h", *[error] * len(errors)))
+
+            self._transactions.add_partitions(transactional_id, producer, frozenset(partitions), EPOCH_BUMP_FROM, added)
+
+
+def _read_membership(payload: bytes) -> Membership:
+    transactional_id, offset = read_string(payload, 0, len(payload))
+    verify_only, producer_id, epoch, count = _PRODUCER.unpack_from(payload, offset)
+    offset += _PRODUCER.size
+    partitions = []
+    for _ in range(count):
+        topic, offset = read_string(payload, offset, len(payload))
+        partitions.append((topic, _INT32.unpack_from(payload, offset)[0]))
+        offset += _INT32.size
+    return Membership(transactional_id, Producer(producer_id, epoch), verify_only, partitions)

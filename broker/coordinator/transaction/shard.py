@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.coordinator.coordinator_log import call_each
+from broker.coordinator.coordinator_log import call_each, nobody_waits
 from broker.coordinator.records import RecordTable
 from broker.coordinator.transaction.records import TRANSACTION_LOG, encode_key, encode_value, metadata_of
 from broker.coordinator.transaction.transaction import TransactionMetadata
@@ -59,20 +59,19 @@ class TransactionShard:
     # ---- reading back --------------------------------------------------------------------------------------------
 
     def replay(self, key: bytes, value: bytes | None, producer_id: int) -> Steps[None] | None:
-        """Apply a record."""
         return _RECORDS.apply(self, key, value, producer_id)
 
-    def replay_marker(self, producer_id: int, *, commit: bool) -> None:
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         """Ignore a marker: no transaction writes to this topic."""
 
     def loaded(self) -> Steps[None]:
-        """Take note that everything has been read, and take it up."""
+        """Start the coordination, now that all records have been applied."""
         yield from self._loaded(self)
 
     # ---- changes -------------------------------------------------------------------------------------------------
 
     def write(self, transactional_id: str, metadata: TransactionMetadata, version: int, done: Done) -> Transaction:
-        """Make this what is known of an id, and call ``done`` when that is committed."""
+        """Set the metadata of an id, and call ``done`` once it is committed."""
         transaction = self.transactions.get(transactional_id)
         if transaction is None:
             transaction = self.transactions[transactional_id] = Transaction(transactional_id, metadata)
@@ -85,20 +84,20 @@ class TransactionShard:
         return transaction
 
     def forget(self, transactional_id: str) -> None:
-        """Delete an id that has expired."""
+        """Delete an expired id."""
         del self.transactions[transactional_id]
         self.size_bytes -= id_bytes(transactional_id)
-        self._log.append([(encode_key(transactional_id), None)], _nobody_waits)
+        self._log.append([(encode_key(transactional_id), None)], nobody_waits)
 
     def when_committed(self, transaction: Transaction, done: Done) -> None:
-        """Tell ``done`` when everything that is known of an id now is committed, which may be at once."""
+        """Call ``done`` once the metadata of an id is committed, perhaps at once."""
         if transaction.committed == transaction.writes:
             done(0)
         else:
             transaction.waiting.append((transaction.writes, done))
 
     def close(self) -> Steps[None]:
-        """Coordinate no more; return the steps in which everybody who waits is told so, and all is forgotten."""
+        """Close the partition; return the steps that answer waiting requests and free all transactions."""
         self.is_open = False
         return self._let_go()
 
@@ -128,7 +127,6 @@ class TransactionShard:
 
 
 def _apply(shard: TransactionShard, key: Any, value: Any, _: int) -> None:
-    """Set or delete a transactional id."""
     transactional_id = key.transactional_id
     if value is not None:
         metadata = metadata_of(value)
@@ -144,9 +142,5 @@ _RECORDS: Final = RecordTable[TransactionShard]({TRANSACTION_LOG: _apply})
 
 
 def id_bytes(transactional_id: str) -> int:
-    """Return what a transactional id takes, about."""
+    """Return the approximate memory of a transactional id."""
     return TRANSACTION_BYTES + 2 * len(transactional_id)
-
-
-def _nobody_waits(error: int) -> None:
-    """Let a failure be: what could not be deleted is deleted another time."""

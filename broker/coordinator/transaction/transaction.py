@@ -92,7 +92,7 @@ class TransactionMetadata(NamedTuple):
         return self.epoch >= MAX_EPOCH - 1
 
     def moved(self, state: TransactionState, **changes: object) -> TransactionMetadata:
-        """Return the metadata in another state. ValueError when that state cannot follow this one."""
+        """Return the metadata in another state. ValueError for an invalid transition."""
         if self.state not in PREDECESSORS[state]:
             raise ValueError(f"a transaction cannot go from {self.state.text} to {state.text}")
         return self._replace(state=state, previous_producer_id=self.producer_id, **changes)  # type: ignore[arg-type]
@@ -146,7 +146,7 @@ class Initialisation(NamedTuple):
 def judge_init(
     metadata: TransactionMetadata | None, request: Initialisation, new_producer_id: int = NO_PRODUCER_ID
 ) -> Outcome:
-    """Return what gives the producer an epoch in which no other one of its transactional id can write."""
+    """Return the next epoch of a producer, in which no other one of its transactional id can write."""
     if metadata is None:
         if new_producer_id == NO_PRODUCER_ID:
             return Outcome(Step.NEW_PRODUCER_ID)
@@ -213,7 +213,7 @@ def judge_add(
     now_ms: int,
     client_version: int,
 ) -> Outcome:
-    """Return what makes partitions part of the producer's transaction, which begins with the first of them."""
+    """Return the metadata with partitions added to the producer's transaction, which starts with the first of them."""
     error = _judge_producer(metadata, producer)
     if metadata is None or error:
         return Outcome(Step.ANSWER, error)
@@ -313,7 +313,7 @@ _OUTCOMES: Final = MappingProxyType(
 def judge_end(
     metadata: TransactionMetadata | None, producer: Producer, end: End, new_producer_id: int = NO_PRODUCER_ID
 ) -> Outcome:
-    """Return what ends the producer's transaction: metadata to write, after which the markers follow."""
+    """Return the metadata that ends the producer's transaction; the markers follow."""
     if metadata is None:
         return _refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     bumps = end.client_version >= EPOCH_BUMP_FROM
@@ -343,7 +343,7 @@ def timed_out(metadata: TransactionMetadata, now_ms: int) -> bool:
 
 
 def judge_timeout(metadata: TransactionMetadata | None, end: End, new_producer_id: int = NO_PRODUCER_ID) -> Outcome:
-    """Return what aborts a transaction that has been open for too long, over its producer's head."""
+    """Return the metadata that aborts a transaction open for too long, and fences its producer."""
     if metadata is None or not timed_out(metadata, end.now_ms):
         return Outcome(Step.ANSWER)
     return _fenced(metadata, end, new_producer_id, Step.WRITE)
@@ -364,7 +364,7 @@ def completed(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadata
 
 
 def _fenced(metadata: TransactionMetadata, end: End, new_producer_id: int, step: Step) -> Outcome:
-    """Return what aborts an ongoing transaction over its producer's head, in an epoch that it does not have."""
+    """Return the metadata that aborts an ongoing transaction in an epoch that its producer does not have."""
     fenced = metadata.moved(PREPARE_EPOCH_FENCE)
     if end.client_version < EPOCH_BUMP_FROM:
         fenced = fenced._replace(epoch=min(metadata.epoch + 1, MAX_EPOCH), last_epoch=NO_EPOCH)
