@@ -52,8 +52,10 @@ WITHOUT_MEANING: Mapping[str, str] = MappingProxyType(
             log.cleaner.threads log.dir.failure.timeout.ms log.flush.offset.checkpoint.interval.ms
             log.flush.start.offset.checkpoint.interval.ms max.request.partition.size.limit
             num.recovery.threads.per.data.dir offsets.commit.timeout.ms offsets.load.buffer.size
-            offsets.topic.compression.codec producer.purgatory.purge.interval.requests queued.max.requests
+            offsets.topic.compression.codec producer.purgatory.purge.interval.requests
             transaction.state.log.load.buffer.size""",
+        "Bytes bound waiting requests: request.ring.bytes small ones, queued.max.request.bytes large ones": """
+            queued.max.requests""",
         "No setting of Kafka 4 any more": """
             broker.id.generation.enable inter.broker.protocol.version log.message.downconversion.enable
             log.message.format.version offsets.commit.required.acks password.encoder. reserved.broker.max.id

@@ -437,6 +437,7 @@ def test_the_sample_file_loads_with_every_setting_uncommented(tmp_path: Path) ->
     "text", ["10.0.0.1", "host:", ":5", "host:5,other", "host:five", "ho st:5", "host:-1", "h:9999999999"]
 )
 def test_overrides_of_connections_have_a_form(text: str) -> None:
+    """A15."""
     with pytest.raises(ConfigError, match="host:number"):
         load(None, {"max.connections.per.ip.overrides": text}, {})
     load(None, {"max.connections.per.ip.overrides": "10.0.0.1:5, ::1:7"}, {})

@@ -181,6 +181,7 @@ def test_concurrent_rebalances_forget_no_member(coordinator: Coordinator) -> Non
 
 
 def test_nobody_gets_an_assignment_that_is_not_committed(coordinator: Coordinator) -> None:
+    """I14: then each member gets its own."""
     leader, follower = stable_group(coordinator)
     join(coordinator, leader)
     join(coordinator, follower)
@@ -265,6 +266,7 @@ def test_heartbeats_set_no_timers(coordinator: Coordinator) -> None:
 
 
 def test_the_last_member_leaves_an_empty_group_and_its_generation_behind(coordinator: Coordinator) -> None:
+    """I13: one request removes both members, and names the one that is unknown."""
     members = stable_group(coordinator)
     assert leave(coordinator, *[(member, None) for member in members], ("nobody", None)) == [0, 0, UNKNOWN_MEMBER_ID]
     assert (coordinator.group.state_name, coordinator.group.generation) == ("Empty", 2)

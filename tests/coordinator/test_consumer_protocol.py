@@ -53,6 +53,7 @@ def test_the_first_member_gets_everything_and_hears_no_more_of_it(coordinator: C
 
 
 def test_partitions_change_hands_only_when_they_have_been_given_up(coordinator: Coordinator) -> None:
+    """I68: a member reconciles before another gets what it had."""
     coordinator.join("m1", "a")
     assert coordinator.join("m2", "a").assignment == {}
     told = coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={A: ALL})

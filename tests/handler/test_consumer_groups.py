@@ -1,4 +1,4 @@
-"""KIP-848's consumer groups by their requests (I68, I69): two handlers that are turned, and killed, by hand."""
+"""KIP-848's consumer groups by their requests: two handlers that are turned, and killed, by hand."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ def described(broker: SteppedBroker, *group_ids: str, version: int = 1) -> dict[
 
 @pytest.mark.parametrize("version", range(2))
 def test_a_member_joins_reports_and_leaves(broker: SteppedBroker, version: int) -> None:
+    """I68."""
     client = broker.client()
     joined = heartbeat(broker, client, version, **joining("group", "m" if version else ""))
     assert (int(joined.error_code), joined.member_epoch) == (0, 2)
@@ -79,6 +80,7 @@ def test_an_id_that_is_made_is_the_same_when_the_request_comes_to_a_replacement(
 
 @pytest.mark.parametrize("version", range(2))
 def test_groups_of_all_handlers_are_described(broker: SteppedBroker, version: int) -> None:
+    """I69."""
     groups = [groups_of(broker, owner, 1)[0] for owner in range(2)]
     for group in groups:
         join(broker, group, "m", instance_id="i", rack_id="r", server_assignor="range")

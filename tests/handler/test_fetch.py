@@ -56,6 +56,7 @@ def fill(broker: SteppedBroker, partition: int, *batches: Sequence[bytes]) -> No
 
 @pytest.mark.parametrize("handler", [0, 1])
 def test_any_handler_serves_any_partition(stepped: SteppedBroker, handler: int) -> None:
+    """E22."""
     partition = stepped.owned_by("topic", 0)[0]
     fill(stepped, partition, [b"a", b"b"], [b"c"])
     sent = fetch(stepped.client(), partition, 0, handler)
@@ -140,7 +141,7 @@ def test_the_leader_epoch_of_the_consumer(stepped: SteppedBroker, epoch: int, er
 
 @pytest.mark.parametrize("own", [True, False])
 def test_an_append_wakes_the_fetch_that_waits_for_it(stepped: SteppedBroker, own: bool) -> None:
-    """By its own handler in the same turn; by another one through the flag, with the bell of that handler alone."""
+    """E06: by its own handler in the same turn; by another through the flag, with the bell of that handler alone."""
     partition = stepped.owned_by("topic", 0)[0]
     handler = 0 if own else 1
     sent = fetch(stepped.client(), partition, 0, handler, max_wait_ms=10_000)

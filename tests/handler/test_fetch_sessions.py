@@ -157,7 +157,7 @@ def test_an_error_is_told_until_it_is_gone_and_so_is_that_it_has_gone(stepped: S
 
 
 def test_a_replacement_knows_no_sessions(stepped: SteppedBroker) -> None:
-    """What was sent to its predecessor comes again and is answered with an error that clients recover from."""
+    """E22: what was sent to its predecessor comes again and is answered with an error that clients recover from."""
     append(stepped, 0, b"a")
     consumer = Consumer(stepped)
     consumer.fetch([(0, 1)])

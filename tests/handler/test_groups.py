@@ -55,7 +55,7 @@ def listed(broker: SteppedBroker, version: int = 5, **filters: list[str]) -> dic
 
 @pytest.mark.parametrize("protocol_type", ["consumer", "connect", "sr"])
 def test_a_member_of_any_type_joins_reports_and_leaves(broker: SteppedBroker, protocol_type: str) -> None:
-    """I11-I14: any protocol type."""
+    """I11: whatever it names."""
     member = Member(broker, "group", protocol_type=protocol_type)
     assert member.join() == b"mine"
     assert member.heartbeat() == 0
@@ -66,6 +66,7 @@ def test_a_member_of_any_type_joins_reports_and_leaves(broker: SteppedBroker, pr
 
 @pytest.mark.parametrize("version", range(10))
 def test_join_is_answered_in_every_version(broker: SteppedBroker, version: int) -> None:
+    """I11: from version 4 on a new member gets its id first."""
     values = {
         "group_id": "group",
         "session_timeout_ms": 10_000,

@@ -400,6 +400,7 @@ def test_transactions_are_listed_by_state_producer_duration_and_pattern(broker: 
 
 
 def test_transactions_are_described_whoever_coordinates_them(broker: SteppedBroker) -> None:
+    """E22."""
     producers = [started(broker, f"id-{n}") for n in range(4)]
     settled(broker, producers[0].produce([("topic", 1, b"a"), ("topic", 3, b"b")]))
     ids = [producer.transactional_id for producer in producers]

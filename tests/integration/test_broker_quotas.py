@@ -56,7 +56,7 @@ def connect(own: BrokerProcess) -> Iterator[Any]:
 
 
 def test_e18_what_all_clients_send_has_one_limit(own: BrokerProcess, connect: Any) -> None:
-    """E18: of two clients each is held back by what the other has sent; who is exempt sends on, and does not count."""
+    """E18, H03: each client is held back by what the others have sent; exempt ones send on, and do not count."""
     set_on_broker(own.bootstrap, "broker.quota.white.list.client.id", "spared,other")
     set_on_broker(own.bootstrap, "broker.quota.white.list.listener", "SPARED")
     set_on_broker(own.bootstrap, "broker.quota.produce.bytes", str(BYTES))

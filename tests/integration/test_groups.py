@@ -126,7 +126,7 @@ def test_offsets_outlive_the_group(members: Members, filled: str, strategy: str)
 
 
 def test_groups_are_listed_described_altered_and_deleted(members: Members, admin: AdminClient, filled: str) -> None:
-    """I15, I16, I42, I47."""
+    """I15, I16, I42."""
     members.add(client_id="reader")
     read_all(members)
     listed = {each.group_id: each.state for each in admin.list_consumer_groups().result(60).valid}

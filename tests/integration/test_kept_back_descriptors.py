@@ -36,7 +36,7 @@ def held() -> Iterator[ExitStack]:
         yield stack
 
 
-def test_a24_an_administrator_gets_in_when_connections_have_taken_all_descriptors(
+def test_a16_a24_an_administrator_gets_in_when_connections_have_taken_all_descriptors(
     broker: BrokerProcess, topic: str, held: ExitStack
 ) -> None:
     """The processor, and the acceptor that counts for it, have few; a client beyond them waits, and nobody is lost."""

@@ -29,8 +29,8 @@ from tests.support.deadline import wait_until
 from tests.support.exposition import SCRAPE_LABELS, Exposition, Scraper, grouping_labels, selectors
 from tests.support.quota_client import QuotaClient
 from tests.support.record_batches import record_batch
-from tests.support.wire_client import WireClient
-from tests.support.wire_messages import fetch, produce
+from tests.support.wire_client import WireClient, request_frame
+from tests.support.wire_messages import PRODUCE, PRODUCE_VERSION, fetch, produce, produce_body
 
 BROKER_SETTINGS = {"offsets.topic.num.partitions": 4, "transaction.state.log.num.partitions": 2}
 OPS = Path(__file__).parents[2] / "ops"
@@ -211,13 +211,18 @@ def test_d18_requests_and_errors_are_counted_one_by_one(broker: BrokerProcess, s
         for _ in range(5):
             assert produce(client, "no-such-topic", 0, batch).error_code == 3
         assert fetch(client, "counted", 0, 0).error_code == 0
-    wanted = {"requests": 25.0, "NONE": 20.0, other: 5.0}
+    # A client that wants no answer learns of an error by the end of its connection.
+    with WireClient(broker.port) as client:
+        body = produce_body([("no-such-topic", 0, batch)], acks=0)
+        client.send(request_frame(PRODUCE, PRODUCE_VERSION, 1, body))
+        client.expect_closed()
+    wanted = {"requests": 26.0, "NONE": 20.0, other: 6.0}
 
     def grown() -> bool:
         now = count(scraper.scrape())
         return {name: now[name] - before[name] for name in wanted} == wanted
 
-    wait_until(grown, "25 requests to be counted")
+    wait_until(grown, "26 requests to be counted")
     found = settled(scraper)
     assert {name: count(found)[name] - before[name] for name in wanted} == wanted
     for name, least in (("records_in", 60), ("bytes_in", 20 * len(batch)), ("bytes_out", len(batch))):

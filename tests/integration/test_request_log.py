@@ -192,7 +192,7 @@ def test_a_killed_broker_leaves_a_gap_of_unknown_size(start: Start) -> None:
 
 
 def test_errors_fetches_and_the_command_line(start: Start) -> None:
-    """users.md row 22: what failed and what was slow can be asked for."""
+    """D20, users.md row 22: what failed and what was slow can be asked for; no payload is in the files."""
     broker = start(request_log_slow_threshold_ms=0)
     with client_of(broker) as client:
         create_topic(client, "known", 1)
@@ -251,6 +251,7 @@ def test_what_is_followed_is_seen_at_once(start: Start) -> None:
 
 
 def test_the_log_can_be_switched_off_and_on(start: Start) -> None:
+    """D20: without it no file is written."""
     broker = start(request_log_enable="false")
     with client_of(broker) as client:
         client.call(API_VERSIONS, 0, correlation_id=1)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker.network.acceptor.processor_link import ProcessorsInUse
-from broker.network.handoff import QUEUE_SOCKETS, HandoffReceiver
+from broker.network.handoff import QUEUE_SOCKETS, HandoffReceiver, HandoffSender
 from tests.support.acceptor_bench import AcceptorBench, is_ended, run_until
 
 SECOND_NS = 1_000_000_000
@@ -103,8 +103,10 @@ def test_a_full_processor_is_passed_over(bench: AcceptorBench) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
-def test_without_descriptors_the_listener_rests_and_comes_back(bench: AcceptorBench, number: int) -> None:
-    """`A24`: 100 ms doubling to 1 s."""
+def test_without_descriptors_the_listener_rests_and_comes_back(
+    bench: AcceptorBench, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    """`A24`: 100 ms doubling to 1 s, and one line of the log."""
     bench.sockets[0].failures += [number] * 6
     bench.connect(listener=0)
     run_until(bench, lambda: bench.metric("accept_errors") == 1)
@@ -117,6 +119,7 @@ def test_without_descriptors_the_listener_rests_and_comes_back(bench: AcceptorBe
         bench.acceptor.step()
     assert bench.acceptor.quotas.total == 1
     assert bench.metric("accept_errors") == 6
+    assert len(caplog.records) == 1
 
 
 def test_a_resting_listener_does_not_hold_up_the_other(bench: AcceptorBench) -> None:
@@ -177,6 +180,22 @@ def test_an_aborted_connection_is_counted_and_costs_nothing_else(bench: Acceptor
     bench.connect()
     run_until(bench, lambda: bench.acceptor.quotas.total == 1)
     assert bench.metric("accept_errors") == 1
+
+
+@pytest.mark.parametrize(("owner", "step"), [(socket.socket, "setsockopt"), (HandoffSender, "try_send")])
+def test_a25_a_socket_is_closed_that_cannot_be_configured_or_handed_over(
+    bench: AcceptorBench, monkeypatch: pytest.MonkeyPatch, owner: type, step: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EINVAL, "fails for a test")
+
+    bench.connect(count=2)
+    with monkeypatch.context() as broken:
+        broken.setattr(owner, step, fail)
+        run_until(bench, lambda: bench.metric("accept_errors") == 2)
+    assert all(map(is_ended, bench.clients))
+    bench.connect()
+    run_until(bench, lambda: bench.acceptor.quotas.total == 1)
 
 
 def test_a_replaced_processor_leaves_only_what_it_adopted(bench: AcceptorBench) -> None:

@@ -101,6 +101,7 @@ def test_an_address_has_one_text(text: str, address: str) -> None:
 def test_names_are_looked_up_beside_the_loop_and_again_if_nobody_knows_them(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """A12, A15: meanwhile they name no address."""
     clock, go_on = FakeClock(), threading.Event()
     known = {"a.example": ("10.0.0.1", "::1")}
 

@@ -132,7 +132,7 @@ def test_b27_below_the_cap_reading_goes_on(bench: ProcessorBench) -> None:
     assert bench.value("mutes", "output") == 0
 
 
-def test_b32_a_full_ring_mutes_only_who_needs_it_and_answers_go_on(bench: ProcessorBench) -> None:
+def test_b32_d01_a_full_ring_mutes_only_who_needs_it_and_answers_go_on(bench: ProcessorBench) -> None:
     filler, other = bench.connect(), bench.connect()
     requests = fill_ring(bench, filler)
     filler.send(frame(50, bytes(60_000)) + frame(51))

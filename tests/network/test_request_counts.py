@@ -120,7 +120,7 @@ def test_c17_deprecated_requests_name_the_software(page: memoryview) -> None:
     }
 
 
-def test_connections_by_listener_and_software(page: memoryview) -> None:
+def test_c09_connections_by_listener_and_software(page: memoryview) -> None:
     writer = MetricsWriter(page)
     record_connections({(0, "", ""): 2, (0, "a", "1"): 3, (1, "a", "1"): 1, (1, "a\n", "1"): 1}, writer)
     record_connections({(0, "a", "1"): 1}, writer)

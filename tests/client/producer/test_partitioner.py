@@ -93,3 +93,9 @@ def test_g14_round_robin_takes_each_partition_with_a_leader_in_turn() -> None:
     assert sorted(turns[:3]) == [0, 2, 3]
     assert turns[:3] * 3 == turns
     assert sorted(next_of([None, None]) for _ in range(2)) == [0, 1]
+
+
+def test_g14_round_robin_begins_at_any_partition() -> None:
+    cluster = cluster_of([1, 2, 1, 2])
+    # None of four is left out by 200 with a probability above 1e-24.
+    assert {RoundRobinPartitioner()(TOPIC, None, None, None, None, cluster) for _ in range(200)} == {0, 1, 2, 3}
