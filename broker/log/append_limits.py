@@ -181,7 +181,7 @@ class AppendLimits:
         if header.is_log_append_time and (self.log_append_time or header.max_timestamp == NO_TIMESTAMP):
             raise ApiError(ErrorCode.INVALID_TIMESTAMP, "LogAppendTime is the broker's to set")
         walk = RecordWalk(records, header.record_count, is_keyed=self.compacts)
-        while (verdict := walk.step()) == PENDING:
+        while (verdict := walk.step(RECORDS_AT_ONCE)) == PENDING:
             yield
         if verdict != RIGHT:
             raise ApiError(ErrorCode.INVALID_RECORD, "its records are not what the header claims")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from broker.log import append_limits
 from broker.log.append_limits import AppendLimits
 from broker.partitions.produce.sliced_validation import MOST_JUDGED
 from tests.support.record_batches import record_batch
@@ -20,8 +21,9 @@ MS = 1_000_000
 STEP_MS = 3
 UNKNOWN_SERVER_ERROR = -1
 
-#: So many records are judged in some fifteen steps.
-RECORDS = 15_000
+RECORDS_AT_ONCE = 1000
+#: So many records are judged in fifteen steps.
+RECORDS = 15 * RECORDS_AT_ONCE
 
 
 class Judging:
@@ -61,6 +63,7 @@ class Judging:
 
 @pytest.fixture
 def judging(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> Judging:
+    monkeypatch.setattr(append_limits, "RECORDS_AT_ONCE", RECORDS_AT_ONCE)
     stepped.create("compacted", 4, {"cleanup.policy": "compact"})
     stepped.create("packed", 4, {"compression.type": "uncompressed"})
     return Judging(stepped, monkeypatch)
