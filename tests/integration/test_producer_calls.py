@@ -22,7 +22,7 @@ from broker.client.errors import (
 )
 from broker.client.producer.futures import RecordMetadata
 from broker.client.producer.interceptors import ProducerRecord
-from broker.client.producer.murmur2 import partition_for_key
+from broker.client.producer.partitioner import partition_for_key
 from broker.errors import ConfigError
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until

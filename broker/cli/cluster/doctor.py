@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from broker.cli.cluster.cluster_client import access, address, running
 from broker.client.admin.checkup import Checkup, Wanted
-from broker.client.admin.findings import FAIL, OK, WARN, Finding
+from broker.client.admin.reach import FAIL, OK, WARN, Finding
 from broker.clock import SystemClock
 from broker.log.data_dir import want_of_privacy
 from broker.log.descriptor_limit import partitions_in, want_of_descriptors

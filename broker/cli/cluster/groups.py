@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from broker.client.admin.groups import Group, Member
     from broker.client.admin.lag import PartitionLag
     from broker.client.network.blocking_client import BlockingClient
-    from broker.client.network.cluster.snapshot import Node
+    from broker.client.network.snapshot import Node
     from broker.client.topic_partition import TopicPartition
 
 _NO_GROUP = "there is no group {}; see `rotunda group list`"

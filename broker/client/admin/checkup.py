@@ -12,11 +12,15 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from broker.client.access import Access
-from broker.client.admin.findings import FAIL, OK, UNKNOWN, WARN, Finding
 from broker.client.admin.reach import (
+    FAIL,
     HTTP,
     KAFKA,
+    OK,
     TLS,
+    UNKNOWN,
+    WARN,
+    Finding,
     Unreachable,
     certificate_findings,
     host_port,

@@ -10,22 +10,29 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from struct import Struct
+from typing import NamedTuple
 
-from broker.client.admin.findings import FAIL, OK, WARN, Finding
 from broker.errors import RotundaError
 
+OK, WARN, FAIL, UNKNOWN = "ok", "warn", "fail", "unknown"
 KAFKA, TLS, HTTP = "Kafka", "TLS", "HTTP"
-
 #: ApiVersions 0 with correlation id 1 and no client id, which every Kafka broker answers.
 _API_VERSIONS = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
 _ANSWER = Struct(">ii")
 _LARGEST_ANSWER = 1 << 16
 _HIGHEST_PORT = 65535
-
 _SOON = timedelta(days=30)
 #: OpenSSL checks a chain without looking at the clock, which is looked at besides.
 _NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
 _WRONG_NAME = (62, 64)
+
+
+class Finding(NamedTuple):
+    """One line. `level` is one of those above; only `fail` keeps a client from its work."""
+
+    level: str
+    what: str
+    text: str
 
 
 class Unreachable(RotundaError):  # noqa: N818 - named for what happened

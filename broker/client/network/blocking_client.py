@@ -16,14 +16,13 @@ from typing import Any, Final, Self
 from broker.client.access import PLAIN_TEXT, Access
 from broker.client.errors import SaslAuthenticationFailed, UnsupportedSaslMechanism
 from broker.client.network.addresses import parse_host_and_port
-from broker.client.network.cluster.metadata import Metadata
-from broker.client.network.cluster.metadata_response import TopicMetadata, metadata_fields, metadata_response
-from broker.client.network.cluster.snapshot import Node
+from broker.client.network.metadata import Metadata
 from broker.client.network.network_client import NetworkClient
 from broker.client.network.network_config import NetworkConfig
 from broker.client.network.requests import ClientRequest, ClientResponse, codec_request
 from broker.client.network.selectable import ChannelPhase
 from broker.client.network.selector import Selector
+from broker.client.network.snapshot import Node, TopicMetadata, metadata_fields, metadata_response
 from broker.client.topic_partition import TopicPartition
 from broker.clock import Clock, SystemClock
 from broker.errors import ApiError, ConfigError, RotundaError

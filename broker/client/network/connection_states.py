@@ -13,9 +13,8 @@ from enum import Enum, auto
 
 from broker.client.errors import AuthenticationFailed, IllegalState
 from broker.client.network.addresses import Address, Resolve, resolve
-from broker.client.network.exponential_backoff import ExponentialBackoff
+from broker.client.network.backoff import ExponentialBackoff, time_left_ms
 from broker.client.network.network_config import NetworkConfig
-from broker.client.network.time_left import time_left_ms
 
 logger = logging.getLogger(__name__)
 

@@ -22,22 +22,30 @@ from broker.client.network.api_versions import (
     node_api_versions,
     version_to_try_next,
 )
-from broker.client.network.cluster.metadata_response import metadata_response
-from broker.client.network.cluster.metadata_updater import MetadataUpdater
 from broker.client.network.connection_states import ClusterConnectionStates
-from broker.client.network.in_flight_requests import InFlightRequest, InFlightRequests
-from broker.client.network.network_send import NetworkReceive, NetworkSend
-from broker.client.network.requests import Build, ClientRequest, ClientResponse, completed
-from broker.client.network.responses import body_of, throttle_time_ms
+from broker.client.network.metadata_updater import MetadataUpdater
+from broker.client.network.requests import (
+    Build,
+    ClientRequest,
+    ClientResponse,
+    InFlightRequest,
+    InFlightRequests,
+    NetworkReceive,
+    NetworkSend,
+    body_of,
+    completed,
+    throttle_time_ms,
+)
 from broker.client.network.sasl_authenticator import FIRST_RESERVED_CORRELATION_ID
 from broker.client.network.selectable import ChannelPhase, ChannelState, Endpoint, Selectable
+from broker.client.network.snapshot import metadata_response
 from broker.errors import InvalidReceive
 from broker.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from broker.client.network.cluster.metadata import Metadata
-    from broker.client.network.cluster.snapshot import Node
+    from broker.client.network.metadata import Metadata
     from broker.client.network.network_config import NetworkConfig
+    from broker.client.network.snapshot import Node
     from broker.clock import Clock
 
 logger = logging.getLogger(__name__)

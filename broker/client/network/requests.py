@@ -1,16 +1,24 @@
-"""A request on its way and its response, as those who send one see them.
+"""Requests of a client, their bytes on the way, those in flight, and their responses (`G22`, `G23`, `G33`).
 
-Values of the I/O thread.
+Values of the I/O thread, and Kafka's InFlightRequests. They know no connection.
 """
 
 from __future__ import annotations
 
 import logging
+import math
+import struct
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from broker.protocol.codec import encode_request
+from broker.client.errors import IllegalState
+from broker.client.network.backoff import time_left_ms
+from broker.errors import InvalidReceive
+from broker.protocol.api_keys import ApiKey, response_header_version
+from broker.protocol.codec import decode_body, encode_request
+from broker.protocol.primitives import MALFORMED, skip_tagged_fields
 
 if TYPE_CHECKING:
     from broker.client.errors import KafkaError
@@ -23,6 +31,19 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 Build: TypeAlias = Callable[[int, int, str], Sequence[Buffer]]
 #: The body of a response: by version, where it is, where it begins and where it ends.
 Decode: TypeAlias = Callable[[int, Buffer, int, int], Any]
+_CORRELATION_ID = struct.Struct(">i")
+#: The first version in which the broker leaves the waiting to the client (KIP-219); of other APIs every one is.
+_THROTTLED_FROM: Final[Mapping[int, int]] = {
+    ApiKey.PRODUCE: 6,
+    ApiKey.METADATA: 6,
+    ApiKey.FIND_COORDINATOR: 2,
+    ApiKey.API_VERSIONS: 2,
+    ApiKey.INIT_PRODUCER_ID: 1,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 1,
+    ApiKey.ADD_OFFSETS_TO_TXN: 1,
+    ApiKey.END_TXN: 1,
+    ApiKey.TXN_OFFSET_COMMIT: 1,
+}
 
 
 @dataclass(slots=True)
@@ -97,3 +118,168 @@ def completed(responses: list[ClientResponse]) -> list[ClientResponse]:
         except Exception:
             logger.exception("Uncaught error in request completion:")
     return responses
+
+
+class NetworkReceive(NamedTuple):
+    """One response: [offset, end) of `buffer`, without its size."""
+
+    node_id: int
+    buffer: Buffer
+    offset: int
+    end: int
+
+
+class NetworkSend:
+    """Buffers for a broker, sent in order and not joined; `completed` when all have left."""
+
+    __slots__ = ("_left", "buffers", "completed", "node_id", "size")
+
+    def __init__(self, node_id: int, buffers: Sequence[Buffer]) -> None:
+        self.node_id = node_id
+        self.buffers = list(buffers)
+        self.size = sum(map(len, buffers))
+        self._left = self.size
+        self.completed = False
+
+    def write_to(self, write: Callable[[Sequence[Buffer]], int]) -> int:
+        """Let `write` send what is left, which returns how many bytes it took; return the same. Raises OSError."""
+        sent = write(self.buffers)
+        self._left -= sent
+        if self._left == 0:
+            self.completed = True
+            # The memory of batches is not held longer than it is needed.
+            self.buffers = []
+        elif sent:
+            self._drop(sent)
+        return sent
+
+    def _drop(self, sent: int) -> None:
+        buffers = self.buffers
+        done = 0
+        while sent >= len(buffers[done]):
+            sent -= len(buffers[done])
+            done += 1
+        del buffers[:done]
+        if sent:
+            buffers[0] = memoryview(buffers[0])[sent:]
+
+
+@dataclass(slots=True)
+class InFlightRequest:
+    """A request that was given to the socket and has no response yet."""
+
+    request: ClientRequest
+    version: int
+    send: NetworkSend
+    sent_ms: float
+    #: Sent by the network client itself, whose response nobody else sees.
+    is_internal: bool
+    throttle_ms: float = 0.0
+
+    def is_expired(self, now_ms: float) -> bool:
+        """Whether its response takes too long; the time that the broker wants to be left alone does not count."""
+        return time_left_ms(self.expires_ms, now_ms) == 0
+
+    @property
+    def expires_ms(self) -> float:
+        """When its response has taken too long."""
+        return self.sent_ms + self.throttle_ms + self.request.timeout_ms
+
+
+class InFlightRequests:
+    """A deque a broker: what was sent last stands left, and responses complete what stands right."""
+
+    def __init__(self, max_per_connection: int) -> None:
+        self._max = max_per_connection
+        self._requests: dict[int, deque[InFlightRequest]] = {}
+
+    def add(self, request: InFlightRequest) -> None:
+        """Note what is being sent."""
+        self._requests.setdefault(request.request.node_id, deque()).appendleft(request)
+
+    def oldest(self, node_id: int) -> InFlightRequest:
+        """Return the one whose response comes next. Raises IllegalState if there is none."""
+        return self._queue(node_id)[-1]
+
+    def complete_next(self, node_id: int) -> InFlightRequest:
+        """Take out the oldest, of which the response has come. Raises IllegalState if there is none."""
+        return self._queue(node_id).pop()
+
+    def last_sent(self, node_id: int) -> InFlightRequest:
+        """Return the newest. Raises IllegalState if there is none."""
+        return self._queue(node_id)[0]
+
+    def complete_last_sent(self, node_id: int) -> InFlightRequest:
+        """Take out the newest, of which no response will come. Raises IllegalState if there is none."""
+        return self._queue(node_id).popleft()
+
+    def can_send_more(self, node_id: int) -> bool:
+        """Whether nothing is in flight, or fewer than may be and the newest has left entirely."""
+        queue = self._requests.get(node_id)
+        return not queue or (queue[0].send.completed and len(queue) < self._max)
+
+    def count(self, node_id: int) -> int:
+        """How many of a broker's there are."""
+        queue = self._requests.get(node_id)
+        return len(queue) if queue is not None else 0
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return sum(map(len, self._requests.values()))
+
+    def clear(self, node_id: int) -> list[InFlightRequest]:
+        """Take out all of a broker, and return them in the order in which they were sent."""
+        return list(reversed(self._requests.pop(node_id, ())))
+
+    def nodes_with_timed_out_requests(self, now_ms: float) -> list[int]:
+        """Return the brokers of which any response takes too long."""
+        return [
+            node_id for node_id, queue in self._requests.items() if any(request.is_expired(now_ms) for request in queue)
+        ]
+
+    def next_timeout_ms(self, now_ms: float) -> float:
+        """How long until the first response takes too long; infinity if none is awaited."""
+        ends = [each.expires_ms for queue in self._requests.values() for each in queue]
+        return time_left_ms(min(ends), now_ms) if ends else math.inf
+
+    def increment_throttle_time(self, node_id: int, throttle_ms: float) -> None:
+        """Give all of a broker that much longer."""
+        for request in self._requests.get(node_id, ()):
+            request.throttle_ms += throttle_ms
+
+    def _queue(self, node_id: int) -> deque[InFlightRequest]:
+        queue = self._requests.get(node_id)
+        if not queue:
+            raise IllegalState(f"there are no requests in flight to node {node_id}")
+        return queue
+
+
+def body_of(sent: InFlightRequest, receive: NetworkReceive) -> Any:
+    """Return the body of the response to the oldest request in flight. Raises InvalidReceive if it is none."""
+    request = sent.request
+    _, buffer, offset, end = receive
+    try:
+        (correlation_id,) = _CORRELATION_ID.unpack_from(buffer, offset)
+        if correlation_id != request.correlation_id:
+            raise InvalidReceive(
+                f"Correlation id for response ({correlation_id}) does not match request ({request.correlation_id}), "
+                f"which is of API {request.api_key} in version {sent.version}"
+            )
+        offset += _CORRELATION_ID.size
+        if response_header_version(request.api_key, sent.version) > 0:
+            offset = skip_tagged_fields(buffer, offset, end)
+        decode = request.decode
+        if decode is not None:
+            return decode(sent.version, buffer, offset, end)
+        return decode_body(request.api_key, sent.version, buffer, offset, end)
+    except (*MALFORMED, ValueError) as failure:
+        raise InvalidReceive(f"malformed response of API {request.api_key}: {failure}") from failure
+
+
+def throttle_time_ms(sent: InFlightRequest, body: Any) -> float:
+    """Return for how long nothing is to be sent to the broker."""
+    throttle = getattr(body, "throttle_time_ms", 0)
+    if not throttle or sent.version < _THROTTLED_FROM.get(sent.request.api_key, 0):
+        return 0.0
+    return float(throttle)

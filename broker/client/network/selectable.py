@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from broker.client.errors import AuthenticationFailed
 from broker.client.network.addresses import Address
-from broker.client.network.network_send import NetworkReceive, NetworkSend
+from broker.client.network.requests import NetworkReceive, NetworkSend
 
 logger = logging.getLogger(__name__)
 

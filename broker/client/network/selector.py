@@ -16,24 +16,88 @@ from typing import TYPE_CHECKING
 
 from broker.client.access import Access
 from broker.client.errors import AuthenticationFailed, IllegalState, NetworkFailure, UnsupportedVersion
-from broker.client.network.channel import Channel
+from broker.client.network.channel import Channel, PlainTransport, TlsTransport
 from broker.client.network.network_config import NetworkConfig
-from broker.client.network.network_send import NetworkReceive, NetworkSend
-from broker.client.network.node_traffic import NodeTraffic
+from broker.client.network.requests import NetworkReceive, NetworkSend
 from broker.client.network.selectable import ChannelPhase, ChannelState, Endpoint
-from broker.client.network.selector_counts import SelectorCounts
-from broker.client.network.transport import PlainTransport, TlsTransport
 from broker.errors import InvalidReceive
 
 if TYPE_CHECKING:
     from broker.clock import Clock
 
 logger = logging.getLogger(__name__)
-
 _NANOSECONDS = 1_000_000
 _READ = select.EPOLLIN
 _WRITE = select.EPOLLOUT
 _EVENTS_AT_ONCE = 64
+
+
+class NodeTraffic:
+    """The counts of one broker."""
+
+    __slots__ = ("bytes_received", "bytes_sent", "largest_request_bytes", "requests", "responses")
+
+    def __init__(self) -> None:
+        self.requests = self.responses = self.bytes_sent = self.bytes_received = self.largest_request_bytes = 0
+
+    def sent(self, size_bytes: int) -> None:
+        """Count a request that has left entirely."""
+        self.requests += 1
+        self.bytes_sent += size_bytes
+        if size_bytes > self.largest_request_bytes:
+            self.largest_request_bytes = size_bytes
+
+    def received(self, size_bytes: int, responses: int) -> None:
+        """Count what a read brought: bytes, and responses that are complete with them."""
+        self.bytes_received += size_bytes
+        self.responses += responses
+
+
+class SelectorCounts:
+    """The counts of one selector."""
+
+    __slots__ = (
+        "authentications",
+        "connections_closed",
+        "connections_created",
+        "failed_authentications",
+        "failed_renewals",
+        "longest_renewal_ms",
+        "renewals",
+        "renewals_ms",
+        "turns",
+        "waited_ns",
+        "worked_ns",
+    )
+
+    def __init__(self) -> None:
+        self.turns = self.waited_ns = self.worked_ns = 0
+        self.connections_created = self.connections_closed = 0
+        #: With TLS or SASL. A renewal is another one on the same connection, before its session ends.
+        self.authentications = self.failed_authentications = self.renewals = self.failed_renewals = 0
+        self.renewals_ms = self.longest_renewal_ms = 0.0
+
+    def turned(self, begin_ns: int, woken_ns: int, end_ns: int) -> None:
+        """Count a turn: it waited for events, then it worked."""
+        self.turns += 1
+        self.waited_ns += woken_ns - begin_ns
+        self.worked_ns += end_ns - woken_ns
+
+    def authenticated(self, renewal_ms: float | None) -> None:
+        """Count that a broker has let this client in; `renewal_ms`: how long that took when it was in already."""
+        if renewal_ms is None:
+            self.authentications += 1
+            return
+        self.renewals += 1
+        self.renewals_ms += renewal_ms
+        self.longest_renewal_ms = max(self.longest_renewal_ms, renewal_ms)
+
+    def refused(self, *, is_renewal: bool) -> None:
+        """Count that a broker has not."""
+        if is_renewal:
+            self.failed_renewals += 1
+        else:
+            self.failed_authentications += 1
 
 
 class Selector:

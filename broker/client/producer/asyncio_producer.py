@@ -9,27 +9,72 @@ call. A future is awaited with one wake-up a batch and loop.
 from __future__ import annotations
 
 import asyncio
+import queue
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from broker.client.errors import KafkaError
-from broker.client.producer.daemon_threads import DaemonThreads
+from broker.client.producer.batches.record_layout import Headers
 from broker.client.producer.futures import DeliveryCallback, RecordFuture, RecordMetadata
 from broker.client.producer.producer import Producer
-from broker.client.producer.serializers import Headers
 from broker.client.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from broker.client.network.cluster.snapshot import PartitionMetadata
+    from broker.client.network.snapshot import PartitionMetadata
     from broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
-
-#: So many records wait at a time, for metadata or room; more wait for those.
-_MOST_WAITING: Final = 16
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_Call = tuple["Future[Any]", Callable[[], Any]]
+#: So many records wait at a time, for metadata or room; more wait for those.
+_MOST_WAITING: Final = 16
+
+
+class DaemonThreads(Executor):
+    """So many threads at most, begun as they are needed; further calls wait for one."""
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most = most
+        self._name = name
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._lock = threading.Lock()
+        self._begun = 0
+        self._is_ended = False
+
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
+        """Call a function in one of the threads; return the future of what it returns. Raises RuntimeError."""
+        future: Future[_T] = Future()
+        with self._lock:
+            if self._is_ended:
+                raise RuntimeError(f"the threads {self._name} have ended")
+            self._calls.put((future, lambda: fn(*args, **kwargs)))
+            if not self._idle.acquire(blocking=False) and self._begun < self._most:
+                self._begun += 1
+                threading.Thread(target=self._run, name=f"{self._name} {self._begun}", daemon=True).start()
+        return future
+
+    def end(self) -> None:
+        """Let the threads end when they have done what was submitted. Waits for none."""
+        with self._lock:
+            self._is_ended = True
+            for _ in range(self._begun):
+                self._calls.put(None)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, function = call
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(function())
+                except BaseException as failure:
+                    future.set_exception(failure)
+            del call, future, function
+            self._idle.release()
 
 
 class AsyncProducer:

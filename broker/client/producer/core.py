@@ -13,13 +13,13 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from broker.client.network.addresses import parse_bootstrap
-from broker.client.network.cluster.producer_metadata import ProducerMetadata
+from broker.client.network.metadata import ProducerMetadata
 from broker.client.network.network_client import NetworkClient
 from broker.client.network.network_config import NetworkConfig
 from broker.client.network.selector import Selector
-from broker.client.producer.batches.batch_drain import AccumulatorConfig
 from broker.client.producer.batches.buffer_pool import BufferPool
 from broker.client.producer.batches.record_accumulator import RecordAccumulator
+from broker.client.producer.batches.record_queues import AccumulatorConfig
 from broker.client.producer.config import ProducerConfig
 from broker.client.producer.interceptors import ProducerInterceptors
 from broker.client.producer.metrics import ProducerMetrics

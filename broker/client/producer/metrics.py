@@ -12,11 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from broker.client.network.cluster.producer_metadata import ProducerMetadata
+from broker.client.network.metadata import ProducerMetadata
 from broker.client.network.network_client import NetworkClient
-from broker.client.network.node_traffic import NodeTraffic
-from broker.client.network.selector import Selector
-from broker.client.network.selector_counts import SelectorCounts
+from broker.client.network.selector import NodeTraffic, Selector, SelectorCounts
 from broker.client.producer.batches.buffer_pool import BufferPool
 from broker.client.producer.batches.producer_batch import ProducerBatch
 from broker.clock import Clock

@@ -7,10 +7,12 @@ future. All else goes `_send`: interceptors, metadata, serializers, partition, s
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Self
+from weakref import WeakSet
 
 from broker.client.errors import (
     DeliveryTimeout,
@@ -24,29 +26,57 @@ from broker.client.errors import (
     error_of,
 )
 from broker.client.producer.batches.producer_batch import NOT_OPEN, TimedValue
-from broker.client.producer.batches.record_fields import check_topic, packed_headers, partition_of, timestamp_of
-from broker.client.producer.batches.record_layout import upper_bound_bytes
+from broker.client.producer.batches.record_layout import (
+    Headers,
+    check_topic,
+    packed_headers,
+    partition_of,
+    timestamp_of,
+    upper_bound_bytes,
+)
 from broker.client.producer.config import read_config
 from broker.client.producer.consumer_offsets import check_offsets
 from broker.client.producer.core import ProducerCore
-from broker.client.producer.forks import watch
 from broker.client.producer.futures import DeliveryCallback, FailedFuture, RecordFuture
 from broker.client.producer.interceptors import ProducerRecord
-from broker.client.producer.murmur2 import partition_for_key
-from broker.client.producer.serializers import Headers, serialize_bytes, serialized
+from broker.client.producer.partitioner import partition_for_key
+from broker.client.producer.serializers import serialize_bytes, serialized
 from broker.client.topic_partition import TopicPartition
 from broker.protocol.records import BATCH_HEADER_BYTES
 
 if TYPE_CHECKING:
-    from broker.client.network.cluster.snapshot import ClusterSnapshot, PartitionMetadata
+    from broker.client.network.snapshot import ClusterSnapshot, PartitionMetadata
     from broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
     from broker.client.producer.transactions.transaction_manager import TransactionManager
-    from broker.client.producer.transactions.transactional_result import TransactionalRequestResult
+    from broker.client.producer.transactions.transaction_state import TransactionalRequestResult
 
 _LOG: Final = logging.getLogger(__name__)
 _NS_OF_MS: Final = 1_000_000
 #: These say that the call was wrong; all others come by the future.
 _RAISED: Final = (ProducerClosed, SerializationFailed, IllegalState, Interrupted)
+
+
+class Forked(Protocol):
+    """What is of no use in a child."""
+
+    def was_forked(self) -> None:
+        """Refuse everything from now on, without taking a lock."""
+
+
+_WATCHED: WeakSet[Forked] = WeakSet()
+
+
+def watch(made: Forked) -> None:
+    """Have `was_forked` called in each child."""
+    _WATCHED.add(made)
+
+
+def _in_child() -> None:
+    for each in list(_WATCHED):
+        each.was_forked()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 class Producer:

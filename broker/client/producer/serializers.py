@@ -8,14 +8,14 @@ from __future__ import annotations
 import importlib
 import json
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from broker.client.errors import SerializationFailed
+from broker.client.producer.batches.record_layout import Headers
 from broker.config.keys import did_you_mean
 from broker.errors import ConfigError
 
-Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 #: (topic, key or value, headers) -> bytes; None stays null.
 Serializer: TypeAlias = Callable[[str, Any, Headers], bytes | None]
 

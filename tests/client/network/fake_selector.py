@@ -10,13 +10,12 @@ from typing import Any
 from uuid import NAMESPACE_DNS, uuid5
 
 from broker.client.network.addresses import Address, HostAndPort
-from broker.client.network.cluster.producer_metadata import ProducerMetadata
-from broker.client.network.cluster.snapshot import Node
+from broker.client.network.metadata import ProducerMetadata
 from broker.client.network.network_client import NetworkClient
 from broker.client.network.network_config import NetworkConfig
-from broker.client.network.network_send import NetworkReceive, NetworkSend
-from broker.client.network.requests import ClientRequest, ClientResponse, codec_request
+from broker.client.network.requests import ClientRequest, ClientResponse, NetworkReceive, NetworkSend, codec_request
 from broker.client.network.selectable import ChannelPhase, ChannelState, Endpoint
+from broker.client.network.snapshot import Node
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.codec import encode_response
 from broker.protocol.headers import RequestHeader, parse_header

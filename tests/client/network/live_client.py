@@ -9,12 +9,12 @@ from typing import Any, Self
 
 from broker.client.access import access_of
 from broker.client.network.addresses import parse_bootstrap
-from broker.client.network.cluster.producer_metadata import ProducerMetadata
-from broker.client.network.cluster.snapshot import Node
+from broker.client.network.metadata import ProducerMetadata
 from broker.client.network.network_client import NetworkClient
 from broker.client.network.network_config import USE_ALL_DNS_IPS, NetworkConfig
 from broker.client.network.requests import ClientRequest, ClientResponse, codec_request
 from broker.client.network.selector import Selector
+from broker.client.network.snapshot import Node
 from broker.clock import Clock, SystemClock
 from broker.protocol.api_keys import ApiKey
 from tests.client.network.fake_selector import INIT_PRODUCER_ID, SEED

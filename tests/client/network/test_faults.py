@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.client.network.cluster.snapshot import Node
 from broker.client.network.network_config import NetworkConfig
+from broker.client.network.snapshot import Node
 from tests.client.network.live_client import LiveClient
 from tests.client.network.relay import HOST, Disturb, Relay, relay_to, unchanged
 from tests.support.broker_process import BrokerProcess
@@ -82,6 +82,7 @@ def test_g23_g31_a_response_that_is_none_fails_what_is_in_flight_and_the_next_co
 def test_g30_a_connection_on_which_nothing_comes_any_more_is_given_up(relay: Relay) -> None:
     with client_of(relay.port, IMPATIENT) as client:
         node = connected(client)
+        client.poll_until(lambda: client.network.in_flight_count == 0, "the responses to the client's own requests")
         relay.is_silent = True
         found = [client.send(node), client.send(node)]
         client.poll_until(lambda: all(found), "the end of the request's time")

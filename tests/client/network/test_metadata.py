@@ -17,11 +17,9 @@ from broker.client.errors import (
     TopicAuthorizationFailed,
 )
 from broker.client.network.addresses import HostAndPort
-from broker.client.network.cluster.metadata import LeaderIdAndEpoch
-from broker.client.network.cluster.metadata_response import MetadataResponse, TopicMetadata, metadata_response
-from broker.client.network.cluster.producer_metadata import ProducerMetadata
-from broker.client.network.cluster.snapshot import Node, PartitionMetadata
+from broker.client.network.metadata import LeaderIdAndEpoch, ProducerMetadata
 from broker.client.network.network_config import NetworkConfig
+from broker.client.network.snapshot import MetadataResponse, Node, PartitionMetadata, TopicMetadata, metadata_response
 from broker.clock import SystemClock
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.codec import decode, decode_response, encode_response

@@ -16,7 +16,7 @@ from broker.client.access import PLAIN_TEXT, Access
 from broker.client.errors import IllegalState
 from broker.client.network.addresses import Address
 from broker.client.network.network_config import NetworkConfig
-from broker.client.network.network_send import NetworkReceive, NetworkSend
+from broker.client.network.requests import NetworkReceive, NetworkSend
 from broker.client.network.selectable import ChannelPhase, Endpoint
 from broker.client.network.selector import Selector
 from broker.clock import SystemClock

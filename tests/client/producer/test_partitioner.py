@@ -7,8 +7,7 @@ from collections import Counter
 
 import pytest
 
-from broker.client.producer.murmur2 import murmur2, partition_for_key
-from broker.client.producer.partitioner import BuiltInPartitioner, RoundRobinPartitioner
+from broker.client.producer.partitioner import BuiltInPartitioner, RoundRobinPartitioner, murmur2, partition_for_key
 from tests.client.producer.clusters import TOPIC, cluster_of
 from tests.support.feeds import random_seed
 

@@ -5,8 +5,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from broker.client.network.cluster.snapshot import Node
 from broker.client.network.requests import ClientResponse
+from broker.client.network.snapshot import Node
 from broker.client.producer.produce_requests import (
     NEWEST_VERSION,
     OLDEST_VERSION,

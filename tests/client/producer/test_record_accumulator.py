@@ -9,13 +9,12 @@ from collections import deque
 import pytest
 
 from broker.client.errors import KafkaError, ProducerClosed, TransactionAborted
-from broker.client.network.cluster.snapshot import ClusterSnapshot
-from broker.client.producer.batches.batch_drain import AccumulatorConfig
+from broker.client.network.snapshot import ClusterSnapshot
 from broker.client.producer.batches.buffer_pool import BufferPool
 from broker.client.producer.batches.producer_batch import Compression, ProducerBatch
 from broker.client.producer.batches.record_accumulator import Appended, RecordAccumulator
 from broker.client.producer.batches.record_layout import headers_bytes
-from broker.client.producer.batches.record_queues import insert_in_sequence_order
+from broker.client.producer.batches.record_queues import AccumulatorConfig, insert_in_sequence_order
 from broker.client.producer.futures import RecordFuture
 from broker.client.topic_partition import TopicPartition
 from broker.protocol.record_reader import iterate_records

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.client.producer.batches.batch_drain import AccumulatorConfig
 from broker.client.producer.batches.buffer_pool import BufferPool
 from broker.client.producer.batches.producer_batch import ProducerBatch
 from broker.client.producer.batches.record_accumulator import RecordAccumulator
 from broker.client.producer.batches.record_layout import headers_bytes
+from broker.client.producer.batches.record_queues import AccumulatorConfig
 from broker.client.producer.futures import RecordFuture
 from broker.clock import SystemClock
 from broker.protocol.record_reader import iterate_records

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from broker.client.network.network_send import NetworkReceive, NetworkSend
+from broker.client.network.requests import NetworkReceive, NetworkSend
 from broker.client.network.selectable import ChannelPhase, ChannelState, Endpoint
 from broker.protocol.api_keys import ApiKey
 from tests.client.simulation.clock import SimulatedClock

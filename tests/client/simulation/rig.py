@@ -13,17 +13,17 @@ from functools import partial
 
 from broker.client.errors import BufferExhausted, KafkaError
 from broker.client.network.addresses import Address, HostAndPort
-from broker.client.network.cluster.producer_metadata import ProducerMetadata
+from broker.client.network.metadata import ProducerMetadata
 from broker.client.network.network_client import NetworkClient
 from broker.client.network.network_config import NetworkConfig
-from broker.client.producer.batches.batch_drain import AccumulatorConfig
 from broker.client.producer.batches.buffer_pool import BufferPool
 from broker.client.producer.batches.producer_batch import ProducerBatch
 from broker.client.producer.batches.record_accumulator import RecordAccumulator
+from broker.client.producer.batches.record_queues import AccumulatorConfig
 from broker.client.producer.futures import RecordFuture, RecordMetadata
 from broker.client.producer.sending.sender import Sender, SenderConfig
 from broker.client.producer.transactions.transaction_manager import TransactionManager
-from broker.client.producer.transactions.transactional_result import TransactionalRequestResult
+from broker.client.producer.transactions.transaction_state import TransactionalRequestResult
 from broker.client.topic_partition import TopicPartition
 from broker.protocol.error_codes import ErrorCode
 from tests.client.simulation.clock import SimulatedClock

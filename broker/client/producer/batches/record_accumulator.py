@@ -13,27 +13,54 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from broker.client.errors import KafkaError, ProducerClosed
-from broker.client.network.cluster.snapshot import ClusterSnapshot, Node
-from broker.client.network.exponential_backoff import ExponentialBackoff
-from broker.client.producer.batches.batch_drain import (
+from broker.client.network.backoff import ExponentialBackoff
+from broker.client.network.snapshot import ClusterSnapshot, Node
+from broker.client.producer.batches.buffer_pool import BufferPool
+from broker.client.producer.batches.producer_batch import ProducerBatch
+from broker.client.producer.batches.record_layout import upper_bound_bytes
+from broker.client.producer.batches.record_queues import (
     FOREVER_MS,
     AccumulatorConfig,
     BatchDrain,
+    QueuesByTopic,
     ReadyCheckResult,
     Sequences,
+    insert_in_sequence_order,
 )
-from broker.client.producer.batches.buffer_pool import BufferPool
-from broker.client.producer.batches.compression_ratio import CompressionRatios
-from broker.client.producer.batches.producer_batch import ProducerBatch
-from broker.client.producer.batches.record_layout import upper_bound_bytes
-from broker.client.producer.batches.record_queues import QueuesByTopic, insert_in_sequence_order
 from broker.client.producer.futures import DeliveryCallback, RecordFuture
 from broker.client.topic_partition import TopicPartition
 from broker.clock import Clock
 from broker.protocol.records import BATCH_HEADER_BYTES
 
+_IMPROVING_STEP: Final = 0.005
+_DETERIORATE_STEP: Final = 0.05
+#: What the estimate is multiplied by: batches that come out larger than they may cost more than small ones.
+_MARGIN: Final = 1.05
 _NS_OF_MS: Final = 1_000_000
 _MS_OF_S: Final = 1_000
+
+
+class CompressionRatios:
+    """The estimates by topic; 1.0 to begin with."""
+
+    def __init__(self) -> None:
+        self._ratios: dict[str, float] = {}
+
+    def room_bytes(self, topic: str, packed_bytes: int) -> int:
+        """Return how many bytes of records are expected to fit, packed, into so many."""
+        return int(packed_bytes / (self._ratios.get(topic, 1.0) * _MARGIN))
+
+    def update(self, topic: str, observed: float) -> None:
+        """Move the estimate of a topic towards what has been seen."""
+        known = self._ratios.get(topic, 1.0)
+        if observed > known:
+            self._ratios[topic] = max(known + _DETERIORATE_STEP, observed)
+        else:
+            self._ratios[topic] = max(known - _IMPROVING_STEP, observed)
+
+    def set(self, topic: str, ratio: float) -> None:
+        """Set the estimate of a topic, whose batch was too large."""
+        self._ratios[topic] = ratio
 
 
 class Appended(NamedTuple):

@@ -5,11 +5,13 @@ Varints that come again and again stand in a table: offset deltas in `OFFSET_DEL
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, islice, repeat
 from typing import Final, NamedTuple, TypeAlias
 
+from broker.client.errors import SerializationFailed
 from broker.protocol.primitives import Buffer
 from broker.protocol.record_reader import read_varlong
 from broker.protocol.record_writer import NO_HEADERS, RECORD_START, varint_bytes
@@ -28,6 +30,8 @@ OFFSET_DELTAS: Final = tuple(varint_bytes(delta) for delta in range(2048))
 #: About so many records at most are laid out in advance: it takes 15 us, in vain where no batch begins like another.
 _KEPT_RECORDS: Final = 256
 _OF_ONE_LENGTH: Final = ((0, 64), (64, len(OFFSET_DELTAS)))
+_MOST_OF_INT: Final = (1 << 31) - 1
+_MOST_OF_LONG: Final = (1 << 63) - 1
 
 
 class LaidOutRecord(NamedTuple):
@@ -128,3 +132,47 @@ def read_records(records: Buffer, base_timestamp_ms: int) -> Iterator[LaidOutRec
 def _field(data: bytes, at: int) -> tuple[bytes | None, int]:
     size, at = read_varlong(data, at)
     return (None, at) if size < 0 else (data[at : at + size], at + size)
+
+
+def timestamp_of(given: object) -> int:
+    """Return a record's timestamp. Raises TypeError and ValueError."""
+    timestamp_ms = _whole("timestamp_ms", given)
+    if not 0 <= timestamp_ms <= _MOST_OF_LONG:
+        raise ValueError(f"timestamp_ms is {timestamp_ms}: give milliseconds since 1970, or None for now")
+    return timestamp_ms
+
+
+def partition_of(given: object) -> int:
+    """Return a record's partition, which may be negative. Raises TypeError and ValueError."""
+    partition = _whole("partition", given)
+    if partition > _MOST_OF_INT:
+        raise ValueError(f"partition is {partition}: the largest that there may be is {_MOST_OF_INT}")
+    return partition
+
+
+def check_topic(topic: object) -> None:
+    """Raise TypeError or ValueError for what cannot be a topic's name in a request."""
+    if not isinstance(topic, str):
+        raise TypeError(f"the topic {topic!r:.60} is of type {type(topic).__name__}: give its name as str")
+    try:
+        topic.encode()
+    except UnicodeEncodeError as failure:
+        raise ValueError(f"the topic {topic!r:.60} is no text: {failure.reason}") from failure
+
+
+def packed_headers(topic: str, headers: Headers) -> bytes:
+    """Return headers as they stand in a record. Raises SerializationFailed."""
+    try:
+        return headers_bytes(headers)
+    except (TypeError, ValueError, AttributeError) as failure:
+        raise SerializationFailed(
+            f"the headers of a record for {topic} cannot be serialized, {headers!r:.200}: give a mapping, or pairs, of "
+            "str and bytes or None"
+        ) from failure
+
+
+def _whole(name: str, given: object) -> int:
+    try:
+        return operator.index(given)  # type: ignore[arg-type]
+    except TypeError as failure:
+        raise TypeError(f"{name} is of type {type(given).__name__} ({given!r:.60}): give an int") from failure

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 from uuid import UUID
 
 from broker.client.errors import (
@@ -21,19 +21,39 @@ from broker.client.errors import (
     TopicAuthorizationFailed,
     error_of,
 )
-from broker.client.network.cluster.metadata import LeaderIdAndEpoch
-from broker.client.network.cluster.producer_metadata import ProducerMetadata
-from broker.client.network.cluster.snapshot import Node
+from broker.client.network.metadata import LeaderIdAndEpoch, ProducerMetadata
 from broker.client.network.requests import ClientResponse
+from broker.client.network.snapshot import Node
 from broker.client.producer.batches.producer_batch import ProducerBatch
 from broker.client.producer.batches.record_accumulator import RecordAccumulator
 from broker.client.producer.produce_requests import Outcome
-from broker.client.producer.sending.sender_metrics import SenderMetrics
 from broker.client.producer.transactions.transaction_manager import TransactionManager
 from broker.client.topic_partition import TopicPartition
 from broker.protocol.error_codes import ErrorCode
 
 _LOG = logging.getLogger(__name__)
+
+
+class SenderMetrics(Protocol):
+    """Kafka's sensors of the Sender."""
+
+    def record_sent(self, batches: Sequence[ProducerBatch]) -> None:
+        """Take note of a request with these batches."""
+
+    def record_latency(self, node_id: int, latency_ms: float) -> None:
+        """Take note of how long a response took."""
+
+    def record_throttle(self, throttle_ms: float) -> None:
+        """Take note of how long a response asks to be left alone (`G33`)."""
+
+    def record_retries(self, topic: str, records: int) -> None:
+        """Take note of records that are sent again."""
+
+    def record_errors(self, topic: str, records: int) -> None:
+        """Take note of records that have failed."""
+
+    def record_split(self) -> None:
+        """Take note of a batch that was too large."""
 
 
 class ProduceResponses:

@@ -22,10 +22,10 @@ from broker.client.errors import (
     TransactionAborted,
     TransactionalIdAuthorizationFailed,
 )
-from broker.client.network.cluster.producer_metadata import ProducerMetadata
-from broker.client.network.cluster.snapshot import ClusterSnapshot, Node
+from broker.client.network.metadata import ProducerMetadata
 from broker.client.network.network_client import NetworkClient
 from broker.client.network.requests import ClientRequest, ClientResponse
+from broker.client.network.snapshot import ClusterSnapshot, Node
 from broker.client.producer.batches.producer_batch import ProducerBatch
 from broker.client.producer.batches.record_accumulator import RecordAccumulator
 from broker.client.producer.produce_requests import (
@@ -34,8 +34,7 @@ from broker.client.producer.produce_requests import (
     encode_produce,
     newest_version,
 )
-from broker.client.producer.sending.produce_responses import ProduceResponses
-from broker.client.producer.sending.sender_metrics import SenderMetrics
+from broker.client.producer.sending.produce_responses import ProduceResponses, SenderMetrics
 from broker.client.producer.transactions.transaction_manager import TransactionManager
 from broker.client.producer.transactions.transactional_request import CoordinatorType, TransactionalRequest
 from broker.client.topic_partition import TopicPartition

@@ -14,15 +14,20 @@ from typing import NamedTuple
 from broker.client.errors import IllegalState, KafkaError, ProducerClosed
 from broker.client.network.api_versions import ApiVersions
 from broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
-from broker.client.producer.transactions.coordinator_requests import FindCoordinator, InitProducerId
-from broker.client.producer.transactions.transaction_requests import AddOffsets, AddPartitions, EndTxn, TxnOffsetCommit
-from broker.client.producer.transactions.transaction_state import NO_PRODUCER_ID, State
+from broker.client.producer.transactions.transaction_requests import (
+    AddOffsets,
+    AddPartitions,
+    EndTxn,
+    FindCoordinator,
+    InitProducerId,
+    TxnOffsetCommit,
+)
+from broker.client.producer.transactions.transaction_state import NO_PRODUCER_ID, State, TransactionalRequestResult
 from broker.client.producer.transactions.transactional_request import (
     CoordinatorType,
     TransactionalRequest,
     TransactionContext,
 )
-from broker.client.producer.transactions.transactional_result import TransactionalRequestResult
 from broker.client.topic_partition import TopicPartition
 from broker.protocol.api_keys import ApiKey
 

@@ -16,11 +16,10 @@ from typing import Any, ClassVar, Final
 
 from broker.client.errors import KafkaError, ProducerFenced, error_of
 from broker.client.network.api_versions import ApiVersions
-from broker.client.network.cluster.snapshot import Node
 from broker.client.network.requests import Buffer, ClientResponse, codec_request
+from broker.client.network.snapshot import Node
 from broker.client.producer.transactions.batch_sequences import BatchSequences
-from broker.client.producer.transactions.transaction_state import ProducerIdAndEpoch, State
-from broker.client.producer.transactions.transactional_result import TransactionalRequestResult
+from broker.client.producer.transactions.transaction_state import ProducerIdAndEpoch, State, TransactionalRequestResult
 from broker.client.topic_partition import TopicPartition
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode

@@ -1,12 +1,20 @@
-"""How long to wait after so many failures: each time longer, up to a most, with jitter (KIP-580). Pure."""
+"""Time until a moment, on a clock of nanoseconds read in ms, and time to wait after failures (KIP-580). Pure."""
 
 from __future__ import annotations
 
 import math
 import random
 
+#: What is nearer than a nanosecond is rounding, and would be waited for in vain.
+_NANOSECOND_MS = 1e-6
 _BASE = 2
 _JITTER = 0.2
+
+
+def time_left_ms(then_ms: float, now_ms: float) -> float:
+    """Return how long it is until then; 0 when it is there."""
+    left_ms = then_ms - now_ms
+    return left_ms if left_ms > _NANOSECOND_MS else 0.0
 
 
 class ExponentialBackoff:

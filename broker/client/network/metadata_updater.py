@@ -11,11 +11,10 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from broker.client.errors import AuthenticationFailed, KafkaError
-from broker.client.network.cluster.metadata import Metadata
-from broker.client.network.cluster.metadata_response import MetadataResponse
-from broker.client.network.cluster.snapshot import Node
+from broker.client.network.metadata import Metadata
 from broker.client.network.network_config import REBOOTSTRAP, NetworkConfig
 from broker.client.network.requests import Build
+from broker.client.network.snapshot import MetadataResponse, Node
 from broker.protocol.error_codes import ErrorCode
 
 logger = logging.getLogger(__name__)
