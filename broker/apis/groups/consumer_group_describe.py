@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.cluster.authorized_operations import NOT_ASKED_FOR, group_operations
+from broker.apis.cluster.authorized_operations import group_operations
 from broker.apis.context import BrokerContext
 from broker.apis.groups.consumer_group_heartbeat import require_consumer_protocol
-from broker.apis.groups.group_calls import MultiGroupApi, call_owners
+from broker.apis.groups.group_calls import MultiGroupApi, call_owners, failed_group
 from broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment
 from broker.coordinator.consumer.group import ConsumerGroup
 from broker.coordinator.consumer.member import ConsumerGroupMember
 from broker.coordinator.consumer.target_assignment import preferred_assignor
-from broker.errors import ApiError
 from broker.ipc.request import Request
 from broker.metadata.metadata_cache import MetadataCache
 from broker.protocol.error_codes import ErrorCode, text_of
@@ -29,21 +28,15 @@ def handle_consumer_group_describe(request: Request, broker: BrokerContext, body
 
 
 def _answer_group(request: Request, broker: BrokerContext, body: Any, group_id: str) -> dict[str, Any]:
-    if refusal := broker.access.refusal(request, ResourceType.GROUP, group_id):
-        return {**_failed(request, broker, body, group_id, refusal), "error_message": None}
-    try:
-        require_consumer_protocol(broker)
-        group = broker.coordinators.groups.find(group_id)
-    except ApiError as failure:
-        return _failed(request, broker, body, group_id, failure.code)
+    require_consumer_protocol(broker)
+    group = broker.coordinators.groups.find(group_id)
     if isinstance(group, ConsumerGroup):
         if refusal := _refusal_of_topics(request, broker, group):
             message = "The group has described topic(s) that the client is not authorized to describe."
-            return {**_failed(request, broker, body, group_id, refusal), "error_message": message}
+            return {**failed_group(group_id, refusal), "error_message": message}
         return _described(request, broker, group, body.include_authorized_operations)
     what = "not found" if group is None else "is not a consumer group"
-    failed = _failed(request, broker, body, group_id, ErrorCode.GROUP_ID_NOT_FOUND)
-    return {**failed, "error_message": f"Group {group_id} {what}."}
+    return {**failed_group(group_id, ErrorCode.GROUP_ID_NOT_FOUND), "error_message": f"Group {group_id} {what}."}
 
 
 def _refusal_of_topics(request: Request, broker: BrokerContext, group: ConsumerGroup) -> int:
@@ -60,19 +53,10 @@ def _refusal_of_topics(request: Request, broker: BrokerContext, group: ConsumerG
     )
 
 
-def _failed(request: Request, broker: BrokerContext, body: Any, group_id: str, error: int) -> dict[str, Any]:
-    del request, broker, body
-    return {
-        "error_code": error,
-        "error_message": text_of(error),
-        "group_id": group_id,
-        "group_state": "",
-        "group_epoch": 0,
-        "assignment_epoch": 0,
-        "assignor_name": "",
-        "members": [],
-        "authorized_operations": NOT_ASKED_FOR,
-    }
+def _failed(group_id: str, error: int) -> dict[str, Any]:
+    # Kafka says nothing more to clients without the right to the group.
+    message = None if error == ErrorCode.GROUP_AUTHORIZATION_FAILED else text_of(error)
+    return {**failed_group(group_id, error), "error_message": message}
 
 
 def _described(request: Request, broker: BrokerContext, group: ConsumerGroup, with_operations: bool) -> dict[str, Any]:
@@ -122,4 +106,4 @@ def _assignment_fields(metadata: MetadataCache, assignment: Assignment) -> dict[
     }
 
 
-CONSUMER_GROUP_DESCRIBE = MultiGroupApi("group_ids", "groups", str, _answer_group, _failed)
+CONSUMER_GROUP_DESCRIBE = MultiGroupApi("group_ids", "groups", _answer_group, _failed)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from broker.apis.context import BrokerContext
-from broker.apis.groups.group_calls import MultiGroupApi, call_owners
+from broker.apis.groups.group_calls import MultiGroupApi, call_owners, failed_group
 from broker.coordinator.offsets.offset_expiration import delete_offsets
-from broker.errors import ApiError
 from broker.ipc.request import Request
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.slices import Work
-from broker.security.acl.acls import ResourceType
 
 
 def handle_delete_groups(request: Request, broker: BrokerContext, body: Any) -> Work:
@@ -20,27 +18,17 @@ def handle_delete_groups(request: Request, broker: BrokerContext, body: Any) -> 
     return call_owners(request, broker, body, DELETE_GROUPS)
 
 
-def _answer_group(request: Request, broker: BrokerContext, body: Any, group_id: str) -> dict[str, Any] | Deferred:
-    if refusal := broker.access.refusal(request, ResourceType.GROUP, group_id):
-        return _failed(request, broker, body, group_id, refusal)
-    try:
-        shard = broker.coordinators.groups.shard_of(group_id)
-    except ApiError as failure:
-        return _failed(request, broker, body, group_id, failure.code)
+def _answer_group(_request: Request, broker: BrokerContext, _body: Any, group_id: str) -> dict[str, Any] | Deferred:
+    shard = broker.coordinators.groups.shard_of(group_id)
     group = shard.groups.get(group_id)
     error = int(ErrorCode.GROUP_ID_NOT_FOUND) if group is None else group.validate_delete()
     if group is None or error:
-        return _failed(request, broker, body, group_id, error)
+        return failed_group(group_id, error)
     records = [*delete_offsets(shard, group_id), *group.tombstones()]
     del shard.groups[group_id]
     deferred = Deferred()
-    shard.append(records, lambda error: deferred.complete(_failed(request, broker, body, group_id, error)))
+    shard.append(records, lambda error: deferred.complete(failed_group(group_id, error)))
     return deferred
 
 
-def _failed(request: Request, broker: BrokerContext, body: Any, group_id: str, error: int) -> dict[str, Any]:
-    del request, broker, body
-    return {"group_id": group_id, "error_code": error}
-
-
-DELETE_GROUPS = MultiGroupApi("groups_names", "results", str, _answer_group, _failed)
+DELETE_GROUPS = MultiGroupApi("groups_names", "results", _answer_group)

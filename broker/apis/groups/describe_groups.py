@@ -8,11 +8,9 @@ from broker.apis.cluster.authorized_operations import group_operations
 from broker.apis.context import BrokerContext
 from broker.apis.groups.group_calls import MultiGroupApi, call_owners
 from broker.coordinator.classic.group import DEAD, STABLE, ClassicGroup
-from broker.errors import ApiError
 from broker.ipc.request import Request
 from broker.protocol.error_codes import ErrorCode
 from broker.scheduling.slices import Work
-from broker.security.acl.acls import ResourceType
 
 _NOT_FOUND_FROM = 6
 
@@ -23,12 +21,7 @@ def handle_describe_groups(request: Request, broker: BrokerContext, body: Any) -
 
 
 def _answer_group(request: Request, broker: BrokerContext, body: Any, group_id: str) -> dict[str, Any]:
-    if refusal := broker.access.refusal(request, ResourceType.GROUP, group_id):
-        return _failed(request, broker, body, group_id, refusal)
-    try:
-        group = broker.coordinators.groups.find(group_id)
-    except ApiError as failure:
-        return _failed(request, broker, body, group_id, failure.code)
+    group = broker.coordinators.groups.find(group_id)
     if not isinstance(group, ClassicGroup):
         return _absent(request, broker, body, group_id, is_there=group is not None)
     stable = group.state is STABLE
@@ -76,9 +69,4 @@ def _absent(request: Request, broker: BrokerContext, body: Any, group_id: str, *
     }
 
 
-def _failed(request: Request, broker: BrokerContext, body: Any, group_id: str, error: int) -> dict[str, Any]:
-    del request, broker, body
-    return {"error_code": error, "group_id": group_id}
-
-
-DESCRIBE_GROUPS = MultiGroupApi("groups", "groups", str, _answer_group, _failed)
+DESCRIBE_GROUPS = MultiGroupApi("groups", "groups", _answer_group)

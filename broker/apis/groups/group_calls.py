@@ -14,6 +14,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.apis.context import BrokerContext
+from broker.errors import ApiError
 from broker.ipc.request import Request, peer_request
 from broker.protocol import codec
 from broker.protocol.coordinator_routing import GROUP_TOPIC
@@ -43,20 +44,24 @@ _HEAD = struct.Struct(
 )
 
 
+def failed_group(group_id: str, error: int) -> dict[str, Any]:
+    """Return the element of a response for a group that cannot be served. It is short."""
+    return {"group_id": group_id, "error_code": error}
+
+
 class MultiGroupApi(NamedTuple):
     """One API: where its messages list the groups, and what answers for one of them."""
 
     request_field: str
     response_field: str
-    group_id: Callable[[Any], str]
-    """The id of the group that an element of the request names."""
     answer: Callable[[Request, BrokerContext, Any, Any], Any]
-    """Returns the answer for one element of a request: (request, broker, body, element).
+    """Returns the answer for one element of a request: (request, broker, body, element). Raises ApiError.
 
     Or a `Deferred` that is completed with it by a commit, or the work in slices that ends with one of these.
     """
-    failed: Callable[[Request, BrokerContext, Any, Any, int], Any]
-    """The answer for an element that cannot be answered: (request, broker, body, element, error code). It is short."""
+    failed: Callable[[str, int], Any] = failed_group
+    group_id: Callable[[Any], str] = str
+    """The id of the group that an element of the request names."""
     merged: Callable[[Sequence[Any]], Any] = itemgetter(0)
     """Returns one element for several that name the same group."""
 
@@ -75,7 +80,7 @@ def call_owners(request: Request, broker: BrokerContext, body: Any, api: MultiGr
             question = _question(request, body, api, [items[place] for place in places])
             asked.append((places, broker.tasks.answer_of(owner, TASK, question)))
     for place in own:
-        answer = api.answer(request, broker, body, items[place])
+        answer = _answer(request, broker, body, items[place], api)
         answers[place] = (yield from answer) if isinstance(answer, GeneratorType) else answer
         yield None
     for place in own:
@@ -88,16 +93,23 @@ def call_owners(request: Request, broker: BrokerContext, body: Any, api: MultiGr
 
     def answer_of(place: int) -> Any:
         answer = answers[place]
-        return (
-            api.failed(request, broker, body, items[place], ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            if answer is None
-            else answer
-        )
+        return failed(place, ErrorCode.COORDINATOR_NOT_AVAILABLE) if answer is None else answer
 
-    def refused(place: int) -> Any:
-        return api.failed(request, broker, body, items[place], TOO_LONG)
+    def failed(place: int, error: int = TOO_LONG) -> Any:
+        return api.failed(api.group_id(items[place]), error)
 
-    return {api.response_field: Lazily(range(len(items)), answer_of, refused)}
+    return {api.response_field: Lazily(range(len(items)), answer_of, failed)}
+
+
+def _answer(request: Request, broker: BrokerContext, body: Any, item: Any, api: MultiGroupApi) -> Any:
+    """Return the answer for a group of this coordinator, if the client has the right to it."""
+    group_id = api.group_id(item)
+    if refusal := broker.access.refusal(request, ResourceType.GROUP, group_id):
+        return api.failed(group_id, refusal)
+    try:
+        return api.answer(request, broker, body, item)
+    except ApiError as failure:
+        return api.failed(group_id, failure.code)
 
 
 def _note_denied(request: Request, broker: BrokerContext, error_code: int, group_id: str) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.apis.context import BrokerContext
-from broker.apis.groups.group_calls import MultiGroupApi, call_owners
+from broker.apis.groups.group_calls import MultiGroupApi, call_owners, failed_group
 from broker.coordinator.offsets.offsets import CommittedOffset
 from broker.errors import ApiError
 from broker.ipc.request import Request
@@ -56,7 +57,8 @@ def _fetch_one(request: Request, broker: BrokerContext, body: Any) -> Work:
     From version 2 on Kafka names an error at the top alone. aiokafka looks at partitions only, and would take that
     for "nothing has been committed": so it stands there as well.
     """
-    error, topics = yield from _fetch(request, broker, body, body.require_stable)
+    refusal = broker.access.refusal(request, ResourceType.GROUP, body.group_id)
+    error, topics = (refusal, []) if refusal else (yield from _fetch(request, broker, body, body.require_stable))
     if error:
         topics = Lazily(body.topics or (), lambda topic: _failed(topic, error))
     return {"error_code": error, "topics": topics}
@@ -70,8 +72,6 @@ def _answer_group(request: Request, broker: BrokerContext, body: Any, group: Any
 def _fetch(request: Request, broker: BrokerContext, asked: Any, require_stable: bool) -> Work:
     """Return (error, topics) for one group, once the offsets that are returned are committed."""
     group_id = asked.group_id
-    if refusal := broker.access.refusal(request, ResourceType.GROUP, group_id):
-        return refusal, []
     try:
         shard = broker.coordinators.groups.shard_of(group_id)
     except ApiError as failure:
@@ -172,9 +172,8 @@ def _failed(asked: Any, error: int) -> dict[str, Any]:
     return {**_place(asked), "partitions": Lazily(asked.partition_indexes, lambda index: _partition(index, error))}
 
 
-def _group_failed(request: Request, broker: BrokerContext, body: Any, group: Any, error: int) -> dict[str, Any]:
-    del request, broker, body
-    return {"group_id": group.group_id, "error_code": _TOLD.get(error, error), "topics": []}
+def _group_failed(group_id: str, error: int) -> dict[str, Any]:
+    return failed_group(group_id, _TOLD.get(error, error))
 
 
 def _merged(groups: Sequence[Any]) -> Any:
@@ -184,4 +183,4 @@ def _merged(groups: Sequence[Any]) -> Any:
     return groups[0].replaced(topics=tuple(topic for each in groups for topic in each.topics))
 
 
-OFFSET_FETCH = MultiGroupApi("groups", "groups", lambda group: group.group_id, _answer_group, _group_failed, _merged)
+OFFSET_FETCH = MultiGroupApi("groups", "groups", _answer_group, _group_failed, attrgetter("group_id"), _merged)
