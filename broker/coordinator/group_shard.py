@@ -7,8 +7,9 @@ record is read back by what is a table, by the version of its key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.coordinator.offsets.offsets import OffsetStore
 from broker.protocol.error_codes import ErrorCode
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from broker.coordinator.coordinator_log import CoordinatorLog, Done
     from broker.coordinator.group import Group
     from broker.coordinator.offsets.offsets import CommitTargets
-    from broker.coordinator.records import Record, RecordTable
+    from broker.coordinator.records import Apply, Record, RecordTable, RecordType
     from broker.protocol.record_template import RepeatedRecords
 
 #: Returns whether a group, by id, may take so many bytes more of memory.
@@ -112,3 +113,29 @@ class GroupShard:
         """Close the partition and answer waiting requests."""
         self.is_open = False
         self._log.give_up(ErrorCode.NOT_COORDINATOR)
+
+
+def group_table(
+    group_class: type[Any], metadata: RecordType, table: Mapping[RecordType, Callable[[Any, Any, Any], None]]
+) -> Mapping[RecordType, Apply[GroupShard]]:
+    """Return the table of a kind of group whose records each are about a part of it.
+
+    ``table``: by type, the function that applies (group, key, value or None if deleted). The first record of a group
+    creates it, and the deletion of its ``metadata`` deletes it.
+    """
+
+    def applied(record_type: RecordType, apply: Callable[[Any, Any, Any], None]) -> Apply[GroupShard]:
+        def apply_to_group(shard: GroupShard, key: Any, value: Any, _: int) -> None:
+            group = shard.groups.get(key.group_id)
+            if not isinstance(group, group_class):
+                if value is None:
+                    return
+                group = shard.groups[key.group_id] = group_class(key.group_id)
+            if value is None and record_type is metadata:
+                del shard.groups[key.group_id]
+            else:
+                apply(group, key, value)
+
+        return apply_to_group
+
+    return MappingProxyType({each: applied(each, apply) for each, apply in table.items()})

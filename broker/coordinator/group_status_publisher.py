@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.client.admin.subscriptions import assigned_partitions
 from broker.coordinator.consumer.target_assignment import preferred_assignor
 from broker.coordinator.group import CLASSIC, CONSUMER
 from broker.coordinator.transaction.transaction import AT_REST
+from broker.errors import ApiError
 from broker.partitions.committed_lag import committed_lag
+from broker.protocol.messages.consumer_protocol import decode_assignment
 
 if TYPE_CHECKING:
     from broker.coordinator.classic.group import ClassicGroup
@@ -149,7 +150,7 @@ class GroupStatusPublisher:
                 "instance_id": member.instance_id,
                 "client_id": member.client_id,
                 "host": member.client_host,
-                "assigned": _by_topic(assigned_partitions(member.assignment)),
+                "assigned": _assigned(member.assignment),
             }
             for member in group.members.values()
         ]
@@ -230,10 +231,15 @@ class GroupStatusPublisher:
         return entry, dict(states), left_out
 
 
-def _by_topic(partitions: Iterable[tuple[str, int]] | None) -> dict[str, list[int]] | None:
-    """Return partitions by topic; None stays None, for what cannot be read."""
-    if partitions is None:
+def _assigned(assignment: bytes) -> dict[str, list[int]] | None:
+    """Return the partitions of an assignment; None if only its members can read it."""
+    try:
+        return {topic: sorted(partitions) for topic, partitions in decode_assignment(assignment).items()}
+    except ApiError:
         return None
+
+
+def _by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for topic, partition in partitions:
         found.setdefault(topic, []).append(partition)

@@ -4,16 +4,12 @@ import pytest
 
 from broker.coordinator.classic.group import ClassicGroup, GroupState
 from broker.coordinator.consumer.assignment import overlaps
-from broker.coordinator.consumer_protocol import (
-    Subscription,
-    decode_assignment,
-    decode_subscription,
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.messages.consumer_protocol import (
     encode_assignment,
 )
-from broker.errors import ApiError
-from broker.protocol.error_codes import ErrorCode
 from tests.support.groups.coordinator import GROUP, Coordinator, FakeTopics, described
-from tests.support.groups.members import ClassicMember, leave, subscription_bytes
+from tests.support.groups.members import ClassicMember, leave
 
 A = (1).to_bytes(16, "big")
 ALL = frozenset(range(4))
@@ -265,17 +261,3 @@ def test_an_administrator_removes_members_of_either_protocol() -> None:
         client.follow()
     assert client.owned == {"a": ALL}
     assert described(coordinator.shard) == coordinator.replayed()
-
-
-def test_subscriptions_and_assignments_are_read_in_every_version() -> None:
-    for version in range(4):
-        data = subscription_bytes(version, "a", "b", owned={"a": [1, 2]})
-        owned = {"a": frozenset({1, 2})} if version else {}
-        rack = "rack" if version == 3 else None
-        assert decode_subscription(data) == Subscription(version, frozenset({"a", "b"}), owned, rack)
-        for size in range(len(data)):
-            with pytest.raises(ApiError):
-                decode_subscription(data[:size])
-    assert encode_assignment(2, {"a": frozenset({1})}) == b"\0\x02\0\0\0\x01\0\x01a\0\0\0\x01\0\0\0\x01\xff\xff\xff\xff"
-    assert decode_assignment(encode_assignment(1, {"a": ALL, "b": frozenset({9})})) == {"a": ALL, "b": frozenset({9})}
-    assert decode_assignment(b"") == {}

@@ -1,48 +1,14 @@
-"""What members of a classic consumer group tell each other through its coordinator: who reads what, by ranges.
-
-Bytes of Kafka's ConsumerProtocol in version 0, which every consumer reads. Pure: values in, values out.
-"""
+"""The range assignor of a classic consumer group's leader. Pure."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 from broker.client.admin.offsets import by_topic
 from broker.client.topic_partition import TopicPartition
-from broker.protocol.primitives import read_array_count, read_string, string_bytes
 
 ASSIGNOR: Final = "range"
-_VERSION: Final = struct.Struct(">h")
-_INT32: Final = struct.Struct(">i")
-_NO_USER_DATA: Final = _INT32.pack(-1)
-
-
-def subscription(topics: Iterable[str]) -> bytes:
-    """Return what a member says of itself: the topics that it wants."""
-    names = sorted(topics)
-    return _VERSION.pack(0) + _INT32.pack(len(names)) + b"".join(map(string_bytes, names)) + _NO_USER_DATA
-
-
-def subscribed(metadata: bytes) -> list[str]:
-    """Return the topics in a subscription of any version. Raises what malformed bytes raise."""
-    count, offset = read_array_count(metadata, _VERSION.size, len(metadata))
-    topics = []
-    for _ in range(count):
-        topic, offset = read_string(metadata, offset, len(metadata))
-        topics.append(topic)
-    return topics
-
-
-def assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """Return what the leader tells a member; `broker.client.admin.subscriptions` reads it."""
-    parts = [_VERSION.pack(0)]
-    topics = by_topic(partitions)
-    parts.append(_INT32.pack(len(topics)))
-    for topic, numbers in topics.items():
-        parts += [string_bytes(topic), _INT32.pack(len(numbers)), *map(_INT32.pack, numbers)]
-    return b"".join([*parts, _NO_USER_DATA])
 
 
 def by_ranges(

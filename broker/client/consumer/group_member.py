@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from broker.client.admin.offsets import by_topic
 from broker.client.admin.subscriptions import assigned_partitions
-from broker.client.consumer.assignment import ASSIGNOR, assignment, by_ranges, partitions_of, subscribed, subscription
+from broker.client.consumer.assignment import ASSIGNOR, by_ranges, partitions_of
 from broker.client.network.blocking_client import BlockingClient, ConnectionFailed, check
 from broker.client.topic_partition import TopicPartition
 from broker.errors import ApiError, RotundaError
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.messages.consumer_protocol import decode_subscription, encode_assignment, encode_subscription
 
 if TYPE_CHECKING:
     from broker.clock import Clock
@@ -167,7 +168,7 @@ class GroupMember:
             self._ask(ApiKey.LEAVE_GROUP, 2, fields)
 
     def _joined(self) -> Any:
-        self._metadata = subscription(self._topics())
+        self._metadata = encode_subscription(self._topics())
         fields = {
             "group_id": self._group,
             "session_timeout_ms": _SESSION_MS,
@@ -186,7 +187,9 @@ class GroupMember:
 
     def _synced(self, joined: Any) -> tuple[TopicPartition, ...]:
         given = self._assignments(joined) if joined.leader == self._member_id else {}
-        parts = [{"member_id": member, "assignment": assignment(own)} for member, own in given.items()]
+        parts = [
+            {"member_id": member, "assignment": encode_assignment(0, by_topic(own))} for member, own in given.items()
+        ]
         answer = self._ask(ApiKey.SYNC_GROUP, 3, {**self._identity(), "assignments": parts})
         check(answer)
         own = assigned_partitions(bytes(answer.assignment))
@@ -197,7 +200,7 @@ class GroupMember:
         return own
 
     def _assignments(self, joined: Any) -> dict[str, list[TopicPartition]]:
-        wanted = {str(each.member_id): subscribed(bytes(each.metadata)) for each in joined.members}
+        wanted = {str(each.member_id): decode_subscription(bytes(each.metadata)).topic_names for each in joined.members}
         topics = {topic for each in wanted.values() for topic in each}
         self._client.look(topics)
         return by_ranges(wanted, partitions_of(self._client.leaders, topics))

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.coordinator.consumer_protocol import subscribed_topics
 from broker.coordinator.group import (
     CLASSIC,
     CONSUMER_PROTOCOL_TYPE,
@@ -26,6 +25,7 @@ from broker.coordinator.group import (
 from broker.coordinator.group_memory import MEMBER_BYTES, TEXT_BYTES, protocols_bytes, texts_bytes
 from broker.coordinator.records import Record, RecordType
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.messages.consumer_protocol import subscribed_topics
 from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
 
 if TYPE_CHECKING:

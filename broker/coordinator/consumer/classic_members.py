@@ -21,7 +21,6 @@ from broker.coordinator.consumer.member import ClassicMetadata, ConsumerGroupMem
 from broker.coordinator.consumer.sessions import Cluster, Sessions
 from broker.coordinator.consumer.target_assignment import Topics
 from broker.coordinator.consumer.update import GroupUpdate
-from broker.coordinator.consumer_protocol import Partitions, decode_assignment, decode_subscription, encode_assignment
 from broker.coordinator.group import (
     CONSUMER_PROTOCOL_TYPE,
     JoinAnswer,
@@ -36,6 +35,12 @@ from broker.coordinator.group import (
 from broker.coordinator.group_memory import join_bytes
 from broker.errors import ApiError
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.messages.consumer_protocol import (
+    Partitions,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+)
 from broker.protocol.steps import finished
 
 if TYPE_CHECKING:

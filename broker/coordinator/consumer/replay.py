@@ -6,10 +6,8 @@ Pure. A log that is compacted in part may show states in between that never were
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment, assignment_of
 from broker.coordinator.consumer.group import ConsumerGroup
@@ -23,10 +21,7 @@ from broker.coordinator.consumer.records import (
     TARGET_ASSIGNMENT_MEMBER,
     ResolvedRegex,
 )
-from broker.coordinator.records import Apply, RecordType
-
-if TYPE_CHECKING:
-    from broker.coordinator.group_shard import GroupShard
+from broker.coordinator.group_shard import group_table
 
 
 def _apply_group(group: ConsumerGroup, key: Any, value: Any) -> None:
@@ -113,8 +108,9 @@ def _assignment(topics: Any) -> Assignment:
     return assignment_of([(each.topic_id, each.partitions) for each in topics])
 
 
-#: (group, key, value or None if deleted)
-_APPLY: Final[Mapping[RecordType, Callable[[ConsumerGroup, Any, Any], None]]] = MappingProxyType(
+CONSUMER_TABLE: Final = group_table(
+    ConsumerGroup,
+    GROUP_METADATA,
     {
         GROUP_METADATA: _apply_group,
         MEMBER_METADATA: _apply_member,
@@ -122,28 +118,5 @@ _APPLY: Final[Mapping[RecordType, Callable[[ConsumerGroup, Any, Any], None]]] = 
         TARGET_ASSIGNMENT_MEMBER: _apply_target_member,
         CURRENT_ASSIGNMENT: _apply_current_assignment,
         REGULAR_EXPRESSION: _apply_regex,
-    }
-)
-
-
-def _applied_to_group(record_type: RecordType) -> Apply[GroupShard]:
-    """Return the function that applies a record to the group that it names, which the first one creates."""
-    apply = _APPLY[record_type]
-
-    def apply_to_group(shard: GroupShard, key: Any, value: Any, _: int) -> None:
-        group = shard.groups.get(key.group_id)
-        if not isinstance(group, ConsumerGroup):
-            if value is None:
-                return
-            group = shard.groups[key.group_id] = ConsumerGroup(key.group_id)
-        if value is None and record_type is GROUP_METADATA:
-            del shard.groups[key.group_id]
-        else:
-            apply(group, key, value)
-
-    return apply_to_group
-
-
-CONSUMER_TABLE: Final[Mapping[RecordType, Apply[GroupShard]]] = MappingProxyType(
-    {each: _applied_to_group(each) for each in _APPLY}
+    },
 )

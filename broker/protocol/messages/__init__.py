@@ -1,1 +1,1 @@
-"""Hand-tuned codecs of the APIs that are asked most often; every other API uses `broker.protocol.codec`."""
+"""Messages with code of their own: of the most frequent APIs, and those that consumers send each other."""

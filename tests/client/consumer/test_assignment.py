@@ -1,16 +1,9 @@
-"""What members of a group tell each other, and who gets which partitions."""
+"""The partitions that the leader of a group gives to each member."""
 
 import random
 
-from broker.client.admin.subscriptions import assigned_partitions
-from broker.client.consumer.assignment import assignment, by_ranges, subscribed, subscription
+from broker.client.consumer.assignment import by_ranges
 from broker.client.topic_partition import TopicPartition
-
-
-def test_bytes_come_back() -> None:
-    assert subscribed(subscription(["b", "a"])) == ["a", "b"]
-    partitions = (TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b", 1))
-    assert assigned_partitions(assignment(partitions)) == partitions
 
 
 def test_ranges_are_those_of_kafka() -> None:

@@ -12,10 +12,10 @@ from typing import Any
 
 from broker.coordinator.classic.group import ClassicGroup
 from broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment, intersection, overlaps
-from broker.coordinator.consumer_protocol import decode_assignment
 from broker.coordinator.group import JoinRequest, JoinResult, LeavingMember, SyncRequest, SyncResult
 from broker.coordinator.group_protocol import GroupProtocol
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.messages.consumer_protocol import decode_assignment
 from broker.protocol.primitives import nullable_string_bytes, string_bytes
 from tests.support.groups.coordinator import GROUP, Coordinator, HeartbeatAnswer
 

@@ -1,12 +1,12 @@
 """ConsumerProtocolSubscription and ConsumerProtocolAssignment: what members of the classic protocol send each other.
 
-Pure. The coordinator reads subscriptions to know which topics are in use, and both where such members are in a consumer
-group (KIP-848). As in Kafka, a version above the newest is read as that one.
+Pure. Members of this client use them, and the coordinator to know which topics are in use, and where such members are
+in a consumer group (KIP-848). As in Kafka, a version above the newest is read as that one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from broker.errors import ApiError, InvalidReceive
@@ -36,12 +36,17 @@ def decode_subscription(data: bytes) -> Subscription:
     return Subscription(version, frozenset(found.topics), _partitions(found.owned_partitions), found.rack_id)
 
 
+def encode_subscription(topics: Iterable[str]) -> bytes:
+    """Return a subscription of version 0, which all consumers read."""
+    return INT16.pack(0) + writer("ConsumerProtocolSubscription", 0)({"topics": sorted(topics)})
+
+
 def decode_assignment(data: bytes) -> Partitions:
     """Return the partitions of an assignment; none for no bytes. ApiError when it is malformed."""
     return _partitions(_read("ConsumerProtocolAssignment", data)[1].assigned_partitions) if data else {}
 
 
-def encode_assignment(version: int, partitions: Partitions) -> bytes:
+def encode_assignment(version: int, partitions: Mapping[str, Collection[int]]) -> bytes:
     """Return the bytes of an assignment."""
     topics = [{"topic": name, "partitions": sorted(indexes)} for name, indexes in sorted(partitions.items())]
     write = writer("ConsumerProtocolAssignment", min(version, _NEWEST))
