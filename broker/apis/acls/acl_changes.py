@@ -16,13 +16,13 @@ from broker.scheduling.long_answers import each_of
 from broker.scheduling.slices import Work
 from broker.security.acl.acls import Acl, AclFilter, check_new
 
-_GOOD = {"error_code": 0, "error_message": None}
+_GOOD: dict[str, Any] = {}
 
 
-def handle_create_acls(_request: Request, broker: BrokerContext, body: Any) -> Work | dict[str, Any]:
+def handle_create_acls(request: Request, broker: BrokerContext, body: Any) -> Work | dict[str, Any]:
     """Return an outcome for each ACL; those that may be made are made all at once."""
     if broker.metadata.authorizer is None:
-        return {"results": [no_authorizer()] * len(body.creations)}
+        return no_authorizer(request, body)
     return _create(broker, body)
 
 
@@ -57,7 +57,7 @@ def _create(broker: BrokerContext, body: Any) -> Work:
 def handle_delete_acls(request: Request, broker: BrokerContext, body: Any) -> Work | dict[str, Any]:
     """Return for each filter the ACLs that it has deleted. Raises InvalidReceive for a filter that means nothing."""
     if broker.metadata.authorizer is None:
-        return {"filter_results": [{**no_authorizer(), "matching_acls": []}] * len(body.filters)}
+        return no_authorizer(request, body)
     if len(body.filters) > MOST_CHANGES:
         raise InvalidReceive(f"DeleteAcls of {len(body.filters)} filters; {MOST_CHANGES} may be named")
     return _delete(request, broker, body)
@@ -69,13 +69,13 @@ def _delete(request: Request, broker: BrokerContext, body: Any) -> Work:
     try:
         deleted = yield from controller_of(broker).acls.delete(filters, request_id_of(request))
     except ApiError as error:
-        return {"filter_results": [{**_failed(error), "matching_acls": []}] * len(filters)}
+        return {"filter_results": [_failed(error)] * len(filters)}
     announce(broker)
-    return {"filter_results": Lazily(deleted, lambda acls: {**_GOOD, "matching_acls": Lazily(acls, _matching)})}
+    return {"filter_results": Lazily(deleted, lambda acls: {"matching_acls": Lazily(acls, _matching)})}
 
 
 def _matching(acl: Acl) -> dict[str, Any]:
-    return {**_GOOD, **acl_fields(acl), "resource_type": acl.resource_type, "resource_name": acl.name,
+    return {**acl_fields(acl), "resource_type": acl.resource_type, "resource_name": acl.name,
             "pattern_type": acl.pattern_type}  # fmt: skip
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from broker.errors import InvalidReceive
+from broker.ipc.request import Request
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.error_responses import error_response
 from broker.security.acl.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType, is_known
 
+_NO_AUTHORIZER = "No Authorizer is configured on the broker: every client may do everything, and no ACLs are kept"
 
-def no_authorizer() -> dict[str, Any]:
-    """Return the error of every request about ACLs where nothing asks them."""
-    message = "No Authorizer is configured on the broker: every client may do everything, and no ACLs are kept"
-    return {"error_code": int(ErrorCode.SECURITY_DISABLED), "error_message": message}
+
+def no_authorizer(request: Request, body: Any) -> dict[str, Any]:
+    """Return the response to every request about ACLs where nothing asks them."""
+    return error_response(request.api_key, request.api_version, body, ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER)
 
 
 def filter_of(asked: Any) -> AclFilter:

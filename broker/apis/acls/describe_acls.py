@@ -13,11 +13,11 @@ from broker.scheduling.slices import Work
 from broker.security.acl.acls import Acl
 
 
-def handle_describe_acls(_request: Request, broker: BrokerContext, body: Any) -> Work | dict[str, Any]:
+def handle_describe_acls(request: Request, broker: BrokerContext, body: Any) -> Work | dict[str, Any]:
     """Return the ACLs. Raises InvalidReceive for a filter that means nothing."""
     authorizer = broker.metadata.authorizer
     if authorizer is None:
-        return {**no_authorizer(), "resources": []}
+        return no_authorizer(request, body)
     wanted = filter_of(body)
 
     def described() -> Work:
@@ -28,7 +28,7 @@ def handle_describe_acls(_request: Request, broker: BrokerContext, body: Any) ->
                 found.setdefault(acl[:3], []).append(acl)
 
         yield from each_of(authorizer, look_at)
-        return {"error_code": 0, "error_message": None, "resources": Lazily(found.items(), _resource)}
+        return {"resources": Lazily(found.items(), _resource)}
 
     return described()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.cluster.authorized_operations import NOT_ASKED_FOR, cluster_operations
+from broker.apis.cluster.authorized_operations import cluster_operations
 from broker.apis.context import BrokerContext
 from broker.ipc.request import Request
 from broker.protocol.error_codes import ErrorCode
@@ -24,9 +24,6 @@ def handle_describe_cluster(request: Request, broker: BrokerContext, body: Any) 
         return _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}")
     config, (host, port) = broker.metadata.broker_config, broker.address_for(request)
     return {
-        "error_code": 0,
-        "error_message": None,
-        "endpoint_type": _BROKERS,
         "cluster_id": broker.cluster_id,
         "controller_id": config.node_id,
         "brokers": [
@@ -45,12 +42,4 @@ def handle_describe_cluster(request: Request, broker: BrokerContext, body: Any) 
 
 
 def _refused(error: ErrorCode, message: str) -> dict[str, Any]:
-    return {
-        "error_code": error,
-        "error_message": message,
-        "endpoint_type": _BROKERS,
-        "cluster_id": "",
-        "controller_id": -1,
-        "brokers": [],
-        "cluster_authorized_operations": NOT_ASKED_FOR,
-    }
+    return {"error_code": error, "error_message": message}

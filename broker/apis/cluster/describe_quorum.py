@@ -25,9 +25,8 @@ _QUORUM = [(CLUSTER_METADATA_TOPIC, [0])]
 def handle_describe_quorum(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Work:
     """Return the quorum of the metadata partition; an error for every partition if others are asked for."""
     named = [topic for topic in body.topics if topic.partitions]
-    answer: dict[str, Any] = {"error_code": 0, "error_message": None, "nodes": []}
     if [(topic.topic_name, [part.partition_index for part in topic.partitions[:2]]) for topic in named[:2]] != _QUORUM:
-        return at_length({**answer, "topics": Lazily(body.topics, _refused_topic)})
+        return at_length({"topics": Lazily(body.topics, _refused_topic)})
     host, port = broker.address_for(request)
     node = {
         "node_id": broker.metadata.broker_config.node_id,
@@ -36,7 +35,7 @@ def handle_describe_quorum(request: Request, broker: BrokerContext, body: Any) -
         ],
     }
     topics = [{"topic_name": CLUSTER_METADATA_TOPIC, "partitions": [_partition(broker)]}]
-    return {**answer, "topics": topics, "nodes": [node]}
+    return {"topics": topics, "nodes": [node]}
 
 
 def _partition(broker: BrokerContext) -> dict[str, Any]:
@@ -50,13 +49,10 @@ def _partition(broker: BrokerContext) -> dict[str, Any]:
     }
     return {
         "partition_index": 0,
-        "error_code": 0,
-        "error_message": None,
         "leader_id": node_id,
         "leader_epoch": _LEADER_EPOCH,
         "high_watermark": changes,
         "current_voters": [voter],
-        "observers": [],
     }
 
 
@@ -70,9 +66,4 @@ def _refused(asked: Any) -> dict[str, Any]:
         "partition_index": asked.partition_index,
         "error_code": error,
         "error_message": f"{error.text} Only partition 0 of {CLUSTER_METADATA_TOPIC} has a quorum.",
-        "leader_id": 0,
-        "leader_epoch": 0,
-        "high_watermark": 0,
-        "current_voters": [],
-        "observers": [],
     }

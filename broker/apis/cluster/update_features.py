@@ -26,10 +26,9 @@ def handle_update_features(request: Request, broker: BrokerContext, body: Any) -
     except ApiError as error:
         message = "The update failed for all features since the following feature had an error: "
         message += error.message or text_of(error.code)
-        return {"error_code": error.code, "error_message": message, "results": []}
+        return {"error_code": error.code, "error_message": message}
     announce(broker)
-    results = [{"feature": update.name, "error_code": 0, "error_message": None} for update in updates]
-    return {"error_code": 0, "error_message": None, "results": results}
+    return {"results": [{"feature": update.name} for update in updates]}
 
 
 def _update(request: Request, asked: Any) -> FeatureUpdate:

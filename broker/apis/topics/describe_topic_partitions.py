@@ -89,7 +89,7 @@ def _unknown(name: str) -> dict[str, Any]:
 
 
 def _refused(name: str, error: int) -> dict[str, Any]:
-    return {"error_code": error, "name": name, "topic_id": bytes(16), "is_internal": False, "partitions": []}
+    return {"error_code": error, "name": name}
 
 
 def _described(
@@ -111,7 +111,6 @@ def _described(
                 "isr_nodes": [node_id],
                 "eligible_leader_replicas": [],
                 "last_known_elr": [],
-                "offline_replicas": [],
             }
             for partition in partitions
         ],

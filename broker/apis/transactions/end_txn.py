@@ -24,8 +24,6 @@ def handle_end_txn(request: Request, broker: BrokerContext, body: Any) -> dict[s
         response = {"error_code": for_version(error, request)}
         if metadata is not None and not error and client_version:
             response |= {"producer_id": metadata.producer_id, "producer_epoch": metadata.epoch}
-        else:
-            response |= {"producer_id": -1, "producer_epoch": -1}
         deferred.complete(response)
 
     producer = Producer(body.producer_id, body.producer_epoch)

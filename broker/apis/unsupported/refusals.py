@@ -16,17 +16,17 @@ from broker.apis.context import BrokerContext
 from broker.ipc.request import Request
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.error_responses import error_response
 from broker.security.session import ANONYMOUS_USER, USER_TYPE
 
 Refusal = Callable[[Request, BrokerContext, Any], dict[str, Any]]
 
-_NO_SASL = {"error_code": ErrorCode.ILLEGAL_SASL_STATE}
 _AUTHENTICATED = "SaslAuthenticate request received after successful authentication"
 _TIMES = ("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms")
 
 
-def _always(answer: Mapping[str, Any]) -> Refusal:
-    return lambda _request, _broker, _body: dict(answer)
+def _no_sasl(request: Request, _broker: BrokerContext, body: Any) -> dict[str, Any]:
+    return error_response(request.api_key, request.api_version, body, ErrorCode.ILLEGAL_SASL_STATE, _AUTHENTICATED)
 
 
 def _no_token(request: Request) -> tuple[ErrorCode, int]:
@@ -48,8 +48,6 @@ def _no_token_created(request: Request, _broker: BrokerContext, body: Any) -> di
         "token_requester_principal_type": USER_TYPE,
         "token_requester_principal_name": request.session.user,
         **dict.fromkeys(_TIMES, time_ms),
-        "token_id": "",
-        "hmac": b"",
     }
 
 
@@ -59,13 +57,13 @@ def _no_token_changed(request: Request, _broker: BrokerContext, _body: Any) -> d
 
 
 def _no_tokens_described(request: Request, _broker: BrokerContext, _body: Any) -> dict[str, Any]:
-    return {"error_code": _no_token(request)[0], "tokens": []}
+    return {"error_code": _no_token(request)[0]}
 
 
 REFUSALS: Final[Mapping[ApiKey, Refusal]] = MappingProxyType(
     {
-        ApiKey.SASL_HANDSHAKE: _always({**_NO_SASL, "mechanisms": []}),
-        ApiKey.SASL_AUTHENTICATE: _always({**_NO_SASL, "error_message": _AUTHENTICATED, "auth_bytes": b""}),
+        ApiKey.SASL_HANDSHAKE: _no_sasl,
+        ApiKey.SASL_AUTHENTICATE: _no_sasl,
         ApiKey.CREATE_DELEGATION_TOKEN: _no_token_created,
         ApiKey.RENEW_DELEGATION_TOKEN: _no_token_changed,
         ApiKey.EXPIRE_DELEGATION_TOKEN: _no_token_changed,
