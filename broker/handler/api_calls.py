@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import logging
 import mmap
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from broker.apis.cluster.api_versions import unsupported_version_response
 from broker.apis.context import BrokerContext
@@ -29,7 +30,6 @@ from broker.apis.table import APIS
 from broker.errors import InvalidReceive
 from broker.handler.answer_cache import MOST_ANSWER_BYTES, AnswerCache
 from broker.handler.denials import Denials
-from broker.handler.late_answers import LateAnswers
 from broker.ipc.answer_spool import AnswerSpool
 from broker.ipc.request import CacheKey, Request
 from broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, about_of, first_error, subject_of, throttle_of
@@ -62,8 +62,45 @@ COPIED_AT_ONCE = 1 << 20
 
 _DENIED = frozenset(map(int, ERRORS.values()))
 
+_EVER_NS: Final = 1 << 62
+
 #: What is logged of a request that cannot be read: its api key, its version, and what is wrong with it.
 BAD_REQUEST = "closing connection of a bad request (api key %d, version %d): %s"
+
+
+class LateAnswers:
+    """Answers that become due many at a time: what has no room in the turn is answered in slices.
+
+    One commit or timer completes the joins of a group of thousands. An answer that waits here is in memory alone, and
+    its request is not released: a target that dies meanwhile leaves it to its replacement.
+    """
+
+    def __init__(self, slices: Slices, now_ns: Callable[[], int]) -> None:
+        self._slices = slices
+        self._now_ns = now_ns
+        self._waiting: deque[Callable[[], None]] = deque()
+        #: Until then answers are given at once.
+        self.until_ns = _EVER_NS
+
+    def give(self, answer: Callable[[], None]) -> None:
+        """Answer, now or behind those that wait; ``answer`` raises nothing."""
+        if not self._waiting and self._now_ns() < self.until_ns:
+            answer()
+            return
+        if not self._waiting:
+            self._slices.begin_own(self._answer())
+        self._waiting.append(answer)
+
+    def finish(self) -> None:
+        """Give all that wait, and what comes from now on at once: there is no other turn."""
+        self.until_ns = _EVER_NS
+        while self._waiting:
+            self._waiting.popleft()()
+
+    def _answer(self) -> Work:
+        while self._waiting:
+            self._waiting.popleft()()
+            yield None
 
 
 class ApiCalls:

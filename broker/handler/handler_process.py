@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,6 @@ from broker.config.control_plane import control_processors, processors_of
 from broker.coordinator.group_lags import GroupLags
 from broker.coordinator.group_status_publisher import GroupStatusPublisher
 from broker.errors import ApiError
-from broker.handler.handler_metrics import HandlerMetrics
 from broker.handler.request_handler import RequestHandler
 from broker.handler.screening import Screening
 from broker.ipc.missing_memory import missing_bytes
@@ -46,9 +45,53 @@ if TYPE_CHECKING:
     from broker.clock import Clock
     from broker.ipc.process_context import ProcessContext
     from broker.runtime.signals import StopFlag
+    from shm.metrics.process_metrics import MetricsWriter
     from shm.rings.bell import EventBell, SemaphoreBell
 
 logger = logging.getLogger(__name__)
+
+
+#: How old the page of metrics may be while the target is awake.
+INTERVAL_NS = 500_000_000
+
+
+class HandlerMetrics:
+    """Copies the loop's counters to the page; the page goes on with its predecessor's counts."""
+
+    def __init__(
+        self, page: MetricsWriter, handler: RequestHandler, now_ns: int, also: Sequence[Callable[[int], None]] = ()
+    ) -> None:
+        """Take what else is to be published now and then; it is given the monotonic time."""
+        self._page = page
+        self._handler = handler
+        self._also = also
+        self._started_ns = now_ns
+        self._published_ns = now_ns
+        self._idle_ns = 0
+        self._stored: dict[str, int] = {}
+
+    def slept(self, ns: int) -> None:
+        """Account for time asleep on the bell (``E01``)."""
+        self._idle_ns += ns
+
+    def due(self, now_ns: int) -> bool:
+        """Return whether the page is old enough to be written again."""
+        return now_ns - self._published_ns >= INTERVAL_NS
+
+    def publish(self, now_ns: int) -> None:
+        """Store everything on the page, and have published what else there is."""
+        self._published_ns = now_ns
+        times = {"idle_ns": self._idle_ns, "busy_ns": max(0, now_ns - self._started_ns - self._idle_ns)}
+        for name, value in {**self._handler.counters(), **times}.items():
+            # A counter never goes back, whatever the clock does.
+            growth = value - self._stored.get(name, 0)
+            if growth > 0:
+                self._page.add(self._page.index(name), growth)
+                self._stored[name] = value
+        for name, value in self._handler.gauges().items():
+            self._page.set(self._page.index(name), value)
+        for publish in self._also:
+            publish(now_ns)
 
 
 def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) -> None:

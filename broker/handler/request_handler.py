@@ -18,10 +18,8 @@ from broker.apis.topics.list_offsets_memo import ListOffsetsMemo
 from broker.errors import InvalidReceive
 from broker.handler.api_calls import ApiCalls
 from broker.handler.broker_context import make_context
-from broker.handler.commit_answers import CommitAnswers
-from broker.handler.group_fast_path import GroupFastPath
-from broker.handler.peer_calls import PeerCalls
-from broker.handler.peer_payloads import PeerPayloads
+from broker.handler.group_fast_path import CommitAnswers, GroupFastPath
+from broker.handler.peer_calls import PeerCalls, PeerPayloads
 from broker.handler.peer_rpc import PeerRpc
 from broker.ipc.peer_channel import Peers
 from broker.ipc.request import MemoryAreas, Request, RequestReader
@@ -106,22 +104,19 @@ class RequestHandler:
         self._coordinators, self._quotas = self.broker.coordinators, self.broker.quotas
         self._purgatory = Purgatory(self._row_flags.raise_all, self._row_flags.lower, self._coordinators.timers)
         ask_membership = self._coordinators.transaction_rpc.ask_membership
-        ways = responses, self._purgatory, self.slices
-        self._calls = ApiCalls(self.broker, *ways, self.turns, poison.current)
+        self._calls = ApiCalls(self.broker, responses, self._purgatory, self.slices, self.turns, poison.current)
         produce_ways = responses, self.slices, self._calls.close_faulty
         self._produce = ProducePath(partitions, self._appends, produce_ways, self._peers, poison, ask_membership)
-        self.fetch = Fetches(partitions, *ways, poison.current, context.client_hosts, context.handlers)
+        self.fetch = Fetches(
+            partitions, responses, self._purgatory, self.slices, poison.current, context.client_hosts, context.handlers
+        )
         self._quotas.forgotten = self._produce.forget_metadata
         self._groups = GroupFastPath(self.broker, responses, self.slices, commit_answers)
         #: By API, what takes a request that is like an earlier one; False when it is not.
         offsets = ListOffsetsMemo(partitions, responses, self.slices.has)
         self._with_memo = self._produce, self.fetch, offsets, self._groups
-        self._fast_paths = {
-            _PRODUCE: self._produce.try_fast,
-            _FETCH: self.fetch.try_fast,
-            _LIST_OFFSETS: offsets.answer,
-            **self._groups.ways,
-        }
+        produce, fetch = self._produce.try_fast, self.fetch.try_fast
+        self._fast_paths = {_PRODUCE: produce, _FETCH: fetch, _LIST_OFFSETS: offsets.answer, **self._groups.ways}
         self._wrappers: list[Wrapper] = []
         self._handle: Handle = self._handle_plain
         self._peer_rpc = PeerRpc(self._peer_calls, self.broker.tasks, self._produce, areas, poison, self.slices, now_ns)

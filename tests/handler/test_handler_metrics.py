@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from broker.handler import handler_process
-from broker.handler.handler_metrics import INTERVAL_NS, HandlerMetrics
+from broker.handler.handler_process import INTERVAL_NS, HandlerMetrics
 from broker.handler.request_handler import RequestHandler
 from broker.ipc.process_context import ProcessContext
 from broker.runtime.child_process import Role
