@@ -33,12 +33,21 @@ KAFKA_METRICS: Final = (
     KafkaMetric("MemoryPoolAvailable", "sum(rotunda_processor_arena_free_bytes)"),
     KafkaMetric("MemoryPoolUsed", "sum(rotunda_processor_arena_used_bytes)"),
     KafkaMetric("MemoryPoolAvgDepletedPercent", "rate(rotunda_processor_arena_depleted_seconds_total[5m])"),
+    KafkaMetric(
+        "MemoryPoolDepletedTimeTotal",
+        "sum(rotunda_processor_arena_depleted_seconds_total)",
+        "In seconds, not nanoseconds.",
+    ),
+    KafkaMetric(
+        "AvailableRequestSize", "", "Of AutoMQ. No semaphore bounds waiting requests: see MemoryPoolAvailable."
+    ),
     KafkaMetric("NumIncrementalFetchSessions", "sum(rotunda_handler_fetch_sessions)"),
     KafkaMetric("NumIncrementalFetchPartitionsCached", "sum(rotunda_handler_fetch_session_partitions)"),
     KafkaMetric(
         "IncrementalFetchSessionEvictionsPerSec", "sum(rate(rotunda_handler_fetch_sessions_evicted_total[5m]))"
     ),
     KafkaMetric("RequestQueueSize", "sum(rotunda_request_queue_size)", "Includes what is being worked on."),
+    KafkaMetric("ControlPlaneRequestQueueSize", "", "Requests of the control plane wait in the same rings."),
     KafkaMetric("ResponseQueueSize{processor}", "sum by (processor) (rotunda_response_queue_size)"),
     KafkaMetric("RequestsPerSec{request, version}", "rate(rotunda_requests_total[5m])"),
     KafkaMetric("DeprecatedRequestsPerSec", "rate(rotunda_deprecated_requests_total[5m])"),
