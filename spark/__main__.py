@@ -14,7 +14,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the job that the first argument names and return the exit code; 2 when there is none of that name."""
     name = arguments[0] if arguments else ""
     if name not in JOBS:
-        print(f"rotunda report: there is no job {name!r}; there are {', '.join(JOBS)}", file=sys.stderr)
+        print(f"rotunda report: unknown report {name!r}; there are {', '.join(JOBS)}", file=sys.stderr)
         return 2
     return run_job(import_module(JOBS[name]).JOB, arguments[1:])
 

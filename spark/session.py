@@ -73,7 +73,7 @@ def check_java() -> None:
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     advice = f"Spark needs Java {OLDEST_JAVA} or later: install a JRE, or set JAVA_HOME"
     if java is None or not Path(java).exists():
-        raise JobFailed(f"there is no Java{f' in JAVA_HOME={home}' if home else ''}; {advice}")
+        raise JobFailed(f"no Java found{f' in JAVA_HOME={home}' if home else ''}; {advice}")
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     version = re.search(r'version "(?:1\.)?(\d+)', said)
     if version is None or int(version[1]) < OLDEST_JAVA:

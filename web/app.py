@@ -32,7 +32,7 @@ def create_app(sources: Sources, watch: Watch, room: Room) -> App:
     application = FastAPI(
         title="Rotunda status",
         version=sources.facts.version or "0",
-        summary="What a running broker does. Everything here only reads.",
+        summary="The state of a running broker. Read-only.",
         # Their pages load scripts from elsewhere.
         docs_url=None,
         redoc_url=None,

@@ -40,7 +40,7 @@ SCREENS = (
         "clients",
         "Clients",
         "clients",
-        "Who is connected, with what software, and what each of them does.",
+        "Connected clients, their software and their load.",
         "rotunda requests --follow",
         ("rotunda_client_connections", "rotunda_deprecated_requests_total"),
         "SELECT clientId, softwareName, softwareVersion, address, requestApiKeyName, requestApiVersion,\n"
@@ -50,7 +50,7 @@ SCREENS = (
         "topics",
         "Topics",
         "topics",
-        "What is stored, how fast it grows, and which handler owns it.",
+        "Stored topics, their growth and their handlers.",
         "rotunda topic list",
         ("rotunda_topic_records_in_total", "rotunda_topic_bytes_in_total", "rotunda_topic_log_bytes"),
         "SELECT topic, clientId, sum(records * sampleWeight) AS records, sum(requestBytes * sampleWeight) AS bytes\n"
@@ -60,7 +60,7 @@ SCREENS = (
         "groups",
         "Groups",
         "groups",
-        "Consumer groups: members, what they have not read yet, and why they rebalanced.",
+        "Consumer groups: members, lag and reasons of rebalances.",
         "rotunda group list",
         ("rotunda_group_lag_records", "rotunda_group_lag_seconds", "rotunda_groups"),
         "SELECT time, \"group\", member, event, reason\nFROM read_parquet('{log}/groups/**/*.parquet')\n"
@@ -70,7 +70,7 @@ SCREENS = (
         "requests",
         "Requests",
         "requests",
-        "What was requested last, and the slowest of the last ten minutes with where the time went.",
+        "The latest requests, and the slowest of the last ten minutes with the time in each phase.",
         "rotunda requests --slow --since 10m",
         ("rotunda_request_duration_seconds", "rotunda_request_errors_total"),
         "SELECT time, requestApiKeyName, clientId, topic, totalTimeUs, requestQueueTimeUs, localTimeUs,\n"
@@ -80,7 +80,7 @@ SCREENS = (
         "reports",
         "Reports",
         "reports",
-        "What Spark jobs found in the request log: the latest result of each, and the command that makes it anew.",
+        "Results of Spark jobs over the request log, and the command that repeats each.",
         "rotunda report latency",
         ("rotunda_request_duration_seconds", "rotunda_request_errors_total"),
         "SELECT requestApiKeyName, sum(sampleWeight) AS requests,\n"
@@ -91,7 +91,7 @@ SCREENS = (
         "processes",
         "Processes",
         "processes",
-        "Every process of the broker: what it uses, how often it was replaced, and what the last one said.",
+        "Every process of the broker: its use of resources, restarts and last message.",
         "rotunda status",
         ("rotunda_process_restarts_total", "rotunda_process_ready"),
         "SELECT processor, handler, sum(sampleWeight) AS requests, sum(localTimeUs * sampleWeight) / 1e6 AS busy_s,\n"
@@ -102,7 +102,7 @@ SCREENS = (
         "configuration",
         "Configuration",
         "configuration",
-        "Every setting in force, and where its value came from.",
+        "Every setting in force, with the source of its value.",
         "rotunda print-config",
         (),
         "",

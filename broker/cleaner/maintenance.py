@@ -178,7 +178,7 @@ class Upkeep:
         except FileNotFoundError:
             return False  # deleted meanwhile
         except SettingsChanged:
-            logger.info("%s: its compaction begins anew, by changed settings", place.directory.name)
+            logger.info("%s: restarting its compaction with changed settings", place.directory.name)
             return True
         except ApiError as error:
             logger.error("%s cannot be compacted and is left alone: %s", place.directory.name, error)

@@ -27,10 +27,10 @@ def advertised_listeners(texts: Sequence[str], listeners: Sequence[Listener]) ->
         names = [name.upper()] if separator else [each.name for each in listeners]
         if not separator and port and len(listeners) > 1:
             first = f"{listeners[0].name}://{address}"
-            raise UsageError(f"--advertise {text}: there are {len(listeners)} listeners, say which one, as in {first}")
+            raise UsageError(f"--advertise {text}: there are {len(listeners)} listeners, name one, as in {first}")
         entries = named if separator else common
         if entries.keys() & set(names):
-            raise UsageError(f"--advertise {text}: a listener has one address that clients are given; name it once")
+            raise UsageError(f"--advertise {text}: each listener has one advertised address")
         entries |= {each: f"{each}://{host}:{port}" for each in names}
     return ",".join((common | named).values())
 

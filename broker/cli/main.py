@@ -50,7 +50,7 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 _EPILOG = """\
 exit codes: 0 ok, 1 failure, 2 bad usage or configuration, 3 not running, 4 port or directory in use,
-5 data of a newer version; `rotunda COMMAND --help` tells more of each command
+5 data of a newer version. `rotunda COMMAND --help` describes a command.
 """
 
 
@@ -151,15 +151,15 @@ def _config_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        help="where to listen, port 0 takes a free one; the same as --set listeners=PLAINTEXT://HOST:PORT",
+        help="listen address; port 0: any free port. Short for --set listeners=PLAINTEXT://HOST:PORT",
     )
     command.add_argument(
         "--advertise",
         action="append",
         default=[],
         metavar="HOST[:PORT]",
-        help="the address that clients are given; NAME://HOST[:PORT] for one of several listeners, repeatable "
-        "(default: where the broker listens; on all interfaces the address by which each client has reached it)",
+        help="address returned to clients; NAME://HOST[:PORT] for one of several listeners, repeatable "
+        "(default: the listen address; for 0.0.0.0 the address each client connected to)",
     )
     command.add_argument(
         "--ephemeral", action="store_true", help="keep data in a temporary directory, removed at the end"
@@ -173,10 +173,10 @@ def _add_start(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--secure",
         action="store_true",
-        help="with TLS, SCRAM and a user, whose password the first start prints; the data directory keeps them",
+        help="use TLS and SCRAM, with one user; the first start prints its password. Stored in the data directory",
     )
     command.add_argument(
-        "--new-password", action="store_true", help="with --secure: give the user another password, and print it"
+        "--new-password", action="store_true", help="with --secure: set a new password for the user and print it"
     )
     command.add_argument("--daemon", action="store_true", help="run in the background")
     command.add_argument(
@@ -185,22 +185,22 @@ def _add_start(command: argparse.ArgumentParser) -> None:
         nargs="?",
         const=60.0,
         metavar="SECONDS",
-        help="with --daemon: return when it is ready, or fail after this time (60)",
+        help="with --daemon: wait until the broker is ready, at most this time (60)",
     )
-    command.add_argument("--log-format", choices=("text", "json"), help="how log lines are written (default: text)")
+    command.add_argument("--log-format", choices=("text", "json"), help="format of log lines (default: text)")
     # Of `broker.testing` alone.
     command.add_argument("--for-tests", action="store_true", help=argparse.SUPPRESS)
 
 
 def _add_stop(command: argparse.ArgumentParser) -> None:
     run_dir_option(command)
-    command.add_argument("--quick", action="store_true", help="do not finish what is under way")
+    command.add_argument("--quick", action="store_true", help="stop at once, without finishing open requests")
     command.add_argument(
         "--wait",
         type=seconds,
         default=60.0,
         metavar="SECONDS",
-        help="fail when it has not stopped after this time (default: 60)",
+        help="wait at most this time (default: 60)",
     )
 
 
@@ -213,50 +213,50 @@ def _add_status(command: argparse.ArgumentParser) -> None:
         nargs="?",
         const=60.0,
         metavar="SECONDS",
-        help="wait until the broker is ready, or fail after this time (60)",
+        help="wait until the broker is ready, at most this time (60)",
     )
 
 
 def _add_print_config(command: argparse.ArgumentParser) -> None:
     _config_options(command)
     command.add_argument(
-        "--run-dir", type=Path, metavar="DIR", help="print what holds for the broker that runs with this run directory"
+        "--run-dir", type=Path, metavar="DIR", help="print the settings of the broker running with this run directory"
     )
     json_option(command)
 
 
 def _add_print_unit(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--config", type=Path, metavar="FILE", help="the server.properties file that it starts with")
-    command.add_argument("--user", metavar="NAME", help="as whom it runs (default: a user that systemd makes)")
+    command.add_argument("--config", type=Path, metavar="FILE", help="the server.properties file")
+    command.add_argument("--user", metavar="NAME", help="user that runs the broker (default: systemd's dynamic user)")
 
 
 _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
     "start": (
         "broker.cli.instance.start",
         "start",
-        "start a broker, in the foreground unless told otherwise",
+        "start a broker, by default in the foreground",
         _add_start,
     ),
-    "stop": ("broker.cli.instance.status", "stop", "stop a running broker and wait until it is gone", _add_stop),
+    "stop": ("broker.cli.instance.status", "stop", "stop a running broker and wait until it has ended", _add_stop),
     "reload": (
         "broker.cli.instance.status",
         "reload",
-        "let a running broker read its configuration file again",
+        "reload the configuration file of a running broker",
         run_dir_option,
     ),
     "status": ("broker.cli.instance.status", "status", "show a running broker and its processes", _add_status),
     "top": ("broker.cli.instance.top", "run", "show a running broker live in the terminal", add_top),
-    "check-config": ("broker.cli.config", "check", "say whether the configuration is valid", _config_options),
+    "check-config": ("broker.cli.config", "check", "validate the configuration", _config_options),
     "print-config": (
         "broker.cli.instance.print_config",
         "run",
-        "print every property with its value and where that came from",
+        "print every property with its value and source",
         _add_print_config,
     ),
     "mirror-config": (
         "broker.cli.cluster.mirror_config",
         "run",
-        "print the properties with which MirrorMaker 2 carries the broker over to an Apache Kafka",
+        "print MirrorMaker 2 properties that copy this broker to Apache Kafka",
         add_mirror_config,
     ),
     "print-unit": (
@@ -268,35 +268,35 @@ _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
     "config": (
         "broker.cli.cluster.settings",
         "run",
-        "show and change what may change while a broker runs",
+        "show and change dynamic settings",
         add_config,
     ),
     "topic": ("broker.cli.cluster.topics", "run", "create, list, describe, alter and delete topics", add_topic),
     "produce": ("broker.cli.records.produce", "run", "write lines as records of a topic", add_produce),
     "consume": ("broker.cli.records.consume", "run", "print the records of topics", add_consume),
     "acl": ("broker.cli.cluster.acls", "run", "list, add and delete access control lists", add_acl),
-    "quota": ("broker.cli.cluster.quotas", "run", "set and delete quotas, and show who uses how much", add_quota),
+    "quota": ("broker.cli.cluster.quotas", "run", "set and delete quotas, and show their use", add_quota),
     "tls": (
         "broker.cli.cluster.tls",
         "run",
-        "make certificates for development, and say how clients use them",
+        "create certificates for development, with client settings",
         add_tls,
     ),
     "doctor": (
         "broker.cli.cluster.doctor",
         "run",
-        "check from outside what a client would meet, and what to change",
+        "check a broker from a client's side, with advice",
         add_doctor,
     ),
     "user": ("broker.cli.cluster.users", "run", "add, list, describe and delete users with passwords", add_user),
-    "requests": ("broker.cli.analysis.requests", "run", "what single requests did, from the request log", add_requests),
-    "report": ("broker.cli.analysis.report", "run", "answer a question about the request log, with Spark", add_report),
+    "requests": ("broker.cli.analysis.requests", "run", "print single requests from the request log", add_requests),
+    "report": ("broker.cli.analysis.report", "run", "run a Spark report over the request log", add_report),
     "bench": (
         "broker.cli.analysis.bench",
         "run",
-        "repeat the load of a profile, or produce, against any Kafka broker",
+        "replay a load profile or produce records, against any Kafka broker",
         add_bench,
     ),
-    "metrics": ("broker.cli.instance.metrics", "run", "print every metric, as Prometheus reads them", add_metrics),
+    "metrics": ("broker.cli.instance.metrics", "run", "print every metric in Prometheus format", add_metrics),
     "group": ("broker.cli.cluster.groups", "run", "list, describe, reset and delete consumer groups", add_group),
 }

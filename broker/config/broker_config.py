@@ -187,7 +187,7 @@ class BrokerConfig(
         fixed = sorted(name for name in {*overrides, *cluster_wide} if _is_fixed(name))
         if fixed:
             raise ConfigError(
-                f"Cannot update these configs dynamically: [{', '.join(fixed)}]; they take a restart", fixed
+                f"Cannot update these configs dynamically: [{', '.join(fixed)}]; they need a restart", fixed
             )
         of_listeners = sorted(LISTENER_ONLY & {*overrides, *cluster_wide})
         if of_listeners:

@@ -184,7 +184,7 @@ class AppendLimits:
         while (verdict := walk.step(RECORDS_AT_ONCE)) == PENDING:
             yield
         if verdict != RIGHT:
-            raise ApiError(ErrorCode.INVALID_RECORD, "its records are not what the header claims")
+            raise ApiError(ErrorCode.INVALID_RECORD, "its records do not match the header")
         if self.log_append_time:
             return header
         earliest, latest = header.base_timestamp + walk.least_delta, header.base_timestamp + walk.largest_delta

@@ -343,7 +343,7 @@ class CommittedLog:
     def _refuse_batches(self, error: Exception, *, is_passing: bool = False) -> None:
         """Take no further batch; what has been staged by now may still be written."""
         until = "there is room" if is_passing else "the broker starts again"
-        _log.error("%s is offline, it takes no records until %s: %s", self.directory, until, error)
+        _log.error("%s is offline and rejects records until %s: %s", self.directory, until, error)
         number = getattr(error, "errno", None) or errno.EIO
         self.fault = errno.EIO if number in NO_ROOM and not is_passing else number
         self._limits.is_strict = True

@@ -118,13 +118,13 @@ def _read_properties(path: Path) -> dict[str, str]:
     pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
     properties = {name.strip(): value.strip() for name, value in pairs}
     if not complaint and not properties.keys() & {"node.id", "broker.id"}:
-        complaint = "it does not say which node it belongs to"
+        complaint = "it has no node.id"
     if not complaint and not _ID.fullmatch(properties.get("cluster.id", "")):
         complaint = f"cluster.id is {properties.get('cluster.id', '')!r}"
     if complaint:
         _log.warning(
-            "%s cannot be used: %s. It is made anew: the data stays, and belongs to the node that starts now; the id "
-            "of the cluster is a new one. To keep the old one, stop the broker and write it into the file",
+            "cannot use %s: %s. Creating a new one, with a new cluster id and this node's id; the data stays. To keep "
+            "the old cluster id, stop the broker and write it into the file",
             path,
             complaint,
         )
@@ -141,7 +141,7 @@ def _check(path: Path, properties: dict[str, str], node_id: int) -> None:
     if stored != str(node_id):
         raise BootFailed(
             f"data directory {path} belongs to node {stored}; this broker is node {node_id}. Set node.id={stored} to "
-            f"use it, or correct {path / META_PROPERTIES_FILE} if that is what is wrong"
+            f"use it, or correct {path / META_PROPERTIES_FILE}"
         )
 
 

@@ -321,7 +321,7 @@ class LogReader:
                 self._epochs = read_epochs(self.directory)
             except CheckpointCorruptError as error:
                 # What was read before is right but for the newest epoch; the owner writes the file anew.
-                _log.warning("The leader epochs cannot be read, and are written anew at the next start: %s", error)
+                _log.warning("cannot read the leader epochs, to be rebuilt at the next start: %s", error)
         return self._epochs
 
 

@@ -38,8 +38,8 @@ def report_lost(directory: Path, first: int, end: int) -> None:
 def report_set_aside(directory: Path, end_offset: int, log_start_offset: int, next_offset: int) -> None:
     """Log that a log ended below its start, and its files were renamed: deleted records must not come back."""
     _log.error(
-        "%s: the log ends at offset %d, below its start at %d in the checkpoint. Its log files are renamed to "
-        "*.damaged-*, and the log goes on at offset %d. docs/internals/storage.md tells how to serve them again",
+        "%s: the log ends at offset %d, below its start at %d in the checkpoint. Renamed its log files to "
+        "*.damaged-*; the log continues at offset %d. To serve them again, see docs/internals/storage.md",
         directory,
         end_offset,
         log_start_offset,

@@ -101,7 +101,7 @@ class OffsetCheckpoints:
         try:
             offsets = read_offsets(path)
             if name in checksums and path.exists() and self._checksum_of(name) not in checksums[name]:
-                raise CheckpointCorruptError(f"{path}: it is not what was written, by its checksum")
+                raise CheckpointCorruptError(f"{path}: wrong checksum")
         except CheckpointCorruptError as error:
             _log.warning("Ignoring a damaged checkpoint, logs are read to make up for it: %s", error)
             return None
@@ -118,7 +118,7 @@ class OffsetCheckpoints:
                 name, old, new = line.split()
                 checksums[name] = (int(old), int(new))
         except ValueError as error:  # also a CheckpointCorruptError
-            _log.warning("Ignoring %s, the checkpoints are taken as they are: %s", path, error)
+            _log.warning("ignoring %s and keeping the checkpoints: %s", path, error)
             return {}
         return checksums
 

@@ -51,14 +51,14 @@ def claim_directory(directory: Path, name: PartitionName) -> bool:
     # Ids are random: one that differs in a single character is this one, damaged.
     if topic_id is not None and _differences(_encoded(topic_id), _encoded(name.topic_id)) > 1:
         raise TopicIdMismatch(
-            f"{path} says that the directory belongs to topic id {_encoded(topic_id)}, but topic {name.topic} has id "
+            f"{path} has another topic id, {_encoded(topic_id)}, but topic {name.topic} has id "
             f"{_encoded(name.topic_id)}. If the records are that topic's, remove the file and start the broker again; "
             "if not, move the directory away"
         )
     has_records = bool(offsets_of(directory, LOG_SUFFIX))
     if has_records:
         what = "is missing" if found is None else f"cannot be read as it is ({found[:80]!r})"
-        _log.warning("%s %s; it is written anew for topic id %s", path, what, _encoded(name.topic_id))
+        _log.warning("%s %s; rewriting it for topic id %s", path, what, _encoded(name.topic_id))
     write_topic_id(directory, name.topic_id)
     return has_records
 

@@ -199,7 +199,7 @@ def _cut_to_published(directory: Path, bases: list[int], shape: SegmentShape, pu
     kept = [base_offset for base_offset in bases if base_offset < published.segment_base]
     if published.segment_base not in bases:
         if published.position:
-            raise LogDamaged(f"{directory}: segment {published.segment_base} of the published end is gone")
+            raise LogDamaged(f"{directory}: segment {published.segment_base} of the published end is missing")
         return _create_first(directory, published.segment_base, shape)._replace(rolled=_infos(directory, kept))
     return _cut_active(directory, _infos(directory, kept), shape, published)
 
@@ -336,7 +336,7 @@ def _lost_entries(directory: Path, base_offset: int, end_offset: int) -> list[in
         # The file is made with its first entry.
         if entries and len(entries) == index.file.entries and last_offset < end_offset and index.file.is_whole():
             return []
-        _log.warning("%s is damaged: it is built anew from offset %d on", index.file.path, last_offset + 1)
+        _log.warning("%s is damaged: rebuilding it from offset %d", index.file.path, last_offset + 1)
         return [min(last_offset + 1, end_offset)]
     finally:
         index.file.close()
@@ -386,7 +386,7 @@ def _has_right_times(segment: LogSegment, size: int) -> bool:
     start = segment.index.lookup(offset)
     if timestamp_ms == NO_TIMESTAMP or has_largest(segment.fileno(), start, size, timestamp_ms, offset):
         return True
-    _log.warning("%s is damaged: it is built anew from the batches", segment.time_index.file.path)
+    _log.warning("%s is damaged: rebuilding it from the batches", segment.time_index.file.path)
     return False
 
 

@@ -122,14 +122,13 @@ def check_or_rebuild(config: BrokerConfig, wall_ms: int, before_change: Callable
 def _refuse_or_set_aside(path: Path, complaint: str, found: list[FoundLog], *, is_allowed: bool) -> None:
     if not is_allowed:
         raise BootFailed(
-            f"{complaint}. Beside it lie {len(found)} partition directories ({_examples(found)}), which would not be "
-            f"served. Put a copy of the file in its place; or start once with --set {OPTION}=true: it is then "
-            "made again from the directories, without the settings of topics, brokers, groups and quotas. The "
-            "damaged file is kept"
+            f"{complaint}. There are {len(found)} partition directories ({_examples(found)}). Restore a copy of the "
+            f"file; or start once with --set {OPTION}=true, which rebuilds it from the directories, without the "
+            "settings of topics, brokers, groups and quotas, and keeps the damaged file"
         )
     logger.warning(
-        "%s; it is made again from %d partition directories. Lost are the settings of topics, brokers and groups, the "
-        "quotas and the features: set them again. What lies in the file's place is kept beside it",
+        "%s; rebuilding it from %d partition directories. The settings of topics, brokers and groups, the quotas and "
+        "the features are lost: set them again. The damaged file is kept",
         complaint,
         len(found),
     )

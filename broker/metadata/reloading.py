@@ -56,10 +56,10 @@ def reload(controller: Controller, metadata: MetadataCache, config: BrokerConfig
             controller.read_certificates_again()
             _log.info("SIGHUP: new connections get the certificates that the files have now")
     except ConfigError as error:
-        _log.warning("SIGHUP: nothing was taken over, the configuration is wrong: %s", str(error).replace("\n", "; "))
+        _log.warning("SIGHUP: ignored, invalid configuration: %s", str(error).replace("\n", "; "))
         return
     except ApiError as error:
-        _log.warning("SIGHUP: nothing was taken over, it cannot be put in force: %s", error.message)
+        _log.warning("SIGHUP: ignored, cannot apply the configuration: %s", error.message)
         return
     if file is None:
         _log.info("SIGHUP: the broker was started without a configuration file, so there is none to read again")
@@ -70,9 +70,9 @@ def reload(controller: Controller, metadata: MetadataCache, config: BrokerConfig
     waiting = _differing(config.file_texts, fresh.file_texts)
     hidden = [name for name in changed if metadata.broker_config.origin(name).source >= Source.DYNAMIC_DEFAULT]
     if hidden:
-        _log.info("SIGHUP: what was set while the broker runs still wins over the file: %s", ", ".join(hidden))
+        _log.info("SIGHUP: dynamic settings override the file: %s", ", ".join(hidden))
     if waiting:
-        _log.warning("SIGHUP: these settings of %s take a restart: %s", file, ", ".join(waiting))
+        _log.warning("SIGHUP: these settings of %s need a restart: %s", file, ", ".join(waiting))
     _log.info("SIGHUP: read %s again; now in force: %s", file, _listed(changed, after) or "what was before")
 
 

@@ -176,9 +176,8 @@ def check_readable(path: Path) -> None:
     pid = _holder(path / _LOCK_NAME)
     if pid:
         raise BootFailed(
-            f"{path / RECORD_NAME} cannot be read: it is damaged, or of another version. A broker runs there all the "
-            f"same, with pid {pid}, and serves its clients: kill -TERM {pid} stops it, and its next start writes the "
-            "file anew"
+            f"{path / RECORD_NAME} cannot be read: it is damaged, or of another version. Its broker still runs as "
+            f"pid {pid}. To repair it, stop that broker (kill -TERM {pid}) and start it again"
         )
 
 

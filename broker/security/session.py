@@ -72,7 +72,7 @@ def pack_session(user: str, host: str, reached: str = "") -> bytes:
     """
     name, way = user.encode(), reached.encode()
     if len(name) > MOST_USER_BYTES:
-        raise ValueError(f"the name of a user has {len(name)} bytes; {MOST_USER_BYTES} at most are taken")
+        raise ValueError(f"the name of a user has {len(name)} bytes; {MOST_USER_BYTES} at most are accepted")
     if len(way) > _MOST_REACHED_BYTES:
         way = b""
     return b"".join((packed_host(host) if host else _NO_HOST, bytes((len(way),)), way, name))

@@ -163,7 +163,7 @@ def _log_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
         # The host name that a client of TLS asks for: its handshake fails, and a line says so.
         return
     trace = None if fault is None else (type(fault), fault, unraisable.exc_traceback)
-    _log.error("%s %r", unraisable.err_msg or "a fault that nobody could catch in", unraisable.object, exc_info=trace)
+    _log.error("%s %r", unraisable.err_msg or "uncaught exception in", unraisable.object, exc_info=trace)
 
 
 def _log_thread_fault(fault: threading.ExceptHookArgs) -> None:

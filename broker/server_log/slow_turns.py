@@ -28,8 +28,8 @@ Doing = tuple[str, str]
 
 #: What a turn's time is put down to where it is not one request's.
 METADATA: Doing = ("changes of the metadata", "")
-TAKING: Doing = ("Produce, Fetch, or what another handler asked for", "")
-COMMITTING: Doing = ("coordinators and the commit of what was appended", "")
+TAKING: Doing = ("Produce, Fetch, or another handler's request", "")
+COMMITTING: Doing = ("coordinators and the commit of appended records", "")
 UPKEEP: Doing = ("upkeep of the logs", "")
 WAITING: Doing = ("requests that were put off", "")
 
@@ -113,7 +113,7 @@ class SlowTurns:
         if own_ns > SLOW_TURN_NS:
             self.busy += 1
             kind = f"{kind}, busy"
-        line = "a turn took %d ms, in which nobody else was served; at most %d ms of them on a processor%s"
+        line = "a turn took %d ms, at most %d ms of CPU; other requests waited%s"
         self._warnings.warning(kind, line, took_ns // 1_000_000, own_ns // 1_000_000, what)
 
 

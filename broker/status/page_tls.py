@@ -42,9 +42,9 @@ class PageTls:
         try:
             self._context = make(wanted[0]).context
         except ConfigError as failure:
-            _log.warning("the status page goes on with the certificate that it has: %s", failure)
+            _log.warning("the status page keeps its old certificate: %s", failure)
         else:
-            _log.info("the status page has its certificate anew")
+            _log.info("reloaded the certificate of the status page")
 
     def _wanted(self) -> tuple[ListenerTls, int]:
         settings = page_tls(self._live.broker_config)

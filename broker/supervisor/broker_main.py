@@ -133,7 +133,7 @@ def _write_state(record: RunRecord) -> None:
         run_dir.write(Path(record.run_dir), record)
     except OSError as failure:
         _log.warning(
-            "run directory %s: cannot record that the broker is %s, and `rotunda status` shows what was so before: %s",
+            "run directory %s: cannot record that the broker is %s, so `rotunda status` shows the previous state: %s",
             *(record.run_dir, record.state, failure.strerror),
         )
 

@@ -116,7 +116,7 @@ class ListenerSet:
         self._publish()
         self._context.listeners.remove(bound)
         self._orders.append((CLOSE, bound.index, bound))
-        _log.info("listener %s is closed, and its connections end with their last answers", bound.name)
+        _log.info("listener %s closed; its connections are closed after their last responses", bound.name)
 
     def _publish(self) -> None:
         publish_listeners(self._context.snapshot_segment.of_listeners(), self._entries, self._now_ns())

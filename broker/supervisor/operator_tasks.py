@@ -77,7 +77,7 @@ class OperatorTasks:
 
     def _reopen_log(self) -> None:
         if self._log_file is None:
-            _log.info("SIGUSR1: the log goes to standard error, which whoever started the broker has opened; it stays")
+            _log.info("SIGUSR1: ignored, as the log is standard error")
             return
         try:
             self._log_file.open()
@@ -85,7 +85,7 @@ class OperatorTasks:
             _log.warning("SIGUSR1: %s cannot be opened, the log stays in its old file: %s", self._log_file.path, error)
             return
         self._tell_children()
-        _log.info("SIGUSR1: the log was opened anew")
+        _log.info("SIGUSR1: reopened the log")
 
     def _rotate(self, log_file: LogFile, now_ms: int) -> None:
         try:

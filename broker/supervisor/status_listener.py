@@ -54,7 +54,7 @@ def bind_status_page(config: BrokerConfig) -> socket.socket | None:
     except OSError:
         _log.warning("%s; there is none", what)
         return None
-    _log.warning("%s; it takes port %d instead", what, found.getsockname()[1])
+    _log.warning("%s; using port %d instead", what, found.getsockname()[1])
     return found
 
 

@@ -294,7 +294,7 @@ class Supervisor:
             _log.error("%s; replacing it (restart %d)", what, child.restarts)
             self._replace(child)
         elif child.role is Role.WEB or (child.role is Role.RECORDER and not is_unbootable):
-            _log.error("%s; the broker goes on without its %s", failure.reason, _ONLOOKERS[child.role])
+            _log.error("%s; the broker continues without its %s", failure.reason, _ONLOOKERS[child.role])
         else:
             self._give_up = failure
 

@@ -95,8 +95,8 @@ class Faults:
             segment = attach(f"/rotunda-{record.instance}-faults", writable=True)
         except SegmentAbsent:
             raise UsageError(
-                f"the broker at {record.bootstrap} was not started for tests, and takes no faults: only brokers that "
-                "the fixtures of the pytest plugin or broker.testing.RotundaBroker have started do"
+                f"the broker at {record.bootstrap} was not started for tests and rejects faults; start it by the "
+                "pytest plugin or by broker.testing.RotundaBroker"
             ) from None
         self._words = FaultWords(segment.view, record.most_handlers + 1)
         self._run_dir = Path(record.run_dir)
@@ -173,7 +173,7 @@ def api_of(api: object) -> ApiKey | None:
     wanted = str(api.name if isinstance(api, ApiKey) else api).replace("_", "").lower()
     found = next((key for key in ApiKey if wanted in (key.text.lower(), str(int(key)))), None)
     if found is None:
-        raise UsageError(f"there is no API {api!r}{did_you_mean(str(api), [key.text for key in ApiKey])}")
+        raise UsageError(f"unknown API {api!r}{did_you_mean(str(api), [key.text for key in ApiKey])}")
     if found in _NOT_INJECTED:
         raise UsageError(f"{found.text} is answered before a client is known, and nothing can be injected there")
     return found
@@ -188,7 +188,9 @@ def error_of(error: object) -> ErrorCode:
         found = ErrorCode.__members__.get(str(wanted).upper())
     if found is None:
         hint = did_you_mean(str(wanted).upper(), ErrorCode.__members__)
-        raise UsageError(f"Kafka has no error {wanted!r}{hint}; take its name, as NOT_LEADER_OR_FOLLOWER, or number")
+        raise UsageError(
+            f"Kafka has no error {wanted!r}{hint}; use its name, such as NOT_LEADER_OR_FOLLOWER, or number"
+        )
     if found is ErrorCode.NONE:
         raise UsageError("error NONE (0) is none")
     return found

@@ -71,7 +71,7 @@ def _settings_of(marker: pytest.Mark) -> Mapping[str, object]:
     if given > 1 or marker.kwargs.keys() - {"settings"} or not isinstance(settings, Mapping):
         words = ", ".join([*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items())])
         raise pytest.Collector.CollectError(
-            f"@pytest.mark.rotunda({words}): it takes settings alone, a mapping by Kafka's names, such as "
+            f"@pytest.mark.rotunda({words}): only settings are accepted, a mapping of Kafka's names, such as "
             'settings={"num.partitions": 3}'
         )
     return settings
@@ -102,7 +102,7 @@ def rotunda_topic(rotunda_broker: Broker, request: pytest.FixtureRequest) -> Ite
     marker = request.node.get_closest_marker("rotunda_topic")
     made = {} if marker is None else marker.kwargs
     if marker is not None and (marker.args or made.keys() - {"partitions", "settings"}):
-        raise UsageError("@pytest.mark.rotunda_topic takes partitions=, a number, and settings=, a mapping; no others")
+        raise UsageError("@pytest.mark.rotunda_topic accepts only partitions=, a number, and settings=, a mapping")
     test = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name)[:_LONGEST_NAME]
     name = f"{test}-{uuid.uuid4().hex[:8]}"
     rotunda_broker.create_topic(name, **made)

@@ -82,7 +82,7 @@ def requests_of(record: RunRecord, wanted: Wanted, since_us: int, clock: SystemC
             break
         now_ns = clock.monotonic_ns()
         if now_ns >= deadline_ns:
-            raise RotundaError(f"the request log in {root} does not have what was answered {WAIT_S:g} s ago")
+            raise RotundaError(f"the request log in {root} does not have the response of {WAIT_S:g} s ago")
         if now_ns - marked_ns >= MARK_AGAIN_S * 1e9:
             # A log that was given more than it takes has a sample, in which the mark may be missing.
             marked_ns, mark = now_ns, _mark(record)

@@ -382,5 +382,5 @@ class ExternalBroker:
 
 def _named(api: str) -> str:
     if api is None:
-        raise UsageError('fail takes the name of an API, such as "Produce": errors differ from API to API')
+        raise UsageError('fail needs the name of an API, such as "Produce": errors differ from API to API')
     return api

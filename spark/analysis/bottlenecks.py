@@ -81,8 +81,8 @@ RULES = (
         "{slowHandler}; a Produce is {produceLocalMeanUs:ms} in its handler",
         "log.flush.interval.messages, flush.messages",
         "raise",
-        "Force to disk less often if that is what is slow, put log.dirs on a faster disk, and let producers send "
-        "larger batches (linger.ms, batch.size): what comes together is one write.",
+        "Flush less often, put log.dirs on a faster disk, and use larger producer batches (linger.ms, batch.size): "
+        "batches that arrive together are one write.",
     ),
     Rule(
         "stalled handler",
@@ -136,7 +136,7 @@ RULES = (
         "{requestRingPeak:share} full); the busiest handler is busy {handlerBusyMax:share}",
         "request.ring.bytes",
         "raise",
-        "Requests come in bursts that their handlers could serve, and find no room in the ring.",
+        "Requests arrive in bursts larger than the request ring; the handlers have spare capacity.",
     ),
     Rule(
         "full arena",
@@ -157,15 +157,15 @@ RULES = (
         "a listener accepted nothing for {blockedShare:share} of the time",
         "max.connections",
         "raise",
-        "The limit on open connections is reached. Clients that keep what they have, and a lower "
-        "connections.max.idle.ms, need fewer.",
+        "The limit on open connections is reached. Fewer are needed if clients reuse them, or with a lower "
+        "connections.max.idle.ms.",
     ),
     Rule(
         "connections refused",
         "connection set-up",
         ("connectionsRefused > 0", "connectionsRefused >= 0.05 * (opened + connectionsRefused)"),
         ("connectionsRefused >= 0.2 * (opened + connectionsRefused)", "connectionsRefused >= 10"),
-        "{connectionsRefused:count} connections were closed at once beside {opened:count} opened",
+        "{connectionsRefused:count} connections were rejected, {opened:count} were opened",
         "max.connections.per.ip",
         "raise",
         "An address has as many connections as it may have: let its clients share or close some, or raise its limit "
@@ -183,7 +183,7 @@ RULES = (
         "{opened:count} connections opened for {requests:count} requests, {shortLived:count} closed within 5 s",
         "of the clients: one producer or consumer for many calls; reconnect.backoff.ms",
         "raise",
-        "Clients connect anew for every few requests. Let them keep those; the report `clients` names them.",
+        "Clients open a connection for every few requests. Make them reuse it; the report `clients` names them.",
     ),
     Rule(
         "few processors",
@@ -195,7 +195,7 @@ RULES = (
         ),
         (f"processorBusyMax >= {FULL}", "responseQueueShare + coalesce(queueShare, 0) >= 0.5", "runQueueMax < 0.4"),
         "the busiest processor is busy {processorBusyMax:share}, the busiest handler {handlerBusyMax:share}; "
-        "answers wait {responseQueueMeanUs:ms} for their processor",
+        "responses wait {responseQueueMeanUs:ms} for their processor",
         "num.network.threads",
         "raise",
         "Processors have more to do than they can while handlers have time. Fewer and larger requests help as well "
@@ -215,7 +215,7 @@ RULES = (
         "its {cpus} CPUs",
         "num.io.threads, num.network.threads",
         "lower to the number of CPUs",
-        "There is more to run than there are CPUs: give the broker more, or move what else runs there.",
+        "There is more work than CPUs: add CPUs, or move other processes away.",
     ),
     Rule(
         "few handlers",
@@ -226,8 +226,8 @@ RULES = (
         "of {handlers} is busy {handlerBusyMax:share}",
         "num.io.threads",
         "raise",
-        "Handlers have more to do than they can. With free CPUs more of them help, provided that partitions are "
-        "many enough to be spread; `capacity` says how many.",
+        "The handlers are overloaded. More handlers help if CPUs are free and the load is spread over enough "
+        "partitions; the report `capacity` estimates their number.",
     ),
     Rule(
         "slow reads",
@@ -237,7 +237,7 @@ RULES = (
         "a Fetch is {fetchLocalMeanUs:ms} in its handler",
         "of the clients: max.partition.fetch.bytes, fetch.max.bytes",
         "lower",
-        "What is fetched is not in memory: more of it for the page cache, a faster disk, consumers that lag less.",
+        "Fetched records are not in the page cache: add memory, use a faster disk, or reduce the lag of consumers.",
     ),
     Rule(
         "slow client",
@@ -249,7 +249,7 @@ RULES = (
             f"coalesce(processorBusyMax < {FULL}, true)",
         ),
         ("mutesOutput > 0", f"processorBusyMax < {FREE}", "slowClientSendShare >= 0.8"),
-        "sending an answer to client {slowClient:name} takes {slowClientSendMeanUs:ms}, {slowClientSendShare:share} "
+        "sending a response to client {slowClient:name} takes {slowClientSendMeanUs:ms}, {slowClientSendShare:share} "
         "of all sending; the busiest processor is busy {processorBusyMax:share}",
         "of the clients: fetch.max.bytes, max.partition.fetch.bytes",
         "lower",

@@ -50,7 +50,7 @@ def read_objectives(path: str) -> list[Objective]:
     except OSError as error:
         raise JobFailed(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise JobFailed(f"{path} is no TOML: {error}") from error
+        raise JobFailed(f"{path}: invalid TOML: {error}") from error
     try:
         return _objectives(found)
     except JobFailed as failure:
@@ -61,9 +61,9 @@ def _objectives(found: Mapping[str, Any]) -> list[Objective]:
     tables = found.get("objective")
     other = sorted(found.keys() - {"objective"})
     if other:
-        raise JobFailed(f"there is no key {other[0]!r}; objectives are tables [[objective]]")
+        raise JobFailed(f"unknown key {other[0]!r}; objectives are tables [[objective]]")
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
-        raise JobFailed("there are no objectives; each is a table [[objective]]")
+        raise JobFailed("no objectives; each is a table [[objective]]")
     if len(tables) > _MOST:
         raise JobFailed(f"there are {len(tables)} objectives; {_MOST} are the most")
     objectives = []
@@ -82,24 +82,24 @@ def _objectives(found: Mapping[str, Any]) -> list[Objective]:
 def _objective(table: Mapping[str, Any]) -> Objective:
     for key in table:
         if key not in _KEYS:
-            raise JobFailed(f"there is no key {key!r}; there are {', '.join(_KEYS)}")
+            raise JobFailed(f"unknown key {key!r}; there are {', '.join(_KEYS)}")
     name = table.get("name")
     if not isinstance(name, str) or not name:
-        raise JobFailed(f"name: {name!r} is no name" if name is not None else "name is missing")
+        raise JobFailed(f"name: {name!r} is not a valid name" if name is not None else "name is missing")
     chosen = {column: _names(table, key) for key, column in CHOSEN_BY.items() if key in table}
     if "requestApiKeyName" in chosen:
         chosen["requestApiKeyName"] = tuple(name.upper() for name in chosen["requestApiKeyName"])
     window_us = _length_us("window", table.get("window", _DEFAULT_WINDOW))
     if window_us % _MINUTE_US:
-        raise JobFailed(f"window: {table['window']!r} is no whole number of minutes")
+        raise JobFailed(f"window: {table['window']!r} is not a whole number of minutes")
     if ("latency" in table) == ("error-rate" in table):
         raise JobFailed(f"latency and error-rate: {name!r} needs one of the two")
     if "latency" in table:
         if "allowed-errors" in table:
-            raise JobFailed("allowed-errors goes with error-rate, not with latency")
+            raise JobFailed("allowed-errors needs error-rate, and excludes latency")
         return Objective(name, _share(table, "target"), _length_us("latency", table["latency"]), window_us, chosen)
     if "target" in table:
-        raise JobFailed("target goes with latency; an error-rate is its own")
+        raise JobFailed("target needs latency, and excludes error-rate")
     allowed = _names(table, "allowed-errors") if "allowed-errors" in table else ()
     return Objective(name, 1 - _share(table, "error-rate"), None, window_us, chosen, allowed)
 
@@ -117,7 +117,7 @@ def _share(table: Mapping[str, Any], key: str) -> float:
     if value is None:
         raise JobFailed(f"{key} is missing")
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
-        raise JobFailed(f"{key}: {value!r} is no share; write one between 0 and 1, such as 0.99")
+        raise JobFailed(f"{key}: {value!r} is not a fraction between 0 and 1, such as 0.99")
     return float(value)
 
 
@@ -128,4 +128,4 @@ def _length_us(key: str, value: object) -> int:
     try:
         return int(duration_of(value if isinstance(value, str) else "").total_seconds()) * 1_000_000
     except JobFailed:
-        raise JobFailed(f"{key}: {value!r} is no length of time; write it like 50ms, 2s, 1h or 30d") from None
+        raise JobFailed(f"{key}: {value!r} is not a duration, such as 50ms, 2s, 1h or 30d") from None

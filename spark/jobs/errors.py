@@ -128,7 +128,7 @@ def _headline(coverage: Coverage, errors: int, most: Row | None, burst: Row | No
         return f"none of {coverage.requests:,} requests failed"
     parts = [
         f"{errors:,} of {coverage.requests:,} requests failed ({errors / coverage.requests:.2%})",
-        f"most: {_named(most)}, {most.errors:,} times, {most.shareOfClient:.1%} of what that client asked",
+        f"most: {_named(most)}, {most.errors:,} times, {most.shareOfClient:.1%} of this client's requests",
     ]
     if burst is not None:
         when = f"{burst.errors:,} in {burst.seconds:,.1f} s from {cell(burst.firstSeen)}"

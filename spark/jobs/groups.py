@@ -155,7 +155,7 @@ def _costs() -> list[Column]:
 
 
 #: What the answer lacks where rows have been deleted.
-_LACKING: Final = "what groups did then is known only as far as rows are left"
+_LACKING: Final = "group activity of that time is incomplete"
 
 
 def answer(context: Context) -> Result:
@@ -213,7 +213,7 @@ def _headline(table: DataFrame, behind: DataFrame, *, has_lag: bool) -> str:
         text += f"; {cell(longest.group)} was behind for {longest.lengthS:,.0f} s: "
         text += f"up to {longest.peakRecords:,} records{age}"
     elif has_lag:
-        text += "; none was behind for long"
+        text += "; no group was behind for long"
     return text if has_lag else f"{text}; {_NO_LAG}"
 
 
@@ -222,19 +222,19 @@ def _chart(of_causes: DataFrame) -> Chart:
     labels = [f"{row.group}: {row.cause}" for row in rows]
     parts = {"rebalancing": "rebalancingS", "unread time": "unreadS"}
     series = [Series(name, [float(row[column] or 0) for row in rows]) for name, column in parts.items()]
-    return Chart("What rebalances cost by cause", "bars", labels, series, "s")
+    return Chart("Cost of rebalances by cause", "bars", labels, series, "s")
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--lag-records", type=positive, metavar="N", help="a group with more unread is behind (no bound)"
+        "--lag-records", type=positive, metavar="N", help="lag in records from which a group is behind (default: none)"
     )
     parser.add_argument(
         "--lag-age",
         type=length_us,
         default="1m",
         metavar="TIME",
-        help="one whose oldest unread is older is behind (1m)",
+        help="age of the oldest unread record from which a group is behind (default: 1m)",
     )
     parser.add_argument(
         "--for", type=length_us, default="1m", dest="lasting", metavar="TIME", help="shorter episodes do not count (1m)"

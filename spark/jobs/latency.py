@@ -114,7 +114,7 @@ def answer(context: Context) -> Result:
         Series(title, [row.meanUs * row[name] for row in rows], colour)
         for name, (title, colour) in zip(_SHARES.values(), _TITLES, strict=True)
     ]
-    chart = Chart("Where the mean time of a request goes", "shares", labels, series, "µs")
+    chart = Chart("Mean time of a request by phase", "shares", labels, series, "µs")
     return Result(_headline(coverage, worst, by), {"latency": table}, coverage, chart)
 
 
@@ -172,7 +172,7 @@ def _headline(coverage: Coverage, worst: Row, by: Sequence[str]) -> str:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--by", choices=list(GROUPINGS), default="api", help="what rows stand for (default: api)")
+    parser.add_argument("--by", choices=list(GROUPINGS), default="api", help="grouping of the rows (default: api)")
     parser.add_argument(
         "--window", type=length_us, metavar="TIME", help="and for which windows of time, such as 5m (default: none)"
     )

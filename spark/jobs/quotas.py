@@ -122,7 +122,7 @@ def timeline(seconds: DataFrame, entity: Sequence[str], step_s: int) -> DataFram
 
 
 #: What the answer lacks where rows have been deleted.
-_LACKING: Final = "what was charged then counts only as far as rows are left"
+_LACKING: Final = "charges of that time are incomplete"
 
 
 def answer(context: Context) -> Result:
@@ -139,7 +139,7 @@ def answer(context: Context) -> Result:
     counted = told.agg(F.sum((F.col("secondsOver") > 0).cast("long")).alias("over"), F.count("*").alias("of")).first()
     assert counted is not None  # noqa: S101 - an aggregate of everything has one row
     worst = told.first()
-    headline = "nobody would have been throttled"
+    headline = "no client would have been throttled"
     if worst is not None and worst.secondsOver:
         name = ", ".join(cell(worst[column]) for column in entity if worst[column] is not None)
         headline = (
@@ -218,9 +218,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mutations-per-second", type=float, metavar="N", help="a controller_mutation_rate: partitions made or deleted"
     )
-    parser.add_argument(
-        "--per", choices=list(ENTITIES), default="client", help="who has a quota each (default: client)"
-    )
+    parser.add_argument("--per", choices=list(ENTITIES), default="client", help="quota entity (default: client)")
 
 
 JOB = Job("quotas", __doc__ or "", answer, _add_options)

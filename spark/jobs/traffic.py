@@ -151,7 +151,7 @@ def _headline(sums: Row | None, hot: Row | None, outcomes: Sequence[tuple[int, .
     assert sums is not None  # noqa: S101 - an aggregate of everything has one row
     parts = [f"{sums.requests:,} requests, {sums.bytesIn / 1e6:,.1f} MB in, {sums.bytesOut / 1e6:,.1f} MB out"]
     if hot is not None and hot.gini is not None:
-        parts.append(f"{cell(hot.hottest)} carries {hot.hottestShare:.0%} of what goes to partitions")
+        parts.append(f"{cell(hot.hottest)} carries {hot.hottestShare:.0%} of the traffic of partitions")
     if outcomes:
         linger, size, now, then = max(outcomes, key=lambda outcome: outcome[2] - outcome[3])
         saving = f"{1 - then / now:.0%} of the Produce requests"

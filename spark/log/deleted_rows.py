@@ -37,8 +37,8 @@ class Deleted:
             parts.append(f"retention has deleted {self.rows:,} rows of {_named(self.hours)}: {lacking}")
         if self.edges:
             parts.append(
-                f"retention has deleted rows of {_named(self.edges)}, which the range has only in part: what they say "
-                "is missing"
+                f"retention has deleted rows of {_named(self.edges)}, only partly in the range: their data is "
+                "incomplete"
             )
         return "; ".join(parts)
 

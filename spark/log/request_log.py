@@ -152,7 +152,7 @@ class RequestLog:
         self._root = root.rstrip("/")
         self._storage = Storage(spark, self._root)
         if not self._storage.exists():
-            raise JobFailed(f"there is no request log in {root}; name its directory with --input")
+            raise JobFailed(f"no request log in {root}; name its directory with --input")
         self._check_versions()
 
     def _check_versions(self) -> None:
@@ -234,10 +234,10 @@ class RequestLog:
     def _nothing_in(self, time_range: TimeRange) -> str:
         hours = [file.hour for file in self.files("requests")]
         if not hours:
-            return f"there are no requests in {self._root}: no finished file yet (see request.log.roll.ms)"
+            return f"no requests in {self._root}: no finished file yet (see request.log.roll.ms)"
         first, last = to_datetime(hours[0] * HOUR_US), to_datetime((hours[-1] + 1) * HOUR_US)
         span = f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC"
-        return f"there are no requests from {time_range} in {self._root}; it has those of {span}"
+        return f"no requests from {time_range} in {self._root}; it has those of {span}"
 
     def _path(self, dataset: str) -> str:
         return f"{self._root}/{dataset}/v={FORMAT_VERSION}"

@@ -34,9 +34,9 @@ def test_c18_what_it_sets(texts: list[str], listeners: list[Listener], set_to: s
 @pytest.mark.parametrize(
     ("texts", "complaint"),
     [
-        (["host:9092"], "--advertise host:9092: there are 2 listeners, say which one, as in PLAINTEXT://host:9092"),
-        (["one", "two"], "--advertise two: a listener has one address"),
-        (["INNER://one", "INNER://two"], "--advertise INNER://two: a listener has one address"),
+        (["host:9092"], "--advertise host:9092: there are 2 listeners, name one, as in PLAINTEXT://host:9092"),
+        (["one", "two"], "--advertise two: each listener has one advertised address"),
+        (["INNER://one", "INNER://two"], "--advertise INNER://two: each listener has one advertised address"),
         *(
             ([text], "expected HOST, HOST:PORT or NAME")
             for text in ("", ":9092", "host:", "host:70000", "[::1", "a,b", "A://")

@@ -65,12 +65,15 @@ def test_acls_are_added_listed_and_deleted(guarded: BrokerProcess) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("add", "--topic", "t"), "say who"),
-        (("add", "--allow-principal", "User:a"), "say of what"),
-        (("delete",), "say of what"),
-        (("add", "--topic", "t", "--allow-host", "10.0.0.1"), "--allow-host goes with --allow-principal"),
-        (("add", "--allow-principal", "User:a", "--topic", "t", "--consumer"), "--consumer with --topic and --group"),
-        (("add", "--allow-principal", "User:a", "--topic", "t", "--producer", "--operation", "read"), "leave out"),
+        (("add", "--topic", "t"), "missing --allow-principal"),
+        (("add", "--allow-principal", "User:a"), "missing --topic"),
+        (("delete",), "missing --topic"),
+        (("add", "--topic", "t", "--allow-host", "10.0.0.1"), "--allow-host needs --allow-principal"),
+        (("add", "--allow-principal", "User:a", "--topic", "t", "--consumer"), "--consumer needs --topic and --group"),
+        (
+            ("add", "--allow-principal", "User:a", "--topic", "t", "--producer", "--operation", "read"),
+            "exclude --operation",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_bad_usage(guarded: BrokerProcess, arguments: tuple[str, ...], complaint: str) -> None:

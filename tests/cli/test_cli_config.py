@@ -35,8 +35,8 @@ def test_settings_of_brokers_are_set_listed_described_and_deleted(broker: Broker
     ]
     text = broker.command("config", "describe", name, "num.partitions").stdout
     assert "  otherwise 2000, set while running, cluster-wide\n  otherwise log.retention.hours=168, default\n" in text
-    assert "  changes while the broker runs\n  Age at which" in text
-    assert "num.partitions=1  # default\n  takes a restart\n" in text
+    assert "  dynamic: in force without a restart\n  Age at which" in text
+    assert "num.partitions=1  # default\n  needs a restart\n" in text
     assert broker.command("config", "delete", name).stdout == f"{name}: 1000 -> 2000\n"
     assert broker.command("config", "delete", name, "--cluster").stdout == f"{name}: 2000 -> (not set)\n"
     assert name not in broker.command("config", "list").stdout
@@ -69,7 +69,7 @@ def test_levels_of_loggers(broker: BrokerProcess) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["set", "num.partitions=3"], 1, "dynamically: [num.partitions]; they take a restart"),
+        (["set", "num.partitions=3"], 1, "dynamically: [num.partitions]; they need a restart"),
         (["set", "log.retention.ms=soon"], 1, "INVALID_REQUEST: Invalid value soon for configuration log.retention.ms"),
         (["set", "log.retention.m=1"], 1, "unknown setting log.retention.m (did you mean log.retention.ms?)"),
         (["set", "principal.builder.class=x.Y"], 1, "a class of Java cannot be loaded"),
@@ -79,7 +79,7 @@ def test_levels_of_loggers(broker: BrokerProcess) -> None:
         (
             ["describe", "log.retention.m"],
             1,
-            "there is no setting log.retention.m here (did you mean log.retention.ms?)",
+            "unknown setting log.retention.m (did you mean log.retention.ms?)",
         ),
         (["list", "--topic", "nowhere"], 1, "UNKNOWN_TOPIC_OR_PARTITION"),
     ],

@@ -244,15 +244,15 @@ def test_offsets_that_are_gone_are_said(broker: BrokerProcess, topic: str) -> No
 @pytest.mark.parametrize(
     ("arguments", "code", "complaint"),
     [
-        ((), 2, "name a topic"),
-        (("{topic}s",), 1, "there is no topic {topic}s; did you mean {topic}?"),
+        ((), 2, "missing topic"),
+        (("{topic}s",), 1, "unknown topic {topic}s; did you mean {topic}?"),
         (("^none-{topic}",), 1, "no topic matches ^none-{topic}"),
         (("{topic}", "-p", "3"), 1, "topic {topic} has no partition 3: it has 0 to 0"),
         (("{topic}", "-o", "soon"), 2, "'soon' is no place to begin"),
-        (("{topic}", "-o", "stored"), 2, "name it with --group"),
+        (("{topic}", "-o", "stored"), 2, "--from stored needs --group"),
         (("{topic}", "-f", "%x"), 2, "%x in the format '%x' is none of"),
-        (("{topic}", "--group", "g", "-p", "0"), 2, "--group shares out the partitions"),
-        (("{topic}", "-X", "fetch.min.bytes=1"), 2, "-X fetch.min.bytes says nothing to this command"),
+        (("{topic}", "--group", "g", "-p", "0"), 2, "--group and --partition exclude each other"),
+        (("{topic}", "-X", "fetch.min.bytes=1"), 2, "-X fetch.min.bytes has no effect"),
         (("^(", "-q"), 2, "^( is no regular expression"),
     ],
 )

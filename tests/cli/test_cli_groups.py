@@ -208,7 +208,7 @@ def test_a_deleted_topic_keeps_its_row(run: Run) -> None:
 def test_describe_an_unknown_group(fake: FakeBroker, run: Run) -> None:
     done = run("describe", ODD + "x")
     assert (done.code, done.out) == (1, "")
-    assert done.err == ('rotunda: GROUP_ID_NOT_FOUND: there is no group "g 1\\x1b[2J\\"x"; see `rotunda group list`\n')
+    assert done.err == ('rotunda: GROUP_ID_NOT_FOUND: unknown group "g 1\\x1b[2J\\"x"; see `rotunda group list`\n')
     # Brokers without KIP-848 and KIP-1043 answer with the state Dead.
     del fake.served[ApiKey.CONSUMER_GROUP_DESCRIBE]
     fake.classic["nobody"] = {"group_state": "Dead", "members": []}
@@ -245,7 +245,7 @@ def test_groups_with_members_are_not_deleted(run: Run) -> None:
         "rotunda: NON_EMPTY_GROUP: group late has members: m-1 (client app at /10.0.0.1); stop them first",
         'rotunda: NON_EMPTY_GROUP: group modern has members: m-2 (client "other app" at /10.0.0.2); stop them first '
         "and wait, as static members stay until their session ends",
-        "rotunda: GROUP_ID_NOT_FOUND: there is no group nobody; see `rotunda group list`",
+        "rotunda: GROUP_ID_NOT_FOUND: unknown group nobody; see `rotunda group list`",
     ]
 
 
@@ -328,7 +328,7 @@ def test_a_group_that_does_not_exist_yet_may_be_given_offsets(fake: FakeBroker, 
     [
         (("late", "--all-topics"), 1, "late is in state Stable, with members m-1 (client app at /10.0.0.1); stop"),
         (("nobody", "--all-topics"), 1, "group nobody has committed nothing: name topics with --topic"),
-        (("empty", "--topic", "nowhere"), 1, "there is no topic nowhere"),
+        (("empty", "--topic", "nowhere"), 1, "unknown topic nowhere"),
         (("empty", "--topic", "orders:0,7"), 1, "orders has 3 partitions from 0 on, and none numbered 7"),
         (("empty", "--topic", "orders:"), 2, "--topic orders:: expected TOPIC or TOPIC:PARTITION,..."),
         (("empty", "--topic", "orders:a"), 2, "--topic orders:a: expected"),

@@ -51,7 +51,7 @@ def test_what_the_broker_is_run_by_is_not_hidden_from_it(
 
 def test_a_configuration_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["print-unit", "--config", str(tmp_path / "none")]) == 2
-    assert f"there is no file {tmp_path / 'none'}" in capsys.readouterr().err
+    assert f"no such file: {tmp_path / 'none'}" in capsys.readouterr().err
 
 
 def test_systemd_finds_nothing_wrong_with_the_units_for_reports(tmp_path: Path) -> None:

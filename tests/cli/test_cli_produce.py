@@ -149,7 +149,7 @@ def test_a_transaction_is_committed_at_the_end_of_the_input(broker: BrokerProces
     assert consumed(broker.bootstrap, topic) == b"a\nb\n"
     wrong = rotunda(broker.bootstrap, "produce", topic, "--transactional-id", topic, "--json", data=b'{"value":"c"}\n{')
     assert wrong.code == 1
-    assert "standard input, line 2 is no JSON" in wrong.err
+    assert "standard input, line 2: invalid JSON" in wrong.err
     assert "nothing has been written, as the transaction is aborted" in wrong.err
     assert consumed(broker.bootstrap, topic) == b"a\nb\n"
 
@@ -181,12 +181,12 @@ def test_a_record_that_is_refused_is_named(broker: BrokerProcess, topic: str) ->
 @pytest.mark.parametrize(
     ("arguments", "code", "complaint"),
     [
-        ((), 2, "name a topic"),
+        ((), 2, "missing topic"),
         (("a", "-t", "b"), 2, "two topics: a and b"),
         (("{topic}", "-p", "7"), 1, "topic {topic} has no partition 7: it has 0 to 0"),
-        (("{topic}", "-p", "same"), 2, "add --json"),
-        (("{topic}", "--json", "-K", ":"), 2, "leave out -K"),
-        (("{topic}", "-D", ""), 2, "an empty text separates nothing"),
+        (("{topic}", "-p", "same"), 2, "-p same needs --json"),
+        (("{topic}", "--json", "-K", ":"), 2, "--json excludes -K"),
+        (("{topic}", "-D", ""), 2, "invalid -D or -K: empty"),
         (("{topic}", "-X", "linger.sm=1"), 2, "linger.sm is no setting of a producer (did you mean linger.ms?)"),
         (("{topic}", "-X", "linger.ms"), 2, "--property"),
         (("{topic}", "--acks", "0", "--transactional-id", "t"), 2, "acks=all"),
@@ -205,16 +205,16 @@ def test_what_cannot_be_written_is_said(
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        (b"[" * 100_000, "line 2 is no JSON: maximum recursion depth"),
-        (b'\xff\xfe{"value": 1}', "line 2 is no JSON: 'utf-8' codec"),
-        (b'{"value": "v", "topic": "\\ud800"}', "line 2 is no record: the topic"),
+        (b"[" * 100_000, "line 2: invalid JSON: maximum recursion depth"),
+        (b'\xff\xfe{"value": 1}', "line 2: invalid JSON: 'utf-8' codec"),
+        (b'{"value": "v", "topic": "\\ud800"}', "line 2: invalid record: the topic"),
         (b'{"value": "v", "topic": ""}', "INVALID_TOPIC_EXCEPTION"),
         (b'{"value": "\\ud800"}', "line 2: 'utf-8' codec"),
-        (b'{"value": "v", "headers": {"\\ud800": "v"}}', "line 2 is no record: the headers"),
-        (b'{"value": "v", "timestamp": -5}', "line 2 is no record: timestamp_ms is -5"),
-        (b'{"value": "v", "timestamp": 1' + b"0" * 30 + b"}", "line 2 is no record: timestamp_ms is 1000"),
-        (b'{"value": "v", "partition": -1}', "line 2 is no record: partition -1"),
-        (b'{"value": "v", "partition": 99999999999}', "line 2 is no record: partition is 99999999999"),
+        (b'{"value": "v", "headers": {"\\ud800": "v"}}', "line 2: invalid record: the headers"),
+        (b'{"value": "v", "timestamp": -5}', "line 2: invalid record: timestamp_ms is -5"),
+        (b'{"value": "v", "timestamp": 1' + b"0" * 30 + b"}", "line 2: invalid record: timestamp_ms is 1000"),
+        (b'{"value": "v", "partition": -1}', "line 2: invalid record: partition -1"),
+        (b'{"value": "v", "partition": 99999999999}', "line 2: invalid record: partition is 99999999999"),
     ],
 )
 def test_a_json_line_that_no_record_can_be_made_of_is_named(

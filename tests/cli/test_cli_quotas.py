@@ -70,7 +70,7 @@ def test_what_makes_no_sense_is_refused_with_the_reason(broker: BrokerProcess) -
 
     assert refusal("set", "producer_byte_rate=1") == (
         2,
-        "rotunda: quota set: say whose, with --user, --client-id, --ip or --default\n",
+        "rotunda: quota set: missing --user, --client-id, --ip or --default\n",
     )
     code, text = refusal("set", "--client-id", "a", "producer_byte_rate=fast")
     assert (code, text) == (2, "rotunda: quota set: producer_byte_rate=fast: the value is not a number\n")

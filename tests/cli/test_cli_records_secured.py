@@ -37,7 +37,7 @@ def test_by_the_options_of_the_other_commands(secured: SaslBroker, topic: str, t
     for name in ("produce", "consume"):
         refused = rotunda(address, name, topic, data=b"x\n")
         assert (refused.code, refused.out) == (1, b"")
-        assert "a secured broker takes --command-config FILE" in refused.err
+        assert "a secured broker needs --command-config FILE" in refused.err
     wrong = rotunda(
         address, "consume", topic, "--command-config", str(file), "-X", "sasl.password=no", "-X", "sasl.username=alice"
     )
@@ -65,4 +65,4 @@ def test_against_apache_kafka(tmp_path: Path, topic: str) -> None:
         produce(address, f"{topic}-copy", consumed(address, topic, "--json"), "--json")
         assert consumed(address, f"{topic}-copy", "-f", WHOLE) == consumed(address, topic, "-f", WHOLE)
         missing = rotunda(address, "consume", f"{topic}-cop")
-        assert missing == Done(1, b"", f"rotunda: there is no topic {topic}-cop; did you mean {topic}-copy?\n")
+        assert missing == Done(1, b"", f"rotunda: unknown topic {topic}-cop; did you mean {topic}-copy?\n")

@@ -66,7 +66,7 @@ def test_users_are_added_listed_described_and_deleted(broker: BrokerProcess) -> 
     assert "bob" in done
     assert "alice" not in done
     assert on(broker, "delete", "bob") == []
-    assert "there is no user bob" in broker.command("user", "delete", "bob").stderr
+    assert "unknown user bob" in broker.command("user", "delete", "bob").stderr
 
 
 @pytest.mark.parametrize(

@@ -108,9 +108,9 @@ def test_the_name_of_a_header_need_not_be_text() -> None:
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("{", "x, line 2 is no JSON"),
-        ("[1]", 'x, line 2 is no object with a "value": [1]'),
-        ('{"key":"a"}', 'x, line 2 is no object with a "value"'),
+        ("{", "x, line 2: invalid JSON"),
+        ("[1]", 'x, line 2: not an object with a "value": [1]'),
+        ('{"key":"a"}', 'x, line 2: not an object with a "value"'),
         ('{"value":1}', "value is 1: write a string"),
         ('{"value":{"base64":"?"}}', "value has no valid base64"),
         ('{"value":"a","vale":"b"}', "x, line 2 has 'vale', which is none of"),

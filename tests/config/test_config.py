@@ -372,7 +372,7 @@ def test_the_page_says_where_a_setting_can_be_changed_while_the_broker_runs(key:
     config, own = load(None, {}, {}), f"listener.name.plaintext.{key.name}"
     told, text = set(line.split(" | ")[2].split(", ")), render(key.default) or ""
     if told == {"no"}:
-        with pytest.raises(ConfigError, match="they take a restart"):
+        with pytest.raises(ConfigError, match="they need a restart"):
             config.with_dynamic({key.name: text})
     elif told == {"listener"}:
         with pytest.raises(ConfigError, match="only per-listener"):

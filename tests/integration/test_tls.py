@@ -239,7 +239,7 @@ def test_h07_a_reload_of_what_cannot_be_used_changes_nothing(secured: SecuredBro
         os.kill(secured.process.pid(), signal.SIGHUP)
         wait_until(
             lambda position=position, says=says: any(
-                "nothing was taken over" in line and says in line for line in secured.process.log_since(position)
+                "SIGHUP: ignored" in line and says in line for line in secured.process.log_since(position)
             ),
             f"a line that says that the file {says}",
         )

@@ -158,7 +158,7 @@ def test_orphans_are_reported(tmp_path: Path, clock: FakeClock) -> None:
 def test_a_directory_of_another_topic_is_refused_and_says_what_to_do(tmp_path: Path, clock: FakeClock) -> None:
     LogManager(tmp_path, clock, EXPIRATION_MS).open(name("a"), LogConfig(), None)
     other = PartitionName("a", 0, bytes(range(16)))
-    with pytest.raises(LogDamaged, match=r"a-0/partition.metadata says .* remove the file"):
+    with pytest.raises(LogDamaged, match=r"a-0/partition.metadata has .* remove the file"):
         LogManager(tmp_path, clock, EXPIRATION_MS).open(other, LogConfig(), None)
 
 

@@ -66,7 +66,7 @@ def test_a_damaged_record_of_a_broker_that_runs_is_named(tmp_path: Path, content
     with pytest.raises(BootFailed) as refused:
         run_dir.check_readable(tmp_path)
     assert str(record) in refused.value.reason
-    assert f"kill -TERM {os.getpid()} stops it" in refused.value.reason
+    assert f"kill -TERM {os.getpid()}) and start it again" in refused.value.reason
     os.close(fd)
     run_dir.check_readable(tmp_path)
 

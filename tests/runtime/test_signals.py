@@ -151,8 +151,8 @@ def test_sigusr1_opens_the_log_anew_in_every_process(daemon: dict[str, Any]) -> 
         log.rename(log.with_name("moved"))
         os.kill(pid, signal.SIGUSR1)
         wait_until(lambda: all(outputs(each) == {str(log)} for each in before), "every process has the new file")
-        wait_until(lambda: "opened anew" in log.read_text(), "the log says so")
-        assert "opened anew" not in log.with_name("moved").read_text()
+        wait_until(lambda: "reopened the log" in log.read_text(), "the log says so")
+        assert "reopened the log" not in log.with_name("moved").read_text()
         client.call(18, 0)
         assert page_status(daemon["status_url"]) == 200
     assert family(pid) == before

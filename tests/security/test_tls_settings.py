@@ -135,7 +135,7 @@ def test_without_certificates_of_clients_an_open_listener_needs_the_explicit_fla
             inline(ssl_keystore_key=OWN.encrypted_key_pem("sesame"), **{"ssl.key.password": "open"}),
             "ssl.key.password may be wrong",
         ),
-        (inline(ssl_cipher_suites="TLS_NO"), "TLS_NO is no cipher of TLS 1.2"),
+        (inline(ssl_cipher_suites="TLS_NO"), "TLS_NO is not a TLS 1.2 cipher"),
         (inline(ssl_cipher_suites="TLS_AES_128_GCM_SHA256"), "of those of TLS 1.3 name all"),
         (
             inline(ssl_cipher_suites="ECDHE-RSA-AES128-GCM-SHA256", ssl_enabled_protocols="TLSv1.3"),

@@ -163,8 +163,8 @@ def test_an_objective_on_errors_counts_an_hour_in_spans_that_have_the_whole_of_i
 @pytest.mark.parametrize(
     ("job", "words", "lacking"),
     [
-        (groups.JOB, (), "what groups did then is known only as far as rows are left"),
-        (quotas.JOB, ("--produce-bytes-per-second=1000",), "what was charged then counts only as far as rows are left"),
+        (groups.JOB, (), "group activity of that time is incomplete"),
+        (quotas.JOB, ("--produce-bytes-per-second=1000",), "charges of that time are incomplete"),
         (diagnose.JOB, (), "windows of them have only the rows that are left"),
         (capacity.JOB, ("--window=1h",), "windows of them have only the rows that are left"),
         (replay.JOB, (), "the profile has only the rows that are left"),
@@ -190,7 +190,7 @@ def test_latency_by_the_hour_lacks_nothing_and_says_nothing(log: Log) -> None:
 def test_a_deleted_hour_that_the_range_has_in_part_is_said(log: Log) -> None:
     found = log.report(latency.JOB, "--by=all", asked=("2026-03-01T11:30:00", RANGE[1]))
     assert found.coverage.deleted == Deleted(edges=(FIRST_HOUR + 1,))
-    said = "retention has deleted rows of 2026-03-01 11:00 to 2026-03-01 12:00 UTC, which the range has only in part"
+    said = "retention has deleted rows of 2026-03-01 11:00 to 2026-03-01 12:00 UTC, only partly in the range"
     assert said in found.certainty
 
 

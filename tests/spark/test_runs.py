@@ -59,7 +59,7 @@ def test_without_java_a_job_says_what_to_install(tmp_path: Path) -> None:
     write(tmp_path / "request-log", "requests", random_requests(1, 10))
     line = failed_with(run(command(tmp_path, "latency", *RANGE), {"JAVA_HOME": str(tmp_path)}))
     assert line == (
-        f"rotunda report latency: there is no Java in JAVA_HOME={tmp_path}; "
+        f"rotunda report latency: no Java found in JAVA_HOME={tmp_path}; "
         "Spark needs Java 17 or later: install a JRE, or set JAVA_HOME"
     )
 
@@ -70,7 +70,7 @@ def test_a_range_without_length_is_one_line(tmp_path: Path) -> None:
 
 
 def test_without_a_log_a_job_names_the_option(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(JobFailed, match=f"there is no request log in {tmp_path}/none; name its directory with --input"):
+    with pytest.raises(JobFailed, match=f"no request log in {tmp_path}/none; name its directory with --input"):
         RequestLog(spark, f"{tmp_path}/none")
 
 

@@ -278,7 +278,7 @@ def test_without_its_recorder_the_broker_goes_on(tmp_path: Path) -> None:
     with Supervised(tmp_path, process_restart_limit=2) as broker:
         broker.complete()
         kill_generations(broker, "recorder", 3)
-        wait_until(lambda: "goes on without its request log" in broker.log.read_text(), "the log says so")
+        wait_until(lambda: "continues without its request log" in broker.log.read_text(), "the log says so")
         with broker.connect() as client:
             assert ask(client) == "0.1"
         assert broker.slot("recorder")["state"] == "dead"

@@ -230,14 +230,14 @@ def broker() -> object:
 @pytest.mark.parametrize(
     ("inject", "complaint"),
     [
-        (lambda b: b.fail("Prodce", "REQUEST_TIMED_OUT"), r"there is no API 'Prodce' \(did you mean Produce\?\)"),
+        (lambda b: b.fail("Prodce", "REQUEST_TIMED_OUT"), r"unknown API 'Prodce' \(did you mean Produce\?\)"),
         (
             lambda b: b.fail("Produce", "REQUEST_TIMEOUT"),
             r"no error 'REQUEST_TIMEOUT' \(did you mean REQUEST_TIMED_OUT",
         ),
         (lambda b: b.fail("Produce", 999), r"Kafka has no error 999"),
         (lambda b: b.fail("Produce", "NONE"), r"error NONE \(0\) is none"),
-        (lambda b: b.fail(None, 7), r"fail takes the name of an API"),
+        (lambda b: b.fail(None, 7), r"fail needs the name of an API"),
         (lambda b: b.fail("Produce", 7, times=0), r"times=0: expected how often it strikes"),
         (lambda b: b.fail("SaslHandshake", 7), r"SaslHandshake is answered before a client is known"),
         (lambda b: b.fail("Heartbeat", 7, topic="x"), r"topic='x': requests of Heartbeat name no topic"),
@@ -261,7 +261,7 @@ def test_a_broker_that_was_not_started_for_tests_takes_no_faults(tmp_path: Path)
         assert process.stdout.readline()
         record = run_dir.read(tmp_path)
         assert record is not None
-        with pytest.raises(UsageError, match="was not started for tests, and takes no faults"):
+        with pytest.raises(UsageError, match="was not started for tests and rejects faults"):
             Faults(record)
         process.terminate()
 

@@ -181,7 +181,7 @@ def test_a_marker_that_is_given_something_else_is_not_passed_over(pytester: pyte
         """,
     )
     result.assert_outcomes(errors=1)
-    assert f"@pytest.mark.rotunda({words}): it takes settings alone" in result.stdout.str()
+    assert f"@pytest.mark.rotunda({words}): only settings are accepted" in result.stdout.str()
 
 
 @pytest.mark.parametrize("words", ["5", "partition=5", "settings={}, replicas=1"])
@@ -201,7 +201,7 @@ def test_a_topic_marker_that_is_given_something_else_is_refused(pytester: pytest
         """,
     )
     result.assert_outcomes(errors=1)
-    assert "UsageError: @pytest.mark.rotunda_topic takes partitions=" in result.stdout.str()
+    assert "UsageError: @pytest.mark.rotunda_topic accepts only partitions=" in result.stdout.str()
 
 
 def test_what_clients_have_sent_is_listed_and_stands_in_the_report_of_a_failed_test(pytester: pytest.Pytester) -> None:

@@ -137,5 +137,5 @@ def test_plain_http_is_told_in_one_line(served: Served) -> None:
     with socket.create_connection(("127.0.0.1", served.port), timeout=60) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     wait_until(lambda: served.lines, "a line")
-    assert "handshake: the status page got no TLS handshake from 127.0.0.1" in served.lines[0]
+    assert "handshake: status page: no TLS handshake from 127.0.0.1" in served.lines[0]
     assert "HTTP" in served.lines[0].upper()

@@ -19,7 +19,7 @@ from web.http.listening_socket import ListeningSocket
 #: Fewer than the web process has open.
 FEW = 10
 CLIENTS = 30
-LINE = "the status page cannot take a connection or a request: [Errno 24] Too many open files; raise the limit"
+LINE = "status page: cannot serve a connection or request: [Errno 24] Too many open files; raise the limit"
 
 
 @contextmanager

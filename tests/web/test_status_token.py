@@ -60,8 +60,8 @@ def test_the_host_is_looked_at_before_the_token(broker: BrokerProcess) -> None:
 def test_wrong_tokens_leave_a_line_without_them(broker: BrokerProcess) -> None:
     for _ in range(20):
         assert ask(broker, "/", Authorization=bearer("a-wrong-token-2345"))[0] == 401
-    wait_until(lambda: "the status page refused 127.0.0.1" in broker.log_text(), "a line")
-    assert broker.log_text().count("the status page refused") < 20
+    wait_until(lambda: "status page: rejected 127.0.0.1" in broker.log_text(), "a line")
+    assert broker.log_text().count("status page: rejected") < 20
     assert "a-wrong-token" not in broker.log_text()
 
 

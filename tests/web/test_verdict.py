@@ -60,13 +60,13 @@ def test_d23_an_overloaded_handler_is_named_with_the_throttle_time():
     targets = [target(0), target(1, throttle_ms=40), target(0)]
     found = verdict([processor()], targets, [ring("request", 0.9)], [process("handler")])
     assert (found.level, found.where) == ("busy", ["handler-1"])
-    assert "handler 1. Clients are throttled, for 40 ms" in found.text
+    assert "handler 1. Clients are throttled by 40 ms" in found.text
 
 
 def test_d22_answers_that_are_held_back_are_counted_with_where_they_wait():
     found = verdict([processor(0), processor(1, held_back=3)], TARGETS, [], [process("handler")])
     assert (found.level, found.where) == ("busy", ["processor-1"])
-    assert found.text.startswith("3 answers are held back: to clients that fail again and again")
+    assert found.text.startswith("3 responses are delayed: to clients that repeat failing requests")
 
 
 def test_a_process_that_hangs_is_named_with_what_waits_for_it():
@@ -116,7 +116,7 @@ def test_the_last_target_is_the_controller():
 
 
 def test_answers_and_the_recorder():
-    assert "Answers queue for processor 0" in verdict([processor()], TARGETS, [ring("response", 0.5)], []).text
+    assert "Responses queue for processor 0" in verdict([processor()], TARGETS, [ring("response", 0.5)], []).text
     found = verdict([processor()], TARGETS, [ring("recorder", 0.9)], [])
     assert (found.level, found.where) == ("busy", ["recorder-0"])
     assert verdict([processor()], TARGETS, [ring("recorder", 0.2)], []).level == "calm"

@@ -32,17 +32,17 @@ _BESIDE = frozenset(("cleaner", "recorder", "web"))
 #: What is lacking while one of these stands still. Clients are served meanwhile.
 _WITHOUT = MappingProxyType(
     {
-        "supervisor": "whatever dies meanwhile is not replaced",
-        "cleaner": "logs are neither compacted nor do they expire meanwhile",
-        "recorder": "the request log waits meanwhile",
-        "web": "the status page waits meanwhile",
+        "supervisor": "processes that die are not replaced meanwhile",
+        "cleaner": "logs are not compacted and do not expire meanwhile",
+        "recorder": "the request log is not written meanwhile",
+        "web": "the status page is not served meanwhile",
     }
 )
 
 #: Partitions that are offline are named up to this number.
 MOST_NAMED = 5
 
-_CALM = Verdict(level="calm", text="Nothing queues: every ring is nearly empty and everyone has time.", where=[])
+_CALM = Verdict(level="calm", text="All rings are nearly empty; every process has spare capacity.", where=[])
 
 
 def verdict(
@@ -115,7 +115,7 @@ def _down(processes: list[Process]) -> Verdict | None:
         return None
     named = ", ".join(label(each) for each in down)
     where = [f"{each.role}-{each.index}" for each in down]
-    return Verdict(level="stuck", text=f"Being replaced: {named}. What was asked of it waits and is kept.", where=where)
+    return Verdict(level="stuck", text=f"Being replaced: {named}. Its requests wait; none is lost.", where=where)
 
 
 def _warned(warned: Sequence[str], is_refusing: bool) -> Verdict | None:
@@ -130,7 +130,7 @@ def _silent(processes: list[Process], rings: list[Ring], controller: int) -> Ver
     for each in silent:
         what, waiting = "requests", 0
         if each.role == "processor":
-            what = "answers"
+            what = "responses"
             waiting = sum(ring.frames for ring in rings if ring.kind == RESPONSE_RING and ring.processor == each.index)
         elif each.role in {"handler", "controller"}:
             target = each.index if each.role == "handler" else controller
@@ -152,7 +152,7 @@ def _overloaded(targets: list[Target]) -> Verdict | None:
         return None
     worst = max(throttling, key=lambda each: each.overload_throttle_ms)
     named = ", ".join(f"handler {each.index}" for each in throttling)
-    text = f"Overloaded: {named}. Clients are throttled, for {worst.overload_throttle_ms} ms with each answer."
+    text = f"Overloaded: {named}. Clients are throttled by {worst.overload_throttle_ms} ms a response."
     return Verdict(level="busy", text=text, where=[f"handler-{each.index}" for each in throttling])
 
 
@@ -162,7 +162,7 @@ def _held_back(processors: list[Processor]) -> Verdict | None:
     if not holding:
         return None
     count = sum(each.answers_held_back for each in holding)
-    text = f"{count} answers are held back: to clients that fail again and again, see the broker's log, or by a test."
+    text = f"{count} responses are delayed: to clients that repeat failing requests (see the log) or by a test."
     return Verdict(level="busy", text=text, where=[f"processor-{each.index}" for each in holding])
 
 
@@ -179,7 +179,7 @@ def _full_ring(rings: list[Ring], controller: int) -> Verdict | None:
         text = f"{ring.frames} requests queue for {target}: the ring from processor {ring.processor} is {share} full."
         return Verdict(level="stuck", text=text, where=where)
     if ring.kind == RESPONSE_RING:
-        text = f"Answers queue for processor {ring.processor}: its ring from {target} is {share} full."
+        text = f"Responses queue for processor {ring.processor}: its ring from {target} is {share} full."
         return Verdict(level="stuck", text=text, where=where)
     text = f"The recorder lags: the ring to it is {share} full, and ordinary requests are sampled."
     return Verdict(level="busy", text=text, where=["recorder-0"])
@@ -201,4 +201,4 @@ def _busy(processors: list[Processor], targets: list[Target]) -> Verdict | None:
     if not busy:
         return None
     named = ", ".join(name.replace("-", " ") for name in busy)
-    return Verdict(level="busy", text=f"Nothing queues. No time to spare: {named}.", where=busy)
+    return Verdict(level="busy", text=f"No queues. Without spare capacity: {named}.", where=busy)

@@ -155,24 +155,22 @@ class Room:
     def count_invalid(self, whose: str) -> None:
         """Count bytes that are no HTTP request."""
         self._metrics.add(self._metrics.index("invalid_requests"), 1)
-        self._warn("invalid", "the status page got bytes from %s that are no HTTP request", whose)
+        self._warn("invalid", "status page: invalid HTTP request from %s", whose)
 
     def note_exhausted(self, failure: object) -> None:
         """Note that a connection or a request was lost because a descriptor or memory was missing."""
         advice = "raise the limit of open files (ulimit -n, LimitNOFILE in systemd) if it stays so"
-        self._warn("exhausted", "the status page cannot take a connection or a request: %s; %s", failure, advice)
+        self._warn("exhausted", "status page: cannot serve a connection or request: %s; %s", failure, advice)
 
     def note_stranger(self, whose: str) -> None:
         """Note that somebody gave a token or a password that is not right."""
-        why = "not the token (status.token), nor the password of a user who may describe the cluster"
-        self._warn("stranger", "the status page refused %s: %s", whose, why)
+        why = "neither the token (status.token) nor the password of a user with DESCRIBE on the cluster"
+        self._warn("stranger", "status page: rejected %s: %s", whose, why)
 
     def count_no_handshake(self, whose: str, failure: str) -> None:
         """Count bytes that are no TLS handshake, or one that failed."""
         self._metrics.add(self._metrics.index("invalid_requests"), 1)
-        self._warn(
-            "handshake", "the status page got no TLS handshake from %s (%s): it is served by https", whose, failure
-        )
+        self._warn("handshake", "status page: no TLS handshake from %s (%s); use https", whose, failure)
 
     def _drop(self, occupant: Occupant, cause: str) -> None:
         self.leave(occupant)

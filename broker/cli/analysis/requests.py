@@ -38,7 +38,7 @@ _COLUMNS = (
 )  # fmt: skip
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LOOK_AGAIN_S = 0.5
-_NOTHING = "no such request in finished files; the newest come with request.log.roll.ms, or at once with --follow"
+_NOTHING = "no matching request in finished files; --follow shows requests at once, otherwise after request.log.roll.ms"
 _NOT_RUNNING_EXIT_CODE = 3
 
 
@@ -98,7 +98,7 @@ def _root(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Path:
             raise BootFailed(message, _NOT_RUNNING_EXIT_CODE)
         root = Path(record.data_dir) / DIRECTORY
     if not root.is_dir():
-        raise RotundaError(f"there is no request log in {root}")
+        raise RotundaError(f"no request log in {root}")
     return root
 
 

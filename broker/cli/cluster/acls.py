@@ -50,7 +50,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     wanted = list(dict.fromkeys(_acls(parsed)))
     if parsed.action == "add":
         if not wanted:
-            raise UsageError("acl add: say who, with --allow-principal or --deny-principal")
+            raise UsageError("acl add: missing --allow-principal or --deny-principal")
         with connected(parsed, environment) as client:
             acls.create(client, wanted)
         _print(parsed, wanted)
@@ -70,11 +70,11 @@ def _acls(parsed: argparse.Namespace) -> Iterator[Acl]:
     """Yield the ACLs that the options stand for. Raises UsageError."""
     resources, pattern = _resources(parsed), PatternType[parsed.resource_pattern_type.upper()]
     if not resources:
-        raise UsageError(f"acl {parsed.action}: say of what, with --topic, --group, --transactional-id or --cluster")
+        raise UsageError(f"acl {parsed.action}: missing --topic, --group, --transactional-id or --cluster")
     for permission, word in ((Permission.ALLOW, "allow"), (Permission.DENY, "deny")):
         principals, hosts = getattr(parsed, f"{word}_principal"), getattr(parsed, f"{word}_host")
         if hosts and not principals:
-            raise UsageError(f"--{word}-host goes with --{word}-principal")
+            raise UsageError(f"--{word}-host needs --{word}-principal")
         for (kind, name), operation in _wanted(parsed, resources):
             of_cluster = kind == ResourceType.CLUSTER
             for principal, host in product(principals, hosts or [WILDCARD]):
@@ -89,9 +89,9 @@ def _wanted(parsed: argparse.Namespace, resources: Sequence[_Resource]) -> Itera
         yield from product(resources, operations)
         return
     if parsed.operation:
-        raise UsageError("--producer and --consumer stand for operations; leave out --operation")
+        raise UsageError("--producer and --consumer exclude --operation")
     if not parsed.topic or (parsed.consumer and not parsed.group):
-        raise UsageError("--producer goes with --topic, --consumer with --topic and --group")
+        raise UsageError("--producer needs --topic, --consumer needs --topic and --group")
     for resource in resources:
         allowed = dict.fromkeys(_PRODUCER.get(resource[0], ()) if parsed.producer else ())
         allowed |= dict.fromkeys(_CONSUMER.get(resource[0], ()) if parsed.consumer else ())

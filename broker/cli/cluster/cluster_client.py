@@ -43,7 +43,7 @@ def explained(ours: Access) -> Iterator[None]:
     except ConnectionEnded as failure:
         if ours is not PLAIN_TEXT:
             raise
-        hint = "a secured broker takes --command-config FILE; `rotunda doctor` says what it is to have"
+        hint = "a secured broker needs --command-config FILE; `rotunda doctor` checks it"
         raise RotundaError(f"{failure}; {hint}") from failure
     except ApiError as error:
         text = printable(error.message or text_of(error.code))

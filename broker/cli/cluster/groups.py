@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from broker.client.network.snapshot import Node
     from broker.client.topic_partition import TopicPartition
 
-_NO_GROUP = "there is no group {}; see `rotunda group list`"
+_NO_GROUP = "unknown group {}; see `rotunda group list`"
 _MEMBER_HEADERS = ("MEMBER", "INSTANCE", "CLIENT", "HOST", "ASSIGNED")
 _PARTITION_HEADERS = (
     "TOPIC",

@@ -48,10 +48,10 @@ def _entity(parsed: argparse.Namespace) -> Entity:
             entity[kind] = name
         if kind in getattr(parsed, "defaults", ()):
             if name is not None:
-                raise UsageError(f"--{kind} names one, --default {kind} means all others; give one of them")
+                raise UsageError(f"--{kind} and --default {kind} exclude each other")
             entity[kind] = None
     if not entity and parsed.action in {"set", "delete"}:
-        raise UsageError(f"quota {parsed.action}: say whose, with --user, --client-id, --ip or --default")
+        raise UsageError(f"quota {parsed.action}: missing --user, --client-id, --ip or --default")
     return entity
 
 

@@ -121,7 +121,7 @@ def _partitions(client: BlockingClient, scope: Mapping[str, set[int] | None]) ->
     found = []
     for topic, numbers in scope.items():
         if topic not in counts:
-            raise RotundaError(f"there is no topic {quoted(topic)}; see `rotunda topic list`")
+            raise RotundaError(f"unknown topic {quoted(topic)}; see `rotunda topic list`")
         missing = sorted(each for each in numbers or () if each >= counts[topic])
         if missing:
             listed = ", ".join(map(str, missing))

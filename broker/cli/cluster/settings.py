@@ -67,7 +67,7 @@ def _describe(parsed: argparse.Namespace, client: BlockingClient, resource: Reso
     by_name = {each.name: each for each in settings.describe_resource(client, resource)}
     for name in parsed.names:
         if name not in by_name:
-            raise RotundaError(f"there is no setting {printable(name)} here{did_you_mean(name, by_name)}")
+            raise RotundaError(f"unknown setting {printable(name)}{did_you_mean(name, by_name)}")
     found = [by_name[name] for name in parsed.names]
     if parsed.json:
         print(json.dumps([_fields(each) for each in found], indent=1))
@@ -76,7 +76,7 @@ def _describe(parsed: argparse.Namespace, client: BlockingClient, resource: Reso
         print(f"{each.name}={printable(each.value)}  # {each.origin}")
         for name, value, origin in each.others:
             print(f"  otherwise {'' if name == each.name else name + '='}{printable(value)}, {origin}")
-        print("  takes a restart" if each.is_fixed else "  changes while the broker runs")
+        print("  needs a restart" if each.is_fixed else "  dynamic: in force without a restart")
         for line in textwrap.wrap(printable(each.text), _WIDTH - 2):
             print(f"  {line}")
 

@@ -28,7 +28,7 @@ def _clients(parsed: argparse.Namespace) -> int:
     client = directory / client_file(parsed.client) if parsed.client is not None else None
     for file in (directory / CA_CERTIFICATE, client):
         if file is not None and not file.exists():
-            raise UsageError(f"there is no {file}; `rotunda tls init` makes it")
+            raise UsageError(f"missing {file}; `rotunda tls init` creates it")
     for each in parsed.bootstrap.split(","):
         check_address(each, "--bootstrap")
     texts = snippets(Access(parsed.bootstrap, directory / CA_CERTIFICATE, client, parsed.user))

@@ -32,7 +32,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
             return 0
         found = users.describe(client, [parsed.name])
         if not found:
-            raise RotundaError(f"there is no user {printable(parsed.name)}")
+            raise RotundaError(f"unknown user {printable(parsed.name)}")
         if parsed.action == "delete":
             users.delete(client, parsed.name, parsed.mechanisms or found[parsed.name])
             found = users.describe(client, [parsed.name])

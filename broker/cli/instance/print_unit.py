@@ -77,7 +77,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:  # n
     if parsed.config is not None:
         path = parsed.config.absolute()
         if not path.is_file():
-            raise UsageError(f"--config: there is no file {path}")
+            raise UsageError(f"--config: no such file: {path}")
         start += ["--config", str(path)]
         needed.append(path)
         options += f" --config {path}"

@@ -48,7 +48,7 @@ def start(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     config = secure.config if secure else configuration(parsed, environment)
     config = dataclasses.replace(config, injects_faults=parsed.for_tests)
     if parsed.wait is not None and not parsed.daemon:
-        raise UsageError("--wait goes with --daemon")
+        raise UsageError("--wait needs --daemon")
     if parsed.daemon:
         return _start_daemon(parsed, environment, config, secure)
 
@@ -63,7 +63,7 @@ def _secure(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Secur
     """Return what a secured broker is started with; None for any other."""
     if not parsed.secure:
         if parsed.new_password:
-            raise UsageError("--new-password goes with --secure")
+            raise UsageError("--new-password needs --secure")
         return None
     from broker.cli.instance.secure import SecureStart  # noqa: PLC0415 - others do without it
 
@@ -155,11 +155,11 @@ def _start_daemon(
         print(f"rotunda starting pid={pid}")
         return 0
     if not select.select((reader,), (), (), parsed.wait)[0]:
-        raise BootFailed(f"pid {pid} is not ready after {parsed.wait:g} s; it goes on, see `rotunda status`")
+        raise BootFailed(f"pid {pid} is not ready after {parsed.wait:g} s and still starting; see `rotunda status`")
     with open(reader, encoding="utf-8") as pipe:
         said = pipe.readline()
     if not said:
-        raise BootFailed(f"pid {pid} ended without a word")
+        raise BootFailed(f"pid {pid} ended without a message")
     outcome = json.loads(said)
     if outcome["exit_code"]:
         raise BootFailed(outcome["text"], outcome["exit_code"])

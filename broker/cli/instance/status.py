@@ -72,7 +72,7 @@ def reload(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
         raise RotundaError(f"pid {record.pid} is {record.state}, and reads its configuration when it is ready")
     signal.pidfd_send_signal(pid_fd, signal.SIGHUP)
     os.close(pid_fd)
-    print(f"rotunda reads its configuration again pid={record.pid}; its log says what is in force now")
+    print(f"rotunda reloads its configuration pid={record.pid}; see its log for the result")
     return 0
 
 

@@ -25,7 +25,9 @@ def add_acl(command: argparse.ArgumentParser) -> None:
 def _resources(action: argparse.ArgumentParser) -> None:
     json_option(action)
     for option, what in (("--topic", "a topic"), ("--group", "a group"), ("--transactional-id", "a transactional id")):
-        action.add_argument(option, action="append", default=[], metavar="NAME", help=f"{what}; '*': all; repeatable")
+        action.add_argument(
+            option, action="append", default=[], metavar="NAME", help=f"{what}; '*' for all; repeatable"
+        )
     action.add_argument("--cluster", action="store_true", help="the cluster")
 
 
@@ -37,38 +39,40 @@ def _change(action: argparse.ArgumentParser) -> None:
             action="append",
             default=[],
             metavar="PRINCIPAL",
-            help=f"whom to {word}: User:NAME, or 'User:*' for everybody; repeatable",
+            help=f"principal to {word}: User:NAME, or 'User:*' for all users; repeatable",
         )
         action.add_argument(
-            f"--{word}-host", action="append", default=[], metavar="ADDRESS", help="only from there; repeatable"
+            f"--{word}-host", action="append", default=[], metavar="ADDRESS", help="only from this address; repeatable"
         )
     action.add_argument(
-        "--operation", action="append", default=[], choices=OPERATIONS, help="what; repeatable; without it all"
+        "--operation", action="append", default=[], choices=OPERATIONS, help="operation (default: all); repeatable"
     )
     action.add_argument(
         "--resource-pattern-type",
         choices=("literal", "prefixed"),
         default="literal",
-        help="whether names are those of the resources (literal, the default) or what these begin with",
+        help="literal (default): exact resource names; prefixed: prefixes of names",
     )
-    action.add_argument("--producer", action="store_true", help="what a producer of --topic does")
-    action.add_argument("--consumer", action="store_true", help="what a consumer of --topic in --group does")
+    action.add_argument("--producer", action="store_true", help="all operations that a producer to --topic needs")
+    action.add_argument(
+        "--consumer", action="store_true", help="all operations that a consumer of --topic in --group needs"
+    )
     action.add_argument("--idempotent", action="store_true", help="with --producer: for brokers older than Kafka 2.8")
 
 
 def _list(action: argparse.ArgumentParser) -> None:
     _resources(action)
-    action.add_argument("--principal", metavar="PRINCIPAL", help="whose alone")
+    action.add_argument("--principal", metavar="PRINCIPAL", help="only ACLs of this principal")
     action.add_argument(
         "--resource-pattern-type",
         choices=("any", "match", "literal", "prefixed"),
         default="match",
-        help="match, the default: all that are about the resources named",
+        help="match (default): all ACLs that apply to the named resources",
     )
 
 
 _ACTIONS = {
-    "list": Action("list ACLs, all of them or those about resources", _list, _JSON),
-    "add": Action("add ACLs; they are in force within a second", _change, _JSON),
-    "delete": Action("delete these ACLs; without a principal all of the resources named", _change, _JSON),
+    "list": Action("list ACLs, all or those of named resources", _list, _JSON),
+    "add": Action("add ACLs, in force within a second", _change, _JSON),
+    "delete": Action("delete ACLs; without a principal all of the named resources", _change, _JSON),
 }

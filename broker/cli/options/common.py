@@ -44,21 +44,21 @@ _DELETE_JSON = """\
 the exit code is 1 if one of them could not be deleted
 """
 _RESET_JSON = """\
-Nothing is changed without --execute. The group must have no members. An offset outside of what a partition
-holds becomes the nearest one inside; where no record is as young as the wanted time, the latest offset is taken.
+Changes nothing without --execute. The group must have no members. An offset out of range is moved to the nearest
+offset in range. A time after the newest record selects the latest offset.
 
 --json prints an object: group, executed,
   partitions [{topic, partition, before, after, warning, error}]
 """
 _ALTER_JSON = """\
---json prints an object: topic, changes [{name, before, after}], where name is partitions or a setting, and null
-stands for a setting that the topic has no value of its own for
+--json prints an object: topic, changes [{name, before, after}]; name is partitions or a setting, null is a setting
+without a value of the topic's own
 """
 _CONFIG_JSON = """\
 --json prints an array of objects: name, value, origin, dynamic, otherwise [{name, value, origin}]
 """
 _CHANGED_JSON = """\
---json prints an array of objects: name, before, after, where null stands for a setting that is not set
+--json prints an array of objects: name, before, after; null is a setting that is not set
 """
 _TOPIC_JSON = """\
 --json prints an object: name, topic_id, internal, configs {key: value} of the topic's own settings,
@@ -81,8 +81,7 @@ def run_dir_option(command: argparse.ArgumentParser) -> None:
         "--run-dir",
         type=Path,
         metavar="DIR",
-        help="the directory that names the running broker; one for each broker "
-        "(default: $ROTUNDA_RUN_DIR, or one for this user)",
+        help="run directory, one for each running broker (default: $ROTUNDA_RUN_DIR, or one for this user)",
     )
 
 
@@ -98,12 +97,12 @@ def client_options(command: argparse.ArgumentParser, *letters: str) -> None:
         "--bootstrap",
         "--bootstrap-server",
         metavar="HOST:PORT",
-        help="the broker; by default the one of --run-dir",
+        help="the broker (default: the one of --run-dir)",
     )
     command.add_argument(
         "--command-config",
         metavar="FILE",
-        help="a client's properties, with security.protocol and what it needs (default: $ROTUNDA_COMMAND_CONFIG)",
+        help="client properties, such as security.protocol (default: $ROTUNDA_COMMAND_CONFIG)",
     )
 
 
@@ -116,41 +115,45 @@ def add_requests(command: argparse.ArgumentParser) -> None:
     """Add the options of `rotunda requests`."""
     run_dir_option(command)
     json_option(command)
-    command.add_argument("--data-dir", metavar="DIR", help="read the log of this data directory; no broker is needed")
-    command.add_argument("--slow", action="store_true", help="only slow requests, the slowest first")
-    command.add_argument("--errors", action="store_true", help="only requests answered with an error")
-    command.add_argument("--follow", action="store_true", help="print what is recorded from now on")
+    command.add_argument("--data-dir", metavar="DIR", help="read the log of this data directory, without a broker")
+    command.add_argument("--slow", action="store_true", help="only slow requests, slowest first")
+    command.add_argument("--errors", action="store_true", help="only requests with an error")
+    command.add_argument("--follow", action="store_true", help="print new requests until Ctrl-C")
     command.add_argument(
-        "--since", default="1h", metavar="TIME", help="a length of time like 10m, or an ISO time (default: 1h)"
+        "--since", default="1h", metavar="TIME", help="a duration such as 10m, or an ISO 8601 time (default: 1h)"
     )
     command.add_argument("--limit", type=count, default=100, metavar="N", help="print at most N (default: 100)")
     command.add_argument("--api", metavar="NAME", help="only this API, such as FETCH")
     command.add_argument("--client", metavar="ID", help="only this client id")
-    command.add_argument("--topic", metavar="NAME", help="only requests whose first partition is one of this topic")
+    command.add_argument("--topic", metavar="NAME", help="only requests with a first partition of this topic")
 
 
 def add_report(command: argparse.ArgumentParser) -> None:
     """Add the options of `rotunda report`; what follows the job's name is the job's."""
     run_dir_option(command)
-    command.add_argument("--data-dir", metavar="DIR", help="read the log of this data directory; no broker is needed")
-    command.add_argument("name", metavar="NAME", help="which question to answer; a wrong name lists them")
-    command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the job's own; try NAME --help")
+    command.add_argument("--data-dir", metavar="DIR", help="read the log of this data directory, without a broker")
+    command.add_argument("name", metavar="NAME", help="the report; an unknown name lists all")
+    command.add_argument(
+        "arguments", nargs=argparse.REMAINDER, metavar="...", help="options of the report; see NAME --help"
+    )
 
 
 def add_top(command: argparse.ArgumentParser) -> None:
     """Add the options of `rotunda top`."""
     run_dir_option(command)
-    command.add_argument("--once", action="store_true", help="print what is so now and end, as into a pipe")
     command.add_argument(
-        "--interval", type=interval_s, default=1.0, metavar="SECONDS", help="how often it is drawn again (default: 1)"
+        "--once", action="store_true", help="print one snapshot and exit (default when stdout is not a terminal)"
+    )
+    command.add_argument(
+        "--interval", type=interval_s, default=1.0, metavar="SECONDS", help="refresh interval (default: 1)"
     )
 
 
 def add_metrics(command: argparse.ArgumentParser) -> None:
     """Add the options of `rotunda metrics`."""
     run_dir_option(command)
-    command.add_argument("--per-partition", action="store_true", help="also the metrics of each partition")
-    command.add_argument("--describe", metavar="NAME", help="print the notes on one metric and exit; needs no broker")
+    command.add_argument("--per-partition", action="store_true", help="include metrics of each partition")
+    command.add_argument("--describe", metavar="NAME", help="describe one metric and exit, without a broker")
 
 
 def add_group(command: argparse.ArgumentParser) -> None:
@@ -200,7 +203,7 @@ def _create_topic(action: argparse.ArgumentParser) -> None:
     _topic_name(action)
     action.add_argument("--partitions", type=int, default=-1, metavar="N", help="default: the broker's num.partitions")
     action.add_argument(
-        "--replication-factor", type=int, default=-1, metavar="N", help="1, as there is one broker (default)"
+        "--replication-factor", type=int, default=-1, metavar="N", help="1 (default): there is one broker"
     )
     _config_option(action)
 
@@ -213,7 +216,7 @@ def _describe_topic(action: argparse.ArgumentParser) -> None:
 def _alter_topic(action: argparse.ArgumentParser) -> None:
     _topic_name(action)
     json_option(action)
-    action.add_argument("--partitions", type=int, metavar="N", help="how many it is to have; never fewer than now")
+    action.add_argument("--partitions", type=int, metavar="N", help="new number of partitions; it can only grow")
     _config_option(action)
     action.add_argument(
         "--delete-config",
@@ -221,7 +224,7 @@ def _alter_topic(action: argparse.ArgumentParser) -> None:
         default=[],
         dest="deleted_configs",
         metavar="KEY",
-        help="a setting that is to have the broker's value again; repeatable",
+        help="reset this setting to the broker's value; repeatable",
     )
 
 
@@ -264,7 +267,7 @@ def _describe_group(action: argparse.ArgumentParser) -> None:
     action.add_argument(
         "--read-committed",
         action="store_true",
-        help="count up to the last stable offset and past aborted records, as a consumer with this isolation level",
+        help="count to the last stable offset, without aborted records, as isolation.level=read_committed does",
     )
 
 
@@ -284,36 +287,38 @@ def _reset_offsets(action: argparse.ArgumentParser) -> None:
         metavar="TOPIC[:P,...]",
         help="a topic, or some partitions of it; repeatable",
     )
-    scope.add_argument("--all-topics", action="store_true", help="every partition that the group has committed for")
+    scope.add_argument(
+        "--all-topics", action="store_true", help="every partition with an offset committed by the group"
+    )
     goal = action.add_mutually_exclusive_group(required=True)
-    goal.add_argument("--to-earliest", action="store_true", help="to the oldest record that is still there")
+    goal.add_argument("--to-earliest", action="store_true", help="to the oldest record")
     goal.add_argument("--to-latest", action="store_true", help="past the newest record")
     goal.add_argument("--to-offset", type=int, metavar="N", help="to this offset")
-    goal.add_argument("--shift-by", type=int, metavar="N", help="N records on, with a minus back")
+    goal.add_argument("--shift-by", type=int, metavar="N", help="N records forward, or back if negative")
     goal.add_argument(
-        "--to-datetime", metavar="TIME", help="to the first record of a time in ISO 8601, UTC unless it names a zone"
+        "--to-datetime", metavar="TIME", help="to the first record at or after this ISO 8601 time (UTC without a zone)"
     )
     goal.add_argument(
-        "--by-duration", metavar="DURATION", help="to the first record of this time ago: P1DT2H3M4S in ISO 8601"
+        "--by-duration", metavar="DURATION", help="to the first record of this duration ago: P1DT2H3M4S in ISO 8601"
     )
-    goal.add_argument("--to-current", action="store_true", help="to what is committed, or the latest where nothing is")
+    goal.add_argument("--to-current", action="store_true", help="to the committed offset, or the latest without one")
     run = action.add_mutually_exclusive_group()
-    run.add_argument("--execute", action="store_true", help="set the offsets; otherwise they are only shown")
-    run.add_argument("--dry-run", action="store_true", help="show what would be set (default)")
+    run.add_argument("--execute", action="store_true", help="set the offsets")
+    run.add_argument("--dry-run", action="store_true", help="only show the new offsets (default)")
 
 
 def _whose_config(action: argparse.ArgumentParser) -> None:
     whose = action.add_mutually_exclusive_group()
-    whose.add_argument("--cluster", action="store_true", help="what holds for all brokers (default: this one)")
+    whose.add_argument("--cluster", action="store_true", help="defaults of all brokers (default: this broker)")
     whose.add_argument("--topic", metavar="NAME", help="the settings of a topic")
     whose.add_argument("--group", metavar="ID", help="the settings of a group")
-    whose.add_argument("--loggers", action="store_true", help="the levels of loggers, until the broker is started anew")
+    whose.add_argument("--loggers", action="store_true", help="log levels, until the next start")
     json_option(action)
 
 
 def _list_config(action: argparse.ArgumentParser) -> None:
     _whose_config(action)
-    action.add_argument("--all", action="store_true", help="every setting in force, not only what was set")
+    action.add_argument("--all", action="store_true", help="all settings, not only changed ones")
 
 
 def _named_config(action: argparse.ArgumentParser) -> None:
@@ -327,17 +332,17 @@ def _set_config(action: argparse.ArgumentParser) -> None:
 
 
 _CONFIG_ACTIONS = {
-    "list": Action("list what was set while the broker runs", _list_config, _CONFIG_JSON),
-    "describe": Action("show settings, where they come from and what they mean", _named_config, _CONFIG_JSON),
-    "set": Action("set settings, all of them or none", _set_config, _CHANGED_JSON),
-    "delete": Action("let settings be again what they are otherwise", _named_config, _CHANGED_JSON),
+    "list": Action("list dynamic settings", _list_config, _CONFIG_JSON),
+    "describe": Action("describe settings: value, source and meaning", _named_config, _CONFIG_JSON),
+    "set": Action("set settings, all or none", _set_config, _CHANGED_JSON),
+    "delete": Action("delete settings, so that their defaults are in force", _named_config, _CHANGED_JSON),
 }
 
 _TOPIC_ACTIONS = {
     "create": Action("create a topic", _create_topic),
     "list": Action("list the names of all topics", json_option, "--json prints an array of names\n"),
     "describe": Action("show a topic's partitions and configuration", _describe_topic, _TOPIC_JSON),
-    "alter": Action("change a topic's settings, or give it more partitions", _alter_topic, _ALTER_JSON),
+    "alter": Action("change a topic's settings or number of partitions", _alter_topic, _ALTER_JSON),
     "delete": Action("delete a topic and its records", _topic_name),
 }
 

@@ -15,12 +15,12 @@ def add_mirror_config(command: argparse.ArgumentParser) -> None:
     client_options(command)
     command.add_argument("--to", required=True, metavar="HOST:PORT", help="the Apache Kafka")
     command.add_argument(
-        "--to-config", type=Path, metavar="FILE", help="properties with which a Java client gets in there"
+        "--to-config", type=Path, metavar="FILE", help="client properties of the Apache Kafka, as for a Java client"
     )
     command.add_argument(
-        "--topics", default=".*", metavar="REGEX", help="which topics, separated by commas (default: all)"
+        "--topics", default=".*", metavar="REGEX", help="topics to copy, comma-separated (default: all)"
     )
     command.add_argument(
-        "--groups", default=".*", metavar="REGEX", help="which groups, separated by commas (default: all)"
+        "--groups", default=".*", metavar="REGEX", help="groups to copy, comma-separated (default: all)"
     )
-    command.add_argument("--tasks", type=count, default=2, metavar="N", help="how many copy at a time (default: 2)")
+    command.add_argument("--tasks", type=count, default=2, metavar="N", help="number of copying tasks (default: 2)")

@@ -10,12 +10,12 @@ _LIST_JSON = """\
 --json prints an array of objects: entity {type: name, or null for the default}, quotas {name: value}
 """
 _DESCRIBE_JSON = """\
---json prints an object: quotas as of `list`, and use, an array of objects: quota, user, client_id (an empty one stands
-for whoever it may be), limit and rate in a second, throttled (how often), throttle_ms (for how long in all),
-throttled_ms (for how long still). use is null with --bootstrap: it is read from the broker of --run-dir.
+--json prints an object: quotas as in `list`, and use, an array of objects: quota, user, client_id (empty: any), limit
+and rate a second, throttled (number of times), throttle_ms (total), throttled_ms (remaining). use is null with
+--bootstrap: it is read from the run directory.
 """
 _CHANGED_JSON = """\
---json prints an array of objects: quota, before, after; null stands for one that is not set
+--json prints an array of objects: quota, before, after; null is a quota that is not set
 """
 
 
@@ -26,16 +26,16 @@ def add_quota(command: argparse.ArgumentParser) -> None:
 
 def _whose(action: argparse.ArgumentParser) -> None:
     json_option(action)
-    action.add_argument("--user", metavar="NAME", help="a user; ANONYMOUS is who has not authenticated")
-    action.add_argument("--client-id", metavar="ID", help="a client id; with --user that user's alone")
-    action.add_argument("--ip", metavar="ADDRESS", help="an address")
+    action.add_argument("--user", metavar="NAME", help="user name; ANONYMOUS for unauthenticated clients")
+    action.add_argument("--client-id", metavar="ID", help="client id; with --user only for that user")
+    action.add_argument("--ip", metavar="ADDRESS", help="IP address")
     action.add_argument(
         "--default",
         action="append",
         default=[],
         dest="defaults",
         choices=("user", "client-id", "ip"),
-        help="each of those that have no quota of their own; repeatable",
+        help="default for users, client ids or addresses without a quota; repeatable",
     )
 
 
@@ -52,12 +52,12 @@ def _set(action: argparse.ArgumentParser) -> None:
 
 def _delete(action: argparse.ArgumentParser) -> None:
     _whose(action)
-    action.add_argument("names", nargs="*", metavar="QUOTA", help="a quota; without any all of them")
+    action.add_argument("names", nargs="*", metavar="QUOTA", help="a quota (default: all)")
 
 
 _ACTIONS = {
-    "list": Action("list what is set, for everybody", json_option, _LIST_JSON),
-    "describe": Action("show what is set, who uses how much and who is throttled", _whose, _DESCRIBE_JSON),
-    "set": Action("set quotas, all of them or none; they hold within a second", _set, _CHANGED_JSON),
+    "list": Action("list all quotas", json_option, _LIST_JSON),
+    "describe": Action("show quotas, their use and throttled clients", _whose, _DESCRIBE_JSON),
+    "set": Action("set quotas, all or none, in force within a second", _set, _CHANGED_JSON),
     "delete": Action("delete quotas", _delete, _CHANGED_JSON),
 }

@@ -9,16 +9,16 @@ from broker.cli.options.common import client_options, json_option, run_dir_optio
 from broker.cli.options.values import seconds
 
 _INIT_JSON = """\
-Files: ca.pem goes to every client; ca.key signs and goes nowhere; server.pem and client-NAME.pem hold a private key and
-its certificates. What is there is never replaced: called again, it makes what is missing, and clients' certificates.
+Files: ca.pem for every client; ca.key, the signing key, which must stay secret; server.pem and client-NAME.pem with a
+private key and its certificates. Existing files are never replaced: a second call creates only missing ones.
 
 --json prints an object: directory, files {ca, ca_key, server, client}, names [], expires (ISO 8601, of the server),
   settings {key: value} of a broker, clients {client: its settings as text}
 """
 
 _DOCTOR_JSON = """\
-OK is as it should be, WARN soon is not or is for some, FAIL keeps the client from its work and makes the exit code 1,
-UNKNOWN could not be found out.
+OK: no problem. WARN: a problem soon, or for some clients. FAIL: the client cannot work; exit code 1. UNKNOWN: not
+checked.
 
 --json prints an array of objects: level (ok, warn, fail, unknown), what, text
 """
@@ -27,7 +27,7 @@ UNKNOWN could not be found out.
 def add_tls(command: argparse.ArgumentParser) -> None:
     """Add the actions of `rotunda tls`."""
     parsers = command.add_subparsers(title="actions", required=True, metavar="ACTION", dest="action")
-    text = "make a CA for development and a server's certificate, and print what broker and clients need"
+    text = "create a development CA and a server certificate, and print broker and client settings"
     action = parsers.add_parser(
         "init",
         help=text,
@@ -41,7 +41,7 @@ def add_tls(command: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("rotunda-tls"),
         metavar="DIR",
-        help="where the files go, readable by this user alone (default: ./rotunda-tls)",
+        help="directory of the files, readable only by this user (default: ./rotunda-tls)",
     )
     action.add_argument(
         "--host",
@@ -49,23 +49,29 @@ def add_tls(command: argparse.ArgumentParser) -> None:
         default=[],
         dest="hosts",
         metavar="NAME",
-        help="a further name or address that clients use, besides localhost and this machine's; repeatable",
+        help="another host name or address of the broker, beyond localhost and this machine's; repeatable",
     )
     action.add_argument(
         "--client",
         metavar="NAME",
-        help="also a client's certificate, for a broker with ssl.client.auth=required: the client is then "
+        help="also create a client certificate, for ssl.client.auth=required; its principal is "
         "User:CN=NAME,O=Rotunda development",
     )
-    text = "print what clients need for a broker whose CA is there"
+    text = "print client settings for a broker with an existing CA"
     action = parsers.add_parser("clients", help=text, description=text)
     json_option(action)
     action.add_argument(
-        "--dir", type=Path, default=Path("rotunda-tls"), metavar="DIR", help="where the CA is (default: ./rotunda-tls)"
+        "--dir",
+        type=Path,
+        default=Path("rotunda-tls"),
+        metavar="DIR",
+        help="directory of the CA (default: ./rotunda-tls)",
     )
     action.add_argument("--bootstrap", default="localhost:9093", metavar="HOST:PORT", help="the broker")
-    action.add_argument("--user", default="", metavar="NAME", help="with SASL_SSL and SCRAM-SHA-512 as this user")
-    action.add_argument("--client", metavar="NAME", help="with the client's certificate of this name")
+    action.add_argument(
+        "--user", default="", metavar="NAME", help="settings for SASL_SSL with SCRAM-SHA-512 as this user"
+    )
+    action.add_argument("--client", metavar="NAME", help="settings with this client certificate")
 
 
 def add_doctor(command: argparse.ArgumentParser) -> None:
@@ -81,9 +87,11 @@ def add_doctor(command: argparse.ArgumentParser) -> None:
         default=[],
         dest="properties",
         metavar="KEY=VALUE",
-        help="a client's property, such as security.protocol=SSL, before those of --command-config; repeatable. "
-        "Passwords belong in the file: others see a command's arguments",
+        help="a client property, such as security.protocol=SSL, overriding --command-config; repeatable. "
+        "Put passwords into the file: other users can see command arguments",
     )
-    command.add_argument("--topic", metavar="NAME", help="also say what the client may do with this topic")
-    command.add_argument("--group", metavar="ID", help="also say what the client may do with this group")
-    command.add_argument("--timeout", type=seconds, default=5.0, metavar="SECONDS", help="for each step (default: 5)")
+    command.add_argument("--topic", metavar="NAME", help="also check the client's rights to this topic")
+    command.add_argument("--group", metavar="ID", help="also check the client's rights to this group")
+    command.add_argument(
+        "--timeout", type=seconds, default=5.0, metavar="SECONDS", help="timeout of each step (default: 5)"
+    )

@@ -10,8 +10,8 @@ from broker.cli.options.common import Action, add_actions, json_option
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
 _ADD = """\
-The password is asked for at the terminal, twice, or is the first line of standard input. With --generate it is made and
-printed once. It is no option: options are in the list of processes and in the shell's history.
+The password is read twice from the terminal, or from the first line of standard input. --generate creates one and
+prints it once. There is no password option: other users can see command arguments.
 
 --json prints an object: user, mechanisms, iterations, password (null unless it was generated)
 """
@@ -33,24 +33,31 @@ def _name(action: argparse.ArgumentParser) -> None:
 def _mechanism(action: argparse.ArgumentParser) -> None:
     _name(action)
     action.add_argument(
-        "--mechanism", action="append", choices=_MECHANISMS, dest="mechanisms", help="repeatable; by default both"
+        "--mechanism",
+        action="append",
+        choices=_MECHANISMS,
+        dest="mechanisms",
+        help="mechanism (default: both); repeatable",
     )
 
 
 def _add(action: argparse.ArgumentParser) -> None:
     _mechanism(action)
-    action.add_argument("--generate", action="store_true", help="make a password of 128 bits and print it once")
+    action.add_argument("--generate", action="store_true", help="generate a password of 128 bits and print it once")
     action.add_argument(
-        "--iterations", type=int, default=8192, metavar="COUNT", help="4096 to 16384: how slow guessing is (8192)"
+        "--iterations", type=int, default=8192, metavar="COUNT", help="iterations, 4096 to 16384 (default: 8192)"
     )
     action.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help="of a broker that does not run, whose first user this may be"
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help="write to the data directory of a stopped broker, for the first user",
     )
 
 
 _ACTIONS = {
-    "add": Action("give a user a password, in place of the one that it has", _add, _ADD),
+    "add": Action("add a user, or replace its password", _add, _ADD),
     "list": Action("list users", json_option, _LIST_JSON),
     "describe": Action("show one user", _name, _LIST_JSON),
-    "delete": Action("delete a user, or its password for one mechanism", _mechanism, _LIST_JSON),
+    "delete": Action("delete a user or one of its mechanisms", _mechanism, _LIST_JSON),
 }

@@ -12,12 +12,12 @@ from broker.errors import RotundaError
 
 def standard_input() -> BinaryIO:
     """Return standard input. Raises RotundaError when this process was given none."""
-    return _bytes_of(sys.stdin, "input", "records come from it: give it some, such as </dev/null, or name files")
+    return _bytes_of(sys.stdin, "input", "redirect it, for example from </dev/null, or name files")
 
 
 def standard_output() -> BinaryIO:
     """Return standard output. Raises RotundaError when this process was given none."""
-    return _bytes_of(sys.stdout, "output", "records go there: give it somewhere to write to, such as >/dev/null")
+    return _bytes_of(sys.stdout, "output", "redirect it, for example to >/dev/null")
 
 
 def _bytes_of(stream: TextIO | None, name: str, hint: str) -> BinaryIO:

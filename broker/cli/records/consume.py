@@ -34,7 +34,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     show = _shape(parsed)
     unknown = sorted(name for name in of_options(parsed) if not is_of_access(name))
     if unknown:
-        raise UsageError(f"-X {unknown[0]} says nothing to this command: it takes security.protocol, ssl.* and sasl.*")
+        raise UsageError(f"-X {unknown[0]} has no effect: supported are security.protocol, ssl.* and sasl.*")
     ours = access(parsed, environment)
     out = standard_output()
     signals = Signals()
@@ -81,14 +81,14 @@ def _copy(reader: Reader, show: Formatter, out: BinaryIO, most: int | None, sign
 def _wanted(parsed: argparse.Namespace, now_ms: int) -> Wanted:
     topics = (*parsed.topics, *parsed.more_topics)
     if not topics:
-        raise UsageError("name a topic, or ^ and an expression that topics match; `rotunda topic list` prints them all")
+        raise UsageError("missing topic, or ^ and a regular expression; see `rotunda topic list`")
     start = parse_start(parsed.start, now_ms)
     if start.kind == STORED and not parsed.group:
-        raise UsageError("--from stored is what a group has committed: name it with --group")
+        raise UsageError("--from stored needs --group")
     if parsed.group and parsed.partitions:
-        raise UsageError("--group shares out the partitions among its members: leave out --partition, or --group")
+        raise UsageError("--group and --partition exclude each other: a group assigns partitions to its members")
     if parsed.base64 and not parsed.json:
-        raise UsageError("--base64 says how --json prints bytes: add --json, or leave it out")
+        raise UsageError("--base64 needs --json")
     return Wanted(
         topics=topics,
         partitions=parsed.partitions,

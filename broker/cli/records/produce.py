@@ -113,10 +113,10 @@ class _Sending:
     def _send(self, record: Outgoing) -> None:
         topic = self._topic or record.topic
         if topic is None:
-            raise InputError(f"{record.place} names no topic: add one to the line, or to the command")
+            raise InputError(f"{record.place} has no topic: add one to the line or to the command")
         partition = record.partition if self._partition == _SAME else self._partition
         if self._partition == _SAME and partition is None:
-            raise InputError(f"{record.place} names no partition, which `-p same` takes")
+            raise InputError(f"{record.place} has no partition, which `-p same` needs")
 
         def delivered(_metadata: RecordMetadata, error: KafkaError | None) -> None:
             with self._failing:
@@ -129,7 +129,7 @@ class _Sending:
         try:
             self._producer.send(topic, record.value, record.key, headers, partition, record.timestamp_ms, delivered)
         except (TypeError, ValueError, IllegalState, SerializationFailed) as failure:
-            raise InputError(f"{record.place} is no record: {failure}") from failure
+            raise InputError(f"{record.place}: invalid record: {failure}") from failure
         if self._tee is not None:
             self._tee.write((record.value or b"") + self._delimiter)
 
@@ -175,16 +175,16 @@ def _check_broker(topic: str | None, parsed: argparse.Namespace, environment: Ma
 
 def _topic(parsed: argparse.Namespace) -> str | None:
     if parsed.topic and parsed.named_topic:
-        raise UsageError(f"two topics: {parsed.topic} and {parsed.named_topic}; records go to one")
+        raise UsageError(f"two topics: {parsed.topic} and {parsed.named_topic}; name one")
     topic: str | None = parsed.topic or parsed.named_topic
     if topic is None and not parsed.json:
-        raise UsageError("name a topic; only --json lines name their own")
+        raise UsageError("missing topic; only --json lines can have their own")
     if parsed.partition == _SAME and not parsed.json:
-        raise UsageError("-p same takes the partition of each --json line: add --json, or name a partition")
+        raise UsageError("-p same needs --json")
     if parsed.json and (parsed.key_separator is not None or parsed.whole_files or parsed.Z or parsed.null is not None):
-        raise UsageError("--json lines say what is key, value and null: leave out -K, -Z, --null and --whole-file")
+        raise UsageError("--json excludes -K, -Z, --null and --whole-file")
     if not unescaped(parsed.delimiter) or parsed.key_separator == "":
-        raise UsageError("an empty text separates nothing: give -D and -K at least one byte")
+        raise UsageError("invalid -D or -K: empty")
     return topic
 
 

@@ -43,7 +43,7 @@ def unescaped(text: str) -> bytes:
             except ValueError:
                 number = _LARGEST_BYTE + 1
             if number > _LARGEST_BYTE:
-                raise UsageError(f"\\{escape.decode()} in {text!r} is no byte")
+                raise UsageError(f"\\{escape.decode()} in {text!r} is not a byte")
             return bytes((number,))
         return escape
 

@@ -108,9 +108,9 @@ def _of_json(place: str, line: bytes, shape: Shape) -> Outgoing:
     try:
         fields = json.loads(line.decode())
     except (ValueError, RecursionError) as failure:
-        raise InputError(f"{place} is no JSON: {failure}: {_shown(line)}") from failure
+        raise InputError(f"{place}: invalid JSON: {failure}: {_shown(line)}") from failure
     if not isinstance(fields, dict) or "value" not in fields:
-        raise InputError(f'{place} is no object with a "value": {_shown(line)}')
+        raise InputError(f'{place}: not an object with a "value": {_shown(line)}')
     unknown = sorted(fields.keys() - _FIELDS)
     if unknown:
         raise InputError(f"{place} has {unknown[0]!r}, which is none of {', '.join(sorted(_FIELDS))}")

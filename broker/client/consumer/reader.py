@@ -177,5 +177,5 @@ def _raise_problem(client: BlockingClient, name: str, problem: ApiError | None) 
 
         near = get_close_matches(name, list(client.look(None)), 1)
         hint = f"; did you mean {near[0]}?" if near else "; `rotunda topic list` prints those that there are"
-        raise RotundaError(f"there is no topic {name}{hint}")
+        raise RotundaError(f"unknown topic {name}{hint}")
     raise ApiError(problem.code, problem.message or f"topic {name}")

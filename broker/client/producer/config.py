@@ -108,7 +108,7 @@ def _without_legacy(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is given, with the names that Kafka has now (G38)."""
     for name in given:
         if not isinstance(name, str):
-            raise ConfigError(f"{name!r:.60} is no name of a setting: give a str")
+            raise ConfigError(f"{name!r:.60} is not the name of a setting: not a str")
     named = dict(given)
     for old, new in LEGACY.items():
         if old in named:

@@ -256,7 +256,7 @@ class Producer:
         metadata = self._core.metadata
         cluster = metadata.fetch()
         if topic in cluster.invalid_topics:
-            raise InvalidTopic(f"{topic!r} is no name for a topic")
+            raise InvalidTopic(f"{topic!r} is not a valid topic name")
         count = cluster.partition_count(topic)
         if count is None:
             check_topic(topic)

@@ -58,9 +58,8 @@ class OpenSegments:
         if len(self._seen) >= self._most:
             if not self.closed:
                 _log.warning(
-                    "more than %d partitions are written to, for whose segments this process has no descriptors: those "
-                    "that are idle longest are closed, and opened again when they are written to. Raise the limit of "
-                    "open files (ulimit -n, LimitNOFILE in systemd) to spare that, and start the broker again",
+                    "more than %d partitions are written to: closing the ones idle longest, as descriptors run out. "
+                    "To avoid this, raise the limit of open files (ulimit -n, LimitNOFILE in systemd) and restart",
                     self._most,
                 )
             self._close_idle(len(self._seen) - self._most + 1)

@@ -111,7 +111,7 @@ def _is_undecided(directory: Path, base_offset: int) -> bool:
     swap = _temporary(directory, base_offset, LOG_SUFFIX, SWAP_SUFFIX)
     if not (log.exists() and index.exists()) or log.samefile(swap):
         return False
-    _log.warning("%s is dropped: a cleaned file beside it was not complete; %s stays", swap, log.name)
+    _log.warning("deleting %s: another file of the same compaction is incomplete; keeping %s", swap, log.name)
     return True
 
 

@@ -70,8 +70,8 @@ class SegmentWalk:
         if index.file.path not in _reported:
             _reported.add(index.file.path)
             _log.warning(
-                "%s is damaged: no batch up to offset %d at byte %d. Its segment is read from the beginning each time; "
-                "stop the broker and remove the file to have it built anew",
+                "%s is damaged: no batch up to offset %d at byte %d. Look-ups read its segment from the beginning; "
+                "to rebuild the file, stop the broker and delete it",
                 index.file.path,
                 last_offset,
                 position,

@@ -28,7 +28,7 @@ CLIENT_METRICS_CONFIGS: Mapping[str, Key] = MappingProxyType(
                 name="metrics",
                 kind=Kind.LIST,
                 default=(),
-                doc="Prefixes of the names of the metrics that clients push; * stands for all metrics.",
+                doc="Prefixes of metric names that clients push; * for all.",
             ),
             Key(
                 name=_INTERVAL,

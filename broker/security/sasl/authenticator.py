@@ -148,7 +148,7 @@ class Authenticator:
         try:
             if len(frame) > self.most_bytes:
                 raise SaslFailed(
-                    f"a frame of {len(frame)} bytes, and {self.most_bytes} are taken (sasl.server.max.receive.size)"
+                    f"a frame of {len(frame)} bytes, and {self.most_bytes} are accepted (sasl.server.max.receive.size)"
                 )
             if self.state is State.OTHER_MECHANISM:
                 assert self._previous is not None  # noqa: S101 - a session is begun again
@@ -168,7 +168,7 @@ class Authenticator:
 
     def too_large(self, size: int, foreign: str | None = None) -> Step:
         """Return what follows from a frame of that size, which has not come yet; ``foreign``: what it looks like."""
-        cause = f"a frame of {size} bytes, and {self.most_bytes} are taken (sasl.server.max.receive.size)"
+        cause = f"a frame of {size} bytes, and {self.most_bytes} are accepted (sasl.server.max.receive.size)"
         return self._failed(SaslFailed(foreign or cause), b"")
 
     def _handshake(self, frame: bytes, sequence: int) -> Step:
@@ -178,7 +178,7 @@ class Authenticator:
             if self.state is not State.FIRST:
                 raise SaslFailed("a second ApiVersions instead of a SaslHandshake")
             if len(frame) > MOST_PASSED_ON_BYTES:
-                raise SaslFailed(f"an ApiVersions of {len(frame)} bytes; {MOST_PASSED_ON_BYTES} at most are taken")
+                raise SaslFailed(f"an ApiVersions of {len(frame)} bytes; {MOST_PASSED_ON_BYTES} at most are accepted")
             if _is_answered_well(frame, version, header.body_offset):
                 # After an error the client may try again.
                 self._passed_on = sequence

@@ -30,7 +30,7 @@ class SaslFailed(Exception):  # noqa: N818 - named for what happened
 def check_length(token: bytes) -> None:
     """Raise SaslFailed for a token that is too long: it would cost time before anybody is known."""
     if len(token) > MOST_TOKEN_BYTES:
-        raise SaslFailed(f"the client's token has {len(token)} bytes; {MOST_TOKEN_BYTES} at most are taken")
+        raise SaslFailed(f"the client's token has {len(token)} bytes; {MOST_TOKEN_BYTES} at most are accepted")
 
 
 class SaslServer(Protocol):

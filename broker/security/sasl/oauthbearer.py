@@ -82,7 +82,7 @@ class OAuthBearerServer:
         try:
             said = self._validate(bearer[1])
         except TokenRefused as refusal:
-            self._refusal = f"its token is refused: {refusal}"
+            self._refusal = f"invalid token: {refusal}"
             return _REFUSED.encode()
         asked_for = (match[1] or "").replace("=2C", ",").replace("=3D", "=")
         if asked_for not in ("", said.user):
@@ -141,7 +141,7 @@ def _decoded(part: str) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise TokenRefused("it is no JSON Web Token")
+        raise TokenRefused("not a JSON Web Token")
     return found
 
 
@@ -152,5 +152,5 @@ def _said(claims: Mapping[str, Any], rules: Rules) -> Token:
     if not isinstance(scope, str | list):
         raise TokenRefused(f"its {rules.scope_claim!r} is neither a text nor a list")
     if not isinstance(ends_s, int | float) or isinstance(ends_s, bool):
-        raise TokenRefused("it does not say when it ends (exp)")
+        raise TokenRefused("no expiration (exp)")
     return Token(user, int(ends_s * 1000))

@@ -34,7 +34,7 @@ class PlainServer:
         try:
             parts = token.decode().split("\0")
         except UnicodeDecodeError:
-            raise SaslFailed("the client's name or password is no UTF-8") from None
+            raise SaslFailed("the client's name or password is not UTF-8") from None
         if len(parts) != 3:
             told = f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
             raise SaslFailed("the client's token is not of three parts", told)

@@ -51,9 +51,9 @@ class ScramServer:
         try:
             text = token.decode()
         except UnicodeDecodeError:
-            raise SaslFailed("a message of the client is no UTF-8", user=self.user) from None
+            raise SaslFailed("a message of the client is not UTF-8", user=self.user) from None
         if self.is_complete:
-            raise SaslFailed("the client goes on after its authentication", user=self.user)
+            raise SaslFailed("the client sent a message after its authentication", user=self.user)
         answer = self._first(text) if self._credential is None else self._final(text, self._credential)
         return answer.encode()
 
@@ -89,7 +89,7 @@ class ScramServer:
         try:
             channel, proof = (base64.b64decode(each, validate=True) for each in (binding, proof_text))
         except binascii.Error:
-            raise SaslFailed("the client's last message is no base64", user=self.user) from None
+            raise SaslFailed("the client's last message is not base64", user=self.user) from None
         if channel != self._header.encode():
             raise SaslFailed("the client's last message is for another first one", user=self.user)
         message = f"{self._messages},{without_proof}".encode()

@@ -90,7 +90,7 @@ def _set_versions(context: ssl.SSLContext, settings: ListenerTls) -> None:
         try:
             context.set_ciphers(name)
         except ssl.SSLError:
-            raise ConfigError(f"ssl.cipher.suites: {name} is no cipher of TLS 1.2 that OpenSSL has") from None
+            raise ConfigError(f"ssl.cipher.suites: {name} is not a TLS 1.2 cipher of OpenSSL") from None
     if settings.ciphers:
         versions &= {*(["TLSv1.3"] if newer else []), *(["TLSv1.2"] if others else [])}
         if not versions:

@@ -133,7 +133,7 @@ def _opened(store: Store, content: bytes) -> tuple[bytes | None, bytes | None, t
     try:
         found = pkcs12.load_pkcs12(content, password)
     except ValueError:
-        complaint = "is missing" if password is None else "does not open it, or it is no file of PKCS#12"
+        complaint = "is missing" if password is None else "does not open it, or it is not a PKCS#12 file"
         raise ConfigError(f"{store.setting}.location={store.location}: {store.setting}.password {complaint}") from None
     key = found.key
     return (

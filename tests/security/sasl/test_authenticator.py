@@ -218,7 +218,7 @@ def test_c11_an_api_versions_that_fits_no_ring_is_a_failure() -> None:
     step = begun(most_bytes=500_000).take(fitting + b"x", 0, 1)
     assert step.failure is not None
     assert not step.passes_on
-    assert f"{MOST_PASSED_ON_BYTES} at most are taken" in step.failure.cause
+    assert f"{MOST_PASSED_ON_BYTES} at most are accepted" in step.failure.cause
 
 
 def test_h09_a_token_of_plain_is_refused_by_its_length_before_it_is_read() -> None:
@@ -226,7 +226,7 @@ def test_h09_a_token_of_plain_is_refused_by_its_length_before_it_is_read() -> No
     one.take(handshake(), 0, 1)
     step = one.take(token("\0alice\0" + "x" * MOST_TOKEN_BYTES), 0, 1)
     assert step.failure == Failure(
-        f"the client's token has {MOST_TOKEN_BYTES + 7} bytes; {MOST_TOKEN_BYTES} at most are taken", PLAIN, ""
+        f"the client's token has {MOST_TOKEN_BYTES + 7} bytes; {MOST_TOKEN_BYTES} at most are accepted", PLAIN, ""
     )
 
 
@@ -261,7 +261,7 @@ def test_h09_tokens_that_python_cannot_take_are_failures(version: int, claims: s
     if step.failure is None:
         step = one.take(token("\x01") if version else b"\x01", 0, 1)
     assert step.failure is not None
-    assert re.search(r"a token that cannot be read: .|no JSON Web Token", step.failure.cause)
+    assert re.search(r"a token that cannot be read: .|not a JSON Web Token", step.failure.cause)
     assert one.state is State.FAILED
 
 

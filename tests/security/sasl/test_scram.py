@@ -107,10 +107,10 @@ def decoy_salt(users: UserCredentials, name: str) -> bytes:
         (b"n,,n=al=ice,r=abc", "none of SCRAM"),
         (b"n,,n=,r=abc", "none of SCRAM"),
         (b"", "none of SCRAM"),
-        (b"\xff", "no UTF-8"),
+        (b"\xff", "not UTF-8"),
         (b"n,,n=alice,r=abc,tokenauth=true", "delegation token"),
         (b"n,a=bob,n=alice,r=abc", "asks to be bob"),
-        (b"n,,n=" + b"x" * MOST_TOKEN_BYTES, "at most are taken"),
+        (b"n,,n=" + b"x" * MOST_TOKEN_BYTES, "at most are accepted"),
     ],
 )
 def test_first_messages_that_are_refused(first: bytes, cause: str) -> None:
