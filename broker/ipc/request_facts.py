@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from broker.protocol.api_keys import ApiKey
 from broker.protocol.records import CODEC_MASK, BatchHeader
-from broker.protocol.schema.marks import AskedPartitions, Path, asked_partitions, error_paths
+from broker.protocol.schema.marks import Path, asked_partitions, error_paths
 from shm.layout import RESPONSE_ENVELOPE
 from shm.recorder_layout import MIXED_CODECS, NOT_TOLD, THROTTLED_BY
 
@@ -54,11 +53,6 @@ def tail(api_key: int, api_version: int, handler: int, about: bytes) -> bytes:
     return _TAIL.pack(api_key, api_version, handler, 0, *_SUBJECT.unpack(about))
 
 
-#: The fields of messages whose codecs are written by hand.
-_PARTITIONS_BY_HAND: dict[int, AskedPartitions] = {
-    ApiKey.OFFSET_COMMIT: AskedPartitions("name", "partition", has_isolation_level=False),
-}
-
 #: Of a request that names no partition.
 NO_SUBJECT = subject()
 
@@ -99,7 +93,7 @@ RowOf = Callable[[str | None, bytes | None, int], int]
 
 def subject_of(request: Any, api_key: int, row_of: RowOf) -> bytes:
     """Return the subject of a decoded request, if it names partitions; ``row_of`` finds their table row."""
-    declared = _PARTITIONS_BY_HAND.get(api_key) or asked_partitions(api_key)
+    declared = asked_partitions(api_key)
     if declared is None:
         return NO_SUBJECT
     # There may be ten thousand topics: no line of Python for each.

@@ -40,7 +40,7 @@ INSTANCE_FROM: Final = 7
 class OffsetCommitPart(NamedTuple):
     """One partition. `leader_epoch` is -1 if the client does not know it."""
 
-    partition: int
+    partition_index: int
     offset: int
     leader_epoch: int
     metadata: str | None
@@ -95,7 +95,7 @@ def refused_topic(
     name: str, topic_id: bytes, parts: Sequence[OffsetCommitPart], error: int
 ) -> OffsetCommitTopicResponse:
     """Return the answer that has the same error for every partition of a topic."""
-    answers = [OffsetCommitPartResponse(part.partition, error) for part in parts]
+    answers = [OffsetCommitPartResponse(part.partition_index, error) for part in parts]
     return OffsetCommitTopicResponse(name, topic_id, answers)
 
 
