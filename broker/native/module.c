@@ -3,7 +3,7 @@
 #include "native.h"
 
 /* What Python expects of this module: broker/native/__init__.py ignores one that was built from other sources. */
-#define INTERFACE 2
+#define INTERFACE 3
 
 static int fill(PyObject *module)
 {

@@ -16,6 +16,9 @@ typedef struct {
     bool has_append_time;
 } Batch;
 
+/* What is made of a record: all of it, what compaction looks at, or its time and offset. */
+typedef enum { WHOLE, RAW, TIME } Kind;
+
 /* A record before anything is made of it: from its length to its end, and the places in it. */
 typedef struct {
     const uint8_t *start;
@@ -144,8 +147,31 @@ static PyObject *read_raw_record(Cursor *cursor, const Batch *batch, const uint8
             field_bytes(key, key_size), PyBool_FromLong(value != NULL)));
 }
 
+/* Reads a record's time and offset. NULL without an exception if it is not one. Twin: record_times. */
+static PyObject *read_time(Cursor *cursor, const Batch *batch)
+{
+    Place place;
+    int64_t offset, time;
+    if (!find_record(cursor, batch->last_offset_delta, &place) || !find_position(batch, &place, &offset, &time))
+        return NULL;
+    return Py_BuildValue("LL", (long long)time, (long long)offset);
+}
+
+/* Reads the next record as what it is wanted. */
+static PyObject *read_kind(Cursor *cursor, const Batch *batch, const uint8_t *data, Kind kind)
+{
+    switch (kind) {
+    case WHOLE:
+        return read_record(cursor, batch);
+    case RAW:
+        return read_raw_record(cursor, batch, data);
+    default:
+        return read_time(cursor, batch);
+    }
+}
+
 /* Reads records from a place on; returns (records, the place behind them). */
-static PyObject *read_list(const Py_buffer *data, Py_ssize_t at, Py_ssize_t most, const Batch *batch, bool is_raw)
+static PyObject *read_list(const Py_buffer *data, Py_ssize_t at, Py_ssize_t most, const Batch *batch, Kind kind)
 {
     const uint8_t *bytes = data->buf, *end = bytes + data->len;
     PyObject *records = at >= 0 && at <= data->len ? PyList_New(0) : NULL;
@@ -156,10 +182,10 @@ static PyObject *read_list(const Py_buffer *data, Py_ssize_t at, Py_ssize_t most
     }
     while (PyList_Size(records) < most) {
         Cursor cursor = {bytes + at, end};
-        PyObject *record = is_raw ? read_raw_record(&cursor, batch, bytes) : read_record(&cursor, batch);
+        PyObject *record = read_kind(&cursor, batch, bytes, kind);
         if (record == NULL)
             break;
-        /* Of a raw record the headers are not looked at. */
+        /* Not all of it is looked at. */
         at = cursor.end - bytes;
         int failed = PyList_Append(records, record);
         Py_DECREF(record);
@@ -180,11 +206,9 @@ static bool is_tuple_type(PyObject *type)
     return false;
 }
 
-/* read_records(type, data, at, most, base_offset, last_offset_delta, base_timestamp, append_time or None)
- * -> (records, at). Twin: iterate_records. */
-static PyObject *read_records(PyObject *module, PyObject *arguments)
+/* Reads records of a kind, with the arguments of read_records. */
+static PyObject *read_positioned(PyObject *arguments, Kind kind)
 {
-    (void)module;
     PyObject *type, *append_time;
     Py_buffer data;
     Py_ssize_t at, most;
@@ -199,9 +223,24 @@ static PyObject *read_records(PyObject *module, PyObject *arguments)
         .has_append_time = append_time != Py_None};
     if (batch.has_append_time)
         batch.append_time = PyLong_AsLongLong(append_time);
-    PyObject *found = !PyErr_Occurred() && is_tuple_type(type) ? read_list(&data, at, most, &batch, false) : NULL;
+    PyObject *found = !PyErr_Occurred() && is_tuple_type(type) ? read_list(&data, at, most, &batch, kind) : NULL;
     PyBuffer_Release(&data);
     return found;
+}
+
+/* read_records(type, data, at, most, base_offset, last_offset_delta, base_timestamp, append_time or None)
+ * -> (records, at). Twin: iterate_records. */
+static PyObject *read_records(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    return read_positioned(arguments, WHOLE);
+}
+
+/* read_times(tuple, data, and the others of read_records) -> (pairs of time and offset, at). Twin: record_times. */
+static PyObject *read_times(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    return read_positioned(arguments, TIME);
 }
 
 /* read_raw_records(type, data, at, most, last_offset_delta) -> (records, at). Twin: raw_records. */
@@ -215,13 +254,14 @@ static PyObject *read_raw_records(PyObject *module, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "Oy*nnL", &type, &data, &at, &most, &last_offset_delta))
         return NULL;
     Batch batch = {.type = (PyTypeObject *)type, .last_offset_delta = last_offset_delta};
-    PyObject *found = is_tuple_type(type) ? read_list(&data, at, most, &batch, true) : NULL;
+    PyObject *found = is_tuple_type(type) ? read_list(&data, at, most, &batch, RAW) : NULL;
     PyBuffer_Release(&data);
     return found;
 }
 
 static PyMethodDef functions[] = {
     {"read_records", read_records, METH_VARARGS, "Return records of a batch and the place behind them."},
+    {"read_times", read_times, METH_VARARGS, "Return (time, offset) of records of a batch and the place behind them."},
     {"read_raw_records", read_raw_records, METH_VARARGS, "Return raw records of a batch and the place behind them."},
     {0}};
 

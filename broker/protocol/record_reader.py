@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from broker.errors import ApiError
 from broker.native import compiled
-from broker.protocol.compression import decompress, prefixes
+from broker.protocol.compression import Prefix, decompress, prefixes
 from broker.protocol.primitives import Buffer
 from broker.protocol.records import BATCH_HEADER_BYTES, BatchHeader, read_header
 
@@ -68,14 +68,13 @@ def iterate_records(batch: Buffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES) -> I
     if header is None or header.size_bytes > len(batch):
         raise ApiError(_CORRUPT_MESSAGE, "batch is cut off")
     places = _Places(header.record_count)
-    times = header.base_timestamp, header.max_timestamp if header.is_log_append_time else None
-    offsets = header.base_offset, header.last_offset_delta
+    batch_places = _batch_places(header)
     try:
         for data, is_whole in prefixes(header.codec, _compressed(batch, header), max_bytes):
             while places.left > 0:
                 if compiled is not None:
                     most = min(places.left, _READ_AT_ONCE)
-                    records, places.at = compiled.read_records(Record, data, places.at, most, *offsets, *times)
+                    records, places.at = compiled.read_records(Record, data, places.at, most, *batch_places)
                     places.left -= len(records)
                     yield from records
                     if records:
@@ -95,55 +94,62 @@ def record_times(batch: Buffer, header: BatchHeader, allowance: ReadAllowance) -
 
     The time is that of `iterate_records`. ApiError 2 at a record that cannot be read.
     """
+    places = _Places(header.record_count)
+    batch_places = _batch_places(header)
     try:
-        for data, start in _allowed_records(batch, header, allowance):
-            delta, at = read_varlong(data, start + 1)  # behind the record's attributes
-            offset_delta, _ = read_varlong(data, at)
-            yield _time_of(header, delta), _offset_of(header, offset_delta)
+        for data, is_whole in _allowed_prefixes(batch, header, allowance):
+            while places.left > 0 and allowance.left_records > 0:
+                most = min(places.left, allowance.left_records, _READ_AT_ONCE)
+                if compiled is not None:
+                    times, places.at = compiled.read_times(tuple, data, places.at, most, *batch_places)
+                    places.left -= len(times)
+                    for each in times:
+                        allowance.left_records -= 1
+                        yield each
+                    if times:
+                        continue
+                place = places.next(data, is_whole=is_whole)
+                if place is None:
+                    break
+                allowance.left_records -= 1
+                delta, at = read_varlong(data, place[0] + 1)  # behind the record's attributes
+                offset_delta, _ = read_varlong(data, at)
+                yield _time_of(header, delta), _offset_of(header, offset_delta)
+            if places.left <= 0:
+                return
     except (struct.error, IndexError) as error:
         raise ApiError(_CORRUPT_MESSAGE, f"malformed record: {error}") from error
 
 
 def record_keys(batch: Buffer, header: BatchHeader, allowance: ReadAllowance) -> Iterator[bool]:
     """Yield of the records of one whole batch, in order, whether each has a key; else as `record_times`."""
+    places = _Places(header.record_count)
     try:
-        for data, start in _allowed_records(batch, header, allowance):
-            _, at = read_varlong(data, start + 1)
-            _, at = read_varlong(data, at)
-            yield read_varlong(data, at)[0] >= 0
+        for data, is_whole in _allowed_prefixes(batch, header, allowance):
+            while allowance.left_records > 0 and (place := places.next(data, is_whole=is_whole)):
+                allowance.left_records -= 1
+                _, at = read_varlong(data, place[0] + 1)
+                _, at = read_varlong(data, at)
+                yield read_varlong(data, at)[0] >= 0
+            if places.left <= 0:
+                return
     except (struct.error, IndexError) as error:
         raise ApiError(_CORRUPT_MESSAGE, f"malformed record: {error}") from error
 
 
-def _allowed_records(batch: Buffer, header: BatchHeader, allowance: ReadAllowance) -> Iterator[tuple[bytes, int]]:
-    """Yield (uncompressed bytes, where it begins behind its length) of each record until the allowance is used up."""
-    if allowance.is_used_up:
-        return
+def _allowed_prefixes(batch: Buffer, header: BatchHeader, allowance: ReadAllowance) -> Iterator[Prefix]:
+    """Yield prefixes of the uncompressed records until the allowance is used up."""
     most_bytes = allowance.left_bytes
     try:
-        for data, start, _ in _records(batch, header, most_bytes):
-            allowance.left_bytes = most_bytes - len(data)
-            allowance.left_records -= 1
-            yield data, start
-            if allowance.left_records <= 0:
+        for prefix in prefixes(header.codec, _compressed(batch, header), most_bytes):
+            if allowance.is_used_up:
                 return
+            allowance.left_bytes = most_bytes - len(prefix.data)
+            yield prefix
     except ApiError as error:
         if error.code != _MESSAGE_TOO_LARGE:
             raise
         allowance.left_bytes = 0
-
-
-def _records(batch: Buffer, header: BatchHeader, max_bytes: int) -> Iterator[tuple[bytes, int, int]]:
-    """Yield (uncompressed bytes, where it begins behind its length, where it ends) of each record, all of it there.
-
-    The bytes are the same for many records, and grow.
-    """
-    places = _Places(header.record_count)
-    for data, is_whole in prefixes(header.codec, _compressed(batch, header), max_bytes):
-        while place := places.next(data, is_whole=is_whole):
-            yield data, *place
-        if places.left <= 0:
-            return
 
 
 class _Places:
@@ -177,6 +183,12 @@ class _Places:
 
 def _compressed(batch: Buffer, header: BatchHeader) -> memoryview:
     return memoryview(batch)[BATCH_HEADER_BYTES : header.size_bytes]
+
+
+def _batch_places(header: BatchHeader) -> tuple[int, int, int, int | None]:
+    """Return where offsets and times of a batch begin, the largest offset delta, and the append time, if any."""
+    append_time_ms = header.max_timestamp if header.is_log_append_time else None
+    return header.base_offset, header.last_offset_delta, header.base_timestamp, append_time_ms
 
 
 def _offset_of(header: BatchHeader, offset_delta: int) -> int:

@@ -21,6 +21,7 @@ from broker.cleaner import raw_records as raw_twin  # noqa: E402 - the twins the
 from broker.errors import ApiError  # noqa: E402
 from broker.protocol import record_reader as reader_twin  # noqa: E402
 from broker.protocol import record_walk as twin  # noqa: E402
+from broker.protocol.records import read_header  # noqa: E402
 
 PENDING = twin.PENDING
 
@@ -77,6 +78,12 @@ def compare_readers(compiled: ModuleType, numbers: random.Random, records: Claim
     places = base_offset, last, base_time, append_time
     found, _ = compiled.read_records(reader_twin.Record, exactly(data), 0, count, *places)
     wanted = list(until_error(reader_twin.iterate_records(batch)))
+    assert found == wanted[: len(found)], f"{found} where the twin has {wanted}: {data.hex()}, {places}"
+    found, _ = compiled.read_times(tuple, exactly(data), 0, count, *places)
+    allowance = reader_twin.ReadAllowance(count, len(data) + 1)
+    header = read_header(batch)
+    assert header is not None
+    wanted = list(until_error(reader_twin.record_times(batch, header, allowance)))
     assert found == wanted[: len(found)], f"{found} where the twin has {wanted}: {data.hex()}, {places}"
     found, _ = compiled.read_raw_records(raw_twin.RawRecord, exactly(data), 0, count, last)
     wanted = list(until_error(raw_twin.raw_records(data, count, last)))

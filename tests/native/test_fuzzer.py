@@ -30,7 +30,7 @@ def fuzz(library: Path, cases: int, **environment: str) -> None:
 
 
 def test_the_compiled_module_does_as_its_twins(tmp_path: Path) -> None:
-    fuzz(build(tmp_path, "-O2"), 1000)
+    fuzz(build(tmp_path, "-O2"), 500)
 
 
 @pytest.mark.slow

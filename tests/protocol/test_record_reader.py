@@ -7,10 +7,7 @@ import pytest
 
 from broker.errors import ApiError
 from broker.protocol.record_reader import (
-    ReadAllowance,
     Record,
-    record_keys,
-    record_times,
 )
 from broker.protocol.records import patch_log_append_time, read_header
 from tests.support.feeds import mutations, random_seed
@@ -100,21 +97,21 @@ def _outcome(reader: ModuleType, batch: bytearray) -> int | str | None:
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_no_more_is_looked_into_than_is_allowed(codec: int) -> None:
+def test_no_more_is_looked_into_than_is_allowed(reader: ModuleType, codec: int) -> None:
     batch = record_batch([b"v" * 1000] * 400, timestamp_step_ms=1, codec=codec)
     header = read_header(batch)
     assert header is not None
-    allowance = ReadAllowance(1000, 1 << 20)
-    times = list(record_times(batch, header, allowance))
+    allowance = reader.ReadAllowance(1000, 1 << 20)
+    times = list(reader.record_times(batch, header, allowance))
     assert times == [(TIMESTAMP_MS + number, number) for number in range(400)]
     assert allowance.left_records == 600
     assert 0 < allowance.left_bytes < (1 << 20) - 400_000
-    few = ReadAllowance(30, 1 << 20)
-    assert list(record_times(batch, header, few)) == times[:30]
+    few = reader.ReadAllowance(30, 1 << 20)
+    assert list(reader.record_times(batch, header, few)) == times[:30]
     assert few.is_used_up
-    assert not list(record_keys(batch, header, few))
-    short = ReadAllowance(1000, 100_000)
-    found = list(record_times(batch, header, short))
+    assert not list(reader.record_keys(batch, header, few))
+    short = reader.ReadAllowance(1000, 100_000)
+    found = list(reader.record_times(batch, header, short))
     assert short.is_used_up
     if codec:
         assert len(found) < 100
