@@ -223,7 +223,8 @@ class Channel:
         self._client_id = client_id
         self._authenticator: SaslAuthenticator | None = None
         self._renew_at_ms: float | None = None
-        self._renewal_began_ms: float | None = None
+        #: Whether the present authentication is not the first.
+        self.is_renewed = False
         self._send: NetworkSend | None = None
         self._sasl_send: NetworkSend | None = None
         self._partial: bytearray | None = None
@@ -262,10 +263,6 @@ class Channel:
             self._authenticator = SaslAuthenticator(self._access, self._client_id)
             self._sasl_send = NetworkSend(self.node_id, self._authenticator.begin())
 
-    def renewal_ms(self, now_ms: float) -> float | None:
-        """Return how long ago the latest renewal has begun; None if it was authenticated once at most."""
-        return None if self._renewal_began_ms is None else now_ms - self._renewal_began_ms
-
     def begin_send(self, send: NetworkSend) -> None:
         """Take a request, of which `write` sends what it can."""
         self._send = send
@@ -275,7 +272,7 @@ class Channel:
         if self._renew_at_ms is None or now_ms < self._renew_at_ms or self._authenticator is None:
             return
         self.ready = False
-        self._renew_at_ms, self._renewal_began_ms = None, now_ms
+        self._renew_at_ms, self.is_renewed = None, True
         self._authenticator = SaslAuthenticator(self._access, self._client_id, self._authenticator.versions)
         self._sasl_send = NetworkSend(self.node_id, self._authenticator.begin())
 

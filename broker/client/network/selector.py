@@ -54,50 +54,13 @@ class NodeTraffic:
 
 
 class SelectorCounts:
-    """The counts of one selector."""
+    """Connections and authentications of one selector, by TLS or SASL; a renewal is one before a session ends."""
 
-    __slots__ = (
-        "authentications",
-        "connections_closed",
-        "connections_created",
-        "failed_authentications",
-        "failed_renewals",
-        "longest_renewal_ms",
-        "renewals",
-        "renewals_ms",
-        "turns",
-        "waited_ns",
-        "worked_ns",
-    )
+    __slots__ = ("authentications", "connections_closed", "connections_created", "failed_authentications", "renewals")
 
     def __init__(self) -> None:
-        self.turns = self.waited_ns = self.worked_ns = 0
         self.connections_created = self.connections_closed = 0
-        #: With TLS or SASL. A renewal is another one on the same connection, before its session ends.
-        self.authentications = self.failed_authentications = self.renewals = self.failed_renewals = 0
-        self.renewals_ms = self.longest_renewal_ms = 0.0
-
-    def turned(self, begin_ns: int, woken_ns: int, end_ns: int) -> None:
-        """Count a turn: it waited for events, then it worked."""
-        self.turns += 1
-        self.waited_ns += woken_ns - begin_ns
-        self.worked_ns += end_ns - woken_ns
-
-    def authenticated(self, renewal_ms: float | None) -> None:
-        """Count that a broker has let this client in; `renewal_ms`: how long that took when it was in already."""
-        if renewal_ms is None:
-            self.authentications += 1
-            return
-        self.renewals += 1
-        self.renewals_ms += renewal_ms
-        self.longest_renewal_ms = max(self.longest_renewal_ms, renewal_ms)
-
-    def refused(self, *, is_renewal: bool) -> None:
-        """Count that a broker has not."""
-        if is_renewal:
-            self.failed_renewals += 1
-        else:
-            self.failed_authentications += 1
+        self.authentications = self.failed_authentications = self.renewals = 0
 
 
 class Selector:
@@ -172,10 +135,8 @@ class Selector:
         channels, self._without_event = self._without_event, []
         if channels or self.disconnected:
             timeout_ms = 0
-        begin_ns = self._clock.monotonic_ns()
         events = self._select(timeout_ms)
-        woken_ns = self._clock.monotonic_ns()
-        now_ms = woken_ns / _NANOSECONDS
+        now_ms = self._now_ms()
         for channel in channels:
             if self._channels.get(channel.node_id) is channel:
                 self._handle(channel, _READ, now_ms)
@@ -185,7 +146,6 @@ class Selector:
                 self._handle(ready, mask, now_ms)
         if now_ms > self._next_idle_check_ms:
             self._close_idle_connection(now_ms)
-        self.counts.turned(begin_ns, woken_ns, self._clock.monotonic_ns())
 
     def wakeup(self) -> None:
         """End the present wait, or the next one; from any thread.
@@ -250,13 +210,16 @@ class Selector:
             logger.debug("the connection to node %s (%s) ends: %s", channel.node_id, channel.remote, failure)
             channel.state = channel.state._replace(cause=failure)
         except AuthenticationFailed as failure:
-            self.counts.refused(is_renewal=channel.renewal_ms(now_ms) is not None)
+            self.counts.failed_authentications += 1
             channel.state = ChannelState(ChannelPhase.AUTHENTICATION_FAILED, channel.remote, failure)
         except (InvalidReceive, NetworkFailure, UnsupportedVersion) as failure:
             logger.warning("the connection to node %s (%s) is closed: %s", channel.node_id, channel.remote, failure)
             channel.state = channel.state._replace(cause=failure)
         if channel.ready and not was_ready and self._authenticates:
-            self.counts.authenticated(channel.renewal_ms(now_ms))
+            if channel.is_renewed:
+                self.counts.renewals += 1
+            else:
+                self.counts.authentications += 1
         if ended:
             self._close(channel)
             self.disconnected[channel.node_id] = channel.state

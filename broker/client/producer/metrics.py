@@ -7,22 +7,17 @@ half minute; here they are of the whole life, and who wants others takes differe
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Mapping, Sequence
 
 from broker.client.network.metadata import ProducerMetadata
 from broker.client.network.network_client import NetworkClient
-from broker.client.network.selector import NodeTraffic, Selector, SelectorCounts
+from broker.client.network.selector import NodeTraffic, Selector
 from broker.client.producer.batches.buffer_pool import BufferPool
 from broker.client.producer.batches.producer_batch import ProducerBatch
 from broker.clock import Clock
 
 _NS_OF_MS = 1_000_000
 _NS_OF_S = 1_000_000_000
-#: Calls whose time is counted, as `...-time-ns-total`.
-_CALLS: Final = ("flush", "metadata-wait", "txn-init", "txn-begin", "txn-send-offsets", "txn-commit", "txn-abort")
 
 
 class Average:
@@ -82,9 +77,6 @@ class ProducerMetrics:
         self._batch_bytes, self._records_per_request, self._latency_ms = Average(), Average(), Average()
         self._queue_ms, self._throttle_ms, self._compression = Average(), Average(), Average()
         self._record_bytes = Average()
-        self._lock = threading.Lock()
-        #: What the application's threads have spent in calls.
-        self._times_ns = dict.fromkeys(_CALLS, 0)
 
     def record_sent(self, batches: Sequence[ProducerBatch]) -> None:
         """Take note of a request with these batches."""
@@ -127,20 +119,6 @@ class ProducerMetrics:
         """Take note of a batch that was too large."""
         self._splits += 1
 
-    def record_time(self, call: str, nanoseconds: int) -> None:
-        """Add to what calls have taken: `flush` to `flush-time-ns-total`."""
-        with self._lock:
-            self._times_ns[call] += nanoseconds
-
-    @contextmanager
-    def timed(self, call: str) -> Iterator[None]:
-        """Add what the block takes, also when it fails."""
-        start_ns = self._clock.monotonic_ns()
-        try:
-            yield
-        finally:
-            self.record_time(call, self._clock.monotonic_ns() - start_ns)
-
     def _topic(self, name: str) -> TopicCounts:
         counts = self._topics.get(name)
         if counts is None:
@@ -151,7 +129,6 @@ class ProducerMetrics:
         """Return the metrics of the group producer-metrics."""
         seconds, pool, selector, counts = self._seconds(), self._pool, self._selector, self._selector.counts
         topics, traffic = list(self._topics.values()), list(selector.traffic.values())
-        requests, responses = sum(each.requests for each in traffic), sum(each.responses for each in traffic)
         found = _totals_and_rates(
             {
                 "record-send": sum(each.records for each in topics),
@@ -164,9 +141,6 @@ class ProducerMetrics:
                 "successful-authentication": counts.authentications,
                 "failed-authentication": counts.failed_authentications,
                 "successful-reauthentication": counts.renewals,
-                "failed-reauthentication": counts.failed_renewals,
-                "select": counts.turns,
-                "network-io": requests + responses,
                 **_traffic_totals(traffic),
             },
             seconds,
@@ -190,16 +164,8 @@ class ProducerMetrics:
             "bufferpool-wait-time-ns-total": float(pool.waited_ns),
             "bufferpool-wait-ratio": pool.waited_ns / _NS_OF_S / seconds,
             "metadata-age": self._metadata_age_s(),
-            # Brokers alone tell clients that will authenticate anew from those that cannot.
-            "successful-authentication-no-reauth-total": float(counts.authentications),
-            "reauthentication-latency-avg": counts.renewals_ms / max(1, counts.renewals),
-            "reauthentication-latency-max": counts.longest_renewal_ms,
         }
-        return (
-            found
-            | _io_times(counts, seconds)
-            | {f"{call}-time-ns-total": float(ns) for call, ns in self._times_ns.items()}
-        )
+        return found
 
     def read_topics(self) -> dict[str, dict[str, float]]:
         """Return the metrics of the group producer-topic-metrics, by topic."""
@@ -239,15 +205,6 @@ def _totals_and_rates(totals: Mapping[str, int], seconds: float) -> dict[str, fl
     return {f"{name}-total": float(total) for name, total in totals.items()} | {
         f"{name}-rate": total / seconds for name, total in totals.items()
     }
-
-
-def _io_times(counts: SelectorCounts, seconds: float) -> dict[str, float]:
-    found = {}
-    for name, total_ns in (("io-wait", counts.waited_ns), ("io", counts.worked_ns)):
-        found[f"{name}-time-ns-total"] = float(total_ns)
-        found[f"{name}-time-ns-avg"] = total_ns / max(1, counts.turns)
-        found[f"{name}-ratio"] = total_ns / _NS_OF_S / seconds
-    return found
 
 
 def _traffic_totals(traffic: Sequence[NodeTraffic]) -> dict[str, int]:

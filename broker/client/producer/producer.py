@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from broker.client.producer.transactions.transaction_state import TransactionalRequestResult
 
 _LOG: Final = logging.getLogger(__name__)
-_NS_OF_MS: Final = 1_000_000
 #: These say that the call was wrong; all others come by the future.
 _RAISED: Final = (ProducerClosed, SerializationFailed, IllegalState, Interrupted)
 
@@ -282,8 +281,6 @@ class Producer:
             if waited_ms >= max_wait_ms and not is_known:
                 self._raise_missing(missing, topic, max_wait_ms, None)
             metadata.raise_error_for_topic(topic)
-        if waited_ms:
-            self._core.metrics.record_time("metadata-wait", int(waited_ms * _NS_OF_MS))
         return cluster, waited_ms
 
     def _raise_missing(self, what: str, topic: str, waited_ms: float, failure: KafkaError | None) -> NoReturn:
@@ -322,10 +319,9 @@ class Producer:
         self._refuse_in_callback("flush")
         if self._is_forked:
             self._check_open()
-        with self._core.metrics.timed("flush"):
-            self._accumulator.begin_flush()
-            self._core.sender.wakeup()
-            self._accumulator.await_flush_completion(timeout)
+        self._accumulator.begin_flush()
+        self._core.sender.wakeup()
+        self._accumulator.await_flush_completion(timeout)
 
     def partitions_for(self, topic: str) -> Sequence[PartitionMetadata]:
         """Return a topic's partitions; waits for metadata. Raises as `send`'s future."""
@@ -385,13 +381,11 @@ class Producer:
 
     def init_transactions(self) -> None:
         """Get the producer id, and end what a producer of the same transactional id has left. Once, first of all."""
-        with self._core.metrics.timed("txn-init"):
-            self._finish(self._transactions("init_transactions").initialize_transactions())
+        self._finish(self._transactions("init_transactions").initialize_transactions())
 
     def begin_transaction(self) -> None:
         """Begin a transaction. Raises IllegalState, and ProducerFenced when another has taken over."""
-        with self._core.metrics.timed("txn-begin"):
-            self._transactions().begin_transaction()
+        self._transactions().begin_transaction()
 
     def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
@@ -400,18 +394,15 @@ class Producer:
         manager = self._transactions("send_offsets_to_transaction")
         check_offsets(offsets, group)
         if offsets:
-            with self._core.metrics.timed("txn-send-offsets"):
-                self._finish(manager.send_offsets_to_transaction(offsets, group))
+            self._finish(manager.send_offsets_to_transaction(offsets, group))
 
     def commit_transaction(self) -> None:
         """Send what is there, and commit. Call it again after a DeliveryTimeout, whose outcome is open."""
-        with self._core.metrics.timed("txn-commit"):
-            self._finish(self._transactions("commit_transaction").begin_commit())
+        self._finish(self._transactions("commit_transaction").begin_commit())
 
     def abort_transaction(self) -> None:
         """Abort: what was not sent yet fails."""
-        with self._core.metrics.timed("txn-abort"):
-            self._finish(self._transactions("abort_transaction").begin_abort())
+        self._finish(self._transactions("abort_transaction").begin_abort())
 
     def _transactions(self, waiting_call: str = "") -> TransactionManager:
         self._check_open()

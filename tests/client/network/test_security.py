@@ -118,8 +118,7 @@ def test_a_session_is_renewed_before_it_ends_while_requests_are_in_flight(
         assert all(int(each[0].body.error_code) == 0 for each in sent)
         counts = client.selector.counts
         assert counts.renewals >= 2
-        assert counts.renewals_ms >= counts.longest_renewal_ms > 0
-        assert (counts.failed_authentications, counts.failed_renewals) == (0, 0)
+        assert counts.failed_authentications == 0
 
 
 def test_tls_with_a_broker_that_is_trusted(tls: SecuredBroker) -> None:
