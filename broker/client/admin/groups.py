@@ -7,10 +7,10 @@ all it uses: the broker that it leads to must be the groups' coordinator, as the
 from __future__ import annotations
 
 import select
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from broker.client.admin.offsets import by_topic
+from broker.client.admin.offsets import commit_fields
 from broker.client.admin.subscriptions import assigned_partitions
 from broker.client.network.blocking_client import check
 from broker.client.topic_partition import TopicPartition
@@ -88,15 +88,22 @@ class Committed(NamedTuple):
     metadata: str
 
 
-def when_loaded(ask: Callable[[], _Answer], clock: Clock, patience_s: float = 10.0) -> _Answer:
-    """Return what `ask` returns, asking again for a while if a coordinator is still loading. Raises its ApiError."""
+def when_loaded(
+    ask: Callable[[], _Answer],
+    clock: Clock,
+    patience_s: float = 10.0,
+    codes: Container[int] = _LOADING,
+    before_retry: Callable[[], None] = lambda: None,
+) -> _Answer:
+    """Return what `ask` returns, repeated for a while if a coordinator is still loading. Raises its ApiError."""
     deadline_ns = clock.monotonic_ns() + int(patience_s * 1e9)
     while True:
         try:
             return ask()
         except ApiError as error:
-            if error.code not in _LOADING or clock.monotonic_ns() >= deadline_ns:
+            if error.code not in codes or clock.monotonic_ns() >= deadline_ns:
                 raise
+        before_retry()
         select.select((), (), (), _PAUSE_S)
 
 
@@ -220,21 +227,7 @@ def committed(client: BlockingClient, name: str) -> dict[TopicPartition, Committ
 
 def commit(client: BlockingClient, name: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Set offsets of a group without members; return each partition's error code, 0 for what is committed."""
-    topics = [
-        {
-            "name": topic,
-            "partitions": [
-                {
-                    "partition_index": partition,
-                    "committed_offset": offsets[TopicPartition(topic, partition)],
-                    "committed_leader_epoch": -1,
-                    "committed_metadata": "",
-                }
-                for partition in partitions
-            ],
-        }
-        for topic, partitions in by_topic(offsets).items()
-    ]
+    topics = commit_fields(offsets)
     fields = {"group_id": name, "generation_id_or_member_epoch": _NOT_A_MEMBER, "member_id": "", "topics": topics}
     answer = client.request(ApiKey.OFFSET_COMMIT, fields, _COMMIT_VERSION, _COMMIT_FROM)
     return {

@@ -10,11 +10,9 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.client.admin import offsets
-from broker.client.admin.offsets import by_topic
+from broker.client.fetch import AbortedTransactions, FetchLimits, fetch, whole_batches
 from broker.client.topic_partition import TopicPartition
-from broker.client.visible_batches import AbortedTransactions, whole_batches
 from broker.errors import ApiError
-from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import name_of
 from broker.protocol.record_reader import iterate_records
 
@@ -25,9 +23,7 @@ if TYPE_CHECKING:
     from broker.client.topic_partition import TopicPartition
     from broker.clock import Clock
 
-_FETCH_VERSION: Final = 12  # newer ones name topics by id
-_PARTITION_BYTES: Final = 1 << 17
-_RESPONSE_BYTES: Final = 1 << 23
+_LIMITS: Final = FetchLimits(0, 0, 1 << 23, 1 << 17)
 _MOST_ANSWERS: Final = 1000
 NO_PARTITION: Final = "the partition does not exist any more"
 BEYOND_END: Final = (
@@ -89,34 +85,11 @@ def oldest_unread(
 def _fetch(
     client: BlockingClient, spans: Mapping[TopicPartition, Span], *, read_committed: bool
 ) -> dict[TopicPartition, Any]:
-    topics = [
-        {
-            "topic": topic,
-            "partitions": [
-                {
-                    "partition": each,
-                    "fetch_offset": spans[TopicPartition(topic, each)].start,
-                    "partition_max_bytes": _PARTITION_BYTES,
-                }
-                for each in partitions
-            ],
-        }
-        for topic, partitions in by_topic(spans).items()
-    ]
-    fields = {
-        "max_wait_ms": 0,
-        "min_bytes": 0,
-        "max_bytes": _RESPONSE_BYTES,
-        "isolation_level": int(read_committed),
-        "session_epoch": -1,
-        "topics": topics,
-    }
-    answer = client.request(ApiKey.FETCH, fields, _FETCH_VERSION, 4)
-    if int(getattr(answer, "error_code", 0)):
-        raise ApiError(int(answer.error_code), "fetch of the oldest unread records")
+    positions = {each: spans[each].start for each in sorted(spans)}
+    response = fetch(client, positions, _LIMITS, read_committed=read_committed)
     return {
         TopicPartition(str(topic.topic), int(each.partition_index)): each
-        for topic in answer.responses
+        for topic in response.responses
         for each in topic.partitions
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.client.topic_partition import TopicPartition
 from broker.errors import ApiError
@@ -33,6 +33,25 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     for topic, partition in sorted(partitions):
         found.setdefault(topic, []).append(partition)
     return found
+
+
+def commit_fields(offsets: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
+    """Return the topics of an OffsetCommit."""
+    return [
+        {
+            "name": topic,
+            "partitions": [
+                {
+                    "partition_index": partition,
+                    "committed_offset": offsets[TopicPartition(topic, partition)],
+                    "committed_leader_epoch": -1,
+                    "committed_metadata": "",
+                }
+                for partition in partitions
+            ],
+        }
+        for topic, partitions in by_topic(offsets).items()
+    ]
 
 
 def bounds(

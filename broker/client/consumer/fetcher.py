@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.client.admin.offsets import bounds
-from broker.client.network.blocking_client import BlockingClient, ConnectionFailed, check
+from broker.client.fetch import AbortedTransactions, FetchLimits, fetch, whole_batches
+from broker.client.network.blocking_client import BlockingClient, ConnectionFailed
 from broker.client.topic_partition import TopicPartition
-from broker.client.visible_batches import AbortedTransactions, whole_batches
 from broker.errors import ApiError
-from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.record_reader import Record, iterate_records
 from broker.protocol.records import crc_ok
@@ -23,8 +22,6 @@ from broker.protocol.records import crc_ok
 if TYPE_CHECKING:
     from broker.clock import Clock
 
-_FETCH_VERSION: Final = 12  # newer ones name topics by id
-_OLDEST_FETCH: Final = 4
 _PARTITION_BYTES: Final = 1 << 20
 _RESPONSE_BYTES: Final = 50 << 20
 _MOST_UNCOMPRESSED_BYTES: Final = 1 << 30
@@ -106,7 +103,9 @@ class Fetcher:
             for partition in self._in_turn():
                 by_leader.setdefault(self._leader(partition), []).append(partition)
             for leader_id, partitions in by_leader.items():
-                answer = self._ask(leader_id, partitions, max_wait_ms // len(by_leader))
+                positions = {each: self.positions[each] for each in partitions}
+                limits = FetchLimits(max_wait_ms // len(by_leader), 1, _RESPONSE_BYTES, _PARTITION_BYTES)
+                answer = fetch(self._client, positions, limits, read_committed=self._read_committed, node_id=leader_id)
                 yield from self._take(leader_id, answer)
                 self._finish_what_is_empty(partitions[0], answer)
             self._failing_since_ns = None
@@ -128,28 +127,6 @@ class Fetcher:
         if leader_id is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition.topic}-{partition.partition} is gone")
         return leader_id
-
-    def _ask(self, leader_id: int, partitions: list[TopicPartition], max_wait_ms: int) -> Any:
-        topics: dict[str, list[dict[str, int]]] = {}
-        for each in partitions:
-            topics.setdefault(each.topic, []).append(
-                {
-                    "partition": each.partition,
-                    "fetch_offset": self.positions[each],
-                    "partition_max_bytes": _PARTITION_BYTES,
-                }
-            )
-        fields = {
-            "max_wait_ms": max_wait_ms,
-            "min_bytes": 1,
-            "max_bytes": _RESPONSE_BYTES,
-            "isolation_level": int(self._read_committed),
-            "session_epoch": -1,
-            "topics": [{"topic": topic, "partitions": asked} for topic, asked in topics.items()],
-        }
-        answer = self._client.request(ApiKey.FETCH, fields, _FETCH_VERSION, _OLDEST_FETCH, node_id=leader_id)
-        check(answer)
-        return answer
 
     def _take(self, leader_id: int, answer: Any) -> Iterator[Fetched]:
         for topic in answer.responses:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from broker.client.admin.offsets import by_topic
+from broker.client.admin.groups import when_loaded
+from broker.client.admin.offsets import by_topic, commit_fields
 from broker.client.admin.subscriptions import assigned_partitions
 from broker.client.consumer.assignment import ASSIGNOR, by_ranges, partitions_of
 from broker.client.network.blocking_client import BlockingClient, ConnectionFailed, check
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _SESSION_MS: Final = 45_000
 _REBALANCE_MS: Final = 60_000
 _HEARTBEAT_NS: Final = 3_000_000_000
-_PATIENCE_NS: Final = 60_000_000_000
+_PATIENCE_S: Final = 60.0
 _ANSWER_S: Final = _REBALANCE_MS / 1000 + 15
 _PAUSE_S: Final = 0.1
 _REBALANCING: Final = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -61,7 +62,7 @@ class GroupMember:
 
         Raises ApiError, and ConnectionFailed when the brokers stay away for a minute.
         """
-        deadline_ns = self._clock.monotonic_ns() + _PATIENCE_NS
+        deadline_ns = self._clock.monotonic_ns() + int(_PATIENCE_S * 1e9)
         while True:
             try:
                 joined = self._joined()
@@ -122,27 +123,12 @@ class GroupMember:
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
         """Commit offsets; return False when the partitions are not this member's any more. Raises ApiError."""
-        topics = [
-            {
-                "name": topic,
-                "partitions": [
-                    {
-                        "partition_index": each,
-                        "committed_offset": offsets[TopicPartition(topic, each)],
-                        "committed_leader_epoch": -1,
-                        "committed_metadata": "",
-                    }
-                    for each in numbers
-                ],
-            }
-            for topic, numbers in by_topic(offsets).items()
-        ]
         identity = self._identity()
         fields = {
             "group_id": self._group,
             "generation_id_or_member_epoch": self._generation,
             "member_id": identity["member_id"],
-            "topics": topics,
+            "topics": commit_fields(offsets),
         }
 
         def send() -> None:
@@ -217,13 +203,5 @@ class GroupMember:
             raise ApiError(ErrorCode.NETWORK_EXCEPTION, str(failure)) from failure
 
     def _patiently(self, ask: Callable[[], _Answer]) -> _Answer:
-        """Return what `ask` returns, asking again for a while when the coordinator has moved or is away."""
-        deadline_ns = self._clock.monotonic_ns() + _PATIENCE_NS
-        while True:
-            try:
-                return ask()
-            except ApiError as error:
-                if error.code not in _MOVING or self._clock.monotonic_ns() > deadline_ns:
-                    raise
-                self._client.forget_coordinator(self._group)
-            select.select((), (), (), _PAUSE_S)
+        """Return what `ask` returns, asking again for a while when the coordinator has moved or cannot be reached."""
+        return when_loaded(ask, self._clock, _PATIENCE_S, _MOVING, lambda: self._client.forget_coordinator(self._group))
