@@ -90,7 +90,8 @@ def test_read_committed_lag(broker: BrokerProcess, topic: str) -> None:
     """users.md row 17: up to the last stable offset, and late by the first record that was not aborted."""
     assert broker.command("topic", "create", topic, "--partitions", "1").returncode == 0
     name = f"{topic}-group"
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    settings = {"bootstrap.servers": broker.bootstrap, "transactional.id": topic, "transaction.timeout.ms": 600_000}
+    producer = Producer(settings)
     producer.init_transactions()
     now_ms = int(time.time() * 1000)
     for age_s, end in ((90, producer.abort_transaction), (30, producer.commit_transaction)):
