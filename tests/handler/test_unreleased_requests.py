@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from broker.ipc.request import RequestRing
+import pytest
+
+from broker.handler.request_handler import Handle
+from broker.handler.screening import Screening
+from broker.ipc.request import Request, RequestRing
 from broker.ipc.request_channel import REQUEST
 from broker.ipc.request_rings import unreleased
 from shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
@@ -81,3 +85,23 @@ def test_a_produce_is_taken_whichever_generation_it_was_sent_to(stepped: Stepped
     sent = stepped.client().produce([("topic", partition, record_batch([b"value"]))])
     stepped.settle()
     assert produced(sent) == [(0, 0)]
+
+
+def test_a_successor_screens_requests_until_each_processor_has_sent_it_one(
+    stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screened: list[int] = []
+    real = Screening.handle
+
+    def handle(self: Screening, request: Request, handle: Handle) -> None:
+        screened.append(request.sequence)
+        real(self, request, handle)
+
+    monkeypatch.setattr(Screening, "handle", handle)
+    stepped.replace(0)
+    client = stepped.client()
+    for _ in range(3):
+        stepped.clock.advance_ms(1)
+        client.send(METADATA, 1, bytes(4), target=0)
+        stepped.settle()
+    assert screened == [0]
