@@ -6,9 +6,8 @@ that sends it (``C07``); nothing is advertised that is not served, but for the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from functools import partial
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from broker.apis.acls.acl_changes import handle_create_acls, handle_delete_acls
 from broker.apis.acls.describe_acls import handle_describe_acls
@@ -66,74 +65,35 @@ from broker.apis.users.scram_credentials import (
     handle_describe_user_scram_credentials,
 )
 from broker.ipc.request import Request
-from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.messages import (
-    offset_commit,
-)
-from broker.protocol.primitives import Buffer
-from broker.protocol.sliced_responses import Pieces, Sink, SlicedEncoder, SlicedPieces
-from broker.protocol.steps import Steps
 
 #: (request, broker, body) to response, or to what puts it off (`api_calls`).
 ApiFunction = Callable[[Request, BrokerContext, Any], Any]
 
 
-class SlicesAnswer(Protocol):
-    """What writes one answer in slices, into a sink and no longer than it may be."""
-
-    error_code: int
-
-    def encode(self, correlation_id: int, response: Any) -> Generator[None, None, None]:
-        """Write the whole answer. Raises AnswerTooLargeError."""
-
-
 class Api(NamedTuple):
-    """One API: the versions served, how its messages are read and written, and the function that answers.
+    """One API: the versions served, and the function that answers, None where the request loop takes requests itself.
 
-    ``advertised_min`` is lower than ``min_version`` where clients need to see versions that are refused.
-    ``decode_in_steps`` reads long requests, None stands for those that have no arrays; ``encode_in_slices`` writes the
-    answers to them, and those of functions that work in slices. Where answers follow from request, listener and
-    metadata alone, ``is_cacheable`` returns whether one holds until the metadata change. An API's owner is declared in
-    `protocol.api_keys`, the rights that it needs in `security.acl.checks`.
+    ``advertised_min`` is lower than ``min_version`` where clients need to see versions that are refused. Where answers
+    follow from request, listener and metadata alone, ``is_cacheable`` returns whether one holds until the metadata
+    change. An API's owner is declared in `protocol.api_keys`, the rights that it needs in `security.acl.checks`.
     """
 
     key: ApiKey
     min_version: int
     max_version: int
-    decode: Callable[[memoryview, int, int, int], Any] | None
-    encode: Callable[[int, int, Any], bytes] | None
     function: ApiFunction | None
     advertised_min: int
     note: str = ""
-    decode_in_steps: Callable[[Buffer, int, int, int], Steps[Any]] | None = None
-    encode_in_slices: Callable[[int, Sink, int], SlicesAnswer] | None = None
     is_cacheable: Callable[[Any], bool] | None = None
 
 
 def _hot(key: ApiKey, versions: tuple[int, int], advertised_min: int, note: str = "") -> Api:
     """Produce and Fetch: the request loop takes them to their own paths."""
-    return Api(key, *versions, None, None, None, advertised_min, note)
+    return Api(key, *versions, None, advertised_min, note)
 
 
-def _hand(
-    key: ApiKey,
-    versions: tuple[int, int],
-    codec: tuple[Callable[..., Any], Callable[..., bytes]],
-    function: ApiFunction,
-    note: str = "",
-    in_steps: tuple[Callable[..., Steps[Any]], Pieces | None] | None = None,
-    is_cacheable: Callable[[Any], bool] | None = None,
-) -> Api:
-    api = Api(key, *versions, *codec, function, versions[0], note, is_cacheable=is_cacheable)
-    if in_steps is None:
-        return api
-    read, pieces = in_steps
-    write = None if pieces is None else partial(SlicedPieces, pieces)
-    return api._replace(decode_in_steps=read, encode_in_slices=write)
-
-
-def _compiled(
+def _api(
     key: ApiKey,
     versions: tuple[int, int],
     function: ApiFunction,
@@ -141,26 +101,11 @@ def _compiled(
     *,
     is_cacheable: Callable[[Any], bool] | None = None,
 ) -> Api:
-    def decode(view: memoryview, version: int, offset: int, end: int) -> Any:
-        return codec.decode(key, version, view, offset, end)
-
-    encode = partial(codec.encode_response, int(key))
-    in_slices = partial(SlicedEncoder, int(key))
-    return Api(
-        key,
-        *versions,
-        decode,
-        encode,
-        guarded(key, function),
-        versions[0],
-        note,
-        encode_in_slices=in_slices,
-        is_cacheable=is_cacheable,
-    )
+    return Api(key, *versions, guarded(key, function), versions[0], note, is_cacheable)
 
 
 def _refused(key: ApiKey, versions: tuple[int, int], note: str) -> Api:
-    return _compiled(key, versions, REFUSALS[key], note)
+    return _api(key, versions, REFUSALS[key], note)
 
 
 _REFUSED_PRODUCE = "0-2 are advertised for old librdkafka, and refused by closing the connection, as Kafka does"
@@ -215,70 +160,62 @@ _PATTERNS = "patterns up to 2,000 of RE2's instructions; fewer where there are t
 API_TABLE: tuple[Api, ...] = (
     _hot(ApiKey.PRODUCE, (3, 13), 0, _REFUSED_PRODUCE),
     _hot(ApiKey.FETCH, (4, 18), 4, _SESSIONS),
-    _compiled(ApiKey.LIST_OFFSETS, (1, 11), handle_list_offsets, _NO_TIERS),
-    _compiled(ApiKey.METADATA, (0, 13), handle_metadata, is_cacheable=is_metadata_cacheable),
-    _hand(
-        ApiKey.OFFSET_COMMIT,
-        (2, 10),
-        (offset_commit.parse_offset_commit, offset_commit.encode_offset_commit_response),
-        handle_offset_commit,
-        in_steps=(offset_commit.parse_offset_commit_in_steps, offset_commit.offset_commit_pieces),
-    ),
-    _compiled(ApiKey.OFFSET_FETCH, (1, 10), handle_offset_fetch),
-    _compiled(ApiKey.FIND_COORDINATOR, (0, 6), handle_find_coordinator),
-    _compiled(ApiKey.JOIN_GROUP, (0, 9), handle_join_group),
-    _compiled(ApiKey.HEARTBEAT, (0, 4), handle_heartbeat),
-    _compiled(ApiKey.LEAVE_GROUP, (0, 5), handle_leave_group),
-    _compiled(ApiKey.SYNC_GROUP, (0, 5), handle_sync_group),
-    _compiled(ApiKey.DESCRIBE_GROUPS, (0, 6), handle_describe_groups),
-    _compiled(ApiKey.LIST_GROUPS, (0, 5), handle_list_groups),
+    _api(ApiKey.LIST_OFFSETS, (1, 11), handle_list_offsets, _NO_TIERS),
+    _api(ApiKey.METADATA, (0, 13), handle_metadata, is_cacheable=is_metadata_cacheable),
+    _api(ApiKey.OFFSET_COMMIT, (2, 10), handle_offset_commit),
+    _api(ApiKey.OFFSET_FETCH, (1, 10), handle_offset_fetch),
+    _api(ApiKey.FIND_COORDINATOR, (0, 6), handle_find_coordinator),
+    _api(ApiKey.JOIN_GROUP, (0, 9), handle_join_group),
+    _api(ApiKey.HEARTBEAT, (0, 4), handle_heartbeat),
+    _api(ApiKey.LEAVE_GROUP, (0, 5), handle_leave_group),
+    _api(ApiKey.SYNC_GROUP, (0, 5), handle_sync_group),
+    _api(ApiKey.DESCRIBE_GROUPS, (0, 6), handle_describe_groups),
+    _api(ApiKey.LIST_GROUPS, (0, 5), handle_list_groups),
     _refused(ApiKey.SASL_HANDSHAKE, (0, 1), _SASL),
-    _compiled(ApiKey.API_VERSIONS, (0, 4), handle_api_versions, is_cacheable=is_api_versions_cacheable),
-    _compiled(ApiKey.CREATE_TOPICS, (2, 7), handle_create_topics, _NOT_REPLICATED),
-    _compiled(ApiKey.DELETE_TOPICS, (1, 6), handle_delete_topics),
-    _compiled(ApiKey.DELETE_RECORDS, (0, 2), handle_delete_records),
-    _compiled(ApiKey.INIT_PRODUCER_ID, (0, 5), handle_init_producer_id, _NO_TWO_PHASES),
-    _compiled(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), handle_offset_for_leader_epoch),
-    _compiled(ApiKey.ADD_PARTITIONS_TO_TXN, (0, 5), handle_add_partitions_to_txn),
-    _compiled(ApiKey.ADD_OFFSETS_TO_TXN, (0, 4), handle_add_offsets_to_txn),
-    _compiled(ApiKey.TXN_OFFSET_COMMIT, (0, 5), handle_txn_offset_commit),
-    _compiled(ApiKey.DELETE_GROUPS, (0, 2), handle_delete_groups),
-    _compiled(ApiKey.OFFSET_DELETE, (0, 0), handle_offset_delete),
-    _compiled(ApiKey.END_TXN, (0, 5), handle_end_txn),
-    _compiled(ApiKey.WRITE_TXN_MARKERS, (1, 2), handle_write_txn_markers),
-    _compiled(ApiKey.DESCRIBE_ACLS, (1, 3), handle_describe_acls, _NO_AUTHORIZER),
-    _compiled(ApiKey.CREATE_ACLS, (1, 3), handle_create_acls, _NO_AUTHORIZER),
-    _compiled(ApiKey.DELETE_ACLS, (1, 3), handle_delete_acls, _NO_AUTHORIZER),
-    _compiled(ApiKey.DESCRIBE_CONFIGS, (1, 4), handle_describe_configs, _HAVE_SETTINGS),
-    _compiled(ApiKey.ALTER_CONFIGS, (0, 2), handle_alter_configs, _REPLACES),
-    _compiled(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), handle_alter_replica_log_dirs, _ONE_DIRECTORY),
-    _compiled(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), handle_describe_log_dirs),
+    _api(ApiKey.API_VERSIONS, (0, 4), handle_api_versions, is_cacheable=is_api_versions_cacheable),
+    _api(ApiKey.CREATE_TOPICS, (2, 7), handle_create_topics, _NOT_REPLICATED),
+    _api(ApiKey.DELETE_TOPICS, (1, 6), handle_delete_topics),
+    _api(ApiKey.DELETE_RECORDS, (0, 2), handle_delete_records),
+    _api(ApiKey.INIT_PRODUCER_ID, (0, 5), handle_init_producer_id, _NO_TWO_PHASES),
+    _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), handle_offset_for_leader_epoch),
+    _api(ApiKey.ADD_PARTITIONS_TO_TXN, (0, 5), handle_add_partitions_to_txn),
+    _api(ApiKey.ADD_OFFSETS_TO_TXN, (0, 4), handle_add_offsets_to_txn),
+    _api(ApiKey.TXN_OFFSET_COMMIT, (0, 5), handle_txn_offset_commit),
+    _api(ApiKey.DELETE_GROUPS, (0, 2), handle_delete_groups),
+    _api(ApiKey.OFFSET_DELETE, (0, 0), handle_offset_delete),
+    _api(ApiKey.END_TXN, (0, 5), handle_end_txn),
+    _api(ApiKey.WRITE_TXN_MARKERS, (1, 2), handle_write_txn_markers),
+    _api(ApiKey.DESCRIBE_ACLS, (1, 3), handle_describe_acls, _NO_AUTHORIZER),
+    _api(ApiKey.CREATE_ACLS, (1, 3), handle_create_acls, _NO_AUTHORIZER),
+    _api(ApiKey.DELETE_ACLS, (1, 3), handle_delete_acls, _NO_AUTHORIZER),
+    _api(ApiKey.DESCRIBE_CONFIGS, (1, 4), handle_describe_configs, _HAVE_SETTINGS),
+    _api(ApiKey.ALTER_CONFIGS, (0, 2), handle_alter_configs, _REPLACES),
+    _api(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), handle_alter_replica_log_dirs, _ONE_DIRECTORY),
+    _api(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), handle_describe_log_dirs),
     _refused(ApiKey.SASL_AUTHENTICATE, (0, 2), _SASL),
-    _compiled(ApiKey.CREATE_PARTITIONS, (0, 3), handle_create_partitions, _NOT_REPLICATED),
+    _api(ApiKey.CREATE_PARTITIONS, (0, 3), handle_create_partitions, _NOT_REPLICATED),
     _refused(ApiKey.CREATE_DELEGATION_TOKEN, (1, 3), _NO_TOKENS),
     _refused(ApiKey.RENEW_DELEGATION_TOKEN, (1, 2), _NO_TOKENS),
     _refused(ApiKey.EXPIRE_DELEGATION_TOKEN, (1, 2), _NO_TOKENS),
     _refused(ApiKey.DESCRIBE_DELEGATION_TOKEN, (1, 3), _NO_TOKENS),
-    _compiled(ApiKey.ELECT_LEADERS, (0, 2), handle_elect_leaders, _ONE_REPLICA),
-    _compiled(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), handle_incremental_alter_configs, _CHANGES),
-    _compiled(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), handle_alter_partition_reassignments, _ONE_BROKER),
-    _compiled(
-        ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), handle_list_partition_reassignments, "none is ever under way"
-    ),
-    _compiled(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), handle_describe_client_quotas),
-    _compiled(ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), handle_alter_client_quotas, _QUOTAS),
-    _compiled(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), handle_describe_user_scram_credentials),
-    _compiled(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), handle_alter_user_scram_credentials),
-    _compiled(ApiKey.DESCRIBE_QUORUM, (0, 2), handle_describe_quorum, _ONE_VOTER),
-    _compiled(ApiKey.UPDATE_FEATURES, (0, 2), handle_update_features, _FEATURES),
-    _compiled(ApiKey.DESCRIBE_CLUSTER, (0, 2), handle_describe_cluster, _BROKERS_ONLY),
-    _compiled(ApiKey.DESCRIBE_PRODUCERS, (0, 0), handle_describe_producers),
-    _compiled(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), handle_describe_transactions),
-    _compiled(ApiKey.LIST_TRANSACTIONS, (0, 2), handle_list_transactions, _PATTERNS),
-    _compiled(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), handle_consumer_group_heartbeat, _CONSUMER_GROUPS),
-    _compiled(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), handle_consumer_group_describe),
-    _compiled(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), handle_list_config_resources, _RESOURCES),
-    _compiled(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), handle_describe_topic_partitions, _NO_ELIGIBLE),
+    _api(ApiKey.ELECT_LEADERS, (0, 2), handle_elect_leaders, _ONE_REPLICA),
+    _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), handle_incremental_alter_configs, _CHANGES),
+    _api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), handle_alter_partition_reassignments, _ONE_BROKER),
+    _api(ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), handle_list_partition_reassignments, "none is ever under way"),
+    _api(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), handle_describe_client_quotas),
+    _api(ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), handle_alter_client_quotas, _QUOTAS),
+    _api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), handle_describe_user_scram_credentials),
+    _api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), handle_alter_user_scram_credentials),
+    _api(ApiKey.DESCRIBE_QUORUM, (0, 2), handle_describe_quorum, _ONE_VOTER),
+    _api(ApiKey.UPDATE_FEATURES, (0, 2), handle_update_features, _FEATURES),
+    _api(ApiKey.DESCRIBE_CLUSTER, (0, 2), handle_describe_cluster, _BROKERS_ONLY),
+    _api(ApiKey.DESCRIBE_PRODUCERS, (0, 0), handle_describe_producers),
+    _api(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), handle_describe_transactions),
+    _api(ApiKey.LIST_TRANSACTIONS, (0, 2), handle_list_transactions, _PATTERNS),
+    _api(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), handle_consumer_group_heartbeat, _CONSUMER_GROUPS),
+    _api(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), handle_consumer_group_describe),
+    _api(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), handle_list_config_resources, _RESOURCES),
+    _api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), handle_describe_topic_partitions, _NO_ELIGIBLE),
 )
 
 APIS: dict[int, Api] = {int(api.key): api for api in API_TABLE}

@@ -6,8 +6,8 @@ Runs in handler processes and the controller. A function returns its response, o
 - a generator, which does its work in slices (`slices`) and returns any of these. Its response is encoded in slices too,
   and may be as long as `response.max.bytes`.
 
-A long request is decoded in slices too, from a copy, which is made in slices where that takes milliseconds, and what
-its function returns is encoded in slices. Whatever a connection sends while something of it is done in slices waits
+A long request is decoded from a copy, which is made in slices where that takes milliseconds, and what its function
+returns is encoded in slices. Whatever a connection sends while something of it is done in slices waits
 behind that. When a client disconnects, its read-only work is dropped; what changes something is completed.
 
 What an answer needs of its request is kept in the `Request`, and its memory is given back with the turn. A fault of
@@ -34,10 +34,11 @@ from broker.ipc.answer_spool import AnswerSpool
 from broker.ipc.request import CacheKey, Request
 from broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, about_of, first_error, subject_of, throttle_of
 from broker.ipc.response_writer import AnswerFacts, ResponseWriter
+from broker.protocol import codec
 from broker.protocol.api_keys import CONTROLLER, ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.headers import parse_header
-from broker.protocol.sliced_responses import AnswerTooLargeError
+from broker.protocol.sliced_responses import AnswerTooLargeError, SlicedEncoder
 from broker.protocol.steps import Steps
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.long_answers import at_length
@@ -131,8 +132,8 @@ class ApiCalls:
 
     def handle(self, api: Api, request: Request) -> None:
         """Decode a request and call its API's function, now or in slices. Raises InvalidReceive."""
-        decode, function = api.decode, api.function
-        if decode is None or function is None:
+        function = api.function
+        if function is None:
             raise InvalidReceive(f"{api.key.name} has no function")
         in_line = self._slices.has(request.connection_id)
         cache_key = None if api.is_cacheable is None or in_line else self._cache.key_of(request)
@@ -151,7 +152,7 @@ class ApiCalls:
             if isinstance(copied, Deferred):
                 self._copy(request, source, copied)
             return
-        body = decode(request.view, request.api_version, header.body_offset, request.end)
+        body = codec.decode(request.api_key, request.api_version, request.view, header.body_offset, request.end)
         request.about = subject_of(body, api.key, self._broker.partitions.row_of)
         self._settle(request, function(request, self._broker, body))
 
@@ -213,11 +214,8 @@ class ApiCalls:
             self._answer(request, response, local_ns)
 
     def _answer(self, request: Request, response: Any, local_ns: int) -> None:
-        api = APIS[request.api_key]
-        if api.encode is None:
-            raise InvalidReceive(f"{api.key.name} has no encoder")
-        payload = api.encode(request.api_version, request.correlation_id, response)
-        error_code = first_error(response, api.key)
+        payload = codec.encode_response(request.api_key, request.api_version, request.correlation_id, response)
+        error_code = first_error(response, request.api_key)
         facts = AnswerFacts(error_code, NO_RECORDS, about_of(request.about, response), *throttle_of(response))
         self._keep(request, response, payload, facts)
         complete_ns = self._now_ns()
@@ -290,10 +288,7 @@ class ApiCalls:
         source = (yield copied) if isinstance(copied, Deferred) else copied
         api, version, end = APIS[request.api_key], request.api_version, len(source)
         try:
-            if api.decode_in_steps is None:
-                body = api.decode(memoryview(source), version, 0, end) if api.decode is not None else None
-            else:
-                body = yield from api.decode_in_steps(source, version, 0, end)
+            body = codec.decode(api.key, version, memoryview(source), 0, end)
             request.about = subject_of(body, api.key, self._broker.partitions.row_of)
             yield None
             response = api.function(request, self._broker, body) if api.function is not None else None
@@ -310,9 +305,6 @@ class ApiCalls:
         if isinstance(response, Deferred):
             return request, response
         local_ns = self._now_ns()
-        if APIS[request.api_key].encode_in_slices is None:
-            self._answer(request, response, local_ns)
-            return None
         spool = self._responses.spool()
         try:
             error_code = yield from self._encode(request, response, spool)
@@ -340,10 +332,7 @@ class ApiCalls:
             self._settle(*late)
 
     def _encode(self, request: Request, response: Any, spool: AnswerSpool) -> Steps[int]:
-        encode = APIS[request.api_key].encode_in_slices
-        if encode is None:
-            raise InvalidReceive(f"{request.doing[0]} is not encoded in slices")
-        encoder = encode(request.api_version, spool, self._most_bytes())
+        encoder = SlicedEncoder(request.api_key, request.api_version, spool, self._most_bytes())
         yield from encoder.encode(request.correlation_id, response)
         return encoder.error_code
 

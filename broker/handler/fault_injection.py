@@ -109,10 +109,7 @@ class FaultInjection:
         """Answer a request with an error, and do nothing of it."""
         body = parse_header(request.view, request.start, request.end).body_offset
         api, version, decoded = APIS[request.api_key], request.api_version, self._decoded(request, body)
-        about = NO_SUBJECT
-        if api.decode is not None:
-            typed = api.decode(request.view, version, body, request.end)
-            about = subject_of(typed, api.key, self._partitions.row_of)
+        about = NO_SUBJECT if api.function is None else subject_of(decoded, api.key, self._partitions.row_of)
         values = error_response(api.key, version, decoded, error, MESSAGE)
         wire = codec.encode_response(api.key, version, request.correlation_id, values)
         self._send(request, wire, AnswerFacts(error, about=about))

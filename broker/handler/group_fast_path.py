@@ -14,9 +14,16 @@ from struct import Struct
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from broker.apis.groups.offset_commit import ValidatedCommit, is_refused, judge_commit
-from broker.coordinator.offsets.commit_memo import CommitFrame, RememberedCommit, topics_at
-from broker.coordinator.offsets.commits import Committer, RepeatedCommit
+from broker.apis.groups.offset_commit import (
+    TOPIC_ID_FROM,
+    ValidatedCommit,
+    committer_of,
+    is_refused,
+    judge_commit,
+    refused,
+)
+from broker.coordinator.offsets.commit_memo import CommitPlaces, RememberedCommit, places_in
+from broker.coordinator.offsets.commits import RepeatedCommit
 from broker.coordinator.offsets.offsets import CommitTarget
 from broker.errors import ApiError
 from broker.ipc.request import Request
@@ -25,7 +32,6 @@ from broker.ipc.response_writer import AnswerFacts, ResponseWriter
 from broker.partitions.request_memo import PREFIX_START, RequestMemo
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey, is_flexible
-from broker.protocol.messages import offset_commit
 from broker.security.acl.acls import ResourceType
 from broker.security.acl.checks import refusal
 
@@ -102,8 +108,7 @@ class CommitAnswers:
             try:
                 about, end = remembered.facts
                 if error:
-                    refused = offset_commit.refused(remembered.topics, error)
-                    self.answer(request, refused, error, remembered.facts)
+                    self.answer(request, refused(remembered.topics, error), error, remembered.facts)
                     continue
                 at = try_begin(request, now_ns, remembered.answer_bytes, NO_RECORDS, end)
                 if at >= 0:
@@ -118,12 +123,12 @@ class CommitAnswers:
     def answer(
         self,
         request: Request,
-        response: offset_commit.OffsetCommitResponse,
+        response: dict[str, Any],
         error: int,
         facts: tuple[bytes, bytes],
     ) -> None:
         """Answer a commit; ``facts``: the subject, and the tail of the envelope that has it."""
-        payload = offset_commit.encode_offset_commit_response(request.api_version, request.correlation_id, response)
+        payload = codec.encode_response(_OFFSET_COMMIT, request.api_version, request.correlation_id, response)
         now_ns = self._now_ns()
         self._responses.send(request, now_ns, now_ns, payload, AnswerFacts(error, about=facts[0]))
 
@@ -241,11 +246,10 @@ class GroupFastPath:
         if found is not None and self._commit_again(request, *found):
             return True
         version, view, start, end = request.api_version, request.view, request.start, request.end
-        body_at = _body_of(view, start, is_flexible=version >= offset_commit.FIRST_FLEXIBLE)
+        body_at = _body_of(view, start, is_flexible=is_flexible(_OFFSET_COMMIT, version))
         if body_at < 0:
             return False
-        places: list[int] = []
-        body = offset_commit.parse_offset_commit(view, version, body_at, end, places)
+        body = codec.decode(_OFFSET_COMMIT, version, view, body_at, end)
         if is_refused(self._broker, request.session, version, body):
             return False
         judged = judge_commit(self._broker, version, body)
@@ -253,16 +257,15 @@ class GroupFastPath:
         if judged.shard is None or not judged.records:
             self._answers.answer(request, judged.response, judged.error, facts)
             return True
-        payload = offset_commit.encode_offset_commit_response(version, request.correlation_id, judged.response)
+        payload = codec.encode_response(_OFFSET_COMMIT, version, request.correlation_id, judged.response)
         is_short = not judged.error and len(payload) <= _LONGEST_ANSWER
-        if is_short and (at := topics_at(version, view, start, end)) >= 0:
-            frame = CommitFrame(view, start + PREFIX_START, at, end, places)
-            self._remember(request, body, judged, frame)
+        data = bytes(view[start + PREFIX_START : end])
+        if is_short and (places := places_in(version, body, data, body_at - start - PREFIX_START)) is not None:
+            self._remember(request, body, judged, payload, (data, places))
 
         def done(error: int) -> None:
             if error:
-                refused = offset_commit.refused(body.topics, error)
-                self._answers.answer(request, refused, error, facts)
+                self._answers.answer(request, refused(body.topics, error), error, facts)
             elif is_short:
                 self._answers.send_short(request, payload, facts)
             else:
@@ -312,32 +315,38 @@ class GroupFastPath:
     def _remember(
         self,
         request: Request,
-        body: offset_commit.OffsetCommitRequest,
+        body: Any,
         judged: ValidatedCommit,
-        at: CommitFrame,
+        payload: bytes,
+        frame: tuple[bytes, CommitPlaces],
     ) -> None:
         """Let the member's next commits be compared with this one, of which everything was taken."""
         metadata, version, targets = self._broker.metadata, request.api_version, []
-        for name, topic_id, parts in body.topics:
-            topic = metadata.topic_by_id(topic_id) if version >= offset_commit.TOPIC_ID_FROM else metadata.topic(name)
+        for asked in body.topics:
+            by_id = version >= TOPIC_ID_FROM
+            topic = metadata.topic_by_id(asked.topic_id) if by_id else metadata.topic(asked.name)
             if topic is None:
                 return
             targets += [
-                CommitTarget(topic.name, partition, leader_epoch, text or "", topic.topic_id)
-                for partition, _, leader_epoch, text in parts
+                CommitTarget(
+                    topic.name,
+                    part.partition_index,
+                    part.committed_leader_epoch,
+                    part.committed_metadata or "",
+                    topic.topic_id,
+                )
+                for part in asked.partitions
             ]
         if judged.shard is None or len(targets) > _MOST_PARTITIONS:
             return
         if self._targets + len(targets) > _MOST_TARGETS:
             self.forget_metadata()
         facts = self._commit_facts(version, judged.row, judged.partitions)
-        group_id, generation, member_id, instance_id, _, _ = body
-        committer = Committer(group_id, member_id, instance_id, generation, version)
-        said = body, judged.response
-        commit = RepeatedCommit(group_id, targets)
-        whose = request.session, committer
+        said = body.topics, payload
+        commit = RepeatedCommit(body.group_id, targets)
+        whose = request.session, committer_of(body, version)
         before = self._commits.keep(
-            request.connection_id, RememberedCommit(whose, judged.shard, commit, said, at, facts)
+            request.connection_id, RememberedCommit(whose, judged.shard, commit, said, frame, facts)
         )
         self._targets += len(targets) - (len(before.commit.targets.parts) if before is not None else 0)
 

@@ -9,8 +9,7 @@ for responses of any length.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from functools import cache, partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
@@ -22,50 +21,6 @@ from broker.protocol.schema.values import Structure
 from broker.protocol.schema.writing import Write, made, make_fields_writer, make_writer
 
 _SIZE_BYTES: Final = 4
-
-_pack_int32 = struct.Struct(">i").pack
-_pack_size_and_correlation = struct.Struct(">ii").pack
-
-Pieces: TypeAlias = Callable[[int, Any, Callable[[int], None]], Iterator[list[bytes]]]
-"""(version, response, what notes an error code) -> the bytes behind the correlation id, in pieces."""
-
-
-class SlicedPieces:
-    """One answer on its way into a sink. ``error_code`` is the first one noted."""
-
-    def __init__(self, pieces: Pieces, version: int, sink: Sink, most_bytes: int) -> None:
-        self._pieces = pieces
-        self._version = version
-        self._sink = sink
-        self._most_bytes = most_bytes
-        self.error_code = 0
-
-    def encode(self, correlation_id: int, response: Any) -> Generator[None, None, None]:
-        """Write the answer, size and header included. Raises AnswerTooLargeError."""
-        sink = self._sink
-        sink.append(_pack_size_and_correlation(0, correlation_id))
-        for pieces in self._pieces(self._version, response, self._note_error):
-            data = b"".join(pieces)
-            if sink.size + len(data) > self._most_bytes:
-                raise AnswerTooLargeError
-            sink.append(data)
-            yield
-        sink.put_size(_pack_int32(sink.size - _SIZE_BYTES))
-
-    def _note_error(self, error_code: int) -> None:
-        self.error_code = self.error_code or error_code
-
-
-def joined(correlation_id: int, pieces: Iterable[list[bytes]]) -> bytes:
-    """Return an answer that is short, size and header included."""
-    body = b"".join([piece for some in pieces for piece in some])
-    return _pack_size_and_correlation(len(body) + 4, correlation_id) + body
-
-
-def not_noted(error_code: int) -> None:
-    """Note no error code."""
-    del error_code
-
 
 #: After so many structures, or bytes, the task yields: half a millisecond.
 _STRUCTURES_AT_ONCE: Final = 32

@@ -17,7 +17,6 @@ from broker.handler import group_fast_path
 from broker.handler.group_fast_path import GroupFastPath
 from broker.log.segments.log_segment import LogSegment
 from broker.protocol import codec
-from broker.protocol.messages import offset_commit
 from tests.support.groups.requests import (
     DESCRIBE_GROUPS,
     OFFSET_COMMIT,
@@ -83,7 +82,7 @@ def error_codes(sent: Sent) -> list[int]:
 
 
 def parsed() -> Any:
-    return mock.patch.object(offset_commit, "parse_offset_commit", wraps=offset_commit.parse_offset_commit)
+    return mock.patch.object(codec, "decode", wraps=codec.decode)
 
 
 @pytest.mark.parametrize("version", range(5, 11))

@@ -6,24 +6,13 @@ here and must take every version; a row with neither fails `test_no_row_escapes`
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Any
+from collections.abc import Callable
 
-import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
-from kio.index import load_request_schema
-
-from broker.apis.table import API_TABLE, Api
-from broker.protocol import codec
+from broker.apis.table import API_TABLE
 from broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey, is_flexible
 from broker.protocol.schema.definitions import request
-from tests.protocol.kio_entities import entities, kio_bytes
 from tests.protocol.messages import (
     test_fetch,
-    test_group_messages,
     test_produce,
 )
 
@@ -37,37 +26,9 @@ HAND_TESTED: dict[ApiKey, tuple[Callable[..., None], ...]] = {
         test_fetch.test_requests_are_read_as_kio_writes_them,
         test_fetch.test_responses_are_written_as_kio_writes_them,
     ),
-    ApiKey.OFFSET_COMMIT: (test_group_messages.test_offset_commit_both_ways,),
 }
 
-SEED = random.randrange(2**32)
-
-#: Few examples of each: there are hundreds of versions. What a failure shows is not made smaller, which takes long.
-few_each = settings(
-    max_examples=8,
-    deadline=None,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-
-
-def versions_of(apis: Iterable[Api]) -> list[Any]:
-    """Return a test parameter for each version of these rows."""
-    return [
-        pytest.param(api, version, id=f"{api.key.name}-{version}")
-        for api in apis
-        for version in range(api.min_version, api.max_version + 1)
-    ]
-
-
-def is_compiled(api: Api) -> bool:
-    """Return whether the messages of a row are read and written by compiled codecs."""
-    return isinstance(api.encode, partial) and api.encode.func is codec.encode_response
-
-
-BY_HAND = [api for api in API_TABLE if not is_compiled(api)]
-WITH_DECODER = [api for api in BY_HAND if api.decode is not None]
+BY_HAND = [api for api in API_TABLE if api.function is None]
 
 
 def test_no_row_escapes() -> None:
@@ -92,18 +53,3 @@ def test_flexible_versions_are_those_of_the_schemas() -> None:
         for version in range(api.min_version, api.max_version + 1):
             assert (version in request(api.key).flexible) == is_flexible(api.key, version), (api.key, version)
     assert {int(api.key) for api in API_TABLE} <= set(FLEXIBLE_FROM)
-
-
-@pytest.mark.parametrize(("api", "version"), versions_of(WITH_DECODER))
-def test_hand_tuned_decoders_take_any_request_that_kio_writes(api: Api, version: int) -> None:
-    print(f"seed {SEED}")
-
-    @seed(SEED)
-    @few_each
-    @given(data=st.data())
-    def check(data: st.DataObject) -> None:
-        body = kio_bytes(data.draw(entities(load_request_schema(api.key, version))))
-        assert api.decode is not None
-        assert api.decode(memoryview(b"??" + body + b"?"), version, 2, 2 + len(body)) is not None
-
-    check()

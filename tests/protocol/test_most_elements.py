@@ -1,4 +1,4 @@
-"""How much one request may name: less than its bytes could hold, as it takes memory; and that it is read in steps."""
+"""How much one request may name: less than its bytes could hold, as it takes memory."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ import pytest
 from broker.errors import InvalidReceive
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
-from broker.protocol.messages.offset_commit import parse_offset_commit, parse_offset_commit_in_steps
 from broker.protocol.messages.produce import MOST_PARTS, parse_produce
 from broker.protocol.primitives import (
-    MOST_ELEMENTS,
     MOST_ELEMENTS_AT_ONCE,
     MOST_TAGGED_FIELDS,
     read_tagged_fields,
     unsigned_varint_bytes,
 )
-from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
 
 Parse = Callable[[bytes, int, int, int], Any]
 
@@ -45,7 +42,6 @@ SHAPES: dict[str, Shape] = {
     "Produce, flexible": (
         parse_produce, 9, struct.pack(">bhi", 0, 1, 0), b"\2t", struct.pack(">iH", 0, 0), b"\0", b"\0"
     ),
-    "OffsetCommit": (parse_offset_commit, 7, b"\0\1g" + bytes(4) + b"\0\1m\0\0", b"\0\1t", bytes(18), b"", b""),
     "compiled": (delete_records, 2, b"", b"\2t", bytes(13), b"\0", bytes(5)),
 }  # fmt: skip
 
@@ -60,7 +56,7 @@ def request(shape: Shape, topics: int, partitions: int) -> bytes:
 def test_as_many_as_anybody_names_are_read_and_not_more(name: str) -> None:
     shape = SHAPES[name]
     parse, version, *_ = shape
-    most = {parse_produce: MOST_PARTS, delete_records: MOST_ELEMENTS_AT_ONCE}.get(parse, MOST_ELEMENTS)
+    most = MOST_PARTS if parse is parse_produce else MOST_ELEMENTS_AT_ONCE
     for topics, partitions in ((1, most - 1), (9, most // 10), (10, most // 10 - 1)):
         body = request(shape, topics, partitions)
         assert parse(body, version, 0, len(body))
@@ -68,22 +64,6 @@ def test_as_many_as_anybody_names_are_read_and_not_more(name: str) -> None:
         body = request(shape, topics, partitions)
         with pytest.raises(InvalidReceive, match=r"a request.* may have"):
             parse(body, version, 0, len(body))
-
-
-Read = Callable[[bytes, int, int, int], Steps[Any]]
-
-
-#: (what reads it, version, the bytes of a request of some 6,000 elements)
-LONG: dict[str, tuple[Read, int, bytes]] = {
-    "OffsetCommit": (parse_offset_commit_in_steps, 7, request(SHAPES["OffsetCommit"], 2, 3000)),
-    "OffsetCommit, topics": (parse_offset_commit_in_steps, 7, request(SHAPES["OffsetCommit"], 6000, 0)),
-}
-
-
-@pytest.mark.parametrize("name", LONG)
-def test_a_long_request_is_read_some_elements_at_a_time(name: str) -> None:
-    read, version, body = LONG[name]
-    assert sum(1 for _ in read(body, version, 0, len(body))) >= 3000 // ELEMENTS_AT_ONCE
 
 
 def test_more_tagged_fields_than_allowed_are_refused() -> None:

@@ -6,8 +6,8 @@ slice. What its connection sends meanwhile is taken behind it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.apis.context import BrokerContext
 from broker.coordinator.offsets.commits import (
@@ -23,17 +23,6 @@ from broker.errors import ApiError
 from broker.ipc.request import Request
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.messages.offset_commit import (
-    NO_RETENTION,
-    TOPIC_ID_FROM,
-    OffsetCommitPartResponse,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitTopic,
-    OffsetCommitTopicResponse,
-    refused,
-    refused_topic,
-)
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.following import after
 from broker.scheduling.slices import Work
@@ -47,6 +36,10 @@ if TYPE_CHECKING:
 
 _OFFSET_COMMIT = int(ApiKey.OFFSET_COMMIT)
 
+#: From this version on topics have ids, before they have names.
+TOPIC_ID_FROM = 10
+NO_RETENTION = -1
+
 #: Partitions that are taken at once: a few milliseconds of work.
 AT_ONCE = 500
 
@@ -54,18 +47,10 @@ AT_ONCE = 500
 _LAST_MS = 2**63 - 1
 
 
-class _HasPartitions(Protocol):
-    @property
-    def partitions(self) -> Sequence[Any]: ...
-
-
-_Topic = TypeVar("_Topic", bound=_HasPartitions)
-
-
 class ValidatedCommit(NamedTuple):
     """What has become of a commit: the answer, and the records that must be written before it is given."""
 
-    response: OffsetCommitResponse
+    response: dict[str, Any]
     error: int = 0
     """The first error in the answer."""
     shard: GroupShard | None = None
@@ -76,32 +61,29 @@ class ValidatedCommit(NamedTuple):
     """How many are named."""
 
 
-def handle_offset_commit(
-    request: Request, broker: BrokerContext, body: OffsetCommitRequest
-) -> OffsetCommitResponse | Deferred | Work:
+def handle_offset_commit(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
     """Return an error for each partition, once what was taken is committed."""
     if broker.metadata.authorizer is not None:
         return _authorized(request, broker, body)
     return _taken(request, broker, body)
 
 
-def is_refused(broker: BrokerContext, session: Session, version: int, request: OffsetCommitRequest) -> bool:
+def is_refused(broker: BrokerContext, session: Session, version: int, request: Any) -> bool:
     """Return whether the client may not commit for the group, or not for one of the topics."""
     authorizer, metadata = broker.metadata.authorizer, broker.metadata
     if authorizer is None:
         return False
     if refusal(authorizer, session, _OFFSET_COMMIT, ResourceType.GROUP, request.group_id):
         return True
-    for name, topic_id, _ in request.topics:
-        topic = metadata.topic_by_id(topic_id) if version >= TOPIC_ID_FROM else None
-        if refusal(authorizer, session, _OFFSET_COMMIT, ResourceType.TOPIC, name if topic is None else topic.name):
+    for each in request.topics:
+        topic = metadata.topic_by_id(each.topic_id) if version >= TOPIC_ID_FROM else None
+        name = each.name if topic is None else topic.name
+        if refusal(authorizer, session, _OFFSET_COMMIT, ResourceType.TOPIC, name):
             return True
     return False
 
 
-def _authorized(
-    request: Request, broker: BrokerContext, body: OffsetCommitRequest
-) -> OffsetCommitResponse | Deferred | Work:
+def _authorized(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
     """Commit what the client may commit, and refuse the rest."""
     error = broker.access.refusal(request, ResourceType.GROUP, body.group_id)
     if error:
@@ -115,59 +97,64 @@ def _authorized(
             name = None if topic is None else topic.name
         error = 0 if name is None else broker.access.refusal(request, ResourceType.TOPIC, name)
         if error:
-            answers.append(refused_topic(each.name, each.topic_id, each.partitions, error))
+            answers.append(_refused_topic(each, error))
         else:
             taken.append(each)
     if not answers:
         return _taken(request, broker, body)
     if not taken:
-        return OffsetCommitResponse(answers)
-    response = _taken(request, broker, body._replace(topics=taken))
-    return after(response, lambda response: OffsetCommitResponse([*response.topics, *answers]))  # type: ignore[no-any-return]
+        return {"topics": answers}
+    response = _taken(request, broker, body.replaced(topics=taken))
+    return after(response, lambda response: {"topics": [*response["topics"], *answers]})  # type: ignore[no-any-return]
 
 
-def _taken(
-    request: Request, broker: BrokerContext, body: OffsetCommitRequest
-) -> OffsetCommitResponse | Deferred | Work:
+def _taken(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
     if is_long(body.topics) or request.in_slices:
         return _in_portions(request, broker, body)
     return _at_once(request, broker, body)
 
 
-def _in_portions(request: Request, broker: BrokerContext, body: OffsetCommitRequest) -> Work:
+def _in_portions(request: Request, broker: BrokerContext, body: Any) -> Work:
     named = ((topic.name, len(topic.partitions)) for topic in body.topics)
     if (yield from is_too_large(body.group_id, named)):
         return refused(body.topics, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
-    answers: list[OffsetCommitResponse | Deferred] = []
-    for topics in portions_of(body.topics, lambda topic, parts: topic._replace(partitions=parts)):
-        answers.append(_at_once(request, broker, body._replace(topics=topics)))
+    answers: list[dict[str, Any] | Deferred] = []
+    for topics in portions_of(body.topics):
+        answers.append(_at_once(request, broker, body.replaced(topics=topics)))
         yield None
-    merged: list[tuple[str, bytes, list[OffsetCommitPartResponse]]] = []
+    merged: list[dict[str, Any]] = []
     for answer in answers:
         response = (yield answer) if isinstance(answer, Deferred) else answer
-        for name, topic_id, parts in response.topics:
-            if not merged or merged[-1][:2] != (name, topic_id):
-                merged.append((name, topic_id, []))
-            merged[-1][2].extend(parts)
+        merge_topics(merged, response["topics"])
         yield None
-    return OffsetCommitResponse([OffsetCommitTopicResponse(*topic) for topic in merged])
+    return {"topics": merged}
 
 
-def is_long(topics: Sequence[_HasPartitions]) -> bool:
+def merge_topics(merged: list[dict[str, Any]], topics: Sequence[dict[str, Any]]) -> None:
+    """Add the topics of the next portion; the first may be the rest of the last one."""
+    for topic in topics:
+        last = merged[-1] if merged else {}
+        if all(last.get(name) == topic.get(name) for name in ("name", "topic_id")):
+            last["partitions"] += topic["partitions"]
+        else:
+            merged.append(topic)
+
+
+def is_long(topics: Sequence[Any]) -> bool:
     """Return whether a commit names more than is taken at once."""
     return len(topics) > AT_ONCE or sum(len(topic.partitions) for topic in topics) > AT_ONCE
 
 
-def portions_of(topics: Sequence[_Topic], with_parts: Callable[[_Topic, Any], _Topic]) -> Iterator[list[_Topic]]:
+def portions_of(topics: Sequence[Any]) -> Iterator[list[Any]]:
     """Yield the topics in their order, split so that together they have no more than `AT_ONCE` partitions."""
-    portion: list[_Topic] = []
+    portion: list[Any] = []
     room = AT_ONCE
     for topic in topics:
         parts: Any = topic.partitions
         start = 0
         while start < len(parts):
             some = parts[start : start + room]
-            portion.append(with_parts(topic, some))
+            portion.append(topic.replaced(partitions=some))
             start, room = start + len(some), room - len(some)
             if not room:
                 yield portion
@@ -176,7 +163,7 @@ def portions_of(topics: Sequence[_Topic], with_parts: Callable[[_Topic, Any], _T
         yield portion
 
 
-def _at_once(request: Request, broker: BrokerContext, body: OffsetCommitRequest) -> OffsetCommitResponse | Deferred:
+def _at_once(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred:
     judged = judge_commit(broker, request.api_version, body)
     if judged.shard is None or not judged.records:
         return judged.response
@@ -190,61 +177,83 @@ def _at_once(request: Request, broker: BrokerContext, body: OffsetCommitRequest)
     return deferred
 
 
-def judge_commit(broker: BrokerContext, version: int, request: OffsetCommitRequest) -> ValidatedCommit:
+def judge_commit(broker: BrokerContext, version: int, request: Any) -> ValidatedCommit:
     """Take the offsets that may be taken. The records of the outcome are to be appended at once."""
-    group_id, generation, member_id, instance_id, retention_ms, topics = request
+    group_id, topics = request.group_id, request.topics
     groups = broker.coordinators.groups
     try:
         shard = groups.shard_of(group_id)
     except ApiError as failure:
         return _refused(broker, version, topics, failure.code)
-    error = validate_commit(shard, Committer(group_id, member_id, instance_id, generation, version))
+    error = validate_commit(shard, committer_of(request, version))
     if error:
         return _refused(broker, version, topics, error)
     group = shard.groups[group_id]
-    groups.protocols[group.kind].committed(shard, group, member_id)
+    groups.protocols[group.kind].committed(shard, group, request.member_id)
     metadata = broker.metadata
     now_ms = broker.clock.wall_ms()
+    retention_ms = request.retention_time_ms
     expire_ms = NO_EXPIRY if retention_ms == NO_RETENTION else min(now_ms + retention_ms, _LAST_MS)
     time = CommitTime(now_ms, expire_ms, metadata.broker_config.offset_metadata_max_bytes)
     by_id = version >= TOPIC_ID_FROM
     records: list[Record] = []
     answered = []
     row, first_error, partitions = -1, 0, 0
-    for name, topic_id, parts in topics:
-        topic = metadata.topic_by_id(topic_id) if by_id else metadata.topic(name)
+    for asked in topics:
+        parts = asked.partitions
+        topic = metadata.topic_by_id(asked.topic_id) if by_id else metadata.topic(asked.name)
         if not parts:
             continue
         if topic is None:
             error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            answered.append(refused_topic(name, topic_id, parts, error))
+            answered.append(_refused_topic(asked, error))
         else:
             known = (topic.name, topic.topic_id, len(topic.partitions))
-            if not partitions and 0 <= parts[0][0] < known[2]:
-                row = topic.partitions[parts[0][0]].row
+            if not partitions and 0 <= parts[0].partition_index < known[2]:
+                row = topic.partitions[parts[0].partition_index].row
             answers, error = take_commit(shard, group_id, known, parts, time, records)
-            answered.append(OffsetCommitTopicResponse(name, topic_id, answers))
+            answered.append({"name": asked.name, "topic_id": asked.topic_id, "partitions": answers})
         first_error = first_error or error
         partitions += len(parts)
     if not records:
         drop_unused(shard, group_id)
-    return ValidatedCommit(OffsetCommitResponse(answered), first_error, shard, records, row, partitions)
+    return ValidatedCommit({"topics": answered}, first_error, shard, records, row, partitions)
 
 
-def _refused(broker: BrokerContext, version: int, topics: Sequence[OffsetCommitTopic], error: int) -> ValidatedCommit:
+def committer_of(request: Any, version: int) -> Committer:
+    """Return who commits."""
+    generation = request.generation_id_or_member_epoch
+    return Committer(request.group_id, request.member_id, request.group_instance_id, generation, version)
+
+
+def refused(topics: Sequence[Any], error: int) -> dict[str, Any]:
+    """Return the answer that has the same error for everything."""
+    return {"topics": [_refused_topic(topic, error) for topic in topics]}
+
+
+def _refused_topic(topic: Any, error: int) -> dict[str, Any]:
+    answers = [{"partition_index": part.partition_index, "error_code": error} for part in topic.partitions]
+    return {"name": topic.name, "topic_id": topic.topic_id, "partitions": answers}
+
+
+def _refused(broker: BrokerContext, version: int, topics: Sequence[Any], error: int) -> ValidatedCommit:
     """Return an error of the group for every partition that there is; what there is not is said to be unknown."""
     metadata, by_id = broker.metadata, version >= TOPIC_ID_FROM
     answered = []
-    row, partitions = -1, 0
-    for name, topic_id, parts in topics:
-        topic = metadata.topic_by_id(topic_id) if by_id else metadata.topic(name)
+    row, partitions, first_error = -1, 0, 0
+    for asked in topics:
+        topic = metadata.topic_by_id(asked.topic_id) if by_id else metadata.topic(asked.name)
         count = 0 if topic is None else len(topic.partitions)
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id and topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        answers = [OffsetCommitPartResponse(part[0], error if 0 <= part[0] < count else unknown) for part in parts]
-        if topic is not None and parts and not partitions and 0 <= parts[0][0] < count:
-            row = topic.partitions[parts[0][0]].row
-        partitions += len(parts)
-        if parts:
-            answered.append(OffsetCommitTopicResponse(name, topic_id, answers))
-    first_error = answered[0].partitions[0].error_code if answered else 0
-    return ValidatedCommit(OffsetCommitResponse(answered), first_error, row=row, partitions=partitions)
+        answers: list[dict[str, int]] = []
+        for part in asked.partitions:
+            index = part.partition_index
+            is_there = 0 <= index < count
+            if topic is not None and is_there and not partitions and not answers:
+                row = topic.partitions[index].row
+            answers.append({"partition_index": index, "error_code": error if is_there else unknown})
+        first_error = first_error or (answers[0]["error_code"] if answers else 0)
+        partitions += len(answers)
+        if answers:
+            answered.append({"name": asked.name, "topic_id": asked.topic_id, "partitions": answers})
+    return ValidatedCommit({"topics": answered}, first_error, row=row, partitions=partitions)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from broker.apis.context import BrokerContext
-from broker.apis.groups.offset_commit import is_long, portions_of
+from broker.apis.groups.offset_commit import is_long, merge_topics, portions_of
 from broker.apis.transactions.transaction_errors import for_offsets
 from broker.coordinator.offsets.commits import Committer, CommitTime, drop_unused, take_commit, validate_commit
 from broker.errors import ApiError
@@ -35,16 +35,17 @@ def handle_txn_offset_commit(request: Request, broker: BrokerContext, body: Any)
 
 def _authorized(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
     """Commit what the client may commit, and refuse the rest."""
-    refused, taken = [], []
+    answers, taken = [], []
     for topic in body.topics:
-        if error := broker.access.refusal(request, ResourceType.TOPIC, topic.name):
-            refused.append((topic.name, [(each.partition_index, error) for each in topic.partitions]))
-        else:
+        error = broker.access.refusal(request, ResourceType.TOPIC, topic.name)
+        if not error:
             taken.append(topic)
+        elif topic.partitions:
+            answers.append(_topic(topic.name, [(each.partition_index, error) for each in topic.partitions]))
     if not taken:
-        return _response(refused)
+        return {"topics": answers}
     response = _taken(request, broker, body.replaced(topics=tuple(taken)))
-    return after(response, lambda answer: {"topics": [*answer["topics"], *_response(refused)["topics"]]})  # type: ignore[no-any-return]
+    return after(response, lambda answer: {"topics": [*answer["topics"], *answers]})  # type: ignore[no-any-return]
 
 
 def _taken(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
@@ -54,14 +55,10 @@ def _taken(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any]
 def _in_portions(request: Request, broker: BrokerContext, body: Any) -> Work:
     """Commit some partitions after the other: each portion is a part of the transaction, or fails by itself."""
     merged: list[dict[str, Any]] = []
-    for topics in portions_of(body.topics, lambda topic, parts: topic.replaced(partitions=parts)):
+    for topics in portions_of(body.topics):
         answer = _at_once(request, broker, body.replaced(topics=topics))
         response = (yield answer) if isinstance(answer, Deferred) else answer
-        for topic in response["topics"]:
-            if merged and merged[-1]["name"] == topic["name"]:
-                merged[-1]["partitions"] += topic["partitions"]
-            else:
-                merged.append(topic)
+        merge_topics(merged, response["topics"])
         yield None
     return {"topics": merged}
 
@@ -125,23 +122,20 @@ def _commit(request: Request, broker: BrokerContext, body: Any, deferred: Deferr
     for asked in body.topics:
         topic = broker.metadata.topic(asked.name)
         place = (asked.name, bytes(16), 0) if topic is None else (topic.name, topic.topic_id, len(topic.partitions))
-        parts = [_part(each) for each in asked.partitions]
-        answers, _ = take_commit(shard, body.group_id, place, parts, time, records, body.producer_id)
-        topics.append((asked.name, answers))
+        if asked.partitions:
+            answers, _ = take_commit(shard, group_id, place, asked.partitions, time, records, body.producer_id)
+            topics.append({"name": asked.name, "partitions": answers})
+    response = {"topics": topics}
     if not records:
         drop_unused(shard, group_id)
-        deferred.complete(_response(topics))
+        deferred.complete(response)
         return
     producer = (body.producer_id, body.producer_epoch)
     shard.append(
         records,
-        lambda error: deferred.complete(_refused(broker, body, error) if error else _response(topics)),
+        lambda error: deferred.complete(_refused(broker, body, error) if error else response),
         producer,
     )
-
-
-def _part(each: Any) -> tuple[int, int, int, str | None]:
-    return each.partition_index, each.committed_offset, each.committed_leader_epoch, each.committed_metadata
 
 
 def _is_there(broker: BrokerContext, topic: str, each: Any) -> bool:
@@ -159,15 +153,10 @@ def _refused(broker: BrokerContext, body: Any, error: int) -> dict[str, Any]:
             )
             for each in topic.partitions
         ]
-        topics.append((topic.name, parts))
-    return _response(topics)
+        if parts:
+            topics.append(_topic(topic.name, parts))
+    return {"topics": topics}
 
 
-def _response(topics: Sequence[tuple[str, Sequence[tuple[int, int]]]]) -> dict[str, Any]:
-    return {
-        "topics": [
-            {"name": name, "partitions": [{"partition_index": index, "error_code": error} for index, error in parts]}
-            for name, parts in topics
-            if parts
-        ],
-    }
+def _topic(name: str, parts: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    return {"name": name, "partitions": [{"partition_index": index, "error_code": error} for index, error in parts]}

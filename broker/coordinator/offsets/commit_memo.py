@@ -7,51 +7,38 @@ the member may commit is asked of its group each time.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.coordinator.offsets.commits import Committer, RepeatedCommit
 from broker.partitions.request_memo import PREFIX_START
 from broker.protocol import intern_pool
-from broker.protocol.messages.offset_commit import (
-    FIRST_FLEXIBLE,
-    INSTANCE_FROM,
-    RETENTION_BEFORE,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    encode_offset_commit_response,
-)
-from broker.protocol.primitives import MALFORMED
+from broker.protocol.api_keys import ApiKey, is_flexible
+from broker.protocol.compile import write
 
 if TYPE_CHECKING:
     from broker.coordinator.group_shard import GroupShard
     from broker.security.session import Session
 
-#: Requests of other lengths are parsed each time.
-_SHORTEST_BYTES: Final = 16
+#: Longer requests are parsed each time, and those that say for how long their offsets are kept.
 _LONGEST_BYTES: Final = 8192
+_FIRST_WITHOUT_RETENTION: Final = 5
 
-_GENERATION_BYTES: Final = 4
+_REQUEST: Final = "OffsetCommitRequest"
 _OFFSET_BYTES: Final = 8
-
-#: The length of a compact string has more than one byte from here on.
-_LONG_STRING: Final = 0x80
+_INVERTED_OFFSET: Final = re.compile(rb"\xff{8}")
 
 #: An answer begins with its size and the correlation id; what follows is the same every time.
 _SIZE_BYTES: Final = 4
 _BODY: Final = 8
-_unpack_int16 = Struct(">h").unpack_from
 
 
-class CommitFrame(NamedTuple):
-    """A request in ``view``: its client's name, its topics, its end, and the offset of each partition."""
+class CommitPlaces(NamedTuple):
+    """Where a request has its topics, and each offset in them."""
 
-    view: memoryview
-    client_id_at: int
-    topics_at: int
-    end: int
-    places: Sequence[int]
+    topics: int
+    offsets: Sequence[int]
 
 
 class RememberedCommit:
@@ -78,31 +65,32 @@ class RememberedCommit:
         whose: tuple[Session, Committer],
         shard: GroupShard,
         commit: RepeatedCommit,
-        judged: tuple[OffsetCommitRequest, OffsetCommitResponse],
-        frame: CommitFrame,
+        said: tuple[Any, bytes],
+        frame: tuple[bytes, CommitPlaces],
         facts: tuple[bytes, bytes],
     ) -> None:
+        """``said``: the topics of the request, and the answer to it; ``frame``: from its client's name on."""
         self.session, committer = whose
         self.committer = committer
         self.version = committer.api_version
         self.shard = shard
         self.commit = commit
-        self.topics = judged[0].topics
+        self.topics, answer = said
         #: The facts for the request log of every request like this one.
         self.facts = facts
-        response = encode_offset_commit_response(committer.api_version, 0, judged[1])[_BODY:]
+        response = answer[_BODY:]
         self._response = intern_pool.text(response)
         self._answer = intern_pool.layout(f">ii{len(response)}s")
         #: Of an answer, size and header included.
         self.answer_bytes = self._answer.size
-        view, client_id_at, start, end, places = frame
+        data, places = frame
         #: What the member says in front of its topics.
-        self.prefix = bytes(view[client_id_at:start])
-        edges = [start, *(edge for place in places for edge in (place, place + _OFFSET_BYTES)), end]
+        self.prefix = data[: places.topics]
+        edges = [places.topics, *(edge for at in places.offsets for edge in (at, at + _OFFSET_BYTES)), len(data)]
         gaps = [f"{after - before}s" for before, after in zip(edges[::2], edges[1::2], strict=True)]
         layout = intern_pool.layout(">" + "q".join(gaps))
         self._layout = layout
-        self._fixed = tuple(intern_pool.text(text) for text in layout.unpack_from(view, start)[::2])
+        self._fixed = tuple(intern_pool.text(text) for text in layout.unpack_from(data, places.topics)[::2])
 
     def varying(self, view: memoryview, start: int, end: int) -> tuple[int, ...] | None:
         """Return the offsets of a request that is like this one in all else, or None. HOT."""
@@ -122,34 +110,22 @@ class RememberedCommit:
         self._answer.pack_into(view, at, self.answer_bytes - _SIZE_BYTES, correlation_id, self._response)
 
 
-def topics_at(version: int, view: memoryview, start: int, end: int) -> int:
-    """Return where the topics of a request begin, or -1 where that takes a closer look."""
-    if version < RETENTION_BEFORE or not _SHORTEST_BYTES <= end - start <= _LONGEST_BYTES:
-        return -1
-    is_flexible = version >= FIRST_FLEXIBLE
-    step = _compact_string if is_flexible else _string
-    try:
-        at = _string(view, start + PREFIX_START)
-        if is_flexible:
-            if view[at]:
-                return -1
-            at += 1
-        at = step(view, at) + _GENERATION_BYTES
-        at = step(view, at)
-        if version >= INSTANCE_FROM:
-            at = step(view, at)
-    except MALFORMED:
-        return -1
-    return at if start < at < end else -1
+def places_in(version: int, request: Any, data: bytes, body_at: int) -> CommitPlaces | None:
+    """Return the places of the topics and offsets in a request; None if that takes a closer look.
 
-
-def _string(view: memoryview, at: int) -> int:
-    """Return the end of a string."""
-    length: int = _unpack_int16(view, at)[0]
-    return at + 2 + length if length > 0 else at + 2
-
-
-def _compact_string(view: memoryview, at: int) -> int:
-    """Return the end of a compact string, which is before its start if it is a long one."""
-    size = view[at]
-    return at + (size or 1) if size < _LONG_STRING else -len(view)
+    Offsets are the bytes that change when the request is written with every bit of its offsets inverted. ``data`` is
+    the request from its client's name on, with the body at ``body_at``.
+    """
+    body = data[body_at:]
+    if version < _FIRST_WITHOUT_RETENTION or len(body) > _LONGEST_BYTES or write(_REQUEST, version, request) != body:
+        return None
+    inverted = [
+        topic.replaced(partitions=[part.replaced(committed_offset=~part.committed_offset) for part in topic.partitions])
+        for topic in request.topics
+    ]
+    other = write(_REQUEST, version, request.replaced(topics=inverted))
+    changed = int.from_bytes(body, "big") ^ int.from_bytes(other, "big")
+    offsets = [body_at + found.start() for found in _INVERTED_OFFSET.finditer(changed.to_bytes(len(body), "big"))]
+    # Behind them follow a count and, in flexible versions, the number of tagged fields.
+    end_bytes = 2 if is_flexible(ApiKey.OFFSET_COMMIT, version) else 4
+    return CommitPlaces(body_at + len(write(_REQUEST, version, request.replaced(topics=()))) - end_bytes, offsets)

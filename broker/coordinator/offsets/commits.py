@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.coordinator.classic.group import ClassicGroup
 from broker.coordinator.offsets.offset_records import numbered_offset_value, offset_key_prefix, offset_value
 from broker.coordinator.offsets.offsets import NO_EXPIRY, CommitTarget, CommitTargets, CommittedOffset
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.messages.offset_commit import OffsetCommitPartResponse
 from broker.protocol.primitives import INT32
 from broker.protocol.record_template import RepeatedRecords
 from broker.protocol.steps import Steps
@@ -35,7 +34,6 @@ _TOPICS_AT_ONCE: Final = 1024
 _LONGEST_REMEMBERED: Final = 512
 
 _remembered_prefix = lru_cache(_MOST_REMEMBERED)(offset_key_prefix)
-_taken = lru_cache(_MOST_REMEMBERED)(OffsetCommitPartResponse)
 _pack_int32 = INT32.pack
 
 
@@ -65,9 +63,6 @@ class CommitTime(NamedTuple):
     most_metadata: int = 4096
     """In UTF-16 units, as Kafka counts."""
 
-
-#: (partition, offset, leader epoch, metadata)
-Part = tuple[int, int, int, str | None]
 
 #: (name, id, number of partitions)
 Topic = tuple[str, bytes, int]
@@ -126,43 +121,55 @@ def take_commit(
     shard: GroupShard,
     group_id: str,
     topic: Topic,
-    parts: Sequence[Part],
+    parts: Sequence[Any],
     time: CommitTime,
     records: list[Record],
     producer_id: int = -1,
-) -> tuple[list[OffsetCommitPartResponse], int]:
-    """Commit the offsets of one topic and append their records; return each partition's error and the first error."""
+) -> tuple[list[dict[str, int]], int]:
+    """Take the offsets of one topic, add their records; return the answer for each and the first error.
+
+    ``parts`` are those of an OffsetCommit or of a TxnOffsetCommit.
+    """
     name, topic_id, partitions = topic
     prefix = _key_prefix(group_id, name)
     now_ms, expire_ms, most_metadata = time
     offsets = shard.offsets
     if (len(prefix) + _MOST_VALUE_BYTES) * (len(records) + len(parts)) > _MOST_BYTES:
         code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-        return [OffsetCommitPartResponse(part[0], code) for part in parts], code
-    texts = {part[0]: len(part[3] or "") for part in parts if 0 <= part[0] < partitions}
+        return _all_refused(parts, code), code
+    texts = {
+        part.partition_index: len(part.committed_metadata or "")
+        for part in parts
+        if 0 <= part.partition_index < partitions
+    }
     growth_bytes = offsets.growth_bytes(group_id, name, texts)
     if growth_bytes and not shard.admit(group_id, growth_bytes):
         code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-        return [OffsetCommitPartResponse(part[0], code) for part in parts], code
+        return _all_refused(parts, code), code
     answers = []
     first_error = 0
-    for partition, offset, leader_epoch, metadata in parts:
-        text = metadata or ""
+    for part in parts:
+        partition, text, error = part.partition_index, part.committed_metadata or "", 0
         if not 0 <= partition < partitions:
-            answers.append(OffsetCommitPartResponse(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            first_error = first_error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif _java_length(text) > most_metadata:
-            answers.append(OffsetCommitPartResponse(partition, ErrorCode.OFFSET_METADATA_TOO_LARGE))
-            first_error = first_error or ErrorCode.OFFSET_METADATA_TOO_LARGE
+            error = ErrorCode.OFFSET_METADATA_TOO_LARGE
         else:
-            committed = CommittedOffset(offset, leader_epoch, text, now_ms, expire_ms, topic_id)
+            committed = CommittedOffset(
+                part.committed_offset, part.committed_leader_epoch, text, now_ms, expire_ms, topic_id
+            )
             if producer_id < 0:
                 offsets.put(group_id, name, partition, committed)
             else:
                 offsets.put_pending(producer_id, group_id, name, partition, committed)
             records.append((prefix + _pack_int32(partition), offset_value(committed)))
-            answers.append(_taken(partition, 0))
+        first_error = first_error or error
+        answers.append({"partition_index": partition, "error_code": error})
     return answers, first_error
+
+
+def _all_refused(parts: Sequence[Any], error: int) -> list[dict[str, int]]:
+    return [{"partition_index": part.partition_index, "error_code": error} for part in parts]
 
 
 def _java_length(text: str) -> int:
