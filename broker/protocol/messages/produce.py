@@ -6,20 +6,20 @@ once per topic-partition and version: only its numbers are filled in.
 """
 
 import struct
+import sys
 from collections.abc import Sequence
-from itertools import groupby, islice
-from typing import Final, NamedTuple
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
 
 from broker.errors import InvalidReceive
+from broker.protocol import codec
+from broker.protocol.api_keys import ApiKey
 from broker.protocol.primitives import (
     MALFORMED,
-    ZERO_TOPIC_ID,
     Buffer,
     check_count,
     check_end,
-    compact_nullable_string_bytes,
-    compact_string_bytes,
-    nullable_string_bytes,
     read_compact_count,
     read_compact_nullable_string,
     read_compact_string,
@@ -27,14 +27,12 @@ from broker.protocol.primitives import (
     read_string,
     read_unsigned_varint,
     skip_tagged_fields,
-    string_bytes,
-    unsigned_varint_bytes,
 )
+from broker.protocol.sliced_responses import Lazily, MemorySink, SlicedEncoder
 from broker.protocol.steps import Steps, finished
 
 FIRST_FLEXIBLE: Final = 9
 _LOG_START_OFFSET_FROM: Final = 5
-_RECORD_ERRORS_FROM: Final = 8
 _TOPIC_ID_FROM: Final = 13
 
 
@@ -64,7 +62,7 @@ class ProduceRequest(NamedTuple):
 #: Parts of one request, or topics: more than fit into the requests of the clients' defaults.
 MOST_PARTS: Final = 25_000
 
-#: So many are read, or answered, between two steps: half a millisecond.
+#: So many are read between two steps: half a millisecond.
 _PARTS_AT_ONCE: Final = 512
 
 
@@ -201,96 +199,43 @@ def _parse_flexible_partitions(
     return offset
 
 
-_pack_int32 = struct.Struct(">i").pack
-_pack_size_and_correlation = struct.Struct(">ii").pack
-_pack_part_without_start = struct.Struct(
-    ">"
-    "i"  # index
-    "h"  # error_code
-    "q"  # base_offset
-    "q"  # log_append_time_ms
-).pack
-_pack_part = struct.Struct(
-    ">"
-    "i"  # index
-    "h"  # error_code
-    "q"  # base_offset
-    "q"  # log_append_time_ms
-    "q"  # log_start_offset (version 5+)
-).pack
-
-
 def encode_produce_response(
     version: int, correlation_id: int, throttle_ms: int, parts: Sequence[PartResponse]
 ) -> bytes:
     """Return the answer, size and header included; neighbouring parts of one topic share its entry."""
-    return finished(produce_response_in_steps(version, correlation_id, throttle_ms, parts))
+    return codec.encode_response(ApiKey.PRODUCE, version, correlation_id, _response(throttle_ms, parts))
 
 
 def produce_response_in_steps(
     version: int, correlation_id: int, throttle_ms: int, parts: Sequence[PartResponse]
 ) -> Steps[bytes]:
     """Return in steps what `encode_produce_response` does."""
-    body = (yield from _topics_bytes(version, parts)) + _pack_int32(throttle_ms)
-    if version >= FIRST_FLEXIBLE:
-        body = b"\x00" + body + b"\x00"
-    return _pack_size_and_correlation(len(body) + 4, correlation_id) + body
+    sink = MemorySink()
+    encoder = SlicedEncoder(ApiKey.PRODUCE, version, sink, sys.maxsize)
+    yield from encoder.encode(correlation_id, _response(throttle_ms, parts))
+    return bytes(sink.data)
 
 
-def _topics_bytes(version: int, parts: Sequence[PartResponse]) -> Steps[bytes]:
-    encoded: list[bytes] = []
-    topic_count = part_count = 0
-    for (name, topic_id), group in groupby(parts, _topic_of):
-        partitions: list[bytes] = []
-        while some := [_part_bytes(version, part) for part in islice(group, _PARTS_AT_ONCE)]:
-            partitions += some
-            part_count += len(some)
-            if part_count >= _PARTS_AT_ONCE:
-                part_count = 0
-                yield
-        encoded.append(_topic_head(version, name, topic_id, len(partitions)))
-        encoded += partitions
-        if version >= FIRST_FLEXIBLE:
-            encoded.append(b"\x00")
-        topic_count += 1
-    return _count_bytes(version, topic_count) + b"".join(encoded)
+def _response(throttle_ms: int, parts: Sequence[PartResponse]) -> dict[str, Any]:
+    topics = [
+        {"name": name, "topic_id": topic_id, "partition_responses": Lazily(list(group), _part_fields)}
+        for (name, topic_id), group in groupby(parts, itemgetter(0, 1))
+    ]
+    return {"responses": topics, "throttle_time_ms": throttle_ms}
 
 
-def _topic_of(part: PartResponse) -> tuple[str | None, bytes | None]:
-    return part.topic_name, part.topic_id
-
-
-def _count_bytes(version: int, count: int) -> bytes:
-    return unsigned_varint_bytes(count + 1) if version >= FIRST_FLEXIBLE else _pack_int32(count)
-
-
-def _topic_head(version: int, name: str | None, topic_id: bytes | None, count: int) -> bytes:
-    if version >= _TOPIC_ID_FROM:
-        head = topic_id or ZERO_TOPIC_ID
-    elif version >= FIRST_FLEXIBLE:
-        head = compact_string_bytes(name or "")
-    else:
-        head = string_bytes(name or "")
-    return head + _count_bytes(version, count)
-
-
-def _part_bytes(version: int, part: PartResponse) -> bytes:
-    _, _, partition, error_code, base_offset, append_time_ms, log_start_offset, message, errors = part
-    if version < _LOG_START_OFFSET_FROM:
-        return _pack_part_without_start(partition, error_code, base_offset, append_time_ms)
-    head = _pack_part(partition, error_code, base_offset, append_time_ms, log_start_offset)
-    return head + _part_tail(version, message, errors)
-
-
-def _part_tail(version: int, message: str | None, errors: tuple[tuple[int, str | None], ...]) -> bytes:
-    """Return what follows the numbers of a part from version 5: record errors, message, tagged fields."""
-    if version < _RECORD_ERRORS_FROM:
-        return b""
-    if version < FIRST_FLEXIBLE:
-        encoded = b"".join(_pack_int32(index) + nullable_string_bytes(text) for index, text in errors)
-        return _count_bytes(version, len(errors)) + encoded + nullable_string_bytes(message)
-    encoded = b"".join(_pack_int32(index) + compact_nullable_string_bytes(text) + b"\x00" for index, text in errors)
-    return _count_bytes(version, len(errors)) + encoded + compact_nullable_string_bytes(message) + b"\x00"
+def _part_fields(part: PartResponse) -> dict[str, Any]:
+    return {
+        "index": part.partition,
+        "error_code": part.error_code,
+        "base_offset": part.base_offset,
+        "log_append_time_ms": part.log_append_time_ms,
+        "log_start_offset": part.log_start_offset,
+        "record_errors": [
+            {"batch_index": index, "batch_index_error_message": text} for index, text in part.record_errors
+        ],
+        "error_message": part.error_message,
+    }
 
 
 class ProduceResponseTemplate:
@@ -306,7 +251,7 @@ class ProduceResponseTemplate:
         self._middle = middle
         self._suffix = suffix
         self._with_start = with_start
-        numbers = "hqqq" if with_start else "hqq"
+        numbers = _numbers(with_start=with_start).removeprefix(">")
         layout = struct.Struct(f">{len(prefix)}si{len(middle)}s{numbers}{len(suffix)}s")
         self._pack_into = layout.pack_into
         #: Length of the whole answer, size prefix included: it is the same for every one.
@@ -342,12 +287,22 @@ class ProduceResponseTemplate:
 def single_partition_response(
     version: int, topic_name: str | None, topic_id: bytes | None, partition: int
 ) -> ProduceResponseTemplate:
-    """Return the template for answers about exactly this topic-partition in this version."""
+    """Return the template for answers about exactly this topic-partition in this version.
+
+    Its numbers stand together: they are the bytes in which answers with other numbers differ.
+    """
+    wire, other = (
+        encode_produce_response(
+            version, 0, 0, [PartResponse(topic_name, topic_id, partition, number, number, number, number)]
+        )
+        for number in (0, -1)
+    )
     with_start = version >= _LOG_START_OFFSET_FROM
-    part = PartResponse(topic_name, topic_id, partition, 0, 0)
-    whole = encode_produce_response(version, 0, 0, (part,))
-    head = _count_bytes(version, 1) + _topic_head(version, topic_name, topic_id, 1) + _pack_int32(partition)
-    if version >= FIRST_FLEXIBLE:
-        head = b"\x00" + head
-    numbers_bytes = 26 if with_start else 18
-    return ProduceResponseTemplate(whole[:4], head, whole[8 + len(head) + numbers_bytes :], with_start=with_start)
+    numbers_at = next(at for at, byte in enumerate(wire) if byte != other[at])
+    numbers_end = numbers_at + struct.calcsize(_numbers(with_start=with_start))
+    return ProduceResponseTemplate(wire[:4], wire[8:numbers_at], wire[numbers_end:], with_start=with_start)
+
+
+def _numbers(*, with_start: bool) -> str:
+    """Return the layout of error code, base offset, append time and, from version 5 on, log start."""
+    return ">hqqq" if with_start else ">hqq"
