@@ -53,6 +53,10 @@ class InvalidReceive(RotundaError):  # noqa: N818 - the protocol's word for it
         return re.sub(r"\d+", "#", self.reason)
 
 
+class TooManyElements(InvalidReceive):
+    """A request has more elements in its arrays than one may have."""
+
+
 class AuthenticationFailed(InvalidReceive):
     """A client does not prove who it is, or fails to agree on how: its connection ends at once (`B22`)."""
 

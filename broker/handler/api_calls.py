@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from broker.apis.cluster.api_versions import unsupported_version_response
 from broker.apis.context import BrokerContext
 from broker.apis.table import APIS
-from broker.errors import InvalidReceive
+from broker.errors import InvalidReceive, TooManyElements
 from broker.handler.answer_cache import MOST_ANSWER_BYTES, AnswerCache
 from broker.handler.denials import Denials
 from broker.ipc.answer_spool import AnswerSpool
@@ -37,6 +37,7 @@ from broker.ipc.response_writer import AnswerFacts, ResponseWriter
 from broker.protocol import codec
 from broker.protocol.api_keys import CONTROLLER, ApiKey
 from broker.protocol.error_codes import ErrorCode
+from broker.protocol.error_responses import whole_error_response
 from broker.protocol.headers import parse_header
 from broker.protocol.sliced_responses import AnswerTooLargeError, SlicedEncoder
 from broker.protocol.steps import Steps
@@ -294,6 +295,12 @@ class ApiCalls:
             response = api.function(request, self._broker, body) if api.function is not None else None
             return (yield from self._in_slices(request, response))
         except InvalidReceive as error:
+            rejection = None
+            if isinstance(error, TooManyElements):
+                rejection = whole_error_response(api.key, version, ErrorCode.INVALID_REQUEST, str(error))
+            if rejection is not None:
+                self._answer(request, rejection, self._now_ns())
+                return None
             self._warnings.warning(f"{api.key} {version}", BAD_REQUEST, api.key, version, error)
             self._close(request)
             return None

@@ -65,6 +65,16 @@ def error_response(api_key: int, version: int, request: Any, error: int, message
     return {place.name: error, **dict.fromkeys(messages, message)}
 
 
+def whole_error_response(api_key: int, version: int, error: int, message: str) -> dict[str, Any] | None:
+    """Return the response that rejects a request that was not read; None where errors are those of its elements."""
+    structure = response(api_key).structure
+    place = error_field(structure, version)
+    if place is None:
+        return None
+    texts = {each.name: message for each in structure.fields if each.name == "error_message"}
+    return {place.name: error, **texts}
+
+
 class _ErrorResponse:
     """The structures of one response."""
 

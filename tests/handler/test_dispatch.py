@@ -8,6 +8,10 @@ from broker.apis import table
 from broker.apis.context import BrokerContext
 from broker.ipc.request import Request
 from broker.ipc.request_channel import CLOSE_CONNECTION, SEND
+from broker.protocol import codec
+from broker.protocol.api_keys import ApiKey
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.primitives import MOST_ELEMENTS_AT_ONCE
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
 from tests.support.wire_messages import API_VERSIONS, METADATA, metadata_body
@@ -92,3 +96,21 @@ def test_e05_requests_still_queued_at_a_stop_are_left_unanswered_and_change_noth
     assert produced(taken) == [(0, 0)]
     assert queued.answers == []
     assert stepped.values("topic", own) == [b"taken"]
+
+
+@pytest.mark.parametrize("version", [4, 13])
+def test_a_request_of_too_many_elements_is_rejected_with_an_error_if_its_response_has_one(
+    stepped: SteppedBroker, version: int
+) -> None:
+    client = stepped.client()
+    topics = [{"name": "t"}] * (MOST_ELEMENTS_AT_ONCE + 1)
+    frame = codec.encode_request(ApiKey.METADATA, version, 1, "me", {"topics": topics})
+    sent = client.send_frame(ApiKey.METADATA, version, frame[4:], 0)
+    stepped.settle()
+    if version < 13:
+        assert sent.answer.kind == CLOSE_CONNECTION
+    else:
+        payload = sent.answer.payload
+        answer = codec.decode_response(ApiKey.METADATA, version, payload, 4, len(payload))
+        assert (answer.error_code, answer.topics) == (ErrorCode.INVALID_REQUEST, ())
+        assert sent.answer.error_code == ErrorCode.INVALID_REQUEST

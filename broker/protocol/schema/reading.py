@@ -15,9 +15,10 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from broker.errors import InvalidReceive
+from broker.errors import InvalidReceive, TooManyElements
 from broker.protocol.primitives import (
     MALFORMED,
+    MOST_ELEMENTS_AT_ONCE,
     MOST_TAGGED_FIELDS,
     Buffer,
     read_unsigned_varint,
@@ -62,8 +63,10 @@ def _null(name: str) -> InvalidReceive:
     return InvalidReceive(f"null in {name}, which must not be null")
 
 
-def _too_many() -> InvalidReceive:
-    return InvalidReceive("more elements in its arrays than its bytes hold, or than a request may have")
+def _too_many(size_bytes: int) -> InvalidReceive:
+    if size_bytes > MOST_ELEMENTS_AT_ONCE:
+        return TooManyElements("more elements in its arrays than a request may have")
+    return InvalidReceive("more elements in its arrays than its bytes hold")
 
 
 def _ids(data: bytes, offset: int, count: int) -> tuple[bytes, ...]:
@@ -224,7 +227,7 @@ class _ReaderSource:
             source.add(f"offset += {self._head('i', 'count')}")
         with source.block("if count > 0:"):
             source.add("left -= count")
-            source.add("if left < 0: raise too_many()")
+            source.add("if left < 0: raise too_many(end)")
             self._elements(field, target)
         source.add(f"elif not count: {target} = ()")
         source.add(f"else: {target} = None" if is_nullable else f"else: raise null({field.name!r})")
