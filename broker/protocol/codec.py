@@ -19,7 +19,7 @@ from broker.errors import InvalidReceive
 from broker.protocol.api_keys import response_header_version
 from broker.protocol.compile import reader, writer
 from broker.protocol.headers import framed, request_header, response_header
-from broker.protocol.primitives import MALFORMED, MOST_ELEMENTS_AT_ONCE, Buffer, skip_tagged_fields
+from broker.protocol.primitives import MALFORMED, MOST_ELEMENTS, Buffer, skip_tagged_fields
 from broker.protocol.schema.reading import Read
 from broker.protocol.schema.table import APIS
 from broker.protocol.schema.writing import Write
@@ -29,7 +29,7 @@ _NO_LIMIT = 1 << 62
 
 def decode(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Any:
     """Return the request whose body is [offset, end) of `buffer`. Raises InvalidReceive."""
-    return _request_reader(api_key, version)(buffer, offset, end, MOST_ELEMENTS_AT_ONCE)
+    return _request_reader(api_key, version)(buffer, offset, end, MOST_ELEMENTS)
 
 
 def decode_body(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Any:

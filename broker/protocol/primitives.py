@@ -28,10 +28,8 @@ _unpack_int32 = INT32.unpack_from
 _VARINT_MAX_BYTES: Final = 5
 
 
-MOST_ELEMENTS: Final = 100_000
-"""Of all arrays of a request together, where they may be many: more is a turn of its own to read, and not asked for."""
-MOST_ELEMENTS_AT_ONCE: Final = 50_000
-"""Where they are decoded in one go, which takes less than 50 ms."""
+MOST_ELEMENTS: Final = 50_000
+"""Of all arrays of a request together: so many are decoded in less than 50 ms."""
 MOST_TAGGED_FIELDS: Final = 100
 """Of one structure. Kafka's have a handful."""
 
@@ -46,12 +44,6 @@ def check_count(count: int, offset: int, end: int) -> None:
     """Raise `InvalidReceive` for an element count that is negative or cannot fit at a byte an element."""
     if count < 0 or count > end - offset:
         raise InvalidReceive(f"array of {count} elements in {end - offset} bytes")
-
-
-def check_elements(count: int) -> None:
-    """Raise `InvalidReceive` for more elements, mostly of several arrays together, than one request may have."""
-    if count > MOST_ELEMENTS:
-        raise InvalidReceive(f"{count} elements in the arrays of a request, which may have {MOST_ELEMENTS}")
 
 
 def read_unsigned_varint(buffer: Buffer, offset: int) -> tuple[int, int]:
@@ -81,23 +73,16 @@ def read_array_count(buffer: Buffer, offset: int, end: int) -> tuple[int, int]:
     return count, offset
 
 
-def read_compact_array_count(buffer: Buffer, offset: int, end: int) -> tuple[int, int]:
-    """Element count of a compact array; -1 is null."""
-    count, offset = read_unsigned_varint(buffer, offset)
-    if count > 0:
-        check_count(count - 1, offset, end)
-    return count - 1, offset
-
-
 def read_compact_count(buffer: Buffer, offset: int, end: int) -> tuple[int, int]:
     """Return the element count of a compact array that may not be null."""
     count = buffer[offset]
     if 0 < count < 0x80:  # one byte, and too few to do harm whatever is left: `check_count` can be saved
         return count - 1, offset + 1
-    count, offset = read_compact_array_count(buffer, offset, end)
-    if count < 0:
+    count, offset = read_unsigned_varint(buffer, offset)
+    if count == 0:
         raise InvalidReceive("null where an array must be")
-    return count, offset
+    check_count(count - 1, offset, end)
+    return count - 1, offset
 
 
 def _read_text(buffer: Buffer, offset: int, length: int, end: int) -> tuple[str, int]:

@@ -10,7 +10,7 @@ from broker.coordinator.offsets.commits import CommitTime, take_commit
 from broker.coordinator.offsets.offsets import OFFSET_BYTES
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.primitives import ZERO_TOPIC_ID
-from tests.support.groups.coordinator import Coordinator
+from tests.support.groups.coordinator import Coordinator, commit_part
 from tests.support.groups.members import join
 
 MB = 1_000_000
@@ -36,9 +36,13 @@ class Bench:
 
     def commit(self, metadata: str, partition: int = 0) -> int:
         """Commit an offset; return the error."""
-        part = (partition, 5, -1, metadata)
         _, error = take_commit(
-            self.coordinator.shard, "simple", ("topic", ZERO_TOPIC_ID, 100), [part], CommitTime(0), []
+            self.coordinator.shard,
+            "simple",
+            ("topic", ZERO_TOPIC_ID, 100),
+            [commit_part(partition, 5, metadata)],
+            CommitTime(0),
+            [],
         )
         return error
 

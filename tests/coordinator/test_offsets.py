@@ -13,7 +13,7 @@ from broker.coordinator.offsets.offsets import NO_EXPIRY, CommitTarget, CommitTa
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.steps import finished
 from tests.support.feeds import random_seed
-from tests.support.groups.coordinator import GROUP, Coordinator
+from tests.support.groups.coordinator import GROUP, Coordinator, commit_part
 from tests.support.groups.members import leave, stable_group
 
 KEY = (GROUP, "topic", 0)
@@ -261,8 +261,8 @@ def test_the_text_of_a_commit_is_limited_in_utf_16_units(text: str, error: int, 
     """Kafka compares the length of a Java string with offset.metadata.max.bytes."""
     shard = Coordinator().shard
     time = CommitTime(0, most_metadata=8)
-    answers, first = take_commit(shard, GROUP, ("t", bytes(16), 1), [(0, 5, -1, text)], time, [], producer_id)
-    assert [each.error_code for each in answers] == [first] == [error]
+    answers, first = take_commit(shard, GROUP, ("t", bytes(16), 1), [commit_part(0, 5, text)], time, [], producer_id)
+    assert [each["error_code"] for each in answers] == [first] == [error]
 
 
 # ---- retention -------------------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def expire(coordinator: Coordinator, retention_ms: int = 1000) -> int:
 
 def commit(coordinator: Coordinator, topic: str, expire_ms: int = -1) -> None:
     time = CommitTime(coordinator.clock.wall_ms(), expire_ms)
-    take_commit(coordinator.shard, GROUP, (topic, bytes(16), 1), [(0, 5, -1, None)], time, [])
+    take_commit(coordinator.shard, GROUP, (topic, bytes(16), 1), [commit_part(0, 5)], time, [])
 
 
 def test_offsets_of_a_group_without_members_are_kept_from_the_day_the_last_one_left() -> None:

@@ -11,7 +11,7 @@ from broker.ipc.request_channel import CLOSE_CONNECTION, SEND
 from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.primitives import MOST_ELEMENTS_AT_ONCE
+from broker.protocol.primitives import MOST_ELEMENTS
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
 from tests.support.wire_messages import API_VERSIONS, METADATA, metadata_body
@@ -103,7 +103,7 @@ def test_a_request_of_too_many_elements_is_rejected_with_an_error_if_its_respons
     stepped: SteppedBroker, version: int
 ) -> None:
     client = stepped.client()
-    topics = [{"name": "t"}] * (MOST_ELEMENTS_AT_ONCE + 1)
+    topics = [{"name": "t"}] * (MOST_ELEMENTS + 1)
     frame = codec.encode_request(ApiKey.METADATA, version, 1, "me", {"topics": topics})
     sent = client.send_frame(ApiKey.METADATA, version, frame[4:], 0)
     stepped.settle()

@@ -13,7 +13,7 @@ from broker.protocol import codec
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.messages.produce import MOST_PARTS, parse_produce
 from broker.protocol.primitives import (
-    MOST_ELEMENTS_AT_ONCE,
+    MOST_ELEMENTS,
     MOST_TAGGED_FIELDS,
     read_tagged_fields,
     unsigned_varint_bytes,
@@ -56,7 +56,7 @@ def request(shape: Shape, topics: int, partitions: int) -> bytes:
 def test_as_many_as_anybody_names_are_read_and_not_more(name: str) -> None:
     shape = SHAPES[name]
     parse, version, *_ = shape
-    most = MOST_PARTS if parse is parse_produce else MOST_ELEMENTS_AT_ONCE
+    most = MOST_PARTS if parse is parse_produce else MOST_ELEMENTS
     for topics, partitions in ((1, most - 1), (9, most // 10), (10, most // 10 - 1)):
         body = request(shape, topics, partitions)
         assert parse(body, version, 0, len(body))

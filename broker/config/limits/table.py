@@ -50,15 +50,10 @@ _REQUESTS = Area(
             end="with the response",
         ),
         Limit(
-            what="Elements of the arrays of a request together, decoded in steps or at once; parts of a Produce; of a "
-            "Fetch, twice max.partitions",
-            bounds=(
-                "broker.protocol.primitives:MOST_ELEMENTS",
-                "broker.protocol.primitives:MOST_ELEMENTS_AT_ONCE",
-                "broker.protocol.messages.produce:MOST_PARTS",
-            ),
+            what="Elements of the arrays of a request together; parts of a Produce; of a Fetch, twice max.partitions",
+            bounds=("broker.protocol.primitives:MOST_ELEMENTS", "broker.protocol.messages.produce:MOST_PARTS"),
             metrics=("rotunda_processor_connections_closed_total",),
-            beyond="the connection is closed",
+            beyond="INVALID_REQUEST if the response has an error code of its own, else the connection is closed",
             end="with the response",
         ),
         Limit(

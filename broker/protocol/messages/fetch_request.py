@@ -8,7 +8,6 @@ from broker.errors import InvalidReceive
 from broker.protocol.primitives import (
     MALFORMED,
     Buffer,
-    check_elements,
     check_end,
     read_array_count,
     read_compact_count,
@@ -202,7 +201,7 @@ def _parse_legacy(buffer: Buffer, version: int, offset: int, end: int, most_part
         offset = _read_legacy_parts(buffer, version, offset, end, (name, partitions), parts)
     forgotten: list[ForgottenPart] = []
     if version >= SESSION_FROM:
-        offset = _parse_legacy_forgotten(buffer, offset, end, forgotten)
+        offset = _parse_legacy_forgotten(buffer, offset, end, forgotten, most_parts)
     rack_id, offset = read_string(buffer, offset, end) if version >= RACK_FROM else ("", offset)
     return FetchRequest(
         replica_id,
@@ -250,13 +249,13 @@ def _read_legacy_parts(
     return stop
 
 
-def _parse_legacy_forgotten(buffer: Buffer, offset: int, end: int, into: list[ForgottenPart]) -> int:
+def _parse_legacy_forgotten(buffer: Buffer, offset: int, end: int, into: list[ForgottenPart], most_parts: int) -> int:
     topics, offset = _read_count(buffer, offset, end)
-    check_elements(topics)
+    _check_parts(topics, most_parts)
     for _ in range(topics):
         name, offset = read_string(buffer, offset, end)
         partitions, offset = _read_count(buffer, offset, end)
-        check_elements(len(into) + partitions)
+        _check_parts(len(into) + partitions, most_parts)
         for _ in range(partitions):
             into.append(ForgottenPart(name, None, _unpack_int32(buffer, offset)[0]))
             offset += 4
@@ -277,7 +276,7 @@ def _parse_flexible(buffer: Buffer, version: int, offset: int, end: int, most_pa
     if buffer[offset] == _EMPTY_COMPACT_ARRAY:
         offset += 1
     else:
-        offset = _parse_flexible_forgotten(buffer, version, offset, end, forgotten)
+        offset = _parse_flexible_forgotten(buffer, version, offset, end, forgotten, most_parts)
     rack_id, offset = read_compact_string(buffer, offset, end)
     if buffer[offset] == 0:
         offset += 1
@@ -347,13 +346,15 @@ def _read_flexible_parts(
     return offset
 
 
-def _parse_flexible_forgotten(buffer: Buffer, version: int, offset: int, end: int, into: list[ForgottenPart]) -> int:
+def _parse_flexible_forgotten(
+    buffer: Buffer, version: int, offset: int, end: int, into: list[ForgottenPart], most_parts: int
+) -> int:
     topics, offset = read_compact_count(buffer, offset, end)
-    check_elements(topics)
+    _check_parts(topics, most_parts)
     for _ in range(topics):
         (name, topic_id), offset = _read_topic(buffer, version, offset, end)
         partitions, offset = read_compact_count(buffer, offset, end)
-        check_elements(len(into) + partitions)
+        _check_parts(len(into) + partitions, most_parts)
         for _ in range(partitions):
             into.append(ForgottenPart(name, topic_id, _unpack_int32(buffer, offset)[0]))
             offset += 4

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 from broker.errors import InvalidReceive, TooManyElements
 from broker.protocol.primitives import (
     MALFORMED,
-    MOST_ELEMENTS_AT_ONCE,
+    MOST_ELEMENTS,
     MOST_TAGGED_FIELDS,
     Buffer,
     read_unsigned_varint,
@@ -64,7 +64,7 @@ def _null(name: str) -> InvalidReceive:
 
 
 def _too_many(size_bytes: int) -> InvalidReceive:
-    if size_bytes > MOST_ELEMENTS_AT_ONCE:
+    if size_bytes > MOST_ELEMENTS:
         return TooManyElements("more elements in its arrays than a request may have")
     return InvalidReceive("more elements in its arrays than its bytes hold")
 

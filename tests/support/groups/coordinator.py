@@ -72,6 +72,15 @@ def heartbeat_request(**fields: Any) -> Any:
     return read("ConsumerGroupHeartbeatRequest", 1, body, 0, len(body))
 
 
+def commit_part(partition: int, offset: int, metadata: str | None = None) -> Any:
+    """Return a partition of an OffsetCommit."""
+    topics = [
+        {"partitions": [{"partition_index": partition, "committed_offset": offset, "committed_metadata": metadata}]}
+    ]
+    body = write("OffsetCommitRequest", 9, {"topics": topics})
+    return read("OffsetCommitRequest", 9, body, 0, len(body)).topics[0].partitions[0]
+
+
 @dataclass(frozen=True)
 class FakeTopic:
     """A topic, as far as a coordinator looks at it."""
