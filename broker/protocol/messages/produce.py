@@ -34,6 +34,7 @@ from broker.protocol.steps import Steps, finished
 FIRST_FLEXIBLE: Final = 9
 _LOG_START_OFFSET_FROM: Final = 5
 _TOPIC_ID_FROM: Final = 13
+_LONG_VARINT: Final = 0x80
 
 
 class Part(NamedTuple):
@@ -80,12 +81,6 @@ class PartResponse(NamedTuple):
     record_errors: tuple[tuple[int, str | None], ...] = ()
 
 
-_unpack_acks_timeout_count = struct.Struct(
-    ">"
-    "h"  # acks
-    "i"  # timeout_ms
-    "i"  # topic_data: count
-).unpack_from
 _unpack_acks_timeout = struct.Struct(">hi").unpack_from
 _unpack_index_size = struct.Struct(
     ">"
@@ -108,14 +103,10 @@ def parse_produce(buffer: Buffer, version: int, offset: int, end: int) -> Produc
 def produce_in_steps(buffer: Buffer, version: int, offset: int, end: int) -> Steps[ProduceRequest]:
     """Return in steps what `parse_produce` does."""
     try:
-        if version >= FIRST_FLEXIBLE:
-            request, offset = yield from _parse_flexible(buffer, version, offset, end)
-        else:
-            request, offset = yield from _parse_legacy(buffer, offset, end)
+        request, offset = yield from _parse(buffer, version, offset, end)
     except MALFORMED as error:
         raise InvalidReceive(f"malformed Produce: {error}") from error
-    if offset > end:
-        check_end(offset, end)
+    check_end(offset, end)
     return request
 
 
@@ -124,79 +115,62 @@ def _check_parts(count: int) -> None:
         raise InvalidReceive(f"{count} topics or partitions in a request, which may have {MOST_PARTS}")
 
 
-def _parse_legacy(buffer: Buffer, offset: int, end: int) -> Steps[tuple[ProduceRequest, int]]:
-    transactional_id, offset = read_nullable_string(buffer, offset, end)
-    acks, timeout_ms, topic_count = _unpack_acks_timeout_count(buffer, offset)
-    offset += 10
-    check_count(topic_count, offset, end)
+def _parse(buffer: Buffer, version: int, offset: int, end: int) -> Steps[tuple[ProduceRequest, int]]:
+    flexible = version >= FIRST_FLEXIBLE
+    read_id = read_compact_nullable_string if flexible else read_nullable_string
+    transactional_id, offset = read_id(buffer, offset, end)
+    acks, timeout_ms = _unpack_acks_timeout(buffer, offset)
+    topic_count, offset = _read_count(buffer, version, offset + 6, end)
     _check_parts(topic_count)
     parts: list[Part] = []
+    name: str | None = None
+    topic_id: bytes | None = None
     for _ in range(topic_count):
-        name, offset = read_string(buffer, offset, end)
-        (count,) = _unpack_int32(buffer, offset)
-        offset += 4
-        check_count(count, offset, end)
+        if version >= _TOPIC_ID_FROM:
+            topic_id = bytes(buffer[offset : offset + 16])
+            offset += 16
+        else:
+            name, offset = (read_compact_string if flexible else read_string)(buffer, offset, end)
+        count, offset = _read_count(buffer, version, offset, end)
         _check_parts(len(parts) + count)
         for _ in range(count):
-            partition, size = _unpack_index_size(buffer, offset)
-            offset += 8
-            parts.append(Part(name, None, partition, offset, size))
+            partition, size, offset = _read_part(buffer, offset, flexible=flexible)
+            parts.append(Part(name, topic_id, partition, offset, size))
             if not len(parts) % _PARTS_AT_ONCE:
                 yield
             if size > 0:
                 offset += size
                 if offset > end:
                     raise InvalidReceive(f"records reach {offset - end} bytes beyond the request")
-            elif size < -1:
-                raise InvalidReceive(f"records of {size} bytes")
+            if flexible:
+                offset = skip_tagged_fields(buffer, offset, end)
+        if flexible:
+            offset = skip_tagged_fields(buffer, offset, end)
+    if flexible:
+        offset = skip_tagged_fields(buffer, offset, end)
     return ProduceRequest(transactional_id, acks, timeout_ms, parts), offset
 
 
-def _parse_flexible(buffer: Buffer, version: int, offset: int, end: int) -> Steps[tuple[ProduceRequest, int]]:
-    transactional_id = None
-    if buffer[offset] == 0:
-        offset += 1
-    else:
-        transactional_id, offset = read_compact_nullable_string(buffer, offset, end)
-    acks, timeout_ms = _unpack_acks_timeout(buffer, offset)
-    topic_count, offset = read_compact_count(buffer, offset + 6, end)
-    _check_parts(topic_count)
-    parts: list[Part] = []
-    for _ in range(topic_count):
-        name: str | None = None
-        topic_id: bytes | None = None
-        if version >= _TOPIC_ID_FROM:
-            topic_id = bytes(buffer[offset : offset + 16])
-            offset += 16
-        else:
-            name, offset = read_compact_string(buffer, offset, end)
-        offset = yield from _parse_flexible_partitions(buffer, offset, end, (name, topic_id, parts))
-        offset = offset + 1 if buffer[offset] == 0 else skip_tagged_fields(buffer, offset, end)
-    offset = offset + 1 if buffer[offset] == 0 else skip_tagged_fields(buffer, offset, end)
-    return ProduceRequest(transactional_id, acks, timeout_ms, parts), offset
+def _read_count(buffer: Buffer, version: int, offset: int, end: int) -> tuple[int, int]:
+    if version >= FIRST_FLEXIBLE:
+        return read_compact_count(buffer, offset, end)
+    (count,) = _unpack_int32(buffer, offset)
+    check_count(count, offset + 4, end)
+    return count, offset + 4
 
 
-def _parse_flexible_partitions(
-    buffer: Buffer, offset: int, end: int, topic: tuple[str | None, bytes | None, list[Part]]
-) -> Steps[int]:
-    """Append a topic's parts to the list in `topic`; return the offset after the topic's array."""
-    name, topic_id, parts = topic
-    count, offset = read_compact_count(buffer, offset, end)
-    _check_parts(len(parts) + count)
-    for _ in range(count):
-        partition, size = _unpack_index_varint(buffer, offset)
-        offset += 5
-        if size >= 0x80:
-            size, offset = read_unsigned_varint(buffer, offset - 1)
-        parts.append(Part(name, topic_id, partition, offset, size - 1))
-        if not len(parts) % _PARTS_AT_ONCE:
-            yield
-        if size > 1:
-            offset += size - 1
-            if offset > end:
-                raise InvalidReceive(f"records reach {offset - end} bytes beyond the request")
-        offset = offset + 1 if buffer[offset] == 0 else skip_tagged_fields(buffer, offset, end)
-    return offset
+def _read_part(buffer: Buffer, offset: int, *, flexible: bool) -> tuple[int, int, int]:
+    """Return the index of a partition, the size of its records, -1 for null, and where they begin."""
+    if not flexible:
+        partition, size = _unpack_index_size(buffer, offset)
+        if size < -1:
+            raise InvalidReceive(f"records of {size} bytes")
+        return partition, size, offset + 8
+    partition, size = _unpack_index_varint(buffer, offset)
+    offset += 5
+    if size >= _LONG_VARINT:
+        size, offset = read_unsigned_varint(buffer, offset - 1)
+    return partition, size - 1, offset
 
 
 def encode_produce_response(
