@@ -1,1 +1,1 @@
-"""Messages with code of their own: of the most frequent APIs, and those that consumers send each other."""
+"""Messages with code of their own: Produce and Fetch with their records, and those that consumers send each other."""
