@@ -147,10 +147,16 @@ class SlicedEncoder:
                 yield from self._parts(structure, steps, values, depth)
             else:
                 self._write(steps.whole(values))
-        self._structures += 1
-        if self._structures >= _STRUCTURES_AT_ONCE or self._sink.size - self._yielded_at >= _BYTES_AT_ONCE:
-            self._structures, self._yielded_at = 0, self._sink.size
+        if self._is_due():
             yield
+
+    def _is_due(self) -> bool:
+        """Count a structure; return whether the task is to yield."""
+        self._structures += 1
+        if self._structures < _STRUCTURES_AT_ONCE and self._sink.size - self._yielded_at < _BYTES_AT_ONCE:
+            return False
+        self._structures, self._yielded_at = 0, self._sink.size
+        return True
 
     def _parts(
         self, structure: StructureDefinition, steps: _Steps, values: Any, depth: int
@@ -164,12 +170,21 @@ class SlicedEncoder:
     def _array(self, field: Field, values: Any, depth: int) -> Generator[None, None, None]:
         count = -1 if values is None else len(values)
         self._write(unsigned_varint_bytes(count + 1) if self._is_flexible else INT32.pack(count))
-        if isinstance(values, Lazily):
+        structure = _structure_of(field)
+        steps = self._steps_of(structure)
+        if isinstance(values, Lazily) and values.refuse is not None:
             for item in values.items:
                 yield from self._lazy(field, values, item, depth)
-        else:
+        elif steps.parts:
             for each in values or ():
-                yield from self._structure(_structure_of(field), each, depth)
+                yield from self._structure(structure, each, depth)
+        else:
+            write = steps.whole
+            for each in values or ():
+                self._note_error(each, depth)
+                self._write(each.data if isinstance(each, Encoded) else write(each))
+                if self._is_due():
+                    yield
 
     def _lazy(self, field: Field, values: Lazily, item: Any, depth: int) -> Generator[None, None, None]:
         """Write one element, or the short one in its place."""
