@@ -131,24 +131,44 @@ def _parse(buffer: Buffer, version: int, offset: int, end: int) -> Steps[tuple[P
             offset += 16
         else:
             name, offset = (read_compact_string if flexible else read_string)(buffer, offset, end)
-        count, offset = _read_count(buffer, version, offset, end)
-        _check_parts(len(parts) + count)
-        for _ in range(count):
-            partition, size, offset = _read_part(buffer, offset, flexible=flexible)
-            parts.append(Part(name, topic_id, partition, offset, size))
-            if not len(parts) % _PARTS_AT_ONCE:
-                yield
-            if size > 0:
-                offset += size
-                if offset > end:
-                    raise InvalidReceive(f"records reach {offset - end} bytes beyond the request")
-            if flexible:
-                offset = skip_tagged_fields(buffer, offset, end)
+        offset = yield from _parse_partitions(buffer, version, (offset, end), (name, topic_id, parts))
         if flexible:
             offset = skip_tagged_fields(buffer, offset, end)
     if flexible:
         offset = skip_tagged_fields(buffer, offset, end)
     return ProduceRequest(transactional_id, acks, timeout_ms, parts), offset
+
+
+def _parse_partitions(
+    buffer: Buffer, version: int, span: tuple[int, int], topic: tuple[str | None, bytes | None, list[Part]]
+) -> Steps[int]:
+    """Append a topic's parts to the list in `topic`; return the offset after the topic's array."""
+    (offset, end), (name, topic_id, parts) = span, topic
+    flexible = version >= FIRST_FLEXIBLE
+    count, offset = _read_count(buffer, version, offset, end)
+    _check_parts(len(parts) + count)
+    for _ in range(count):
+        if flexible:
+            partition, size = _unpack_index_varint(buffer, offset)
+            offset += 5
+            if size >= _LONG_VARINT:
+                size, offset = read_unsigned_varint(buffer, offset - 1)
+            size -= 1
+        else:
+            partition, size = _unpack_index_size(buffer, offset)
+            offset += 8
+            if size < -1:
+                raise InvalidReceive(f"records of {size} bytes")
+        parts.append(Part(name, topic_id, partition, offset, size))
+        if not len(parts) % _PARTS_AT_ONCE:
+            yield
+        if size > 0:
+            offset += size
+            if offset > end:
+                raise InvalidReceive(f"records reach {offset - end} bytes beyond the request")
+        if flexible:
+            offset = skip_tagged_fields(buffer, offset, end)
+    return offset
 
 
 def _read_count(buffer: Buffer, version: int, offset: int, end: int) -> tuple[int, int]:
@@ -157,20 +177,6 @@ def _read_count(buffer: Buffer, version: int, offset: int, end: int) -> tuple[in
     (count,) = _unpack_int32(buffer, offset)
     check_count(count, offset + 4, end)
     return count, offset + 4
-
-
-def _read_part(buffer: Buffer, offset: int, *, flexible: bool) -> tuple[int, int, int]:
-    """Return the index of a partition, the size of its records, -1 for null, and where they begin."""
-    if not flexible:
-        partition, size = _unpack_index_size(buffer, offset)
-        if size < -1:
-            raise InvalidReceive(f"records of {size} bytes")
-        return partition, size, offset + 8
-    partition, size = _unpack_index_varint(buffer, offset)
-    offset += 5
-    if size >= _LONG_VARINT:
-        size, offset = read_unsigned_varint(buffer, offset - 1)
-    return partition, size - 1, offset
 
 
 def encode_produce_response(
