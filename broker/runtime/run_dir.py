@@ -158,7 +158,8 @@ def write(path: Path, record: RunRecord) -> None:
 def read(path: Path) -> RunRecord | None:
     """Return the record, or None when there is none (or none that this version can read)."""
     try:
-        found = json.loads((path / RECORD_NAME).read_text(encoding="utf-8"))
+        # Records of versions without a compiled module do not have that field.
+        found = {"is_native": False, **json.loads((path / RECORD_NAME).read_text(encoding="utf-8"))}
         if any(type(found[field.name]).__name__ != field.type for field in fields(RunRecord)):
             return None
         return RunRecord(**{field.name: found[field.name] for field in fields(RunRecord)}) if found["pid"] > 0 else None

@@ -10,6 +10,22 @@ import pytest
 from broker.errors import BootFailed, UsageError
 from broker.runtime import run_dir
 
+RECORD = run_dir.RunRecord(
+    instance="i",
+    pid=7,
+    start_ticks=1,
+    state=run_dir.READY,
+    bootstrap="",
+    data_dir="",
+    run_dir="",
+    processors=1,
+    most_processors=8,
+    handlers=1,
+    most_handlers=4,
+    max_partitions=1,
+    started_ms=1,
+)
+
 
 def test_it_is_private_even_if_it_was_not(tmp_path: Path) -> None:
     path = tmp_path / "a" / "run"
@@ -71,25 +87,18 @@ def test_a_damaged_record_of_a_broker_that_runs_is_named(tmp_path: Path, content
     run_dir.check_readable(tmp_path)
 
 
+def test_a_record_of_a_version_without_a_compiled_module_is_read(tmp_path: Path) -> None:
+    run_dir.write(tmp_path, RECORD)
+    text = json.loads((tmp_path / run_dir.RECORD_NAME).read_text())
+    del text["is_native"]
+    (tmp_path / run_dir.RECORD_NAME).write_text(json.dumps(text))
+    assert run_dir.read(tmp_path) == RECORD
+
+
 @pytest.mark.parametrize("pid", ["7", -1.5, None, [7], -1, 0])
 def test_a_record_with_a_field_of_another_kind_is_none(tmp_path: Path, pid: object) -> None:
-    record = run_dir.RunRecord(
-        instance="i",
-        pid=7,
-        start_ticks=1,
-        state=run_dir.READY,
-        bootstrap="",
-        data_dir="",
-        run_dir="",
-        processors=1,
-        most_processors=8,
-        handlers=1,
-        most_handlers=4,
-        max_partitions=1,
-        started_ms=1,
-    )
-    run_dir.write(tmp_path, record)
-    assert run_dir.read(tmp_path) == record
+    run_dir.write(tmp_path, RECORD)
+    assert run_dir.read(tmp_path) == RECORD
     text = json.loads((tmp_path / run_dir.RECORD_NAME).read_text())
     (tmp_path / run_dir.RECORD_NAME).write_text(json.dumps({**text, "pid": pid}))
     assert run_dir.read(tmp_path) is None
