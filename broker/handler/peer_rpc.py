@@ -31,7 +31,7 @@ from broker.scheduling.slices import SlicedWork, Slices, Work
 if TYPE_CHECKING:
     from broker.handler.peer_calls import PeerCalls
     from broker.ipc.poison_requests import PoisonRequests
-    from broker.partitions.produce.produce import ProducePath
+    from broker.partitions.produce.produces import Produces
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class PeerRpc:
         self,
         calls: PeerCalls,
         tasks: TargetTasks,
-        produce: ProducePath,
+        produce: Produces,
         areas: MemoryAreas,
         poison: PoisonRequests,
         slices: Slices,

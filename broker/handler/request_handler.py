@@ -27,7 +27,7 @@ from broker.ipc.request_rings import RequestRings
 from broker.log.segments.open_segments import OPEN_SEGMENTS
 from broker.partitions.fetch.fetches import Fetches
 from broker.partitions.produce.partition_appender import PartitionAppender
-from broker.partitions.produce.produce import ProducePath
+from broker.partitions.produce.produces import Produces
 from broker.partitions.row_flags import RowFlags
 from broker.protocol.api_keys import ApiKey
 from broker.scheduling.purgatory import Purgatory
@@ -106,7 +106,7 @@ class RequestHandler:
         ask_membership = self._coordinators.transaction_rpc.ask_membership
         self._calls = ApiCalls(self.broker, responses, self._purgatory, self.slices, self.turns, poison.current)
         produce_ways = responses, self.slices, self._calls.close_faulty
-        self._produce = ProducePath(partitions, self._appends, produce_ways, self._peers, poison, ask_membership)
+        self._produce = Produces(partitions, self._appends, produce_ways, self._peers, poison, ask_membership)
         self.fetch = Fetches(
             partitions, responses, self._purgatory, self.slices, poison.current, context.client_hosts, context.handlers
         )

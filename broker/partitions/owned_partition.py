@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from broker.log.partition_log import LogWriteFailed
 from broker.protocol.error_codes import ErrorCode
@@ -53,6 +53,10 @@ class PlainProduce(Protocol):
         """Its answer, but for numbers."""
 
 
+#: (request, what it is like, header, base offset, the batch) of requests with one partition alone.
+FastAnswers: TypeAlias = "list[tuple[Request, PlainProduce, RawHeader, int, memoryview]]"
+
+
 class OwnedPartition:
     """A partition of this handler: its log, the writer of its row, and what waits for the next commit."""
 
@@ -64,8 +68,7 @@ class OwnedPartition:
         self.writer = writer
         #: (answer, base offset, append time, the batch in its request) of batches that came by the general path.
         self.answers: list[tuple[Answer, int, int, memoryview]] = []
-        #: (request, remembered request, header, base offset, the batch) of requests with this partition alone.
-        self.fast_answers: list[tuple[Request, PlainProduce, RawHeader, int, memoryview]] = []
+        self.fast_answers: FastAnswers = []
         #: Below this offset everything is committed.
         self.published_end = log.log_end_offset
 

@@ -20,6 +20,9 @@ class Producer(NamedTuple):
     epoch: int
 
 
+NOBODY = Producer(-1, -1)
+
+
 class Membership(NamedTuple):
     """Whether partitions belong to a producer's transaction. Unless ``verify_only``, they do from now on."""
 

@@ -10,7 +10,7 @@ import pytest
 
 from broker.faults.faulty_session import FaultySession
 from broker.ipc.request import Request
-from broker.partitions.produce.produce import ProducePath
+from broker.partitions.produce.produces import Produces
 from broker.partitions.request_memo import REMEMBERED_NS
 from broker.protocol import codec
 from tests.support.record_batches import record_batch
@@ -71,13 +71,13 @@ def test_what_stands_before_long_names_is_not_remembered(stepped: SteppedBroker)
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list to which each request that takes the general path adds its version."""
     seen: list[int] = []
-    real: Callable[..., None] = ProducePath.handle
+    real: Callable[..., None] = Produces.handle
 
-    def handle(self: ProducePath, frame: object) -> None:
+    def handle(self: Produces, frame: object) -> None:
         seen.append(frame.api_version)  # type: ignore[attr-defined]
         real(self, frame)
 
-    monkeypatch.setattr(ProducePath, "handle", handle)
+    monkeypatch.setattr(Produces, "handle", handle)
     return seen
 
 

@@ -17,7 +17,7 @@ from broker.ipc.request_channel import CLOSE_CONNECTION
 from broker.ipc.response_writer import ResponseWriter
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import PartitionLog
-from broker.partitions.produce import pending_produce
+from broker.partitions.produce import produce
 from broker.runtime.child_process import MOST_FAULTS, Role, StopFlag
 from tests.support.answered_request import answered_request
 from tests.support.record_batches import record_batch
@@ -57,8 +57,8 @@ def test_an_answer_that_cannot_be_made_closes_its_connection_and_the_others_are_
         client.produce([("topic", own, record_batch([b"a"])), ("topic", foreign, record_batch([b"b"]))])
         for client in clients
     ]
-    faulty = only_for(clients[1], pending_produce.encode_produce_response, 1)
-    monkeypatch.setattr(pending_produce, "encode_produce_response", faulty)
+    faulty = only_for(clients[1], produce.encode_produce_response, 1)
+    monkeypatch.setattr(produce, "encode_produce_response", faulty)
     stepped.settle()
     assert [each.answer.kind == CLOSE_CONNECTION for each in sent] == [False, True, False]
     assert [code for each in (sent[0], sent[2]) for code, _ in produced(each)] == [0] * 4

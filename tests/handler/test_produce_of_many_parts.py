@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from broker.ipc.request_channel import CLOSE_CONNECTION
-from broker.partitions.produce import produce_queues
 from broker.protocol.api_keys import ApiKey
-from broker.scheduling import slices
+from broker.scheduling import slices, task_queues
 from tests.support import stepped_broker
 from tests.support.call_clock import MOST_CALLS, CallClock, longest_turn, turn
 from tests.support.record_batches import record_batch
@@ -59,7 +58,7 @@ def test_each_part_is_appended_once_whenever_its_handler_dies(
     """Before its parts have room for notes, between, while some stand, and while its answer is made."""
     parts = 1500
     # A step of each turn.
-    monkeypatch.setattr(produce_queues, "AT_ONCE_NS", 1)
+    monkeypatch.setattr(task_queues, "AT_ONCE_NS", 1)
     monkeypatch.setattr(slices, "BUDGET_NS", 1)
     sent = broker.client().send(PRODUCE, VERSION, body(parts), 0)
     for _ in range(before * 2):

@@ -5,7 +5,7 @@
 
 import struct
 
-from broker.partitions.produce.produce import NOT_APPENDED, write_note
+from broker.partitions.produce.append_notes import NOT_APPENDED, write_note
 from shm.words import words_of
 from tests.litmus.two_processes import run_together, segment_of
 

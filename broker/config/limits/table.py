@@ -67,8 +67,8 @@ _REQUESTS = Area(
             what="Time in ns in which long parts of one Produce are started; parts under way; "
             "long batches that a handler validates at a time",
             bounds=(
-                "broker.partitions.produce.produce:LONGEST_NS",
-                "broker.partitions.produce.produce:MOST_UNDER_WAY",
+                "broker.partitions.produce.produces:LONGEST_NS",
+                "broker.partitions.produce.produces:MOST_UNDER_WAY",
                 "broker.partitions.produce.sliced_validation:MOST_JUDGED",
             ),
             metrics=("rotunda_request_errors_total", "rotunda_handler_slow_turns_total"),

@@ -7,7 +7,7 @@ handler's own records and the markers of transactions have none.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from broker.ipc.request import Request
@@ -16,15 +16,15 @@ from broker.ipc.response_writer import AnswerFacts, ResponseWriter
 from broker.log.append_limits import TO_BE_JUDGED, Judged
 from broker.partitions.owned_partition import Answer, OwnedPartition, WriteFailed
 from broker.partitions.produce.append_notes import NOT_APPENDED, NOTE, REFUSED, note_refusal, write_note
-from broker.partitions.produce.batch_charge import charge_staged
 from broker.partitions.produce.verification import NEEDS_VERIFICATION, VerificationGuards
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.records import TRANSACTIONAL_BIT, BatchHeader, read_header, unpack_header, validate
 from broker.scheduling.deferred import Deferred
 
 if TYPE_CHECKING:
-    from broker.partitions.owned_partition import PlainProduce
+    from broker.partitions.owned_partition import FastAnswers, PlainProduce
     from broker.partitions.transaction_messages import Marker
+    from broker.quotas.client_sensors import ClientSensors
 
 logger = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ class PartitionAppender:
                 owned.writer.count_appended(records, size_bytes)
             if owned.fast_answers:
                 if throttled is None and (whose := owned.fast_answers[0][0].quotas) is not None:
-                    throttled = charge_staged(whose, [each.fast_answers for _, each in dirty], now_ns)
+                    throttled = _charge_staged(whose, [each.fast_answers for _, each in dirty], now_ns)
                 self._answer_fast(owned, error, now_ns, throttled)
             if owned.answers:
                 self._answer(owned, error)
@@ -241,3 +241,27 @@ def _as_sent(header: BatchHeader, guard: int) -> BatchHeader:
     """Return the header as the client sent it, without the bit that says that a transaction is involved."""
     attributes = header.attributes & ~TRANSACTIONAL_BIT if guard else header.attributes
     return header._replace(base_offset=0, attributes=attributes)
+
+
+def _charge_staged(first: ClientSensors, batches: Sequence[FastAnswers], now_ns: int) -> bool:
+    """Charge for what `ClientSensors.staged` has of the requests of a turn; return whether a client is throttled. HOT.
+
+    The time that handling and committing them has needed is shared in equal parts: to charge each by itself costs more
+    than that tells. Those without an answer are charged as they end (`E13`).
+
+    ``first``: the client of one of them. There is seldom another, and to look for others is most of the work.
+    """
+    number = sum([len(answers) for answers in batches])
+    clients: Sequence[ClientSensors] = (first,)
+    if len(first.staged) < number:
+        clients = list({request.quotas for answers in batches for request, *_ in answers if request.quotas is not None})
+        number = sum([len(whose.staged) for whose in clients])
+    book, throttled = first.book, False
+    each_ns, book.spent_ns = divmod(book.spent_ns + now_ns - book.mark_ns, max(1, number))
+    book.mark_ns = now_ns
+    for whose in clients:
+        sizes = whose.staged
+        if sizes and whose.answered_together(len(sizes), sum(sizes), each_ns * len(sizes), now_ns):
+            throttled = True
+        sizes.clear()
+    return throttled

@@ -1,397 +1,256 @@
-"""Produce: from the request's memory to the partition's file, and the answer once the records are committed.
+"""One Produce request: the outcomes of its parts so far, and the response that leaves when all are in.
 
-Runs in handler processes. Two paths lead to the same append. The fast one is for a connection that keeps sending to
-one partition: the bytes in front of the records are compared with those of its last request, and nothing is parsed.
-The general one takes any request: several partitions, some of them another handler's, errors, replays.
-
-**Exactness.** The base-offset field of each batch, in the request's own memory, is the note of what its owner did with
-it. It is written before the records are committed, and `NOTED` in the envelope says that it is a note and not the
-client's own value. A replacement of the owner first takes back every note at or above the published end; then a note
-that is left means "committed, at this offset", or below -1 "refused, with this error", and its absence means "append
-it". A refusal is noted because its client may have sent the records again before the request is read a second time.
+Runs in the handler that received the request. Parts of its own partitions complete at the commit of the same turn;
+parts of others complete when their owners answer, and until then the request's memory is held: the owners read the
+records there, and a replacement of this process finds the request again.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from struct import Struct
+from typing import Final
 
-from broker.errors import InvalidReceive
-from broker.ipc.peer_channel import POISON, PRODUCE_PART, PeerMessage, Peers
-from broker.ipc.request import NOTED, STATE_OFFSET, Request
-from broker.ipc.request_facts import records_of
-from broker.ipc.response_writer import ResponseWriter
-from broker.log.append_limits import TO_BE_JUDGED
-from broker.partitions.owned_partition import Answer
-from broker.partitions.produce.append_notes import (
-    NOT_APPENDED,
-    REFUSED,
-    note_refusal,
-    noted_place,
-    noted_refusal,
-    write_note,
-)
-from broker.partitions.produce.partition_appender import SUCCESS, PartitionAppender
-from broker.partitions.produce.pending_produce import (
-    ERRORS_WITH_RECORD_DETAILS,
-    INVALID_RECORD,
-    INVALID_TIMESTAMP,
-    MESSAGE_TOO_LARGE,
-    STORAGE_ERROR,
-    PendingProduce,
-)
-from broker.partitions.produce.produce_memo import MAX_REMEMBERED, MOST_REMEMBERED_BYTES, RememberedRequest
-from broker.partitions.produce.produce_queues import ProduceQueues, RequestIdentity
-from broker.partitions.produce.produce_reading import facts_of, read_in_steps
-from broker.partitions.produce.produce_refusals import Asker, PartRefusals
-from broker.partitions.produce.record_errors import NO_ERRORS, PartErrors, keyless, out_of_range, too_large
-from broker.partitions.produce.sliced_validation import Append, SlicedValidation
-from broker.partitions.produce.verification import (
-    NEEDS_VERIFICATION,
-    NO_TRANSACTION,
-    TransactionalPart,
-    TransactionalParts,
-    is_transactional,
-)
-from broker.partitions.request_memo import RequestMemo
+from broker.ipc.request import Request, RingHold
+from broker.ipc.response_writer import NO_FACTS, AnswerFacts, ResponseWriter
+from broker.partitions.produce.record_errors import NO_ERRORS, PartErrors, record_allowance
+from broker.partitions.transaction_messages import NOBODY, Producer
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.headers import RequestHeader, parse_header
-from broker.protocol.messages.produce import Part, ProduceRequest
+from broker.protocol.messages.produce import (
+    Part,
+    PartResponse,
+    encode_produce_response,
+    produce_response_in_steps,
+)
 from broker.protocol.record_reader import ReadAllowance
-from broker.protocol.records import BATCH_HEADER_BYTES, unpack_header, validate
-from broker.scheduling.slices import Slices, Work
-from shm.words import words_of
+from broker.protocol.records import TRANSACTIONAL_BIT
+from broker.scheduling.deferred import Deferred
+from broker.scheduling.slices import SlicedWork, Slices
 
-if TYPE_CHECKING:
-    from broker.ipc.poison_requests import PoisonRequests
-    from broker.partitions.partition_manager import PartitionManager
-    from broker.partitions.transaction_messages import AskMembership
+logger = logging.getLogger(__name__)
 
-#: What the fast path leaves to the general one, which finds the same again.
-_NOT_FAST = ERRORS_WITH_RECORD_DETAILS | {TO_BE_JUDGED[0]}
+#: The answer to a request of more parts is made in slices.
+ANSWERED_AT_ONCE: Final = 1000
 
-#: Of the parts of one request whose records are looked into, so many are under way, and none is begun later.
-MOST_UNDER_WAY = 16
-LONGEST_NS = 1_000_000_000
+INVALID_RECORD = int(ErrorCode.INVALID_RECORD)
+INVALID_TIMESTAMP = int(ErrorCode.INVALID_TIMESTAMP)
+MESSAGE_TOO_LARGE = int(ErrorCode.MESSAGE_TOO_LARGE)
+
+STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
+
+#: With these the answer says which records are to blame, or what about their batch or the disk.
+ERRORS_WITH_RECORD_DETAILS = frozenset({INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, STORAGE_ERROR})
+
+#: The first version of Produce whose answer has room for that (KIP-467).
+_FIRST_VERSION_WITH_BLAME = 8
+
+#: `ProducePart.guard`: nothing, or what is known of its transaction. Guards are larger.
+NO_TRANSACTION, UNVERIFIED = 0, 1
+
+_ATTRIBUTES_AND_PRODUCER: Final = Struct(
+    ">21x"  # up to the attributes
+    "h"  # attributes
+    "20x"  # offsets and times
+    "q"  # producer id
+    "h"  # producer epoch
+)
 
 
-class ProducePath:
-    """Appends what Produce requests bring for this handler's partitions and sends the rest to their owners."""
+class Produce:
+    """The outcomes so far."""
+
+    __slots__ = (
+        "_acks",
+        "_allowance",
+        "_is_dropped",
+        "_local_ns",
+        "_missing",
+        "_now_ns",
+        "_record_errors",
+        "_responses",
+        "_results",
+        "_slices",
+        "_taken",
+        "_waits",
+        "complete",
+        "facts",
+        "forwarded",
+        "hold",
+        "request",
+        "token",
+    )
 
     def __init__(
         self,
-        partitions: PartitionManager,
-        appends: PartitionAppender,
-        ways: tuple[ResponseWriter, Slices, Callable[[Request, Exception], None]],
-        peers: Peers,
-        poison: PoisonRequests,
-        ask_membership: AskMembership,
+        request: Request,
+        responses: ResponseWriter,
+        slices: Slices,
+        now_ns: Callable[[], int],
+        record_errors: Callable[[Request, Part, int, ReadAllowance], PartErrors],
     ) -> None:
-        """``ways`` end with what closes the connection of a request that cannot be read."""
-        responses, slices, self._close_faulty = ways
-        now_ns = partitions.clock.monotonic_ns
-        self._appends = appends
-        self._partitions, self._metadata = partitions, partitions.metadata
+        self.token = -1
+        #: The facts for the request log, but for the error.
+        self.facts = NO_FACTS
+        self.complete = False
+        self.hold: RingHold = request.ring.hold(request.ring_start)
+        self.request = request
+        self._record_errors = record_errors
+        self._allowance: ReadAllowance | None = None
+        self._acks = 0
         self._responses = responses
-        self._refusals = PartRefusals(partitions)
-        self._peers, self._poison = peers, poison
-        self._now_ns = now_ns
-        self._words = words_of(responses.view, 0, responses.view.nbytes)
         self._slices = slices
-        self._queues = ProduceQueues(slices, now_ns)
-        self._validation = SlicedValidation(appends, partitions.owned, self._refusals, slices, now_ns)
-        self._memo: RequestMemo[RememberedRequest] = RequestMemo(MAX_REMEMBERED, self._is_free)
-        self.last = self._memo.last
-        self._dirty = appends.dirty
-        self._pending: dict[int, PendingProduce] = {}
-        self._tokens = peers.new_tokens()
-        self._transactional = TransactionalParts(self._metadata, ask_membership, self._try_part, self._refuse_part)
+        self._now_ns = now_ns
+        self._results: list[PartResponse | None] = []
+        #: By index, the parts that their owners were asked to append.
+        self.forwarded: dict[int, ProducePart] = {}
+        self._missing = 0
+        self._taken = False
+        self._waits: Deferred | None = None
+        self._is_dropped = False
+        self._local_ns = 0
 
-    def log_start_offset(self, row: int) -> int:
-        """Return where the log of a partition begins, as its owner has published it."""
-        return self._partitions.table.read_start(row)
+    def begin(self, acks: int, count: int, facts: AnswerFacts) -> None:
+        """Expect so many outcomes, now that the request has been read."""
+        self._acks = acks
+        self._results = [None] * count
+        self._missing = count
+        self.facts = facts
 
-    def forget_metadata(self) -> None:
-        """Parse the next request of every connection anew: topics, rights or quotas have changed."""
-        self._memo.clear()
+    def part_done(
+        self, index: int, part: Part, error: int, base_offset: int, time_ms: int, log_start_offset: int
+    ) -> None:
+        """Note the outcome of one part; a second outcome of the same part is ignored. Raises nothing."""
+        if self.has_outcome(index):
+            return
+        start = -1 if error else log_start_offset
+        message, records = self._blame_for(part, error) if error in ERRORS_WITH_RECORD_DETAILS else NO_ERRORS
+        self._results[index] = PartResponse(
+            part.topic_name, part.topic_id, part.partition, error, base_offset, time_ms, start, message, records
+        )
+        self._missing -= 1
+        waits, self._waits = self._waits, None
+        if waits is not None:
+            waits.complete(True)
+        if self._taken and self._missing == 0:
+            self._answer()
 
-    def forget_unused(self, now_ns: int) -> None:
-        """Let go of what is remembered of connections that have sent nothing for a while: they may have closed."""
-        self._memo.forget_unused(now_ns)
+    def next_outcome(self, taken: int, most: int) -> Deferred | None:
+        """Return what is completed with the next outcome if more than ``most`` of the ``taken`` parts have none."""
+        if taken - (len(self._results) - self._missing) <= most:
+            return None
+        self._waits = Deferred()
+        return self._waits
 
-    def try_fast(self, request: Request) -> bool:
-        """Stage a request that differs from an earlier one (`RequestMemo.find`) in its records alone; False if not."""
-        found = self._memo.find(request)
-        if found is None or request.is_noted:
-            return False
-        remembered, batch = found
-        if remembered.quotas is not request.quotas:
-            self._memo.forget(request.connection_id)
-            return False
-        header = unpack_header(batch)
-        if header[0] != 0:
-            # Perhaps a note that a predecessor had no time to declare one: the general path knows.
-            return False
-        error = validate(batch, header, request.api_version)
-        if error == 0:
-            owned = remembered.owned
-            error, base_offset, _ = owned.log.stage(batch, header)
-            if error == 0:
-                # Staging has written the base offset into the batch, which is the note; this says that it is one.
-                self._words[(request.envelope_at + STATE_OFFSET) >> 3] = NOTED
-            if error in SUCCESS:
-                owned.fast_answers.append((request, remembered, header, base_offset, batch))
-                self._dirty[owned.row] = owned
-                if remembered.staged is not None:
-                    remembered.staged.append(request.size_bytes)
-                return True
-        if error in _NOT_FAST:
-            # Nothing has been staged or noted. The general path finds which records are to blame, or judges in slices.
-            return False
-        write_note(batch, 0, REFUSED - error)
-        self._words[(request.envelope_at + STATE_OFFSET) >> 3] = NOTED
-        self._appends.refuse_fast(request, remembered, records_of(header, batch), error)
-        return True
+    def has_outcome(self, index: int) -> bool:
+        """Return whether the outcome of a part is known, or no longer asked for."""
+        return self.complete or self._results[index] is not None
 
-    def handle(self, request: Request) -> None:
-        """Take any request. Raises InvalidReceive when its header is malformed."""
-        header = parse_header(request.view, request.start, request.end)
-        pending = PendingProduce(request, self._responses, self._slices, self._now_ns, self._errors)
+    def all_parts_taken(self) -> None:
+        """Allow the response: every part has been refused, staged or forwarded."""
+        self._taken = True
+        self._local_ns = self._now_ns()
+        if self._missing == 0:
+            self._answer()
 
-        def abandon() -> None:
-            self._pending.pop(pending.token, None)
-            pending.abandon()
+    def drop(self) -> Request:
+        """Close the connection when all parts are in, instead of answering: the owner of one has died in it."""
+        self._is_dropped = True
+        return self.request
 
-        def failed() -> None:
-            abandon()
-            self._responses.close_connection(request, self._now_ns())
+    def abandon(self) -> None:
+        """Answer nothing: the request met a fault that has closed its connection. Its memory is not kept for it."""
+        self.complete = True
+        self.hold.answered = True
 
-        work = self._read_and_take(pending, request, header)
+    def _blame_for(self, part: Part, error: int) -> PartErrors:
+        if self._acks == 0 or self.request.api_version < _FIRST_VERSION_WITH_BLAME:
+            return NO_ERRORS
+        if self._allowance is None:
+            self._allowance = record_allowance()
         try:
-            self._queues.take(request.connection_id, RequestIdentity(request.identity, header.client_id), work, failed)
+            return self._record_errors(self.request, part, error, self._allowance)
         except Exception:
-            abandon()
-            raise
-        if self._queues.has(request.connection_id):
-            # What it sends meanwhile goes no other way.
-            self._memo.forget(request.connection_id)
+            logger.exception("which records of %s-%d are to blame cannot be found", part.topic_name, part.partition)
+            return NO_ERRORS
 
-    def take_peer_part(self, source: int, message: PeerMessage, view: memoryview, answer: Answer) -> None:
-        """Append a part that another handler received; ``answer`` sends the outcome back, now or later."""
-
-        def settled(number: int | None) -> None:
-            if number is not None:
-                answer(NEEDS_VERIFICATION, number, -1)
-
-        place = message.address, message.size, message.argument
-        whose = RequestIdentity((-1 - source, message.token), "")
-        error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        key = -1 - source, message.row
-        self._validation.append(Append(key, message.row, view, place, message.guard, answer, settled, whose, error))
-
-    def take_peer_answer(self, message: PeerMessage) -> None:
-        """Complete a part that its owner has answered; an answer for a predecessor's request has no taker."""
-        pending = self._pending.get(message.token)
-        if pending is None:
-            return
-        if message.error_code == POISON:
-            request = pending.drop()
-            owner = self._partitions.owner_of(message.row)
-            request.is_noted = True
-            self._poison.drop(request, self._now_ns(), owner)
-            message = message._replace(error_code=int(ErrorCode.UNKNOWN_SERVER_ERROR))
-        part = self._transactional.forwarded.get((message.token, message.part))
-        if part is not None:
-            if not self._transactional.tried(part, message.error_code, message.base_offset):
-                return
-        elif message.error_code == NEEDS_VERIFICATION:
-            return
-        pending.forwarded_done(message.part, message.error_code, message.base_offset, message.time_ms, message.argument)
-        if pending.complete:
-            self._pending.pop(message.token, None)
-
-    def _read_and_take(self, pending: PendingProduce, request: Request, header: RequestHeader) -> Work:
+    def _answer(self) -> None:
+        self.complete = True
+        request = self.request
+        results = [result for result in self._results if result is not None]
         try:
-            body, records = yield from read_in_steps(request, header.body_offset, self._words)
-        except InvalidReceive as error:
-            pending.abandon()
-            self._close_faulty(request, error)
-            return
-        pending.begin(body.acks, len(body.parts), facts_of(body, records, self._partitions.row_of))
-        yield from self._take_parts(pending, request, body, header.client_id)
-
-    def _take_parts(self, pending: PendingProduce, request: Request, body: ProduceRequest, client_id: str) -> Work:
-        """Take the parts of a request one by one.
-
-        Parts whose records are looked into may take long: only so many are under way at a time, and those that have
-        not had their turn after `LONGEST_NS` are refused, for their client to send again. Not those of a request that
-        comes again: a predecessor may have asked another owner for them.
-        """
-        view, last_ns = request.view, self._now_ns() + LONGEST_NS
-        asker = self._refusals.asker(request, body, client_id)
-        for index, part in enumerate(body.parts):
-            error = noted_refusal(view, part.records_offset, part.records_size)
-            if index:
-                takes_long = self._refusals.takes_long(part)
-                yield pending.next_outcome(index, MOST_UNDER_WAY) if takes_long else None
-                if takes_long and not request.is_noted and self._now_ns() > last_ns:
-                    error = int(ErrorCode.REQUEST_TIMED_OUT)
-            stands = noted_place(view, part.records_offset, part.records_size) > NOT_APPENDED
-            # What has been appended is not refused for settings that came later: its client might send it again.
-            error = error or (self._refusals.unknown(part) if stands else self._refusals.of(part, asker))
-            if error:
-                note_refusal(view, part.records_offset, part.records_size, error)
-                pending.part_done(index, part, error, -1, -1, -1)
+            if self._acks and len(results) > ANSWERED_AT_ONCE:
+                # Its memory is kept until it is answered: a replacement of this process answers by the notes in it.
+                work = produce_response_in_steps(request.api_version, request.correlation_id, 0, results)
+                doing, identity = ("PRODUCE", ""), request.identity
+                self._slices.add_now(SlicedWork(work, request.identity, self._send, self._close, doing, identity))
             else:
-                self._take_part(pending, request, index, (part, body.transactional_id))
-        pending.all_parts_taken()
-        if len(body.parts) == 1 and not error and not self._queues.has(request.connection_id):
-            self._remember(request, body.parts[0], body, asker)
+                version, correlation = request.api_version, request.correlation_id
+                self._send(encode_produce_response(version, correlation, 0, results) if self._acks else b"")
+        except Exception:
+            logger.exception("cannot answer a Produce of %d parts; closing its connection", len(results))
+            self._close()
+
+    def _close(self) -> None:
+        self.hold.answered = True
+        self._responses.close_connection(self.request, self._now_ns())
+
+    def _send(self, payload: bytes) -> None:
+        self.hold.answered = True
+        now_ns = self._now_ns()
+        request = self.request
+        error = next((result.error_code for result in self._results if result is not None and result.error_code), 0)
+        facts = self.facts._replace(error_code=error)
+        if self._is_dropped or (error and not self._acks):
+            self._responses.close_connection(request, now_ns, facts)
+        elif self._acks != 0:
+            self._responses.send(request, self._local_ns, now_ns, payload, facts)
+        else:
+            self._responses.no_response(request, self._local_ns, now_ns, facts)
+
+
+def is_transactional(view: memoryview, offset: int) -> bool:
+    """Return whether the batch at ``offset``, at least a header long, says that it belongs to a transaction."""
+    return bool(_ATTRIBUTES_AND_PRODUCER.unpack_from(view, offset)[0] & TRANSACTIONAL_BIT)
+
+
+def producer_of(view: memoryview, offset: int) -> Producer:
+    """Return the producer of the batch at ``offset``, at least a header long."""
+    _, producer_id, epoch = _ATTRIBUTES_AND_PRODUCER.unpack_from(view, offset)
+    return Producer(producer_id, epoch)
+
+
+class ProducePart:
+    """One partition's batch of a Produce, from when it is accepted until its outcome is known."""
+
+    __slots__ = ("guard", "index", "is_being_verified", "owner", "part", "produce", "producer", "row", "transaction")
+
+    def __init__(self, produce: Produce, index: int, part: Part, row: int, owner: int) -> None:
+        self.produce = produce
+        self.index = index
+        self.part = part
+        self.row = row
+        self.owner = owner
+        #: What it brings besides its records: NO_TRANSACTION, or what is known of its transaction (`verification`).
+        self.guard = NO_TRANSACTION
+        #: Transactional id and name of the topic, if it is transactional.
+        self.transaction = "", ""
+        self.producer = NOBODY
+        #: Whether its coordinator is being asked; an owner that repeats itself meanwhile is ignored.
+        self.is_being_verified = False
 
     @property
-    def is_dirty(self) -> bool:
-        """Whether `commit` has anything to do."""
-        return bool(self._dirty) or self._transactional.has_questions
+    def is_transactional(self) -> bool:
+        """Whether its batch says that it belongs to a transaction."""
+        return self.guard != NO_TRANSACTION
 
-    def commit(self) -> list[int]:
-        """Commit everything staged, publish it, answer it. Return the rows whose ends have moved."""
-        if self._transactional.has_questions:
-            self._transactional.ask()
-        return self._appends.commit() if self._dirty else []
+    @property
+    def queue_key(self) -> tuple[int, int]:
+        """Transactional parts with the same key are appended one after the other: row and producer id."""
+        return self.row, self.producer.producer_id
 
-    def _errors(self, request: Request, part: Part, error: int, allowance: ReadAllowance) -> PartErrors:
-        """Return which records of a part are the reason for its refusal with one of `ERRORS_WITH_RECORD_DETAILS`."""
-        topic = self._refusals.topic(part)
-        if topic is None:
-            return NO_ERRORS
-        if error == STORAGE_ERROR:
-            return PartErrors(self._partitions.storage.message(topic.partitions[part.partition].row))
-        config = self._metadata.log_config(topic)
-        partition = f"{topic.name}-{part.partition}"
-        batch = request.view[part.records_offset : part.records_offset + max(part.records_size, 0)]
-        if error == MESSAGE_TOO_LARGE:
-            return too_large(batch, partition, config)
-        if error == INVALID_TIMESTAMP:
-            now_ms = self._partitions.clock.wall_ms()
-            oldest_ms = now_ms - config.message_timestamp_before_max_ms
-            newest_ms = now_ms + config.message_timestamp_after_max_ms
-            return out_of_range(batch, request.api_version, allowance, oldest_ms, newest_ms)
-        return keyless(batch, request.api_version, allowance, partition) if config.compacts else NO_ERRORS
-
-    def _take_part(self, pending: PendingProduce, request: Request, index: int, what: tuple[Part, str | None]) -> None:
-        """Take a part with the transactional id of its request: to its log, to its owner, or to wait for its turn."""
-        part, transactional_id = what
-        topic = self._refusals.topic(part)
-        assert topic is not None  # noqa: S101 - `_refusal` has looked it up
-        _, row, owner = topic.partitions[part.partition]
-        where = part, row, owner
-        if (
-            transactional_id is not None
-            and part.records_size >= BATCH_HEADER_BYTES
-            and is_transactional(request.view, part.records_offset)
-        ):
-            transaction = transactional_id, topic.name
-            self._transactional.take(TransactionalPart(pending, request, index, where, transaction))
-        elif owner != self._partitions.index:
-            self._forward(pending, request, index, where)
-        else:
-            self._append_part(pending, request, index, where)
-
-    def _append_part(
-        self,
-        pending: PendingProduce,
-        request: Request,
-        index: int,
-        where: tuple[Part, int, int],
-        transactional: TransactionalPart | None = None,
-    ) -> None:
-        """Append a part to a log of this process."""
-        part, row, _ = where
-        pending.hold.readers += 1
-
-        def answer(error: int, base_offset: int, time_ms: int) -> None:
-            pending.part_done(index, part, error, base_offset, time_ms, self.log_start_offset(row))
-            if pending.complete:
-                self._pending.pop(pending.token, None)
-
-        def settled(number: int | None) -> None:
-            pending.hold.readers -= 1
-            if transactional is not None:
-                error, guard = (0, -1) if number is None else (NEEDS_VERIFICATION, number)
-                self._transactional.tried(transactional, error, guard)
-
-        place = (part.records_offset, part.records_size, request.api_version)
-        guard = NO_TRANSACTION if transactional is None else transactional.guard
-        whose, error = RequestIdentity(request.identity, ""), int(ErrorCode.KAFKA_STORAGE_ERROR)
-        key = request.connection_id, row
-        self._validation.append(Append(key, row, request.view, place, guard, answer, settled, whose, error))
-        if self._validation.has(key):
-            self._memo.forget(request.connection_id)
-
-    def _try_part(self, part: TransactionalPart) -> None:
-        """Append a transactional part with the guard that it has, or have its owner do so."""
-        where = part.part, part.row, part.owner
-        if part.owner != self._partitions.index:
-            self._forward(part.pending, part.request, part.index, where, part.guard)
-            self._transactional.forwarded[part.pending.token, part.index] = part
-            return
-        self._append_part(part.pending, part.request, part.index, where, part)
-
-    def _refuse_part(self, part: TransactionalPart, error: int) -> None:
-        note_refusal(part.request.view, part.part.records_offset, part.part.records_size, error)
-        part.pending.part_done(part.index, part.part, error, -1, -1, -1)
-        if part.pending.complete:
-            self._pending.pop(part.pending.token, None)
-
-    def _forward(
-        self,
-        pending: PendingProduce,
-        request: Request,
-        index: int,
-        where: tuple[Part, int, int],
-        guard: int = NO_TRANSACTION,
-    ) -> None:
-        """Ask the owner of a part to append it from where it lies."""
-        part, row, owner = where
-        if part.records_size < BATCH_HEADER_BYTES:
-            pending.part_done(index, part, INVALID_RECORD, -1, -1, -1)
-            return
-        if pending.token < 0:
-            pending.token = next(self._tokens)
-            self._pending[pending.token] = pending
-        message = PeerMessage(
-            kind=PRODUCE_PART,
-            part=index,
-            token=pending.token,
-            area=request.area,
-            address=part.records_offset,
-            size=part.records_size,
-            row=row,
-            argument=request.api_version,
-            guard=guard,
-        )
-        pending.forwarded(index, part)
-        hold = pending.hold
-        self._peers.send(owner, message, lambda ring: hold.peers.append((ring, ring.position)))
-
-    def _is_free(self, connection: int, remembered: RememberedRequest) -> bool:
-        """Return whether nothing that a connection has sent to that partition is being judged, or may be overtaken."""
-        return not self._validation.has((connection, remembered.owned.row))
-
-    def _remember(self, request: Request, part: Part, body: ProduceRequest, asker: Asker) -> None:
-        """Let the connection's next request take the fast path if this one could have."""
-        topic = self._refusals.topic(part)
-        if topic is None or body.transactional_id is not None or part.records_size < BATCH_HEADER_BYTES:
-            return
-        if part.records_offset - request.start > MOST_REMEMBERED_BYTES or request.session.is_faulty:
-            return
-        if self._refusals.of(part, asker._replace(client_id="")):
-            return
-        owned = self._partitions.owned.get(row := topic.partitions[part.partition].row)
-        if self._validation.has((request.connection_id, row)):
-            return
-        if owned is None or owned.log.config.message_timestamp_type != "CreateTime":
-            return
-        self._memo.keep(
-            request.connection_id, RememberedRequest(request, part, body.acks, owned, self._partitions.index)
-        )
+    def begin_transaction(self, transactional_id: str, topic: str) -> None:
+        """Make it one whose transaction is not verified yet."""
+        self.guard = UNVERIFIED
+        self.transaction = transactional_id, topic
+        self.producer = producer_of(self.produce.request.view, self.part.records_offset)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from broker.log.append_limits import AppendLimits
 from broker.partitions.produce.append_notes import NOT_APPENDED, note_refusal, noted_place
-from broker.partitions.produce.verification import is_transactional
+from broker.partitions.produce.produce import is_transactional
 from broker.protocol.api_keys import ApiKey
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.records import BATCH_HEADER_BYTES

@@ -20,12 +20,12 @@ from broker.log.append_limits import TO_BE_JUDGED, Judged, written_ahead
 from broker.partitions.owned_partition import Answer, OwnedPartition
 from broker.partitions.produce.append_notes import note_refusal
 from broker.partitions.produce.partition_appender import PartitionAppender
-from broker.partitions.produce.produce_queues import ProduceQueues, RequestIdentity
 from broker.partitions.produce.produce_refusals import PartRefusals
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.records import BatchHeader, unpack_header
 from broker.scheduling.deferred import Deferred
 from broker.scheduling.slices import Slices, Work
+from broker.scheduling.task_queues import RequestIdentity, TaskQueues
 
 #: So many batches are judged at a time. Each may have what it is unpacked into, and a copy.
 MOST_JUDGED: Final = 2
@@ -95,7 +95,7 @@ class SlicedValidation:
         self._appends = appends
         self._owned = owned
         self._refusals = refusals
-        self._queues = ProduceQueues(slices, now_ns)
+        self._queues = TaskQueues("PRODUCE", slices, now_ns)
         self._judging = 0
         self._to_judge: deque[Deferred] = deque()
         self._turns = _RowTurns()

@@ -12,24 +12,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from broker.partitions.produce.produce import ProducePart
 from broker.partitions.transaction_messages import Membership, Producer
 from broker.protocol.error_codes import ErrorCode
-from broker.protocol.records import TRANSACTIONAL_BIT
 
 if TYPE_CHECKING:
-    from broker.ipc.request import Request
     from broker.log.partition_log import PartitionLog
     from broker.metadata.metadata_cache import MetadataCache
-    from broker.partitions.produce.pending_produce import PendingProduce
     from broker.partitions.transaction_messages import AskMembership
-    from broker.protocol.messages.produce import Part
     from broker.protocol.records import BatchHeader
-
-#: What a part brings besides its records: nothing, or what is known of its transaction. Guards are larger.
-NO_TRANSACTION, UNVERIFIED = 0, 1
 
 #: The answer of an owner that wants the coordinator's word, with its guard for an offset. No error of Kafka's.
 NEEDS_VERIFICATION: Final = -2
@@ -48,19 +41,6 @@ MOST_GUARDS: Final = 100_000
 _SEQUENCE_MASK: Final = 2**31 - 1
 _OUT_OF_ORDER: Final = int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 _INVALID_EPOCH: Final = int(ErrorCode.INVALID_PRODUCER_EPOCH)
-
-_ATTRIBUTES_AND_PRODUCER: Final = Struct(
-    ">21x"  # up to the attributes
-    "h"  # attributes
-    "20x"  # offsets and times
-    "q"  # producer id
-    "h"  # producer epoch
-)
-
-
-def is_transactional(view: memoryview, offset: int) -> bool:
-    """Return whether the batch at ``offset``, at least a header long, says that it belongs to a transaction."""
-    return bool(_ATTRIBUTES_AND_PRODUCER.unpack_from(view, offset)[0] & TRANSACTIONAL_BIT)
 
 
 class VerificationGuards:
@@ -110,37 +90,11 @@ def _is_before(one: int, other: int) -> bool:
     return one != other and ((other - one) & _SEQUENCE_MASK) < _SEQUENCE_MASK >> 1
 
 
-class TransactionalPart:
-    """One partition's records of a transactional request, from their arrival until their outcome is known."""
-
-    __slots__ = ("asking", "guard", "index", "owner", "part", "pending", "producer", "request", "row", "transaction")
-
-    def __init__(
-        self,
-        pending: PendingProduce,
-        request: Request,
-        index: int,
-        where: tuple[Part, int, int],
-        transaction: tuple[str, str],
-    ) -> None:
-        """``where`` is (part, row, owner); ``transaction`` is (transactional id, name of the topic)."""
-        self.pending = pending
-        self.request = request
-        self.index = index
-        self.part, self.row, self.owner = where
-        self.transaction = transaction
-        _, producer_id, epoch = _ATTRIBUTES_AND_PRODUCER.unpack_from(request.view, self.part.records_offset)
-        self.producer = Producer(producer_id, epoch)
-        self.guard = UNVERIFIED
-        #: Whether the coordinator is being asked; an owner that repeats itself meanwhile is not listened to.
-        self.asking = False
-
-
 #: Tries to have a part appended; what the owner says of it is given to `TransactionalParts.tried`.
-Try = Callable[[TransactionalPart], None]
+Try = Callable[[ProducePart], None]
 
 #: Ends a part with an error.
-Refuse = Callable[[TransactionalPart, int], None]
+Refuse = Callable[[ProducePart, int], None]
 
 
 class TransactionalParts:
@@ -152,38 +106,34 @@ class TransactionalParts:
         self._attempt = attempt
         self._refuse = refuse
         #: By (row, producer id): the part that is being tried, and those that wait behind it.
-        self._queues: dict[tuple[int, int], deque[TransactionalPart]] = {}
-        self._to_verify: list[TransactionalPart] = []
-        #: By (token of the request, index of the part): parts that another handler is asked to append.
-        self.forwarded: dict[tuple[int, int], TransactionalPart] = {}
+        self._queues: dict[tuple[int, int], deque[ProducePart]] = {}
+        self._to_verify: list[ProducePart] = []
 
     @property
     def has_questions(self) -> bool:
         """Whether `ask` has anything to do."""
         return bool(self._to_verify)
 
-    def take(self, part: TransactionalPart) -> None:
+    def take(self, part: ProducePart) -> None:
         """Have a part appended when its turn has come, which may be now."""
-        key = part.row, part.producer.producer_id
-        queue = self._queues.get(key)
+        queue = self._queues.get(part.queue_key)
         if queue is not None:
             queue.append(part)
             return
-        self._queues[key] = deque((part,))
+        self._queues[part.queue_key] = deque((part,))
         self._attempt(part)
 
-    def tried(self, part: TransactionalPart, error: int, guard: int) -> bool:
+    def tried(self, part: ProducePart, error: int, guard: int) -> bool:
         """Take the owner's answer to a part, or that it is staged here; False if that is not the part's outcome."""
         if error != NEEDS_VERIFICATION:
-            self.forwarded.pop((part.pending.token, part.index), None)
             self._next(part)
             return True
-        if not part.asking:
+        if not part.is_being_verified:
             if self._needs_no_word(part):
                 part.guard = guard
                 self._attempt(part)
             else:
-                part.asking = True
+                part.is_being_verified = True
                 part.guard = guard
                 self._to_verify.append(part)
         return False
@@ -191,21 +141,20 @@ class TransactionalParts:
     def ask(self) -> None:
         """Ask the coordinators about everything that this turn has found unverified."""
         parts, self._to_verify = self._to_verify, []
-        questions: dict[tuple[str, Producer, bool], list[TransactionalPart]] = {}
+        questions: dict[tuple[str, Producer, bool], list[ProducePart]] = {}
         for part in parts:
             key = part.transaction[0], part.producer, self._is_verify_only(part)
             questions.setdefault(key, []).append(part)
         for key, asking in questions.items():
             self._ask(Membership(*key, [(part.transaction[1], part.part.partition) for part in asking]), asking)
 
-    def _ask(self, membership: Membership, parts: list[TransactionalPart]) -> None:
+    def _ask(self, membership: Membership, parts: list[ProducePart]) -> None:
         def answered(errors: list[int]) -> None:
             for part, error in zip(parts, errors, strict=True):
-                part.asking = False
-                if self._queues.get((part.row, part.producer.producer_id), (None,))[0] is not part:
+                part.is_being_verified = False
+                if self._queues.get(part.queue_key, (None,))[0] is not part:
                     continue
                 if error:
-                    self.forwarded.pop((part.pending.token, part.index), None)
                     self._refuse(part, self._answerable(part, error))
                     self._next(part)
                 else:
@@ -213,38 +162,37 @@ class TransactionalParts:
 
         self._ask_membership(membership, answered)
 
-    def _next(self, part: TransactionalPart) -> None:
+    def _next(self, part: ProducePart) -> None:
         """Let go of the part that was tried and try the one behind it."""
-        key = part.row, part.producer.producer_id
-        queue = self._queues.get(key)
+        queue = self._queues.get(part.queue_key)
         if queue is None or queue[0] is not part:
             return
         queue.popleft()
-        while queue and queue[0].pending.complete:
+        while queue and queue[0].produce.complete:
             # Its request met a fault and has no connection any more.
             queue.popleft()
         if queue:
             self._attempt(queue[0])
         else:
-            del self._queues[key]
+            del self._queues[part.queue_key]
 
-    def _is_verify_only(self, part: TransactionalPart) -> bool:
+    def _is_verify_only(self, part: ProducePart) -> bool:
         # Whatever `transaction.version` is by now: the client goes by the level that it saw when it connected.
-        return part.request.api_version < IMPLICIT_FROM
+        return part.produce.request.api_version < IMPLICIT_FROM
 
-    def _needs_no_word(self, part: TransactionalPart) -> bool:
+    def _needs_no_word(self, part: ProducePart) -> bool:
         return self._is_verify_only(part) and not (
             self._metadata.broker_config.transaction_partition_verification_enable
         )
 
-    def _answerable(self, part: TransactionalPart, error: int) -> int:
+    def _answerable(self, part: ProducePart, error: int) -> int:
         """Return what a client of that version takes for what the coordinator has said."""
         if error == ErrorCode.PRODUCER_FENCED:
             return int(ErrorCode.INVALID_PRODUCER_EPOCH)
-        if error == ErrorCode.TRANSACTION_ABORTABLE and part.request.api_version < _ABORTABLE_FROM:
+        if error == ErrorCode.TRANSACTION_ABORTABLE and part.produce.request.api_version < _ABORTABLE_FROM:
             return int(ErrorCode.INVALID_TXN_STATE)
         if error in _COORDINATOR_ERRORS or (
-            error == ErrorCode.CONCURRENT_TRANSACTIONS and part.request.api_version < IMPLICIT_FROM
+            error == ErrorCode.CONCURRENT_TRANSACTIONS and part.produce.request.api_version < IMPLICIT_FROM
         ):
             # Retriable for every client, and no reason to ask for metadata.
             return int(ErrorCode.NOT_ENOUGH_REPLICAS)

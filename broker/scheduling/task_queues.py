@@ -1,9 +1,7 @@
-"""The queues of Produce requests, and of their batches, that take longer than their share of a turn.
+"""Queues of tasks that keep their order and may take longer than their share of a turn.
 
-Runs in handler processes. A request may have very many parts, and a batch may have to be unpacked and looked into. What
-does not get done at once is done in slices, and what belongs to the same queue waits behind it: records of one
-connection are appended in the order in which they came. Requests keep their memory until they are answered, so a
-replacement of this process finds all of them. Knows nothing of records: each is a work and the callback for a fault.
+Runs in handler processes. A task is begun at once. If it does not end within its share of the turn it goes on in
+slices, and the later tasks of its queue wait behind it.
 """
 
 from __future__ import annotations
@@ -16,31 +14,32 @@ from broker.scheduling.deferred import Deferred
 from broker.scheduling.slices import SlicedWork, Slices, Work
 from shm.tables.current_request import Identity
 
-#: What one request gets of the turn that it comes in.
+#: What a task gets of the turn that it comes in.
 AT_ONCE_NS = 5_000_000
 
 
 class RequestIdentity(NamedTuple):
-    """The request that a work belongs to, and the client that sent it."""
+    """The request that a task belongs to, and the client that sent it."""
 
     identity: Identity
     client_id: str
 
 
-class ProduceQueues:
-    """The works that are under way, and those that wait for them."""
+class TaskQueues:
+    """The tasks that are under way, and those that wait for them; ``api`` is what they belong to."""
 
-    def __init__(self, slices: Slices, now_ns: Callable[[], int]) -> None:
+    def __init__(self, api: str, slices: Slices, now_ns: Callable[[], int]) -> None:
+        self._api = api
         self._slices = slices
         self._now_ns = now_ns
         self._queues: dict[Hashable, deque[SlicedWork]] = {}
 
     def has(self, queue_key: Hashable) -> bool:
-        """Whether a work of a queue is under way."""
+        """Whether a task of a queue is under way."""
         return queue_key in self._queues
 
     def take(self, queue_key: Hashable, whose: RequestIdentity, work: Work, failed: Callable[[], None]) -> None:
-        """Do a work, now as far as it goes, then in slices. Raises what it raises now, ``failed`` is called later."""
+        """Do a task, now as far as it goes, then in slices. Raises what it raises now, ``failed`` is called later."""
         waiting = self._queues.get(queue_key)
         if waiting is not None:
             waiting.append(self._in_slices(queue_key, whose, work, failed))
@@ -65,7 +64,7 @@ class ProduceQueues:
             finally:
                 self._next(queue_key)
 
-        return SlicedWork(work, queue_key, ended, ended_badly, ("PRODUCE", whose.client_id), identity=whose.identity)
+        return SlicedWork(work, queue_key, ended, ended_badly, (self._api, whose.client_id), identity=whose.identity)
 
     def _next(self, queue_key: Hashable) -> None:
         waiting = self._queues[queue_key]

@@ -1,0 +1,402 @@
+"""The Produce requests of one handler: from memory to the partition's file, and the answer once they are committed.
+
+Runs in handler processes. Two paths lead to the same append. The fast one is for a connection that keeps sending to
+one partition: the bytes in front of the records are compared with those of its last request, and nothing is parsed.
+The general one takes any request: several partitions, some of them another handler's, errors, replays.
+
+**Exactness.** The base-offset field of each batch, in the request's own memory, is the note of what its owner did with
+it. It is written before the records are committed, and `NOTED` in the envelope says that it is a note and not the
+client's own value. A replacement of the owner first takes back every note at or above the published end; then a note
+that is left means "committed, at this offset", or below -1 "refused, with this error", and its absence means "append
+it". A refusal is noted because its client may have sent the records again before the request is read a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker.errors import InvalidReceive
+from broker.ipc.peer_channel import POISON, PRODUCE_PART, PeerMessage, Peers
+from broker.ipc.request import NOTED, STATE_OFFSET, Request
+from broker.ipc.request_facts import Records, RecordsCount, records_of, subject
+from broker.ipc.response_writer import AnswerFacts, ResponseWriter
+from broker.log.append_limits import TO_BE_JUDGED
+from broker.partitions.owned_partition import Answer
+from broker.partitions.produce.append_notes import (
+    NOT_APPENDED,
+    REFUSED,
+    note_refusal,
+    noted_place,
+    noted_refusal,
+    write_note,
+)
+from broker.partitions.produce.partition_appender import SUCCESS, PartitionAppender
+from broker.partitions.produce.produce import (
+    ERRORS_WITH_RECORD_DETAILS,
+    INVALID_RECORD,
+    INVALID_TIMESTAMP,
+    MESSAGE_TOO_LARGE,
+    STORAGE_ERROR,
+    Produce,
+    ProducePart,
+    is_transactional,
+)
+from broker.partitions.produce.produce_memo import MAX_REMEMBERED, MOST_REMEMBERED_BYTES, RememberedRequest
+from broker.partitions.produce.produce_refusals import Asker, PartRefusals
+from broker.partitions.produce.record_errors import NO_ERRORS, PartErrors, keyless, out_of_range, too_large
+from broker.partitions.produce.sliced_validation import Append, SlicedValidation
+from broker.partitions.produce.verification import (
+    NEEDS_VERIFICATION,
+    TransactionalParts,
+)
+from broker.partitions.request_memo import RequestMemo
+from broker.protocol.error_codes import ErrorCode
+from broker.protocol.headers import RequestHeader, parse_header
+from broker.protocol.messages.produce import Part, ProduceRequest, produce_in_steps
+from broker.protocol.record_reader import ReadAllowance
+from broker.protocol.records import BATCH_HEADER_BYTES, unpack_header, validate
+from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
+from broker.scheduling.slices import Slices, Work
+from broker.scheduling.task_queues import RequestIdentity, TaskQueues
+from shm.words import words_of
+
+if TYPE_CHECKING:
+    from broker.ipc.poison_requests import PoisonRequests
+    from broker.partitions.partition_manager import PartitionManager
+    from broker.partitions.transaction_messages import AskMembership
+
+#: What the fast path leaves to the general one, which finds the same again.
+_NOT_FAST = ERRORS_WITH_RECORD_DETAILS | {TO_BE_JUDGED[0]}
+
+#: Of the parts of one request whose records are looked into, so many are under way, and none is begun later.
+MOST_UNDER_WAY = 16
+LONGEST_NS = 1_000_000_000
+
+
+class Produces:
+    """Appends what Produce requests bring for this handler's partitions and sends the rest to their owners."""
+
+    def __init__(
+        self,
+        partitions: PartitionManager,
+        appends: PartitionAppender,
+        ways: tuple[ResponseWriter, Slices, Callable[[Request, Exception], None]],
+        peers: Peers,
+        poison: PoisonRequests,
+        ask_membership: AskMembership,
+    ) -> None:
+        """``ways`` end with what closes the connection of a request that cannot be read."""
+        responses, slices, self._close_faulty = ways
+        now_ns = partitions.clock.monotonic_ns
+        self._appends = appends
+        self._partitions, self._metadata = partitions, partitions.metadata
+        self._responses = responses
+        self._refusals = PartRefusals(partitions)
+        self._peers, self._poison = peers, poison
+        self._now_ns = now_ns
+        self._words = words_of(responses.view, 0, responses.view.nbytes)
+        self._slices = slices
+        self._queues = TaskQueues("PRODUCE", slices, now_ns)
+        self._validation = SlicedValidation(appends, partitions.owned, self._refusals, slices, now_ns)
+        self._memo: RequestMemo[RememberedRequest] = RequestMemo(MAX_REMEMBERED, self._is_free)
+        self.last = self._memo.last
+        self._dirty = appends.dirty
+        self._pending: dict[int, Produce] = {}
+        self._tokens = peers.new_tokens()
+        self._transactional = TransactionalParts(self._metadata, ask_membership, self._try_part, self._refuse_part)
+
+    def log_start_offset(self, row: int) -> int:
+        """Return where the log of a partition begins, as its owner has published it."""
+        return self._partitions.table.read_start(row)
+
+    def forget_metadata(self) -> None:
+        """Parse the next request of every connection anew: topics, rights or quotas have changed."""
+        self._memo.clear()
+
+    def forget_unused(self, now_ns: int) -> None:
+        """Let go of what is remembered of connections that have sent nothing for a while: they may have closed."""
+        self._memo.forget_unused(now_ns)
+
+    def try_fast(self, request: Request) -> bool:
+        """Stage a request that differs from an earlier one (`RequestMemo.find`) in its records alone; False if not."""
+        found = self._memo.find(request)
+        if found is None or request.is_noted:
+            return False
+        remembered, batch = found
+        if remembered.quotas is not request.quotas:
+            self._memo.forget(request.connection_id)
+            return False
+        header = unpack_header(batch)
+        if header[0] != 0:
+            # Perhaps a note that a predecessor had no time to declare one: the general path knows.
+            return False
+        error = validate(batch, header, request.api_version)
+        if error == 0:
+            owned = remembered.owned
+            error, base_offset, _ = owned.log.stage(batch, header)
+            if error == 0:
+                # Staging has written the base offset into the batch, which is the note; this says that it is one.
+                self._words[(request.envelope_at + STATE_OFFSET) >> 3] = NOTED
+            if error in SUCCESS:
+                owned.fast_answers.append((request, remembered, header, base_offset, batch))
+                self._dirty[owned.row] = owned
+                if remembered.staged is not None:
+                    remembered.staged.append(request.size_bytes)
+                return True
+        if error in _NOT_FAST:
+            # Nothing has been staged or noted. The general path finds which records are to blame, or judges in slices.
+            return False
+        write_note(batch, 0, REFUSED - error)
+        self._words[(request.envelope_at + STATE_OFFSET) >> 3] = NOTED
+        self._appends.refuse_fast(request, remembered, records_of(header, batch), error)
+        return True
+
+    def handle(self, request: Request) -> None:
+        """Take any request. Raises InvalidReceive when its header is malformed."""
+        header = parse_header(request.view, request.start, request.end)
+        produce = Produce(request, self._responses, self._slices, self._now_ns, self._errors)
+
+        def abandon() -> None:
+            self._pending.pop(produce.token, None)
+            produce.abandon()
+
+        def failed() -> None:
+            abandon()
+            self._responses.close_connection(request, self._now_ns())
+
+        work = self._read_and_take(produce, header)
+        try:
+            self._queues.take(request.connection_id, RequestIdentity(request.identity, header.client_id), work, failed)
+        except Exception:
+            abandon()
+            raise
+        if self._queues.has(request.connection_id):
+            # What it sends meanwhile goes no other way.
+            self._memo.forget(request.connection_id)
+
+    def take_peer_part(self, source: int, message: PeerMessage, view: memoryview, answer: Answer) -> None:
+        """Append a part that another handler received; ``answer`` sends the outcome back, now or later."""
+
+        def settled(number: int | None) -> None:
+            if number is not None:
+                answer(NEEDS_VERIFICATION, number, -1)
+
+        place = message.address, message.size, message.argument
+        whose = RequestIdentity((-1 - source, message.token), "")
+        error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        key = -1 - source, message.row
+        self._validation.append(Append(key, message.row, view, place, message.guard, answer, settled, whose, error))
+
+    def take_peer_answer(self, message: PeerMessage) -> None:
+        """Complete a part that its owner has answered; an answer for a predecessor's request has no taker."""
+        produce = self._pending.get(message.token)
+        if produce is None:
+            return
+        if message.error_code == POISON:
+            request = produce.drop()
+            owner = self._partitions.owner_of(message.row)
+            request.is_noted = True
+            self._poison.drop(request, self._now_ns(), owner)
+            message = message._replace(error_code=int(ErrorCode.UNKNOWN_SERVER_ERROR))
+        if produce.has_outcome(message.part):
+            return
+        part = produce.forwarded[message.part]
+        if part.is_transactional:
+            if not self._transactional.tried(part, message.error_code, message.base_offset):
+                return
+        elif message.error_code == NEEDS_VERIFICATION:
+            return
+        self._done(part, message.error_code, message.base_offset, message.time_ms, message.argument)
+
+    def _done(
+        self, part: ProducePart, error: int, base_offset: int = -1, time_ms: int = -1, log_start_offset: int = -1
+    ) -> None:
+        """Note the outcome of a part."""
+        produce = part.produce
+        produce.part_done(part.index, part.part, error, base_offset, time_ms, log_start_offset)
+        if produce.complete:
+            self._pending.pop(produce.token, None)
+
+    def _read_and_take(self, produce: Produce, header: RequestHeader) -> Work:
+        request = produce.request
+        try:
+            body, records = yield from self._read(request, header.body_offset)
+        except InvalidReceive as error:
+            produce.abandon()
+            self._close_faulty(request, error)
+            return
+        first = body.parts[0] if body.parts else None
+        row = -1 if first is None else self._partitions.row_of(first.topic_name, first.topic_id, first.partition)
+        facts = AnswerFacts(records=records, about=subject(row, len(body.parts), acks=body.acks))
+        produce.begin(body.acks, len(body.parts), facts)
+        yield from self._take_parts(produce, body, header.client_id)
+
+    def _read(self, request: Request, body_offset: int) -> Steps[tuple[ProduceRequest, Records]]:
+        """Return a request and the facts of its records; from then on its base offsets are notes.
+
+        Nothing is appended before it is read to its end, so a death on the way leaves a request that is read again.
+        Raises InvalidReceive when it is malformed.
+        """
+        view = request.view
+        body = yield from produce_in_steps(view, request.api_version, body_offset, request.end)
+        count = RecordsCount()
+        for number, part in enumerate(body.parts, 1):
+            offset, size = part.records_offset, part.records_size
+            count.add(unpack_header(view, offset) if size >= BATCH_HEADER_BYTES else None, size)
+            if size >= BATCH_HEADER_BYTES and not request.is_noted:
+                write_note(view, offset, NOT_APPENDED)
+            if not number % ELEMENTS_AT_ONCE:
+                yield
+        self._words[(request.envelope_at + STATE_OFFSET) >> 3] = NOTED
+        return body, count.records
+
+    def _take_parts(self, produce: Produce, body: ProduceRequest, client_id: str) -> Work:
+        """Take the parts of a request one by one.
+
+        Parts whose records are looked into may take long: only so many are under way at a time, and those that have
+        not had their turn after `LONGEST_NS` are refused, for their client to send again. Not those of a request that
+        comes again: a predecessor may have asked another owner for them.
+        """
+        request = produce.request
+        view, last_ns = request.view, self._now_ns() + LONGEST_NS
+        asker = self._refusals.asker(request, body, client_id)
+        for index, part in enumerate(body.parts):
+            error = noted_refusal(view, part.records_offset, part.records_size)
+            if index:
+                takes_long = self._refusals.takes_long(part)
+                yield produce.next_outcome(index, MOST_UNDER_WAY) if takes_long else None
+                if takes_long and not request.is_noted and self._now_ns() > last_ns:
+                    error = int(ErrorCode.REQUEST_TIMED_OUT)
+            stands = noted_place(view, part.records_offset, part.records_size) > NOT_APPENDED
+            # What has been appended is not refused for settings that came later: its client might send it again.
+            error = error or (self._refusals.unknown(part) if stands else self._refusals.of(part, asker))
+            if error:
+                note_refusal(view, part.records_offset, part.records_size, error)
+                produce.part_done(index, part, error, -1, -1, -1)
+            else:
+                self._take_part(produce, index, part, body.transactional_id)
+        produce.all_parts_taken()
+        if len(body.parts) == 1 and not error and not self._queues.has(request.connection_id):
+            self._remember(request, body.parts[0], body, asker)
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether `commit` has anything to do."""
+        return bool(self._dirty) or self._transactional.has_questions
+
+    def commit(self) -> list[int]:
+        """Commit everything staged, publish it, answer it. Return the rows whose ends have moved."""
+        if self._transactional.has_questions:
+            self._transactional.ask()
+        return self._appends.commit() if self._dirty else []
+
+    def _errors(self, request: Request, part: Part, error: int, allowance: ReadAllowance) -> PartErrors:
+        """Return which records of a part are the reason for its refusal with one of `ERRORS_WITH_RECORD_DETAILS`."""
+        topic = self._refusals.topic(part)
+        if topic is None:
+            return NO_ERRORS
+        if error == STORAGE_ERROR:
+            return PartErrors(self._partitions.storage.message(topic.partitions[part.partition].row))
+        config = self._metadata.log_config(topic)
+        partition = f"{topic.name}-{part.partition}"
+        batch = request.view[part.records_offset : part.records_offset + max(part.records_size, 0)]
+        if error == MESSAGE_TOO_LARGE:
+            return too_large(batch, partition, config)
+        if error == INVALID_TIMESTAMP:
+            now_ms = self._partitions.clock.wall_ms()
+            oldest_ms = now_ms - config.message_timestamp_before_max_ms
+            newest_ms = now_ms + config.message_timestamp_after_max_ms
+            return out_of_range(batch, request.api_version, allowance, oldest_ms, newest_ms)
+        return keyless(batch, request.api_version, allowance, partition) if config.compacts else NO_ERRORS
+
+    def _take_part(self, produce: Produce, index: int, part: Part, transactional_id: str | None) -> None:
+        """Take a part to its log, to its owner, or to wait for its turn in a transaction."""
+        topic = self._refusals.topic(part)
+        assert topic is not None  # noqa: S101 - `PartRefusals.of` has looked it up
+        _, row, owner = topic.partitions[part.partition]
+        taken, view = ProducePart(produce, index, part, row, owner), produce.request.view
+        has_header = part.records_size >= BATCH_HEADER_BYTES
+        if transactional_id is not None and has_header and is_transactional(view, part.records_offset):
+            taken.begin_transaction(transactional_id, topic.name)
+            self._transactional.take(taken)
+        else:
+            self._try_part(taken)
+
+    def _try_part(self, part: ProducePart) -> None:
+        """Append a part, or have its owner do so, with the guard that it has."""
+        if part.owner == self._partitions.index:
+            self._append_part(part)
+        else:
+            self._forward(part)
+
+    def _append_part(self, part: ProducePart) -> None:
+        """Append a part to a log of this process."""
+        produce, request, row = part.produce, part.produce.request, part.row
+        produce.hold.readers += 1
+
+        def answer(error: int, base_offset: int, time_ms: int) -> None:
+            self._done(part, error, base_offset, time_ms, self.log_start_offset(row))
+
+        def settled(number: int | None) -> None:
+            produce.hold.readers -= 1
+            if part.is_transactional:
+                error, guard = (0, -1) if number is None else (NEEDS_VERIFICATION, number)
+                self._transactional.tried(part, error, guard)
+
+        place = (part.part.records_offset, part.part.records_size, request.api_version)
+        whose, error = RequestIdentity(request.identity, ""), int(ErrorCode.KAFKA_STORAGE_ERROR)
+        key = request.connection_id, row
+        self._validation.append(Append(key, row, request.view, place, part.guard, answer, settled, whose, error))
+        if self._validation.has(key):
+            self._memo.forget(request.connection_id)
+
+    def _refuse_part(self, part: ProducePart, error: int) -> None:
+        note_refusal(part.produce.request.view, part.part.records_offset, part.part.records_size, error)
+        self._done(part, error)
+
+    def _forward(self, part: ProducePart) -> None:
+        """Ask the owner of a part to append it from where it lies."""
+        produce, request = part.produce, part.produce.request
+        if part.part.records_size < BATCH_HEADER_BYTES:
+            self._done(part, INVALID_RECORD)
+            return
+        if produce.token < 0:
+            produce.token = next(self._tokens)
+            self._pending[produce.token] = produce
+        message = PeerMessage(
+            kind=PRODUCE_PART,
+            part=part.index,
+            token=produce.token,
+            area=request.area,
+            address=part.part.records_offset,
+            size=part.part.records_size,
+            row=part.row,
+            argument=request.api_version,
+            guard=part.guard,
+        )
+        produce.forwarded[part.index] = part
+        hold = produce.hold
+        self._peers.send(part.owner, message, lambda ring: hold.peers.append((ring, ring.position)))
+
+    def _is_free(self, connection: int, remembered: RememberedRequest) -> bool:
+        """Return whether nothing that a connection has sent to that partition is being judged, or may be overtaken."""
+        return not self._validation.has((connection, remembered.owned.row))
+
+    def _remember(self, request: Request, part: Part, body: ProduceRequest, asker: Asker) -> None:
+        """Let the connection's next request take the fast path if this one could have."""
+        topic = self._refusals.topic(part)
+        if topic is None or body.transactional_id is not None or part.records_size < BATCH_HEADER_BYTES:
+            return
+        if part.records_offset - request.start > MOST_REMEMBERED_BYTES or request.session.is_faulty:
+            return
+        if self._refusals.of(part, asker._replace(client_id="")):
+            return
+        owned = self._partitions.owned.get(row := topic.partitions[part.partition].row)
+        if self._validation.has((request.connection_id, row)):
+            return
+        if owned is None or owned.log.config.message_timestamp_type != "CreateTime":
+            return
+        self._memo.keep(
+            request.connection_id, RememberedRequest(request, part, body.acks, owned, self._partitions.index)
+        )
