@@ -100,7 +100,7 @@ class CoordinatorLog:
         run.committers.append(committer)
 
     def when_committed(self, done: Done) -> None:
-        """Tell ``done`` when everything that was appended before is committed, or has failed: now if nothing waits."""
+        """Call ``done`` once all appended records are committed, or have failed: now if there are none."""
         if self._runs:
             self._runs[-1].done.append(done)
             self.is_urgent = True
@@ -110,7 +110,7 @@ class CoordinatorLog:
             done(ErrorCode.COORDINATOR_NOT_AVAILABLE if self.has_failed else 0)
 
     def flush(self) -> bool:
-        """Stage what has been appended; False if nothing was."""
+        """Stage appended records; False if there are none."""
         runs, self._runs = self._runs, []
         self.is_urgent = False
         # All of them first: one may be answered, with an error, as it is staged.
@@ -135,14 +135,14 @@ class CoordinatorLog:
         self._append(memoryview(batch), answer)
 
     def give_up(self, error: int) -> None:
-        """Tell everybody who waits an error: this process does not write to the partition any more."""
+        """Answer all waiting callers with an error: this process no longer writes to the partition."""
         runs = [*self._staged, *self._runs]
         self._staged, self._runs = {}, []
         for run in runs:
             self._call_all(run, error)
 
     def _run_for(self, size_bytes: int, producer: tuple[int, int], *, patient: bool) -> _Run:
-        """Return the batch that so many bytes of records go to."""
+        """Return the batch for so many bytes of records."""
         runs = self._runs
         if not patient:
             self.is_urgent = True
@@ -193,7 +193,7 @@ class CommitBatcher:
         self.is_over = True
 
     def turn(self, now_ns: int) -> None:
-        """Take note of the time. HOT: once a turn."""
+        """Start the next window if one has ended. HOT: once a turn."""
         if now_ns < self.end_ns:
             self.is_over = not self._are_many
             return
@@ -207,7 +207,7 @@ class CommitBatcher:
 
 
 def call_each(callbacks: Iterable[Done], error: int) -> None:
-    """Call each with an error code. A fault of one costs no other its answer."""
+    """Call each with an error code. An exception of one does not affect the others."""
     for done in callbacks:
         try:
             done(error)

@@ -52,7 +52,7 @@ class Coordinator(Protocol):
         """Begin to coordinate the ids of a partition; what is returned is fed all that its log holds."""
 
     def close_partition(self, partition: int) -> None:
-        """Forget the ids of a partition; those that wait for an answer get that the coordinator has gone."""
+        """Stop coordinating a deleted partition."""
 
     def metadata_changed(self) -> None:
         """Take note that topics or settings have changed."""
@@ -111,21 +111,19 @@ class Coordinators:
         self._tasks.write_own_marker(marker, lambda _: None)
 
     def counters(self) -> dict[str, int]:
-        """Return what has been counted since the start, by metric name."""
         return {
             "group_state_refusals": self.groups.memory.refusals,
             "transaction_state_refusals": self.transactions.refusals,
         }
 
     def gauges(self) -> dict[str, int]:
-        """Return what the ids that are coordinated here take now, by metric name."""
         return {
             "group_state_bytes": self.groups.memory.used_bytes,
             "transaction_state_bytes": self.transactions.used_bytes,
         }
 
     def follow_partitions(self) -> None:
-        """Coordinate the ids of partitions that have been opened since, and no longer those of closed ones."""
+        """Coordinate partitions that have been opened since, and no longer closed ones."""
         events = self._partitions.events
         while events:
             topic, partition, owned = events.popleft()
@@ -138,7 +136,7 @@ class Coordinators:
                 logger.exception("cannot open or close the coordinator of %s-%d", topic, partition)
 
     def open_now(self, topic: str, partition: int) -> OwnedPartition | None:
-        """Return a partition that this handler owns; the ids of one that only waits to be opened are coordinated."""
+        """Return a partition that this handler owns, opened and coordinated if it only waits for that."""
         owned = self._partitions.own(topic, partition)
         self.follow_partitions()
         return owned
@@ -160,7 +158,6 @@ class Coordinators:
             self.timers.in_steps(steps)
 
     def _load(self, place: tuple[str, int], owned: OwnedPartition, log: CoordinatorLog) -> Steps[None]:
-        """Read a partition back."""
         topic, partition = place
         coordinator, source = self._by_topic[topic], owned.log
         replayer = coordinator.open_partition(log)
@@ -191,7 +188,7 @@ class Coordinators:
             )
 
     def close_partition(self, topic: str, partition: int) -> None:
-        """Forget the ids of a partition that has been deleted."""
+        """Stop coordinating a deleted partition."""
         coordinator = self._by_topic.get(topic)
         log = self.logs.pop((topic, partition), None)
         loading = self.loading.pop((topic, partition), None)
@@ -202,12 +199,11 @@ class Coordinators:
             coordinator.close_partition(partition)
 
     def metadata_changed(self) -> None:
-        """Take note that topics or settings have changed."""
         for coordinator in self._by_topic.values():
             coordinator.metadata_changed()
 
     def turn(self, now_ns: int) -> None:
-        """See to deadlines, then stage what this turn has written. Called once a turn, before its commit."""
+        """Run due timers, then stage this turn's records. Called once a turn, before its commit."""
         if self._failed:
             self._reload_failed()
         self.timers.run_due(now_ns)
@@ -215,7 +211,7 @@ class Coordinators:
         self.flush()
 
     def flush(self) -> bool:
-        """Stage what coordinators have written since and what must not wait longer; False if there is nothing."""
+        """Stage the records that must not wait longer; False if there are none."""
         if not self._dirty:
             return False
         if self.linger.is_over:
@@ -244,7 +240,7 @@ class Coordinators:
         self._dirty.append(log)
 
     def _reload_failed(self) -> None:
-        """Read partitions back whose records could not be written: memory had run ahead of the log."""
+        """Load partitions again whose records could not be written: memory was ahead of the log."""
         failed, self._failed = self._failed, set()
         for place in failed:
             self.close_partition(*place)
@@ -253,7 +249,7 @@ class Coordinators:
             self.timers.after_ms(0, partial(self._open_again, place))
 
     def _open_again(self, place: tuple[str, int]) -> None:
-        """Read a partition that is still this handler's, unless it has been read by now."""
+        """Load a partition that is still this handler's, unless it is loaded by now."""
         owned = self.open_now(*place)
         if owned is None:
             self.loading.pop(place, None)
@@ -262,5 +258,5 @@ class Coordinators:
 
 
 def _not_begun() -> Steps[None]:
-    """Stand for the steps in which a partition will be read back; they are never taken."""
+    """Stand for the steps of a partition that will be loaded later; they are never taken."""
     yield

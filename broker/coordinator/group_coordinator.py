@@ -106,18 +106,18 @@ class GroupCoordinator:
     # ---- partitions ----------------------------------------------------------------------------------------------
 
     def open_partition(self, log: CoordinatorLog) -> Replayer:
-        """Begin to coordinate the groups of a partition."""
+        """Return the shard of a partition, to be loaded."""
         return GroupShard(log, RECORDS, self._loaded, self.memory.admit)
 
     def close_partition(self, partition: int) -> None:
-        """Forget the groups of a partition; those that wait for an answer get that the coordinator has gone."""
+        """Stop coordinating the groups of a partition; waiting requests get NOT_COORDINATOR."""
         shard = self._shards.pop(partition, None)
         if shard is not None:
             shard.close()
             self._timers.in_steps(self._let_go(shard))
 
     def _let_go(self, shard: GroupShard) -> Steps[None]:
-        """Let go of the groups of a partition that is closed, in steps: there may be very many, and they hold much."""
+        """Free the groups of a closed partition in steps."""
         let_go = 0
         while shard.groups:
             _, group = shard.groups.popitem()
@@ -129,14 +129,13 @@ class GroupCoordinator:
         yield from shard.offsets.let_go()
 
     def metadata_changed(self) -> None:
-        """Take note that topics or settings have changed."""
         shards = list(self._shards.values())
         for protocol in self.protocols.values():
             protocol.metadata_changed(shards)
         self.expiration.metadata_changed(shards)
 
     def transaction_ended(self, partition: int, producer_id: int, commit: bool) -> None:
-        """Let the offsets of a transaction count, or forget them: its marker stands in a partition."""
+        """Commit or drop the offsets of a transaction, whose marker is in a partition."""
         shard = self._shards.get(partition)
         if shard is not None:
             shard.end_transaction(producer_id, commit=commit)
@@ -144,7 +143,7 @@ class GroupCoordinator:
     # ---- groups --------------------------------------------------------------------------------------------------
 
     def shard_of(self, group_id: str) -> GroupShard:
-        """Return the partition that keeps a group. Raises ApiError when this handler does not have it (now). HOT."""
+        """Return the partition of a group. Raises ApiError if this handler does not serve it now. HOT."""
         shard = self._shards.get(_partition_of(group_id, self._partitions))
         if shard is None or shard.has_failed:
             return self._opened_now(group_id)
@@ -153,7 +152,7 @@ class GroupCoordinator:
         return shard
 
     def _opened_now(self, group_id: str) -> GroupShard:
-        """Return the partition that keeps a group if it only waits to be opened. Raises ApiError as `shard_of`."""
+        """Return the partition of a group that only waits to be opened. Raises ApiError as `shard_of`."""
         partition = _partition_of(group_id, self._partitions)
         is_owned = self._open_now(GROUP_TOPIC, partition) is not None
         shard = self._shards.get(partition) if is_owned else None
@@ -162,11 +161,10 @@ class GroupCoordinator:
         return shard
 
     def find(self, group_id: str) -> Group | None:
-        """Return a group, or None when there is none. Raises ApiError when it is not coordinated here (now)."""
+        """Return a group, or None. Raises ApiError as `shard_of`."""
         return self.shard_of(group_id).groups.get(group_id)
 
     def shards(self) -> Iterator[GroupShard]:
-        """Yield every partition whose groups this handler coordinates."""
         yield from self._shards.values()
 
     def groups(self) -> Iterator[Group]:
@@ -176,7 +174,7 @@ class GroupCoordinator:
     # ---- members of the classic protocol -------------------------------------------------------------------------
 
     def join(self, group_id: str, request: JoinRequest, answer: JoinAnswer) -> None:
-        """Let a member join a group, which its first member makes. Raises ApiError as `shard_of`."""
+        """Handle a JoinGroup, of which the first creates the group. Raises ApiError as `shard_of`."""
         shard = self.shard_of(group_id)
         group = shard.groups.get(group_id)
         if group is not None and (group.kind == CLASSIC or not group.is_empty):
@@ -190,7 +188,6 @@ class GroupCoordinator:
             self.classic.join(shard, created, request, answer)
 
     def sync(self, group_id: str, request: SyncRequest, answer: SyncAnswer) -> None:
-        """Give a member its assignment. Raises ApiError as `shard_of`."""
         shard = self.shard_of(group_id)
         group = shard.groups.get(group_id)
         if group is None or group.is_empty:
@@ -207,7 +204,6 @@ class GroupCoordinator:
         return self.protocols[group.kind].heartbeat(shard, group, member_id, instance_id, generation)
 
     def leave(self, group_id: str, members: Sequence[LeavingMember], answer: LeaveAnswer) -> None:
-        """Remove members. Raises ApiError as `shard_of`."""
         shard = self.shard_of(group_id)
         group = shard.groups.get(group_id)
         if group is None:
@@ -220,7 +216,7 @@ class GroupCoordinator:
         return self._metadata.broker_config.group_state_max_bytes * len(self._shards) // self._partitions
 
     def _loaded(self, shard: GroupShard) -> Steps[None]:
-        """Take up the groups of a partition. Markers of transactions that are written meanwhile are passed to it."""
+        """Start the groups of a loaded partition. Markers that are written meanwhile reach the shard."""
         self._shards[shard.partition] = shard
         taken_up = 0
         for group in list(shard.groups.values()):

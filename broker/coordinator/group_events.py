@@ -78,7 +78,7 @@ class GroupEventFeed:
         return self._feed.fill
 
     def __call__(self, event: GroupEvent) -> None:
-        """Tell the recorder of an event."""
+        """Send an event to the recorder."""
         if self._feed.settings.enabled:
             duration_ms = event.duration_ms
             self.send(
@@ -98,7 +98,7 @@ class GroupEventFeed:
             )
 
     def name_denial(self, number: int, text: bytes) -> None:
-        """Say what a number in the rows of requests stands for. Without room the rows go without."""
+        """Send the text of a number in the rows of requests. Without room the rows have none."""
         if self._feed.settings.enabled and self._feed.try_push((0, b""), (0, b""), (1, pack_text(number, text))):
             self._feed.publish()
             self._bell.ring()

@@ -68,7 +68,7 @@ class GroupLags:
         self._known: dict[tuple[str, str], Known] = {}
 
     def turn(self, now_ns: int) -> None:
-        """Go on with a round, or begin one if it is time. A fault of ours costs rows and nobody anything."""
+        """Continue a round, or start one if it is due. A failure costs rows and nothing else."""
         interval_ns = self._feed.interval_ns
         if not interval_ns or now_ns < self._next_ns or not self._feed.is_used:
             return

@@ -63,7 +63,6 @@ class GroupMemory:
 
     @property
     def used_bytes(self) -> int:
-        """The approximate memory of all groups."""
         return self._counted_bytes + self._added_bytes
 
     def admit(self, group_id: str, more_bytes: int) -> bool:

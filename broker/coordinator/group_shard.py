@@ -29,7 +29,6 @@ _NO_PRODUCER = (-1, -1)
 
 
 def admit_all(group_id: str, more_bytes: int) -> bool:
-    """Admit without a limit."""
     del group_id, more_bytes
     return True
 

@@ -14,6 +14,7 @@ from broker.errors import InvalidReceive
 from broker.protocol.compile import reader, writer
 from broker.protocol.primitives import INT16
 from broker.protocol.schema.definitions import definition
+from broker.protocol.schema.values import Structure
 from broker.protocol.steps import Steps
 
 Record: TypeAlias = tuple[bytes, bytes | None]
@@ -39,6 +40,11 @@ class RecordType:
 
     def value(self, version: int, fields: Mapping[str, Any]) -> bytes:
         return INT16.pack(version) + writer(self._value, version, self._own_fields)(fields)
+
+    def element_class(self, field: str) -> Callable[..., Structure]:
+        """Return the class of the elements of an array in the value: writers take them faster than mappings."""
+        fields = definition(self._value, self._own_fields).structure.fields
+        return next(each.structure.value_class for each in fields if each.name == field and each.structure)
 
     def read_key(self, data: bytes) -> Any:
         """Return a key as a message. Raises InvalidReceive."""

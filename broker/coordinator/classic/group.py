@@ -26,6 +26,7 @@ from broker.coordinator.group_memory import MEMBER_BYTES, TEXT_BYTES, protocols_
 from broker.coordinator.records import Record, RecordType
 from broker.protocol.error_codes import ErrorCode
 from broker.protocol.messages.consumer_protocol import subscribed_topics
+from broker.protocol.schema.values import Structure
 from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 #: `is_rebalancing`: a member has left since the assignments of these were made, so there has to be a rebalance.
 GROUP_METADATA: Final = RecordType("GroupMetadata", own_fields="is_rebalancing bool 4+ tag=10000")
 
+_MemberMetadata: Final = GROUP_METADATA.element_class("members")
 _VERSION: Final = 3
 _VERSION_WITH_TAGS: Final = 4
 
@@ -125,20 +127,19 @@ class ClassicMember:
                 return metadata
         return b""
 
-    def record(self, protocol_name: str | None, assignment: bytes) -> dict[str, Any]:
-        return {
-            "member_id": self.member_id,
-            "group_instance_id": self.instance_id,
-            "client_id": self.client_id,
-            "client_host": self.client_host,
-            "rebalance_timeout": self.rebalance_timeout_ms,
-            "session_timeout": self.session_timeout_ms,
-            "subscription": self.metadata(protocol_name),
-            "assignment": assignment,
-        }
+    def record(self, protocol_name: str | None, assignment: bytes) -> Structure:
+        return _MemberMetadata(
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            rebalance_timeout=self.rebalance_timeout_ms,
+            session_timeout=self.session_timeout_ms,
+            subscription=self.metadata(protocol_name),
+            assignment=assignment,
+        )
 
     def end_session(self) -> None:
-        """Cancel the timer of its session."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -221,7 +222,7 @@ class ClassicGroup:
         left = [each.record(name, each.assignment) for each in self.members.values() if not each.is_new]
         return self._record(_VERSION_WITH_TAGS, left)
 
-    def _record(self, version: int, members: list[dict[str, Any]]) -> Record:
+    def _record(self, version: int, members: list[Structure]) -> Record:
         value = {
             "protocol_type": self.protocol_type or "",
             "generation": self.generation,
@@ -358,11 +359,9 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest rebalance timeout of its members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def described_members(self) -> list[JoinedMember]:
-        """Return the members as the leader receives them."""
         name = self.protocol_name
         return [JoinedMember(each.member_id, each.instance_id, each.metadata(name)) for each in self.members.values()]
 

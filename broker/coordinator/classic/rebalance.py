@@ -274,7 +274,6 @@ class ClassicRebalance:
         shard.append([group.record(assignments)], done)
 
     def _answer_syncs(self, shard: GroupShard, group: ClassicGroup, failure: SyncResult | None) -> None:
-        """Answer the waiting SyncGroups."""
         result = failure or SyncResult(0, group.protocol_type, group.protocol_name, b"")
         answers, group.awaiting_sync = group.awaiting_sync, {}
         given = []

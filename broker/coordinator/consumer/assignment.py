@@ -39,7 +39,6 @@ def intersection(left: Assignment, right: Assignment) -> Assignment:
 
 
 def difference(left: Assignment, right: Assignment) -> Assignment:
-    """Return the partitions in ``left`` only."""
     if not right:
         return left
     found = {}

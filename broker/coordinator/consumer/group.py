@@ -99,7 +99,6 @@ class ConsumerGroup:
 
     @property
     def state_name(self) -> str:
-        """Empty, Assigning, Reconciling or Stable."""
         if not self.members:
             return "Empty"
         if self.epoch > self.assignment_epoch:
@@ -166,7 +165,6 @@ class ConsumerGroup:
         return records + group_tombstones(self.group_id)
 
     def records(self) -> list[Record]:
-        """Return all records of the group."""
         records = [group_record(self.group_id, self.epoch, self.metadata_hash)]
         for member_id, member in self.members.items():
             records.append(member_record(self.group_id, member))
@@ -179,7 +177,6 @@ class ConsumerGroup:
     # ---- members and what they hold ------------------------------------------------------------------------------
 
     def put_member(self, member: ConsumerGroupMember) -> None:
-        """Add or replace a member."""
         known = self.members.get(member.member_id)
         self.members[member.member_id] = member
         if member.instance_id is not None:
@@ -257,7 +254,6 @@ class ConsumerGroup:
     # ---- what they subscribe to ----------------------------------------------------------------------------------
 
     def subscriptions(self) -> set[Subscription]:
-        """Return the distinct subscriptions of members."""
         return {(member.topic_names, member.topic_regex) for member in self.members.values()}
 
     def patterns(self) -> set[str]:

@@ -107,7 +107,6 @@ def owned_partitions(request: Any) -> Assignment | None:
 
 
 def assignment_fields(assignment: Assignment) -> dict[str, Any]:
-    """Return the assignment of a response."""
     topics = [{"topic_id": topic_id, "partitions": sorted(indexes)} for topic_id, indexes in assignment.items()]
     return {"topic_partitions": topics}
 
@@ -201,5 +200,4 @@ def heartbeat_bytes(group: ConsumerGroup, request: Any) -> int:
 
 
 def is_leaving(request: Any) -> bool:
-    """Return whether a request leaves the group."""
     return request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH)

@@ -247,7 +247,6 @@ class ConsumerProtocol:
             )
 
     def _fence(self, shard: GroupShard, group: ConsumerGroup, member_id: str, why: str) -> None:
-        """Remove a member."""
         update = GroupUpdate(group, self._cluster.environment())
         left = self._remove(shard, group, update, group.members[member_id])
         self._events.of_member(left, member_id, "expire", why)

@@ -6,11 +6,14 @@ brokers wrote instead, is ignored.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from broker.coordinator.consumer.assignment import Assignment
 from broker.coordinator.consumer.member import ConsumerGroupMember
 from broker.coordinator.records import Record, RecordType
+from broker.protocol.schema.values import Structure
 
 GROUP_METADATA: Final = RecordType("ConsumerGroupMetadata")
 MEMBER_METADATA: Final = RecordType("ConsumerGroupMemberMetadata")
@@ -18,6 +21,8 @@ TARGET_ASSIGNMENT: Final = RecordType("ConsumerGroupTargetAssignmentMetadata")
 TARGET_ASSIGNMENT_MEMBER: Final = RecordType("ConsumerGroupTargetAssignmentMember")
 CURRENT_ASSIGNMENT: Final = RecordType("ConsumerGroupCurrentMemberAssignment")
 REGULAR_EXPRESSION: Final = RecordType("ConsumerGroupRegularExpression")
+_TARGET_TOPIC: Final = TARGET_ASSIGNMENT_MEMBER.element_class("topic_partitions")
+_CURRENT_TOPIC: Final = CURRENT_ASSIGNMENT.element_class("assigned_partitions")
 
 
 class ResolvedRegex(NamedTuple):
@@ -61,7 +66,7 @@ def target_record(group_id: str, assignment_epoch: int) -> Record:
 
 def target_member_record(group_id: str, member_id: str, assignment: Assignment) -> Record:
     key = TARGET_ASSIGNMENT_MEMBER.key(group_id=group_id, member_id=member_id)
-    return key, TARGET_ASSIGNMENT_MEMBER.value(0, {"topic_partitions": _topics(assignment)})
+    return key, TARGET_ASSIGNMENT_MEMBER.value(0, {"topic_partitions": _topics(_TARGET_TOPIC, assignment)})
 
 
 def current_member_record(group_id: str, member: ConsumerGroupMember) -> Record:
@@ -69,8 +74,8 @@ def current_member_record(group_id: str, member: ConsumerGroupMember) -> Record:
         "member_epoch": member.epoch,
         "previous_member_epoch": member.previous_epoch,
         "state": member.state,
-        "assigned_partitions": _topics(member.assigned),
-        "partitions_pending_revocation": _topics(member.pending_revocation),
+        "assigned_partitions": _topics(_CURRENT_TOPIC, member.assigned),
+        "partitions_pending_revocation": _topics(_CURRENT_TOPIC, member.pending_revocation),
     }
     key = CURRENT_ASSIGNMENT.key(group_id=group_id, member_id=member.member_id)
     return key, CURRENT_ASSIGNMENT.value(0, value)
@@ -96,5 +101,13 @@ def group_tombstones(group_id: str) -> list[Record]:
     return [(each.key(group_id=group_id), None) for each in (TARGET_ASSIGNMENT, GROUP_METADATA)]
 
 
-def _topics(assignment: Assignment) -> list[dict[str, Any]]:
-    return [{"topic_id": topic_id, "partitions": sorted(assignment[topic_id])} for topic_id in sorted(assignment)]
+def _topics(topic_class: Callable[..., Structure], assignment: Assignment) -> list[Structure]:
+    return [
+        topic_class(topic_id=topic_id, partitions=_in_order(assignment[topic_id])) for topic_id in sorted(assignment)
+    ]
+
+
+@lru_cache(4096)
+def _in_order(partitions: frozenset[int]) -> tuple[int, ...]:
+    """Return the partitions of one topic in order; those of most topics are the same few."""
+    return tuple(sorted(partitions))

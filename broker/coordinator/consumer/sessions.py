@@ -45,11 +45,11 @@ class Cluster:
         self._wall_ms = wall_ms
 
     def environment(self) -> Environment:
-        """Return what a heartbeat of this moment depends on."""
+        """Return the topics, assignors and time of this moment."""
         return Environment(self.topics, self.config().group_consumer_assignors, self._wall_ms())
 
     def settle(self, group: ConsumerGroup) -> None:
-        """Give a group the intervals and timeouts that are in force for it."""
+        """Set the intervals and timeouts in force for a group."""
         configs, config = self._group_configs(group.group_id), self.config()
         group.heartbeat_interval_ms = _milliseconds(group_value(_HEARTBEAT_INTERVAL, configs, config))
         group.session_timeout_ms = _milliseconds(group_value(_SESSION_TIMEOUT, configs, config))
@@ -64,11 +64,11 @@ class Sessions:
         self._fence = fence
 
     def extend(self, group: ConsumerGroup, session: Session) -> None:
-        """Let a session of a member of this protocol last its full time from now on. HOT."""
+        """Start the session of a member of this protocol again. HOT."""
         session.deadline_ns = self._timers.now_ns() + group.session_timeout_ms * _NS_PER_MS
 
     def report(self, shard: GroupShard, group: ConsumerGroup, member: ConsumerGroupMember) -> Session:
-        """Return the session of a member that has just reported, with its new end."""
+        """Return the session of a member that has just sent a request, started again."""
         session = group.sessions.get(member.member_id)
         if session is None:
             session = group.sessions[member.member_id] = Session(0)
@@ -89,7 +89,7 @@ class Sessions:
         why: str,
         is_owed: Callable[[ConsumerGroupMember], bool],
     ) -> None:
-        """Give a member its rebalance timeout for something, beginning now if it had nothing to do before."""
+        """Start a member's rebalance timeout for a step, unless it runs."""
         session = group.sessions[member.member_id]
         if session.rebalance_timer is not None:
             return
@@ -104,14 +104,14 @@ class Sessions:
         session.rebalance_timer = self._timers.after_ms(member.rebalance_timeout_ms, look)
 
     def satisfied(self, group: ConsumerGroup, member_id: str) -> None:
-        """Take note that a member has done what it had to."""
+        """Cancel a member's rebalance timeout."""
         session = group.sessions.get(member_id)
         if session is not None and session.rebalance_timer is not None:
             session.rebalance_timer.cancel()
             session.rebalance_timer = None
 
     def drop_orphans(self, group: ConsumerGroup) -> None:
-        """End the sessions of members that are gone, and of those whose place another has taken."""
+        """End the sessions of removed and replaced members."""
         if len(group.sessions) <= len(group.members):
             return
         for member_id in group.sessions.keys() - group.members.keys():

@@ -83,7 +83,7 @@ def compute_target(
     subscriptions: Mapping[str, Mapping[bytes, int]],
     target: Mapping[str, Assignment],
 ) -> dict[str, Assignment]:
-    """Return what each member is to have. ``target`` is so far; ``subscriptions``: topics and partitions, by member."""
+    """Return each member's target, given the previous ones and by member the partition counts of its topics."""
     counts: dict[bytes, int] = {}
     # Of members who subscribe to the same, one set stands for all: it is hashed and compared once.
     shared: dict[int, frozenset[bytes]] = {}
@@ -184,7 +184,7 @@ class _Balance:
         )
 
     def shed_above_quota(self) -> None:
-        """Take from members what they have above their share, when all subscribe to the same topics.
+        """Free the partitions above each member's share, where all subscribe to the same topics.
 
         Shares differ by one at most; the larger ones go to those who have as much already.
         """
@@ -201,7 +201,7 @@ class _Balance:
                     self._loads[owner] -= 1
 
     def hand_out(self) -> None:
-        """Give what nobody has to whoever of its subscribers has least."""
+        """Give free partitions to the subscribers with the fewest."""
         for topic_id in self._topics:
             owners = self._owners[topic_id]
             free = [partition for partition, owner in enumerate(owners) if owner == _NOBODY]
@@ -216,7 +216,7 @@ class _Balance:
                 owners[partition] = owner
 
     def even_out(self) -> None:
-        """Move partitions from those who have most to those who have least, until no move makes it more even."""
+        """Move partitions from the members with most to those with fewest, until no move helps."""
         for _ in range(_MOST_ROUNDS):
             if max(self._loads, default=0) - min(self._loads, default=0) <= 1:
                 return
@@ -224,7 +224,6 @@ class _Balance:
                 return
 
     def result(self) -> dict[str, Assignment]:
-        """Return the assignment of every member."""
         found: list[dict[bytes, frozenset[int]]] = [{} for _ in self._members]
         for topic_id, owners in self._owners.items():
             shares: dict[int, list[int]] = {}
@@ -236,7 +235,7 @@ class _Balance:
         return {member.member_id: topics for member, topics in zip(self._members, found, strict=True)}
 
     def _keep(self, number: int, member: MemberSubscription) -> None:
-        """Leave a member what it was to have, as far as it still subscribes to it and nobody else has it."""
+        """Keep a member's previous partitions that it still subscribes to and no other member has."""
         for topic_id, partitions in member.assignment.items():
             if topic_id not in member.topic_ids:
                 continue

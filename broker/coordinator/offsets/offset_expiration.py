@@ -142,7 +142,6 @@ class OffsetExpiration:
                 offsets.topic_ids[name] = topic_id
 
     def _forget_topics_of(self, shard: GroupShard, group_id: str, pace: Pace) -> Steps[None]:
-        """Delete a group's offsets of deleted topics."""
         for name, places in shard.offsets.places_of(group_id).items():
             topic_id = self._id_of(name)
             if self._is_known(shard, name, topic_id):

@@ -106,7 +106,6 @@ class OffsetStore:
                 yield
 
     def of_group(self, group_id: str) -> Mapping[str, dict[int, CommittedOffset]]:
-        """Return a group's committed offsets by topic and partition."""
         self._settle(group_id)
         return self._groups.get(group_id, _NO_OFFSETS)
 
@@ -259,7 +258,6 @@ class OffsetStore:
         return growth
 
     def sizes(self) -> Iterator[int]:
-        """Yield the memory of all offsets in parts."""
         for offsets in list(self._groups.values()):
             for partitions in list(offsets.values()):
                 yield sum([OFFSET_BYTES + len(each.metadata) for each in partitions.values()])

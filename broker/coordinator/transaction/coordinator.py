@@ -190,7 +190,6 @@ class TransactionCoordinator:
 
     @property
     def used_bytes(self) -> int:
-        """The approximate memory of the transactional ids of this handler."""
         return sum(shard.size_bytes for shard in self._shards.values())
 
     def _admits(self, transactional_id: str) -> bool:
@@ -238,7 +237,6 @@ class TransactionCoordinator:
             self._look_again_later()
 
     def remove_expired(self) -> Steps[None]:
-        """Delete ids unused for too long."""
         before_ms = self._now_ms() - self._metadata.broker_config.transactional_id_expiration_ms
         for shard in list(self._shards.values()):
             forgotten = 0
@@ -456,7 +454,6 @@ class TransactionCall:
             self._finish(error)
 
     def _finish(self, error: int) -> None:
-        """Answer, once."""
         answer, self._answer = self._answer, None
         if answer is None:
             return

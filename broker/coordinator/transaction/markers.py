@@ -70,7 +70,7 @@ class TransactionEnd:
         timers: Timers,
         wanted: Callable[[], bool],
     ) -> None:
-        """``wanted()`` turns false when somebody else takes care of the transaction."""
+        """``wanted()`` turns false when another coordinator continues the transaction."""
         self._metadata = metadata
         self._coordinator_epoch = coordinator_epoch
         self._peers = peers

@@ -21,7 +21,6 @@ def encode_key(transactional_id: str) -> bytes:
 
 
 def encode_value(metadata: TransactionMetadata, version: int) -> bytes:
-    """Return a value of version 0 or 1."""
     topics = None
     if metadata.state is not TransactionState.EMPTY:
         topics = [

@@ -123,7 +123,6 @@ class TransactionTasks:
         self.write_own_marker(Marker(topic, *_MARKER.unpack_from(payload)), lambda error: reply(error, b""))
 
     def write_own_marker(self, marker: Marker, done: Callable[[int], None]) -> None:
-        """Write a marker into a partition of this process."""
         owned = self._open_now(marker.topic, marker.partition)
         if owned is None:
             done(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))

@@ -84,7 +84,6 @@ class TransactionShard:
         return transaction
 
     def forget(self, transactional_id: str) -> None:
-        """Delete an expired id."""
         del self.transactions[transactional_id]
         self.size_bytes -= id_bytes(transactional_id)
         self._log.append([(encode_key(transactional_id), None)], nobody_waits)
@@ -142,5 +141,4 @@ _RECORDS: Final = RecordTable[TransactionShard]({TRANSACTION_LOG: _apply})
 
 
 def id_bytes(transactional_id: str) -> int:
-    """Return the approximate memory of a transactional id."""
     return TRANSACTION_BYTES + 2 * len(transactional_id)

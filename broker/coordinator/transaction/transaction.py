@@ -83,7 +83,6 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def is_commit(self) -> bool:
-        """Whether an ending transaction is being committed."""
         return self.state is PREPARE_COMMIT
 
     @property
