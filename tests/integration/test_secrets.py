@@ -206,7 +206,7 @@ def test_what_is_tried_at_the_page_is_repeated_nowhere(planted: Planted) -> None
             answer = connection.getresponse()
             assert answer.status == 401
             assert_none(leaks(answer.read(), "the refusal"))
-    wait_until(lambda: "the status page refused" in planted.broker.log_text(), "a line")
+    wait_until(lambda: "status page: rejected" in planted.broker.log_text(), "a line")
     assert_none(leaks(planted.broker.log_text(), "the log"))
 
 
