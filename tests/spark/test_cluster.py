@@ -91,7 +91,7 @@ def _package(directory: Path) -> Path:
 def test_an_unknown_job_is_bad_usage_and_a_time_that_is_none_a_failure(tmp_path: Path) -> None:
     done = run([sys.executable, "-m", "spark", "nothing"])
     assert done.returncode == 2
-    assert "there is no job 'nothing'" in done.stderr
+    assert "unknown report 'nothing'" in done.stderr
     where = ["--input", str(tmp_path), "--output", str(tmp_path)]
     line = failed_with(run([sys.executable, "-m", "spark", "latency", *where, "--from", "x"]))
     assert "'x' is not a time" in line
