@@ -6,6 +6,7 @@ made when their case begins and stay for its turns, so that all three read and a
 
 import argparse
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -60,23 +61,35 @@ class Measurement:
     measure: Callable[[Place], list[Comparison]]
 
 
-def measure(directory: Path, options: argparse.Namespace) -> list[Comparison]:
-    """Run the chosen cases. Raises MeasurementError when none is meant or a program fails."""
+def measure(directory: Path, options: argparse.Namespace) -> tuple[list[Comparison], list[str]]:
+    """Run the chosen cases; return their comparisons and the titles of failed cases.
+
+    Raises MeasurementError if no case is chosen, or all of them failed.
+    """
     chosen = [each for each in measurements() if cases.is_chosen(each.title, options.case)]
     if not chosen:
         texts, titles = " or ".join(map(repr, options.case)), "\n".join(f"  {each.title}" for each in measurements())
         raise programs.MeasurementError(f"no title of a case contains {texts}; there are:\n{titles}")
     kafka.prepare()
     found: list[Comparison] = []
+    failed: list[str] = []
     with brokers(directory, options.set) as running:
         place = Place(directory, options, running)
         for each in chosen:
             each.warm_up(place, max(options.warm_up / len(chosen), LEAST_SECONDS))
         for each in chosen:
-            for comparison in each.measure(place):
+            try:
+                comparisons = each.measure(place)
+            except programs.MeasurementError as failure:
+                print(f"ops/bench: {each.title}: {failure}", file=sys.stderr, flush=True)
+                failed.append(each.title)
+                continue
+            for comparison in comparisons:
                 print(comparison.summary(), flush=True)
-                found.append(comparison)
-    return found
+            found += comparisons
+    if not found:
+        raise programs.MeasurementError(f"all cases failed: {', '.join(failed)}")
+    return found, failed
 
 
 def measurements() -> list[Measurement]:

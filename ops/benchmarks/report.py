@@ -9,6 +9,7 @@ import re
 import subprocess
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,9 +86,40 @@ def cpu_model() -> str:
     return platform.machine()
 
 
-def record(page: Path, part: Part, text: str) -> None:
-    """Put `text` between the markers of a part of `page`, sums of processor time without their parts."""
-    text = _PARTS_OF_A_SUM.sub("", text)
+def record(page: Path, part: Part, surroundings: str, tables: str) -> None:
+    """Replace a part of `page`."""
+    _write(page, part, f"{surroundings}\n\n{_without_parts(tables)}")
+
+
+def record_rows(page: Path, part: Part, surroundings: str, tables: str) -> None:
+    """Replace the rows of these titles in the tables of a part of `page`, and note when they were measured."""
+    head, *old_tables = _content(page, part).split("\n\n")
+    new_tables = _without_parts(tables).split("\n\n")
+    #: Behind the head and the line below it.
+    titles = ", ".join(list(_rows(new_tables[0]))[2:])
+    lines = [line for line in head.splitlines() if not line.startswith(f"{titles}: ")]
+    lines.append(f"{titles}: m{surroundings[1:]}")
+    merged = [
+        "\n".join((_rows(old) | _rows(new)).values()) for old, new in zip_longest(old_tables, new_tables, fillvalue="")
+    ]
+    _write(page, part, "\n\n".join(["\n".join(lines), *merged]))
+
+
+def _rows(table: str) -> dict[str, str]:
+    """Return the lines of a table by their first cell."""
+    return {line.split(" | ")[0].removeprefix("| "): line for line in table.splitlines()}
+
+
+def _without_parts(tables: str) -> str:
+    """Return tables with sums of processor time, without their parts."""
+    return _PARTS_OF_A_SUM.sub("", tables)
+
+
+def _content(page: Path, part: Part) -> str:
+    return page.read_text().split(part.begin)[1].split(part.end)[0].strip()
+
+
+def _write(page: Path, part: Part, text: str) -> None:
     before, rest = page.read_text().split(part.begin)
     _, after = rest.split(part.end)
     page.write_text(f"{before}{part.begin}\n\n{text}\n\n{part.end}{after}")
