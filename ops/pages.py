@@ -15,16 +15,16 @@ ROOT = Path(__file__).resolve().parent.parent
 
 #: Page -> the module and function that return its text.
 PAGES = {
-    "docs/api-versions.md": ("broker.apis.table", "describe_markdown"),
-    "docs/authorisation.md": ("broker.security.acl.checks", "describe_markdown"),
+    "docs/api-versions.md": ("rotunda.broker.apis.table", "describe_markdown"),
+    "docs/authorisation.md": ("rotunda.broker.security.acl.checks", "describe_markdown"),
     "docs/behaviours.md": ("tests.behaviours", "describe_markdown"),
-    "docs/configuration.md": ("broker.config.reference_page", "describe_markdown"),
-    "docs/layout.md": ("shm.layout_page", "describe_markdown"),
-    "docs/limits.md": ("broker.config.limits.page", "describe_markdown"),
-    "docs/metrics.md": ("broker.metrics.reference_page", "describe_markdown"),
-    "docs/producer-settings.md": ("broker.client.producer.settings_page", "describe_markdown"),
-    "docs/request-log.md": ("broker.request_log.columns", "describe_markdown"),
-    "ops/server.properties": ("broker.config.reference_page", "sample_properties"),
+    "docs/configuration.md": ("rotunda.broker.config.reference_page", "describe_markdown"),
+    "docs/layout.md": ("rotunda.shm.layout_page", "describe_markdown"),
+    "docs/limits.md": ("rotunda.broker.config.limits.page", "describe_markdown"),
+    "docs/metrics.md": ("rotunda.broker.metrics.reference_page", "describe_markdown"),
+    "docs/producer-settings.md": ("rotunda.broker.client.producer.settings_page", "describe_markdown"),
+    "docs/request-log.md": ("rotunda.broker.request_log.columns", "describe_markdown"),
+    "ops/server.properties": ("rotunda.broker.config.reference_page", "sample_properties"),
 }
 
 

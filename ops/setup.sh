@@ -105,7 +105,7 @@ prepare() {
     # The lock has the build tool, so nothing is fetched to build; what runs is the checkout itself.
     pip_install --no-deps --no-build-isolation --editable "$root"
     # What pip installs it compiles as well, except a checkout. One that cannot be written to does without.
-    "$venv/bin/python" -m compileall -q "$root/broker" "$root/shm" "$root/spark" "$root/web" || true
+    "$venv/bin/python" -m compileall -q "$root"/ops/package/rotunda/*/ || true
     stamp_of runtime >"$venv/stamp-runtime"
     if [ "$wanted" = test ]; then
         stamp_of test >"$venv/stamp-test"

@@ -5,12 +5,21 @@ The supervisor makes it, every process uses it, a watching program attaches it.
 
 from __future__ import annotations
 
-from shm.layout import BROKER_WORDS
-from shm.storage import StorageReading, StorageState
-from shm.tables.current_request import CurrentRequest
-from shm.tables.partitions import PartitionTable
-from shm.tables.process_slots import EMPTY, HANDLER, PROCESSOR, ROLES, STATES, STOPPED, ProcessSlots, ProcessStatus
-from shm.words import words_of
+from rotunda.shm.layout import BROKER_WORDS
+from rotunda.shm.storage import StorageReading, StorageState
+from rotunda.shm.tables.current_request import CurrentRequest
+from rotunda.shm.tables.partitions import PartitionTable
+from rotunda.shm.tables.process_slots import (
+    EMPTY,
+    HANDLER,
+    PROCESSOR,
+    ROLES,
+    STATES,
+    STOPPED,
+    ProcessSlots,
+    ProcessStatus,
+)
+from rotunda.shm.words import words_of
 
 _METADATA_VERSION = BROKER_WORDS.word("metadata_version")
 _DRAINING = BROKER_WORDS.word("draining")

@@ -5,7 +5,7 @@ Declarations only, as in `shm.layout`, which prints them with its own. No other 
 
 from __future__ import annotations
 
-from shm.record import Field, Record
+from rotunda.shm.record import Field, Record
 
 #: Faults that may be in force at a time, and so counts that a target keeps.
 MOST_FAULTS = 64

@@ -5,9 +5,9 @@ Targets and processors read and count, the process of the tests sets. Each word 
 
 from __future__ import annotations
 
-from shm.fault_layout import FAULT_COUNT, FAULT_TABLE, MOST_FAULTS
-from shm.record import WORD_BYTES
-from shm.words import words_of
+from rotunda.shm.fault_layout import FAULT_COUNT, FAULT_TABLE, MOST_FAULTS
+from rotunda.shm.record import WORD_BYTES
+from rotunda.shm.words import words_of
 
 _VERSION, _DELAYS_OVER = FAULT_TABLE.word("version"), FAULT_TABLE.word("delays_over_ns")
 _COUNTS = FAULT_TABLE.size // WORD_BYTES

@@ -8,10 +8,10 @@ Change a record: raise LAYOUT_VERSION.
 
 from __future__ import annotations
 
-from shm.fault_layout import FAULT_COUNT, FAULT_TABLE
-from shm.quota_layout import QUOTA_SAMPLE, QUOTA_SLOT, QUOTA_TABLE
-from shm.record import Field, Record
-from shm.recorder_layout import (
+from rotunda.shm.fault_layout import FAULT_COUNT, FAULT_TABLE
+from rotunda.shm.quota_layout import QUOTA_SAMPLE, QUOTA_SLOT, QUOTA_TABLE
+from rotunda.shm.record import Field, Record
+from rotunda.shm.recorder_layout import (
     CONNECTION_EVENT,
     FACTS,
     RECENT_BUFFER,

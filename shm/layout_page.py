@@ -1,4 +1,4 @@
-"""Prints the map of `shm.layout`: docs/layout.md, and by `python -m shm.layout_page` every field."""
+"""Prints the map of `shm.layout`: docs/layout.md, and by `python -m rotunda.shm.layout_page` every field."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import struct
 import sys
 from collections.abc import Collection, Iterable
 
-from shm.layout import LAYOUT_VERSION, RECORDS
-from shm.record import Record
+from rotunda.shm.layout import LAYOUT_VERSION, RECORDS
+from rotunda.shm.record import Record
 
 _PREAMBLE = f"""# The map of shared memory
 
 Print the fields of all records, or of one:
 
 ```
-python -m shm.layout_page
-python -m shm.layout_page PARTITION_ROW
+python -m rotunda.shm.layout_page
+python -m rotunda.shm.layout_page PARTITION_ROW
 ```
 
 `shm/layout.py` is the only place that defines offsets. Layout version {LAYOUT_VERSION}. Numbers are native-order and

@@ -6,7 +6,7 @@ processors; each writes a table of its own.
 
 from __future__ import annotations
 
-from shm.record import Field, Record
+from rotunda.shm.record import Field, Record
 
 QUOTA_TABLE = Record(
     "QUOTA_TABLE",
@@ -26,7 +26,7 @@ QUOTA_SLOT = Record(
     (
         Field("entity", "q", "hash", "owner", "of the quota and whom it holds for; stored last; 0: the slot is free"),
         Field("used_ms", "q", "ms", "owner", "monotonic time when something was recorded last"),
-        Field("quota", "q", "index", "owner", "which quota: its place in shm.tables.quota_tables.QUOTAS"),
+        Field("quota", "q", "index", "owner", "which quota: its place in rotunda.shm.tables.quota_tables.QUOTAS"),
         Field("limit", "q", "1/1000", "owner", "what the entity may use in a second, in thousandths"),
         Field("current", "q", "index", "owner", "the sample that is being filled"),
         Field("throttled", "q", "count", "owner", "answers that gave a throttle time for this quota"),

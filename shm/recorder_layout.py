@@ -6,7 +6,7 @@ groups, the targets; each has a ring to the recorder.
 
 from __future__ import annotations
 
-from shm.record import Field, Record
+from rotunda.shm.record import Field, Record
 
 #: What is known of a finished request when its answer leaves its target: the larger part of an answer's envelope, and
 #: of a row of the request log. What stays the same from request to request on a busy connection stands last. No gap

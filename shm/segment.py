@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import posix_ipc
 
-from shm.layout import LAYOUT_VERSION, SEGMENT_HEADER, SEGMENT_MAGIC
+from rotunda.shm.layout import LAYOUT_VERSION, SEGMENT_HEADER, SEGMENT_MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 
-from shm.record import WORD_BYTES
+from rotunda.shm.record import WORD_BYTES
 
 # Private to this process and never contended: it is here for what its operations do to the memory bus.
 _FENCE_LOCK = threading.Lock()

@@ -1,4 +1,4 @@
-"""`python -m spark NAME …`: runs the job of that name."""
+"""`python -m rotunda.spark NAME …`: runs the job of that name."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from spark.job import main as run_job
-from spark.jobs import JOBS
+from rotunda.spark.job import main as run_job
+from rotunda.spark.jobs import JOBS
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, Row
 
-from spark.failures import JobFailed
+from rotunda.spark.failures import JobFailed
 
 #: More than a chart or a headline wants, and the hours of ten years.
 MOST = 100_000

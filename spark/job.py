@@ -15,19 +15,19 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from spark.failures import JobFailed
-from spark.progress import progress
-from spark.results.output import Run, write_summary, write_tables
-from spark.results.result import Result
-from spark.results.text_table import lines, printable
-from spark.session import session
-from spark.time_range import TimeRange
+from rotunda.spark.failures import JobFailed
+from rotunda.spark.progress import progress
+from rotunda.spark.results.output import Run, write_summary, write_tables
+from rotunda.spark.results.result import Result
+from rotunda.spark.results.text_table import lines, printable
+from rotunda.spark.session import session
+from rotunda.spark.time_range import TimeRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark.hourly.rollups import Rollups
-    from spark.log.request_log import RequestLog
+    from rotunda.spark.hourly.rollups import Rollups
+    from rotunda.spark.log.request_log import RequestLog
 
 FORMATS = ("parquet", "csv", "json")
 #: Rows of the table on stdout, fewer than the summary has.
@@ -94,8 +94,8 @@ def _run(job: Job, options: argparse.Namespace, command: str) -> None:
     now = datetime.now(UTC)
     time_range = TimeRange.of(options.start, options.end, now)
     with session(job.name, options.master) as spark, progress(spark, job.name):
-        from spark.hourly.rollups import Rollups  # noqa: PLC0415
-        from spark.log.request_log import RequestLog, lasting  # noqa: PLC0415 - imports pyspark, which complaints need not wait for
+        from rotunda.spark.hourly.rollups import Rollups  # noqa: PLC0415
+        from rotunda.spark.log.request_log import RequestLog, lasting  # noqa: PLC0415 - imports pyspark, which complaints need not wait for
 
         log = RequestLog(spark, options.input)
         rollups = Rollups(spark, options.rollups or _beside(options.input, "rollups"), log)

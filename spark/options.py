@@ -5,8 +5,8 @@ Pure. Each function is the `type` of an argument, so that a wrong value is refus
 
 from __future__ import annotations
 
-from spark.failures import JobFailed
-from spark.time_range import duration_of
+from rotunda.spark.failures import JobFailed
+from rotunda.spark.time_range import duration_of
 
 _SECOND_US = 1_000_000
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark.failures import JobFailed
+from rotunda.spark.failures import JobFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,8 +16,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-from spark.bounded import rows_of
-from spark.failures import JobFailed
+from rotunda.spark.bounded import rows_of
+from rotunda.spark.failures import JobFailed
 
 #: How names of files and directories begin that are not data.
 _HIDDEN = (".", "_")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from spark.failures import JobFailed
+from rotunda.spark.failures import JobFailed
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from broker.log.segments.open_segments import OPEN_SEGMENTS
+from rotunda.broker.log.segments.open_segments import OPEN_SEGMENTS
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire_client import WireClient
 

@@ -1,6 +1,6 @@
 """The clocks: the machine's runs on, the fake one when it is told to."""
 
-from broker.clock import Clock, SystemClock
+from rotunda.broker.clock import Clock, SystemClock
 from tests.support.fakes import FakeClock
 
 

@@ -2,7 +2,7 @@
 
 import pickle
 
-from broker.errors import ApiError, BootFailed, InvalidReceive, RotundaError
+from rotunda.broker.errors import ApiError, BootFailed, InvalidReceive, RotundaError
 
 
 def test_errors_carry_their_facts_and_survive_pickling() -> None:

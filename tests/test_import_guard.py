@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.import_guard import without
+from rotunda.broker.import_guard import without
 
 
 def test_a_package_is_missing_inside_and_as_before_afterwards() -> None:
@@ -33,9 +33,9 @@ def test_a_package_that_is_loaded_stays() -> None:
 def test_a_start_imports_nothing_that_serving_can_do_without() -> None:
     """A fresh interpreter, since this one has it all: what is loaded before the broker is ready."""
     program = (
-        "import json, sys, broker.cli.instance.start, broker.supervisor.broker_main\n"
-        "from broker.runtime.child_process import Role\n"
-        "functions = broker.supervisor.broker_main.RoleFunctions()\n"
+        "import json, sys, rotunda.broker.cli.instance.start, rotunda.broker.supervisor.broker_main\n"
+        "from rotunda.broker.runtime.child_process import Role\n"
+        "functions = rotunda.broker.supervisor.broker_main.RoleFunctions()\n"
         "for role in (Role.ACCEPTOR, Role.PROCESSOR, Role.HANDLER, Role.CONTROLLER): functions[role]\n"
         "print(json.dumps(list(sys.modules)))"
     )

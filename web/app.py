@@ -10,19 +10,19 @@ from fastapi import FastAPI
 from starlette.responses import PlainTextResponse
 from starlette.staticfiles import StaticFiles
 
-from web.http.access import Access
-from web.http.guards import Guard
-from web.http.listening_socket import is_exhausted
-from web.routes import create_router
+from rotunda.web.http.access import Access
+from rotunda.web.http.guards import Guard
+from rotunda.web.http.listening_socket import is_exhausted
+from rotunda.web.routes import create_router
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from web.http.guards import App
-    from web.http.room import Room
-    from web.sources import Sources
-    from web.watch import Watch
+    from rotunda.web.http.guards import App
+    from rotunda.web.http.room import Room
+    from rotunda.web.sources import Sources
+    from rotunda.web.watch import Watch
 
 STATIC = Path(__file__).parent / "static"
 

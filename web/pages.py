@@ -9,13 +9,13 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
-from broker.metrics.derived_metrics import DERIVED
-from broker.metrics.prometheus import PREFIX, exposed_name
-from shm.metrics.catalogue import CATALOGUE
-from web.screens import SCREENS, Screen
+from rotunda.broker.metrics.derived_metrics import DERIVED
+from rotunda.broker.metrics.prometheus import PREFIX, exposed_name
+from rotunda.shm.metrics.catalogue import CATALOGUE
+from rotunda.web.screens import SCREENS, Screen
 
 if TYPE_CHECKING:
-    from web.sources import BrokerFacts
+    from rotunda.web.sources import BrokerFacts
 
 _TEMPLATES = Path(__file__).parent / "templates"
 

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Path, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse, StreamingResponse
 
-from broker.metrics.broker_reading import LOOKS_NS
-from broker.metrics.prometheus import CONTENT_TYPE, render
-from web.facts.status import Snapshot
-from web.pages import page
-from web.reports.chart import ChartRefused
-from web.reports.reports import Reports
-from web.reports.summary import Brief, Report
-from web.screens import SCREENS
-from web.views import Views
-from web.watch import TooManyStreams
+from rotunda.broker.metrics.broker_reading import LOOKS_NS
+from rotunda.broker.metrics.prometheus import CONTENT_TYPE, render
+from rotunda.web.facts.status import Snapshot
+from rotunda.web.pages import page
+from rotunda.web.reports.chart import ChartRefused
+from rotunda.web.reports.reports import Reports
+from rotunda.web.reports.summary import Brief, Report
+from rotunda.web.screens import SCREENS
+from rotunda.web.views import Views
+from rotunda.web.watch import TooManyStreams
 
 if TYPE_CHECKING:
-    from web.facts.readings import Reading
-    from web.sources import Sources
-    from web.watch import Watch
+    from rotunda.web.facts.readings import Reading
+    from rotunda.web.sources import Sources
+    from rotunda.web.watch import Watch
 
 #: Names of the screens, as an enumeration so that the interface's description lists them.
 ScreenName = Enum("ScreenName", {screen.name: screen.name for screen in SCREENS}, type=str)  # type: ignore[misc]

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from web.app import create_app
-from web.facts.readings import Reader
-from web.http.connection import connections_in
-from web.http.handshake import handshakes_in
-from web.http.listening_socket import ListeningSocket, is_exhausted
-from web.watch import Watch
+from rotunda.web.app import create_app
+from rotunda.web.facts.readings import Reader
+from rotunda.web.http.connection import connections_in
+from rotunda.web.http.handshake import handshakes_in
+from rotunda.web.http.listening_socket import ListeningSocket, is_exhausted
+from rotunda.web.watch import Watch
 
 if TYPE_CHECKING:
-    from web.http.room import Room
-    from web.sources import Sources
+    from rotunda.web.http.room import Room
+    from rotunda.web.sources import Sources
 
 #: How long answers under way may take after a stop was asked for; streams end at once.
 GRACE_S = 1

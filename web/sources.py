@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from web.http.access import OPEN, Admission
+from rotunda.web.http.access import OPEN, Admission
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from broker.metrics.broker_reading import BrokerReader
-    from shm.tables.recent_requests import RecentReader
+    from rotunda.broker.metrics.broker_reading import BrokerReader
+    from rotunda.shm.tables.recent_requests import RecentReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

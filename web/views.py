@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from shm.metrics.catalogue import PROCESSOR_METRICS
-from shm.metrics.target_metrics import HANDLER_METRICS
-from web.facts.requests import slowest, tail
+from rotunda.shm.metrics.catalogue import PROCESSOR_METRICS
+from rotunda.shm.metrics.target_metrics import HANDLER_METRICS
+from rotunda.web.facts.requests import slowest, tail
 
 if TYPE_CHECKING:
-    from web.facts.readings import Reading
-    from web.facts.status import Snapshot
-    from web.reports.reports import Reports
-    from web.sources import Sources
-    from web.watch import View
+    from rotunda.web.facts.readings import Reading
+    from rotunda.web.facts.status import Snapshot
+    from rotunda.web.reports.reports import Reports
+    from rotunda.web.sources import Sources
+    from rotunda.web.watch import View
 
 
 _EXPLAINED = frozenset(

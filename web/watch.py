@@ -13,13 +13,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
-from web.facts.snapshot import snapshot
+from rotunda.web.facts.snapshot import snapshot
 
 if TYPE_CHECKING:
-    from web.facts.readings import Reader, Reading
-    from web.facts.status import Snapshot
-    from web.http.room import Room
-    from web.sources import Sources
+    from rotunda.web.facts.readings import Reader, Reading
+    from rotunda.web.facts.status import Snapshot
+    from rotunda.web.http.room import Room
+    from rotunda.web.sources import Sources
 
 INTERVAL_S = 1.0
 WINDOW_NS = 4_000_000_000

@@ -9,20 +9,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
-from broker.security.acl.checks import operation_of, refusal
+from rotunda.broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
+from rotunda.broker.security.acl.checks import operation_of, refusal
 
 if TYPE_CHECKING:
-    from broker.clock import Clock
-    from broker.coordinator.coordinators import Coordinators
-    from broker.ipc.listener_table import ListenerTable
-    from broker.ipc.request import Request
-    from broker.metadata.active_controller import ActiveController
-    from broker.metadata.metadata_cache import MetadataCache
-    from broker.partitions.partition_manager import PartitionManager
-    from broker.quotas.quota_manager import QuotaManager
-    from broker.scheduling.peer_tasks import TargetTasks
-    from shm.tables.client_hosts import ClientHosts
+    from rotunda.broker.clock import Clock
+    from rotunda.broker.coordinator.coordinators import Coordinators
+    from rotunda.broker.ipc.listener_table import ListenerTable
+    from rotunda.broker.ipc.request import Request
+    from rotunda.broker.metadata.active_controller import ActiveController
+    from rotunda.broker.metadata.metadata_cache import MetadataCache
+    from rotunda.broker.partitions.partition_manager import PartitionManager
+    from rotunda.broker.quotas.quota_manager import QuotaManager
+    from rotunda.broker.scheduling.peer_tasks import TargetTasks
+    from rotunda.shm.tables.client_hosts import ClientHosts
 
 
 @dataclass(slots=True, frozen=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from broker.apis.context import BrokerContext
-from broker.ipc.request import Request
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import text_of
-from broker.protocol.error_responses import error_response
-from broker.security.acl.acls import CLUSTER_NAME, ResourceType
-from broker.security.acl.checks import CHECKS
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import text_of
+from rotunda.broker.protocol.error_responses import error_response
+from rotunda.broker.security.acl.acls import CLUSTER_NAME, ResourceType
+from rotunda.broker.security.acl.checks import CHECKS
 
 #: The fields of requests that name what the checks are about.
 _FIELDS: Final = {ResourceType.GROUP: "group_id", ResourceType.TRANSACTIONAL_ID: "transactional_id"}

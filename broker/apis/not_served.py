@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from broker.protocol.schema.table import APIS
+from rotunda.broker.protocol.schema.table import APIS
 
 NOT_SERVED: Mapping[str, str] = MappingProxyType(
     {

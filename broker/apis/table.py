@@ -9,63 +9,63 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from broker.apis.acls.acl_changes import handle_create_acls, handle_delete_acls
-from broker.apis.acls.describe_acls import handle_describe_acls
-from broker.apis.cluster.api_versions import handle_api_versions, is_api_versions_cacheable
-from broker.apis.cluster.describe_cluster import handle_describe_cluster
-from broker.apis.cluster.describe_quorum import handle_describe_quorum
-from broker.apis.cluster.update_features import handle_update_features
-from broker.apis.configs.alter_configs import handle_alter_configs, handle_incremental_alter_configs
-from broker.apis.configs.client_quotas import handle_alter_client_quotas, handle_describe_client_quotas
-from broker.apis.configs.config_resources import handle_list_config_resources
-from broker.apis.configs.describe_configs import handle_describe_configs
-from broker.apis.context import BrokerContext
-from broker.apis.groups.consumer_group_describe import handle_consumer_group_describe
-from broker.apis.groups.consumer_group_heartbeat import handle_consumer_group_heartbeat
-from broker.apis.groups.delete_groups import handle_delete_groups
-from broker.apis.groups.describe_groups import handle_describe_groups
-from broker.apis.groups.find_coordinator import handle_find_coordinator
-from broker.apis.groups.heartbeat import handle_heartbeat
-from broker.apis.groups.join_group import handle_join_group
-from broker.apis.groups.leave_group import handle_leave_group
-from broker.apis.groups.list_groups import handle_list_groups
-from broker.apis.groups.offset_commit import handle_offset_commit
-from broker.apis.groups.offset_delete import handle_offset_delete
-from broker.apis.groups.offset_fetch import handle_offset_fetch
-from broker.apis.groups.sync_group import handle_sync_group
-from broker.apis.guard import guarded
-from broker.apis.not_served import describe_rows
-from broker.apis.topics.alter_replica_log_dirs import handle_alter_replica_log_dirs
-from broker.apis.topics.create_partitions import handle_create_partitions
-from broker.apis.topics.create_topics import handle_create_topics
-from broker.apis.topics.delete_records import handle_delete_records
-from broker.apis.topics.delete_topics import handle_delete_topics
-from broker.apis.topics.describe_log_dirs import handle_describe_log_dirs
-from broker.apis.topics.describe_producers import handle_describe_producers
-from broker.apis.topics.describe_topic_partitions import handle_describe_topic_partitions
-from broker.apis.topics.elect_leaders import handle_elect_leaders
-from broker.apis.topics.list_offsets import handle_list_offsets
-from broker.apis.topics.metadata import handle_metadata, is_metadata_cacheable
-from broker.apis.topics.offset_for_leader_epoch import handle_offset_for_leader_epoch
-from broker.apis.topics.partition_reassignments import (
+from rotunda.broker.apis.acls.acl_changes import handle_create_acls, handle_delete_acls
+from rotunda.broker.apis.acls.describe_acls import handle_describe_acls
+from rotunda.broker.apis.cluster.api_versions import handle_api_versions, is_api_versions_cacheable
+from rotunda.broker.apis.cluster.describe_cluster import handle_describe_cluster
+from rotunda.broker.apis.cluster.describe_quorum import handle_describe_quorum
+from rotunda.broker.apis.cluster.update_features import handle_update_features
+from rotunda.broker.apis.configs.alter_configs import handle_alter_configs, handle_incremental_alter_configs
+from rotunda.broker.apis.configs.client_quotas import handle_alter_client_quotas, handle_describe_client_quotas
+from rotunda.broker.apis.configs.config_resources import handle_list_config_resources
+from rotunda.broker.apis.configs.describe_configs import handle_describe_configs
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.apis.groups.consumer_group_describe import handle_consumer_group_describe
+from rotunda.broker.apis.groups.consumer_group_heartbeat import handle_consumer_group_heartbeat
+from rotunda.broker.apis.groups.delete_groups import handle_delete_groups
+from rotunda.broker.apis.groups.describe_groups import handle_describe_groups
+from rotunda.broker.apis.groups.find_coordinator import handle_find_coordinator
+from rotunda.broker.apis.groups.heartbeat import handle_heartbeat
+from rotunda.broker.apis.groups.join_group import handle_join_group
+from rotunda.broker.apis.groups.leave_group import handle_leave_group
+from rotunda.broker.apis.groups.list_groups import handle_list_groups
+from rotunda.broker.apis.groups.offset_commit import handle_offset_commit
+from rotunda.broker.apis.groups.offset_delete import handle_offset_delete
+from rotunda.broker.apis.groups.offset_fetch import handle_offset_fetch
+from rotunda.broker.apis.groups.sync_group import handle_sync_group
+from rotunda.broker.apis.guard import guarded
+from rotunda.broker.apis.not_served import describe_rows
+from rotunda.broker.apis.topics.alter_replica_log_dirs import handle_alter_replica_log_dirs
+from rotunda.broker.apis.topics.create_partitions import handle_create_partitions
+from rotunda.broker.apis.topics.create_topics import handle_create_topics
+from rotunda.broker.apis.topics.delete_records import handle_delete_records
+from rotunda.broker.apis.topics.delete_topics import handle_delete_topics
+from rotunda.broker.apis.topics.describe_log_dirs import handle_describe_log_dirs
+from rotunda.broker.apis.topics.describe_producers import handle_describe_producers
+from rotunda.broker.apis.topics.describe_topic_partitions import handle_describe_topic_partitions
+from rotunda.broker.apis.topics.elect_leaders import handle_elect_leaders
+from rotunda.broker.apis.topics.list_offsets import handle_list_offsets
+from rotunda.broker.apis.topics.metadata import handle_metadata, is_metadata_cacheable
+from rotunda.broker.apis.topics.offset_for_leader_epoch import handle_offset_for_leader_epoch
+from rotunda.broker.apis.topics.partition_reassignments import (
     handle_alter_partition_reassignments,
     handle_list_partition_reassignments,
 )
-from broker.apis.transactions.add_offsets_to_txn import handle_add_offsets_to_txn
-from broker.apis.transactions.add_partitions_to_txn import handle_add_partitions_to_txn
-from broker.apis.transactions.describe_transactions import handle_describe_transactions
-from broker.apis.transactions.end_txn import handle_end_txn
-from broker.apis.transactions.init_producer_id import handle_init_producer_id
-from broker.apis.transactions.list_transactions import handle_list_transactions
-from broker.apis.transactions.txn_offset_commit import handle_txn_offset_commit
-from broker.apis.transactions.write_txn_markers import handle_write_txn_markers
-from broker.apis.unsupported.refusals import REFUSALS
-from broker.apis.users.scram_credentials import (
+from rotunda.broker.apis.transactions.add_offsets_to_txn import handle_add_offsets_to_txn
+from rotunda.broker.apis.transactions.add_partitions_to_txn import handle_add_partitions_to_txn
+from rotunda.broker.apis.transactions.describe_transactions import handle_describe_transactions
+from rotunda.broker.apis.transactions.end_txn import handle_end_txn
+from rotunda.broker.apis.transactions.init_producer_id import handle_init_producer_id
+from rotunda.broker.apis.transactions.list_transactions import handle_list_transactions
+from rotunda.broker.apis.transactions.txn_offset_commit import handle_txn_offset_commit
+from rotunda.broker.apis.transactions.write_txn_markers import handle_write_txn_markers
+from rotunda.broker.apis.unsupported.refusals import REFUSALS
+from rotunda.broker.apis.users.scram_credentials import (
     handle_alter_user_scram_credentials,
     handle_describe_user_scram_credentials,
 )
-from broker.ipc.request import Request
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.api_keys import ApiKey
 
 #: (request, broker, body) to response, or to what puts it off (`api_calls`).
 ApiFunction = Callable[[Request, BrokerContext, Any], Any]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from broker.protocol.compression import compress
-from broker.protocol.record_writer import build_batch, encode_record
-from broker.protocol.records import BATCH_HEADER_BYTES, CODECS, SMALLEST_RECORD_BYTES, patch_header
+from rotunda.broker.protocol.compression import compress
+from rotunda.broker.protocol.record_writer import build_batch, encode_record
+from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, CODECS, SMALLEST_RECORD_BYTES, patch_header
 
 #: More than any codec remembers of what it has read, so that values that begin anew in it compress no better.
 _POOL: Final = os.urandom(4 << 20)

@@ -13,15 +13,15 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from broker.bench.profile import CLOSE, OPEN, REQUEST, Event
-from broker.bench.requests import KINDS, Positions, RequestMaker
-from broker.bench.tally import Tallies
-from broker.clock import Clock
-from broker.errors import InvalidReceive
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.records import batch_headers
-from broker.protocol.schema.marks import error_paths, values_at
+from rotunda.broker.bench.profile import CLOSE, OPEN, REQUEST, Event
+from rotunda.broker.bench.requests import KINDS, Positions, RequestMaker
+from rotunda.broker.bench.tally import Tallies
+from rotunda.broker.clock import Clock
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.records import batch_headers
+from rotunda.broker.protocol.schema.marks import error_paths, values_at
 
 _ANSWER_S: Final = 30.0
 _NS_OF_US: Final = 1_000

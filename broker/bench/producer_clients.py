@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from broker.bench.producer_load import (
+from rotunda.broker.bench.producer_load import (
     Acknowledged,
     AsyncLoadClient,
     Figures,
@@ -20,9 +20,9 @@ from broker.bench.producer_load import (
     drive,
     drive_async,
 )
-from broker.client import AsyncProducer, Producer
-from broker.clock import Clock
-from broker.errors import UsageError
+from rotunda.broker.client import AsyncProducer, Producer
+from rotunda.broker.clock import Clock
+from rotunda.broker.errors import UsageError
 
 _FLUSH_S: Final = 3600.0
 _ROOM_S: Final = 0.01

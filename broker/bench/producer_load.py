@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from broker.bench.tally import quantile_ms
-from broker.clock import Clock
+from rotunda.broker.bench.tally import quantile_ms
+from rotunda.broker.clock import Clock
 
 #: Called with what went wrong, None for nothing.
 Acknowledged = Callable[[object], None]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.errors import RotundaError
+from rotunda.broker.errors import RotundaError
 
 if TYPE_CHECKING:
     import pyarrow as pa

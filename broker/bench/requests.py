@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from broker.bench.batches import BatchMaker
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.records import CODECS
+from rotunda.broker.bench.batches import BatchMaker
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.records import CODECS
 
 if TYPE_CHECKING:
-    from broker.bench.profile import Event
-    from broker.clock import Clock
+    from rotunda.broker.bench.profile import Event
+    from rotunda.broker.clock import Clock
 
 _TIMEOUT_MS: Final = 30_000
 _FETCH_BYTES: Final = 50 << 20

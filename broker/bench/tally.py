@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.bench.profile import REQUEST, Event
-from broker.text_table import printable
+from rotunda.broker.bench.profile import REQUEST, Event
+from rotunda.broker.text_table import printable
 
 _MS: Final = 1_000.0
 HEADERS: Final = (

@@ -18,15 +18,15 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from broker.cleaner.key_map import KeyMap
-from broker.cleaner.raw_records import KeptRecords, RawRecord, raw_records
-from broker.cleaner.transactions import CleanedTransactions
-from broker.errors import ApiError
-from broker.protocol.compression import compress
-from broker.protocol.crc import crc32c
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.record_reader import uncompressed_records
-from broker.protocol.records import CODEC_MASK, CRC_START, LOG_OVERHEAD_BYTES, BatchHeader, crc_ok
+from rotunda.broker.cleaner.key_map import KeyMap
+from rotunda.broker.cleaner.raw_records import KeptRecords, RawRecord, raw_records
+from rotunda.broker.cleaner.transactions import CleanedTransactions
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.compression import compress
+from rotunda.broker.protocol.crc import crc32c
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.record_reader import uncompressed_records
+from rotunda.broker.protocol.records import CODEC_MASK, CRC_START, LOG_OVERHEAD_BYTES, BatchHeader, crc_ok
 
 DELETE_HORIZON_BIT: Final = 0x40
 

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.log.checkpoints import (
+from rotunda.broker.log.checkpoints import (
     CLEANER_FILE,
     CheckpointCorruptError,
     read_lines,

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.cleaner.segments import Segment, SegmentedLog
-from broker.config.keys import MAX_LONG
-from broker.config.topic_config import LogConfig
-from broker.log.indexes.offset_index import MAX_RELATIVE_OFFSET
+from rotunda.broker.cleaner.segments import Segment, SegmentedLog
+from rotunda.broker.config.keys import MAX_LONG
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.log.indexes.offset_index import MAX_RELATIVE_OFFSET
 
 
 class Cleanable(NamedTuple):

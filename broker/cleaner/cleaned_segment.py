@@ -10,13 +10,13 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from broker.log.indexes.offset_index import ENTRY as OFFSET_ENTRY
-from broker.log.indexes.time_index import ENTRY as TIME_ENTRY
-from broker.log.indexes.time_index import NO_TIMESTAMP
-from broker.log.indexes.transaction_index import ENTRY as TRANSACTION_ENTRY
-from broker.log.indexes.transaction_index import VERSION as TRANSACTION_VERSION
-from broker.log.indexes.transaction_index import AbortedTransaction
-from broker.log.segments.segment_files import (
+from rotunda.broker.log.indexes.offset_index import ENTRY as OFFSET_ENTRY
+from rotunda.broker.log.indexes.time_index import ENTRY as TIME_ENTRY
+from rotunda.broker.log.indexes.time_index import NO_TIMESTAMP
+from rotunda.broker.log.indexes.transaction_index import ENTRY as TRANSACTION_ENTRY
+from rotunda.broker.log.indexes.transaction_index import VERSION as TRANSACTION_VERSION
+from rotunda.broker.log.indexes.transaction_index import AbortedTransaction
+from rotunda.broker.log.segments.segment_files import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,

@@ -10,19 +10,19 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from broker.cleaner.maintenance import Upkeep
-from broker.cleaner.owner_client import OwnerClient, Stopped
-from broker.cleaner.throttler import Throttler
-from broker.clock import SystemClock
-from broker.metadata.metadata_cache import MetadataCache
-from broker.metadata.storage.metadata_file import metadata_path
-from broker.runtime.child_process import FaultLimit, Role
-from shm.metrics.process_metrics import MetricsWriter
-from shm.storage import StorageState
+from rotunda.broker.cleaner.maintenance import Upkeep
+from rotunda.broker.cleaner.owner_client import OwnerClient, Stopped
+from rotunda.broker.cleaner.throttler import Throttler
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.metadata.metadata_cache import MetadataCache
+from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.runtime.child_process import FaultLimit, Role
+from rotunda.shm.metrics.process_metrics import MetricsWriter
+from rotunda.shm.storage import StorageState
 
 if TYPE_CHECKING:
-    from broker.ipc.process_context import ProcessContext
-    from broker.runtime.signals import StopFlag
+    from rotunda.broker.ipc.process_context import ProcessContext
+    from rotunda.broker.runtime.signals import StopFlag
 
 logger = logging.getLogger(__name__)
 

@@ -12,19 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.cleaner.batch_filter import BatchFilter, CleanedBatch, Cleaning, untouched
-from broker.cleaner.cleanable import Cleanable, grouped
-from broker.cleaner.cleaned_segment import CleanedSegment
-from broker.cleaner.key_map import KeyMap
-from broker.cleaner.raw_records import raw_records
-from broker.cleaner.segments import Segment, SegmentedLog
-from broker.cleaner.transactions import CleanedTransactions
-from broker.config.topic_config import LogConfig
-from broker.errors import ApiError, RotundaError
-from broker.log.segments.segment_swap import SegmentSwap
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.record_reader import uncompressed_records
-from broker.protocol.records import BatchHeader, crc_ok
+from rotunda.broker.cleaner.batch_filter import BatchFilter, CleanedBatch, Cleaning, untouched
+from rotunda.broker.cleaner.cleanable import Cleanable, grouped
+from rotunda.broker.cleaner.cleaned_segment import CleanedSegment
+from rotunda.broker.cleaner.key_map import KeyMap
+from rotunda.broker.cleaner.raw_records import raw_records
+from rotunda.broker.cleaner.segments import Segment, SegmentedLog
+from rotunda.broker.cleaner.transactions import CleanedTransactions
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.errors import ApiError, RotundaError
+from rotunda.broker.log.segments.segment_swap import SegmentSwap
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.record_reader import uncompressed_records
+from rotunda.broker.protocol.records import BatchHeader, crc_ok
 
 #: Told of bytes that were read or written: makes room for others, and raises what is to end the work.
 Pause = Callable[[int], None]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from broker.log.segments.segment_files import DELETED_SUFFIX, remove_if_there
+from rotunda.broker.log.segments.segment_files import DELETED_SUFFIX, remove_if_there
 
 #: Readers are given this long whatever file.delete.delay.ms is: they name a file and open it a moment later.
 LEAST_DELAY_MS = 1000

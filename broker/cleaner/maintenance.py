@@ -12,25 +12,25 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.cleaner.clean_offsets import CleanOffsets
-from broker.cleaner.cleanable import Cleanable, cleanable
-from broker.cleaner.compaction import Compaction, CompactionStats, Limits, SettingsChanged
-from broker.cleaner.deleted_files import remove_doomed
-from broker.cleaner.retention import retained_from
-from broker.cleaner.segments import Published, SegmentedLog, look_at
-from broker.errors import ApiError
-from broker.log.maintenance_tasks import BYTES, RETAIN, SWAP
-from broker.log.segments.segment_swap import SegmentSwap
-from broker.protocol.error_codes import ErrorCode
-from shm.tables.partitions import STATE_OPEN
+from rotunda.broker.cleaner.clean_offsets import CleanOffsets
+from rotunda.broker.cleaner.cleanable import Cleanable, cleanable
+from rotunda.broker.cleaner.compaction import Compaction, CompactionStats, Limits, SettingsChanged
+from rotunda.broker.cleaner.deleted_files import remove_doomed
+from rotunda.broker.cleaner.retention import retained_from
+from rotunda.broker.cleaner.segments import Published, SegmentedLog, look_at
+from rotunda.broker.errors import ApiError
+from rotunda.broker.log.maintenance_tasks import BYTES, RETAIN, SWAP
+from rotunda.broker.log.segments.segment_swap import SegmentSwap
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.shm.tables.partitions import STATE_OPEN
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from broker.clock import Clock
-    from broker.config.topic_config import LogConfig
-    from broker.metadata.metadata_cache import MetadataCache
-    from shm.tables.partitions import PartitionTable
+    from rotunda.broker.clock import Clock
+    from rotunda.broker.config.topic_config import LogConfig
+    from rotunda.broker.metadata.metadata_cache import MetadataCache
+    from rotunda.shm.tables.partitions import PartitionTable
 
 logger = logging.getLogger(__name__)
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.errors import RotundaError
-from broker.ipc.peer_channel import TASK, TASK_ANSWER, PeerMessage, Peers
-from broker.scheduling.peer_tasks import TASK_NAMES
-from shm.tables.process_slots import BEAT_S
+from rotunda.broker.errors import RotundaError
+from rotunda.broker.ipc.peer_channel import TASK, TASK_ANSWER, PeerMessage, Peers
+from rotunda.broker.scheduling.peer_tasks import TASK_NAMES
+from rotunda.shm.tables.process_slots import BEAT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.ipc.request_channel import RequestChannel
-    from shm.rings.bell import SemaphoreBell
+    from rotunda.broker.ipc.request_channel import RequestChannel
+    from rotunda.shm.rings.bell import SemaphoreBell
 
 #: The loop looks again after this, should no bell ring.
 _LOOK_AGAIN_S = 0.3

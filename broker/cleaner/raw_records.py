@@ -11,11 +11,11 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from broker.errors import ApiError
-from broker.native import compiled
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.record_reader import read_varlong
-from broker.protocol.record_writer import varint_bytes
+from rotunda.broker.errors import ApiError
+from rotunda.broker.native import compiled
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.record_reader import read_varlong
+from rotunda.broker.protocol.record_writer import varint_bytes
 
 _INT64_MAX: Final = 2**63 - 1
 #: By the compiled module, whose twin is the reading of one record here.

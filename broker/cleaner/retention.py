@@ -6,8 +6,8 @@ The one that is appended to goes with the others when all have expired: its owne
 
 from __future__ import annotations
 
-from broker.cleaner.segments import Segment, SegmentedLog
-from broker.config.topic_config import LogConfig
+from rotunda.broker.cleaner.segments import Segment, SegmentedLog
+from rotunda.broker.config.topic_config import LogConfig
 
 
 def retained_from(log: SegmentedLog, config: LogConfig, now_ms: int) -> int:

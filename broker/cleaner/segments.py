@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.cleaner.batch_filter import LastRecord
-from broker.errors import ApiError
-from broker.log.indexes.offset_index import OffsetIndex
-from broker.log.indexes.time_index import NO_TIMESTAMP, TimeIndex
-from broker.log.indexes.transaction_index import AbortedTransaction, TransactionIndex
-from broker.log.producers.producer_snapshot import SnapshotCorruptError, decode
-from broker.log.segments.segment_files import (
+from rotunda.broker.cleaner.batch_filter import LastRecord
+from rotunda.broker.errors import ApiError
+from rotunda.broker.log.indexes.offset_index import OffsetIndex
+from rotunda.broker.log.indexes.time_index import NO_TIMESTAMP, TimeIndex
+from rotunda.broker.log.indexes.transaction_index import AbortedTransaction, TransactionIndex
+from rotunda.broker.log.producers.producer_snapshot import SnapshotCorruptError, decode
+from rotunda.broker.log.segments.segment_files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
@@ -27,9 +27,9 @@ from broker.log.segments.segment_files import (
     read_file,
     segment_file,
 )
-from broker.log.segments.segment_scan import scan_headers
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.records import BatchHeader, batch_headers
+from rotunda.broker.log.segments.segment_scan import scan_headers
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.records import BatchHeader, batch_headers
 
 #: How much of a segment is read at a time.
 READ_BYTES = 1024 * 1024

@@ -5,8 +5,8 @@ Runs in the cleaner process. The pause is also where long work looks whether it 
 
 from __future__ import annotations
 
-from broker.cleaner.owner_client import OwnerClient
-from broker.clock import Clock
+from rotunda.broker.cleaner.owner_client import OwnerClient
+from rotunda.broker.clock import Clock
 
 #: Bytes between two looks at the rings and at the flag that ends the process.
 LOOK_BYTES = 1024 * 1024

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.log.indexes.transaction_index import AbortedTransaction
-from broker.protocol.record_writer import read_marker
-from broker.protocol.records import BatchHeader
+from rotunda.broker.log.indexes.transaction_index import AbortedTransaction
+from rotunda.broker.protocol.record_writer import read_marker
+from rotunda.broker.protocol.records import BatchHeader
 
 
 class CleanedTransactions:

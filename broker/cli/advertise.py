@@ -6,10 +6,10 @@ import ipaddress
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from broker.errors import UsageError
+from rotunda.broker.errors import UsageError
 
 if TYPE_CHECKING:
-    from broker.config.listeners import Listener
+    from rotunda.broker.config.listeners import Listener
 
 _HIGHEST_PORT = 65535
 

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.cli.advertise import advertised_listeners
-from broker.cli.process_list import hide
-from broker.config.broker_config import find_key, load
-from broker.config.notes import start_notes
-from broker.config.sources import KAFKA_PREFIX, OWN_PREFIX, property_of
-from broker.errors import UsageError
-from broker.security.tls.checks import check_tls
+from rotunda.broker.cli.advertise import advertised_listeners
+from rotunda.broker.cli.process_list import hide
+from rotunda.broker.config.broker_config import find_key, load
+from rotunda.broker.config.notes import start_notes
+from rotunda.broker.config.sources import KAFKA_PREFIX, OWN_PREFIX, property_of
+from rotunda.broker.errors import UsageError
+from rotunda.broker.security.tls.checks import check_tls
 
 if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
+    from rotunda.broker.config.broker_config import BrokerConfig
 
 _HIGHEST_PORT = 65535
 _VARIABLES = (KAFKA_PREFIX, OWN_PREFIX)

@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from broker.cli.options.acls import add_acl
-from broker.cli.options.bench import add_bench
-from broker.cli.options.common import (
+from rotunda.broker.cli.options.acls import add_acl
+from rotunda.broker.cli.options.bench import add_bench
+from rotunda.broker.cli.options.common import (
     add_config,
     add_group,
     add_metrics,
@@ -30,15 +30,15 @@ from broker.cli.options.common import (
     json_option,
     run_dir_option,
 )
-from broker.cli.options.mirror import add_mirror_config
-from broker.cli.options.quotas import add_quota
-from broker.cli.options.records import add_consume, add_produce
-from broker.cli.options.security import add_doctor, add_tls
-from broker.cli.options.users import add_user
-from broker.cli.options.values import seconds
-from broker.clock import SystemClock
-from broker.errors import ApiError, BootFailed, ConfigError, RotundaError, UsageError
-from broker.release import KAFKA_VERSION, installed_version
+from rotunda.broker.cli.options.mirror import add_mirror_config
+from rotunda.broker.cli.options.quotas import add_quota
+from rotunda.broker.cli.options.records import add_consume, add_produce
+from rotunda.broker.cli.options.security import add_doctor, add_tls
+from rotunda.broker.cli.options.users import add_user
+from rotunda.broker.cli.options.values import seconds
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.errors import ApiError, BootFailed, ConfigError, RotundaError, UsageError
+from rotunda.broker.release import KAFKA_VERSION, installed_version
 
 _Add = Callable[[argparse.ArgumentParser], None]
 
@@ -232,71 +232,91 @@ def _add_print_unit(command: argparse.ArgumentParser) -> None:
 
 _COMMANDS: dict[str, tuple[str, str, str, _Add]] = {
     "start": (
-        "broker.cli.instance.start",
+        "rotunda.broker.cli.instance.start",
         "start",
         "start a broker, by default in the foreground",
         _add_start,
     ),
-    "stop": ("broker.cli.instance.status", "stop", "stop a running broker and wait until it has ended", _add_stop),
+    "stop": (
+        "rotunda.broker.cli.instance.status",
+        "stop",
+        "stop a running broker and wait until it has ended",
+        _add_stop,
+    ),
     "reload": (
-        "broker.cli.instance.status",
+        "rotunda.broker.cli.instance.status",
         "reload",
         "reload the configuration file of a running broker",
         run_dir_option,
     ),
-    "status": ("broker.cli.instance.status", "status", "show a running broker and its processes", _add_status),
-    "top": ("broker.cli.instance.top", "run", "show a running broker live in the terminal", add_top),
-    "check-config": ("broker.cli.config", "check", "validate the configuration", _config_options),
+    "status": ("rotunda.broker.cli.instance.status", "status", "show a running broker and its processes", _add_status),
+    "top": ("rotunda.broker.cli.instance.top", "run", "show a running broker live in the terminal", add_top),
+    "check-config": ("rotunda.broker.cli.config", "check", "validate the configuration", _config_options),
     "print-config": (
-        "broker.cli.instance.print_config",
+        "rotunda.broker.cli.instance.print_config",
         "run",
         "print every property with its value and source",
         _add_print_config,
     ),
     "mirror-config": (
-        "broker.cli.cluster.mirror_config",
+        "rotunda.broker.cli.cluster.mirror_config",
         "run",
         "print MirrorMaker 2 properties that copy this broker to Apache Kafka",
         add_mirror_config,
     ),
     "print-unit": (
-        "broker.cli.instance.print_unit",
+        "rotunda.broker.cli.instance.print_unit",
         "run",
         "print a systemd unit that runs the broker",
         _add_print_unit,
     ),
     "config": (
-        "broker.cli.cluster.settings",
+        "rotunda.broker.cli.cluster.settings",
         "run",
         "show and change dynamic settings",
         add_config,
     ),
-    "topic": ("broker.cli.cluster.topics", "run", "create, list, describe, alter and delete topics", add_topic),
-    "produce": ("broker.cli.records.produce", "run", "write lines as records of a topic", add_produce),
-    "consume": ("broker.cli.records.consume", "run", "print the records of topics", add_consume),
-    "acl": ("broker.cli.cluster.acls", "run", "list, add and delete access control lists", add_acl),
-    "quota": ("broker.cli.cluster.quotas", "run", "set and delete quotas, and show their use", add_quota),
+    "topic": ("rotunda.broker.cli.cluster.topics", "run", "create, list, describe, alter and delete topics", add_topic),
+    "produce": ("rotunda.broker.cli.records.produce", "run", "write lines as records of a topic", add_produce),
+    "consume": ("rotunda.broker.cli.records.consume", "run", "print the records of topics", add_consume),
+    "acl": ("rotunda.broker.cli.cluster.acls", "run", "list, add and delete access control lists", add_acl),
+    "quota": ("rotunda.broker.cli.cluster.quotas", "run", "set and delete quotas, and show their use", add_quota),
     "tls": (
-        "broker.cli.cluster.tls",
+        "rotunda.broker.cli.cluster.tls",
         "run",
         "create certificates for development, with client settings",
         add_tls,
     ),
     "doctor": (
-        "broker.cli.cluster.doctor",
+        "rotunda.broker.cli.cluster.doctor",
         "run",
         "check a broker from a client's side, with advice",
         add_doctor,
     ),
-    "user": ("broker.cli.cluster.users", "run", "add, list, describe and delete users with passwords", add_user),
-    "requests": ("broker.cli.analysis.requests", "run", "print single requests from the request log", add_requests),
-    "report": ("broker.cli.analysis.report", "run", "run a Spark report over the request log", add_report),
+    "user": (
+        "rotunda.broker.cli.cluster.users",
+        "run",
+        "add, list, describe and delete users with passwords",
+        add_user,
+    ),
+    "requests": (
+        "rotunda.broker.cli.analysis.requests",
+        "run",
+        "print single requests from the request log",
+        add_requests,
+    ),
+    "report": ("rotunda.broker.cli.analysis.report", "run", "run a Spark report over the request log", add_report),
     "bench": (
-        "broker.cli.analysis.bench",
+        "rotunda.broker.cli.analysis.bench",
         "run",
         "replay a load profile or produce records, against any Kafka broker",
         add_bench,
     ),
-    "metrics": ("broker.cli.instance.metrics", "run", "print every metric in Prometheus format", add_metrics),
-    "group": ("broker.cli.cluster.groups", "run", "list, describe, reset and delete consumer groups", add_group),
+    "metrics": ("rotunda.broker.cli.instance.metrics", "run", "print every metric in Prometheus format", add_metrics),
+    "group": (
+        "rotunda.broker.cli.cluster.groups",
+        "run",
+        "list, describe, reset and delete consumer groups",
+        add_group,
+    ),
 }

@@ -1,7 +1,8 @@
 """Kafka clients: the producer that programs use, what the command line asks a broker, and how a client gets in.
 
-`from broker.client import Producer, AsyncProducer` is what a program writes; they, and the values that they take and
-give, are loaded when they are named, and the commands do without them. Errors are in `broker.client.errors`.
+`from rotunda.broker.client import Producer, AsyncProducer` is what a program writes; they, and the values that they
+take and give, are loaded when they are named, and the commands do without them. Errors are in
+`rotunda.broker.client.errors`.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from broker.client.producer.asyncio_producer import AsyncProducer
-    from broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
-    from broker.client.producer.futures import RecordMetadata
-    from broker.client.producer.interceptors import ProducerRecord
-    from broker.client.producer.producer import Producer
-    from broker.client.topic_partition import TopicPartition
+    from rotunda.broker.client.producer.asyncio_producer import AsyncProducer
+    from rotunda.broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
+    from rotunda.broker.client.producer.futures import RecordMetadata
+    from rotunda.broker.client.producer.interceptors import ProducerRecord
+    from rotunda.broker.client.producer.producer import Producer
+    from rotunda.broker.client.topic_partition import TopicPartition
 
 __all__ = [
     "AsyncProducer",
@@ -28,13 +29,13 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "AsyncProducer": "broker.client.producer.asyncio_producer",
-    "ConsumerGroupMetadata": "broker.client.producer.consumer_offsets",
-    "OffsetAndMetadata": "broker.client.producer.consumer_offsets",
-    "Producer": "broker.client.producer.producer",
-    "ProducerRecord": "broker.client.producer.interceptors",
-    "RecordMetadata": "broker.client.producer.futures",
-    "TopicPartition": "broker.client.topic_partition",
+    "AsyncProducer": "rotunda.broker.client.producer.asyncio_producer",
+    "ConsumerGroupMetadata": "rotunda.broker.client.producer.consumer_offsets",
+    "OffsetAndMetadata": "rotunda.broker.client.producer.consumer_offsets",
+    "Producer": "rotunda.broker.client.producer.producer",
+    "ProducerRecord": "rotunda.broker.client.producer.interceptors",
+    "RecordMetadata": "rotunda.broker.client.producer.futures",
+    "TopicPartition": "rotunda.broker.client.topic_partition",
 }
 
 

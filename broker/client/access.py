@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker.client.sasl import MECHANISMS
-from broker.config.properties_file import parse_properties
-from broker.errors import ConfigError, UsageError
-from broker.security.tls.listener_tls import Store
+from rotunda.broker.client.sasl import MECHANISMS
+from rotunda.broker.config.properties_file import parse_properties
+from rotunda.broker.errors import ConfigError, UsageError
+from rotunda.broker.security.tls.listener_tls import Store
 
 #: Properties that nobody else is to see.
 SECRETS = frozenset(
@@ -144,8 +144,8 @@ def _token(url: str) -> str:
 def _context(named: Mapping[str, str]) -> tuple[ssl.SSLContext, bool]:
     """Return the context, and whether it has a certificate of the client's."""
     # Only those who speak TLS pay for it.
-    from broker.security.tls.contexts import load_key  # noqa: PLC0415
-    from broker.security.tls.stores import read_keystore, read_truststore  # noqa: PLC0415
+    from rotunda.broker.security.tls.contexts import load_key  # noqa: PLC0415
+    from rotunda.broker.security.tls.stores import read_keystore, read_truststore  # noqa: PLC0415
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = named.get("ssl.endpoint.identification.algorithm", "https").lower() not in ("", "none")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.errors import RotundaError
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.errors import RotundaError
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 _CLASSES: Final[dict[int, type[KafkaError]]] = {}
 

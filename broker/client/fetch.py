@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from broker.client.network.blocking_client import check
-from broker.errors import ApiError
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.record_reader import iterate_records
-from broker.protocol.records import LOG_OVERHEAD_BYTES, BatchHeader, read_header
+from rotunda.broker.client.network.blocking_client import check
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.record_reader import iterate_records
+from rotunda.broker.protocol.records import LOG_OVERHEAD_BYTES, BatchHeader, read_header
 
 if TYPE_CHECKING:
-    from broker.client.network.blocking_client import BlockingClient
-    from broker.client.topic_partition import TopicPartition
+    from rotunda.broker.client.network.blocking_client import BlockingClient
+    from rotunda.broker.client.topic_partition import TopicPartition
 
 _NEWEST_BY_NAME: Final = 12
 _OLDEST: Final = 4

@@ -11,7 +11,7 @@ import hmac
 import secrets
 from collections.abc import Generator
 
-from broker.errors import RotundaError
+from rotunda.broker.errors import RotundaError
 
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 #: What this side speaks.

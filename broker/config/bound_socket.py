@@ -10,10 +10,10 @@ import errno
 import socket
 from typing import TYPE_CHECKING
 
-from broker.errors import BootFailed
+from rotunda.broker.errors import BootFailed
 
 if TYPE_CHECKING:
-    from broker.config.listeners import Listener
+    from rotunda.broker.config.listeners import Listener
 
 _IN_USE_EXIT_CODE = 4
 

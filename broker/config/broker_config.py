@@ -16,11 +16,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from broker.config.control_plane import ControlPlaneSettings, control_plane_complaint
-from broker.config.kafka import LISTENER_ONLY, REFUSED, kafka_settings, kept_key, without_meaning
-from broker.config.keys import ONE_REPLICA, Key, Value, did_you_mean, keys_of, render
-from broker.config.listener_overrides import own_name, split, unknown_listener
-from broker.config.listeners import (
+from rotunda.broker.config.control_plane import ControlPlaneSettings, control_plane_complaint
+from rotunda.broker.config.kafka import LISTENER_ONLY, REFUSED, kafka_settings, kept_key, without_meaning
+from rotunda.broker.config.keys import ONE_REPLICA, Key, Value, did_you_mean, keys_of, render
+from rotunda.broker.config.listener_overrides import own_name, split, unknown_listener
+from rotunda.broker.config.listeners import (
     Listener,
     advertised,
     check_listeners,
@@ -30,31 +30,31 @@ from broker.config.listeners import (
     parse_protocol_map,
     without_controllers,
 )
-from broker.config.machine_defaults import absolute, machine_defaults
-from broker.config.settings.broker_log import BrokerLogSettings
-from broker.config.settings.cleaner import CleanerSettings
-from broker.config.settings.connections import (
+from rotunda.broker.config.machine_defaults import absolute, machine_defaults
+from rotunda.broker.config.settings.broker_log import BrokerLogSettings
+from rotunda.broker.config.settings.cleaner import CleanerSettings
+from rotunda.broker.config.settings.connections import (
     ConnectionSettings,
     inter_broker_complaint,
     per_ip_complaint,
     protected_listener,
 )
-from broker.config.settings.consumer_groups import ConsumerGroupSettings
-from broker.config.settings.fetch import FetchSettings
-from broker.config.settings.groups import GroupSettings
-from broker.config.settings.identity import IdentitySettings, node_id_complaint
-from broker.config.settings.log import LogSettings, compaction_lag_complaint
-from broker.config.settings.metrics import MetricsSettings
-from broker.config.settings.quotas import QuotaSettings
-from broker.config.settings.request_log import RequestLogSettings
-from broker.config.settings.sasl import has_sasl, sasl_complaint
-from broker.config.settings.security import SecuritySettings
-from broker.config.settings.server import ServerSettings, log_dirs_complaint, pipeline_complaint
-from broker.config.settings.status import StatusSettings, check_status_host
-from broker.config.settings.storage import StorageSettings
-from broker.config.settings.tls import REQUIRED
-from broker.config.settings.transactions import TransactionSettings
-from broker.config.sources import (
+from rotunda.broker.config.settings.consumer_groups import ConsumerGroupSettings
+from rotunda.broker.config.settings.fetch import FetchSettings
+from rotunda.broker.config.settings.groups import GroupSettings
+from rotunda.broker.config.settings.identity import IdentitySettings, node_id_complaint
+from rotunda.broker.config.settings.log import LogSettings, compaction_lag_complaint
+from rotunda.broker.config.settings.metrics import MetricsSettings
+from rotunda.broker.config.settings.quotas import QuotaSettings
+from rotunda.broker.config.settings.request_log import RequestLogSettings
+from rotunda.broker.config.settings.sasl import has_sasl, sasl_complaint
+from rotunda.broker.config.settings.security import SecuritySettings
+from rotunda.broker.config.settings.server import ServerSettings, log_dirs_complaint, pipeline_complaint
+from rotunda.broker.config.settings.status import StatusSettings, check_status_host
+from rotunda.broker.config.settings.storage import StorageSettings
+from rotunda.broker.config.settings.tls import REQUIRED
+from rotunda.broker.config.settings.transactions import TransactionSettings
+from rotunda.broker.config.sources import (
     Assignment,
     Layer,
     Layers,
@@ -66,7 +66,7 @@ from broker.config.sources import (
     take_other_names,
     with_derived_listeners,
 )
-from broker.errors import ConfigError
+from rotunda.broker.errors import ConfigError
 
 _BY_DEFAULT = Origin(Source.DEFAULT, "default")
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from broker.config.keys import Key, Kind, Value, setting
+from rotunda.broker.config.keys import Key, Kind, Value, setting
 
 if TYPE_CHECKING:
-    from broker.config.listeners import Listener
+    from rotunda.broker.config.listeners import Listener
 
 
 class Configuration(Protocol):

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from broker.config.broker_config import BrokerConfig
-from broker.config.keys import TRIMMED, Kind, Value, did_you_mean, parse_whole_number
-from broker.errors import ApiError
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.config.broker_config import BrokerConfig
+from rotunda.broker.config.keys import TRIMMED, Kind, Value, did_you_mean, parse_whole_number
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 
 class GroupKey(NamedTuple):

@@ -13,9 +13,9 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from broker.config.jaas import complaint as jaas_complaint
-from broker.config.kafka_settings import TABLE
-from broker.config.keys import Key, Kind, Value
+from rotunda.broker.config.jaas import complaint as jaas_complaint
+from rotunda.broker.config.kafka_settings import TABLE
+from rotunda.broker.config.keys import Key, Kind, Value
 
 #: By why they have no meaning: settings of Kafka's table, or the beginnings of names that end with a dot.
 WITHOUT_MEANING: Mapping[str, str] = MappingProxyType(

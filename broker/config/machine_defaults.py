@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from broker.config.keys import Value
+from rotunda.broker.config.keys import Value
 
 #: Beside where the broker is started: what is there already is used, and without a home what is made.
 LOCAL_DATA = "rotunda-data"

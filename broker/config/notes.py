@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from broker.config.broker_config import BROKER_KEYS, is_of_images, key_of
-from broker.config.kafka import kafka_settings
-from broker.config.listener_overrides import split
-from broker.config.listeners import without_controllers
-from broker.config.settings.sasl import sasl_notes
-from broker.config.sources import KAFKA_PREFIX, property_of
+from rotunda.broker.config.broker_config import BROKER_KEYS, is_of_images, key_of
+from rotunda.broker.config.kafka import kafka_settings
+from rotunda.broker.config.listener_overrides import split
+from rotunda.broker.config.listeners import without_controllers
+from rotunda.broker.config.settings.sasl import sasl_notes
+from rotunda.broker.config.sources import KAFKA_PREFIX, property_of
 
 if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
+    from rotunda.broker.config.broker_config import BrokerConfig
 
 #: Variables of Kafka's images that are for their scripts and for Java.
 _OF_SCRIPTS = frozenset(

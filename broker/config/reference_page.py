@@ -10,11 +10,11 @@ import re
 import textwrap
 from collections.abc import Iterable
 
-from broker.config.broker_config import BROKER_KEYS
-from broker.config.kafka import LISTENER_ONLY, REFUSED, WITHOUT_MEANING
-from broker.config.keys import Key, render
-from broker.config.listener_overrides import OF_LISTENERS, OF_MECHANISMS
-from broker.config.topic_config import TOPIC_CONFIGS
+from rotunda.broker.config.broker_config import BROKER_KEYS
+from rotunda.broker.config.kafka import LISTENER_ONLY, REFUSED, WITHOUT_MEANING
+from rotunda.broker.config.keys import Key, render
+from rotunda.broker.config.listener_overrides import OF_LISTENERS, OF_MECHANISMS
+from rotunda.broker.config.topic_config import TOPIC_CONFIGS
 
 _LINE_LENGTH = 100
 #: Longer descriptions have their first sentence on the page; ops/server.properties has the whole.

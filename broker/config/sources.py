@@ -13,10 +13,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from broker.config.keys import Value
-from broker.config.machine_defaults import absolute
-from broker.config.properties_file import parse_properties
-from broker.errors import ConfigError
+from rotunda.broker.config.keys import Value
+from rotunda.broker.config.machine_defaults import absolute
+from rotunda.broker.config.properties_file import parse_properties
+from rotunda.broker.errors import ConfigError
 
 #: Environment variables of this prefix are settings, all of them: one that names no setting is an error.
 OWN_PREFIX = "ROTUNDA_"

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from broker.config.keys import MAX_INT, Key, Kind, Value, keys_of, setting
-from broker.config.settings.log import LogSettings
-from broker.errors import ApiError, ConfigError
+from rotunda.broker.config.keys import MAX_INT, Key, Kind, Value, keys_of, setting
+from rotunda.broker.config.settings.log import LogSettings
+from rotunda.broker.errors import ApiError, ConfigError
 
 INVALID_CONFIG = 40
 

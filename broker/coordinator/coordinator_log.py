@@ -12,12 +12,12 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.record_writer import BatchBuilder
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.record_writer import BatchBuilder
 
 if TYPE_CHECKING:
-    from broker.coordinator.records import Record
-    from broker.protocol.record_template import RepeatedRecords
+    from rotunda.broker.coordinator.records import Record
+    from rotunda.broker.protocol.record_template import RepeatedRecords
 
 logger = logging.getLogger(__name__)
 

@@ -14,27 +14,27 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
-from broker.coordinator.coordinator_log import CommitBatcher, CoordinatorLog
-from broker.coordinator.group_coordinator import GroupCoordinator
-from broker.coordinator.group_events import GroupEventFeed
-from broker.coordinator.locator import CoordinatorOwnership
-from broker.coordinator.replay import Replayer, replay_partition
-from broker.coordinator.transaction.admin import TransactionAdmin
-from broker.coordinator.transaction.coordinator import TransactionCoordinator
-from broker.coordinator.transaction.rpc import TransactionRpc, TransactionTasks
-from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
-from broker.protocol.steps import Steps
-from broker.scheduling.timers import Timers
+from rotunda.broker.coordinator.coordinator_log import CommitBatcher, CoordinatorLog
+from rotunda.broker.coordinator.group_coordinator import GroupCoordinator
+from rotunda.broker.coordinator.group_events import GroupEventFeed
+from rotunda.broker.coordinator.locator import CoordinatorOwnership
+from rotunda.broker.coordinator.replay import Replayer, replay_partition
+from rotunda.broker.coordinator.transaction.admin import TransactionAdmin
+from rotunda.broker.coordinator.transaction.coordinator import TransactionCoordinator
+from rotunda.broker.coordinator.transaction.rpc import TransactionRpc, TransactionTasks
+from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
+from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.scheduling.timers import Timers
 
 if TYPE_CHECKING:
-    from broker.clock import Clock
-    from broker.ipc.process_context import ProcessContext
-    from broker.log.log_reader import End
-    from broker.partitions.owned_partition import OwnedPartition
-    from broker.partitions.partition_manager import PartitionManager
-    from broker.partitions.produce.partition_appender import PartitionAppender
-    from broker.partitions.transaction_messages import Marker
-    from broker.scheduling.peer_tasks import TargetTasks
+    from rotunda.broker.clock import Clock
+    from rotunda.broker.ipc.process_context import ProcessContext
+    from rotunda.broker.log.log_reader import End
+    from rotunda.broker.partitions.owned_partition import OwnedPartition
+    from rotunda.broker.partitions.partition_manager import PartitionManager
+    from rotunda.broker.partitions.produce.partition_appender import PartitionAppender
+    from rotunda.broker.partitions.transaction_messages import Marker
+    from rotunda.broker.scheduling.peer_tasks import TargetTasks
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from broker.coordinator.records import Record
+    from rotunda.broker.coordinator.records import Record
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from broker.coordinator.classic.protocol import CLASSIC_TABLE, ClassicProtocol
-from broker.coordinator.consumer.protocol import ConsumerProtocol
-from broker.coordinator.consumer.replay import CONSUMER_TABLE
-from broker.coordinator.consumer.sessions import Cluster
-from broker.coordinator.consumer.topic_patterns import TopicPatterns
-from broker.coordinator.group import (
+from rotunda.broker.coordinator.classic.protocol import CLASSIC_TABLE, ClassicProtocol
+from rotunda.broker.coordinator.consumer.protocol import ConsumerProtocol
+from rotunda.broker.coordinator.consumer.replay import CONSUMER_TABLE
+from rotunda.broker.coordinator.consumer.sessions import Cluster
+from rotunda.broker.coordinator.consumer.topic_patterns import TopicPatterns
+from rotunda.broker.coordinator.group import (
     CLASSIC,
     CONSUMER,
     Group,
@@ -28,27 +28,27 @@ from broker.coordinator.group import (
     SyncRequest,
     SyncResult,
 )
-from broker.coordinator.group_events import GroupEvents
-from broker.coordinator.group_memory import GROUP_BYTES, GroupMemory
-from broker.coordinator.group_protocol import GroupProtocol
-from broker.coordinator.group_shard import GroupShard
-from broker.coordinator.offsets.offset_expiration import OffsetExpiration
-from broker.coordinator.offsets.offset_records import OFFSET_TABLE
-from broker.coordinator.records import RecordTable
-from broker.errors import ApiError
-from broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.steps import Steps
-from broker.scheduling.long_answers import AT_ONCE
+from rotunda.broker.coordinator.group_events import GroupEvents
+from rotunda.broker.coordinator.group_memory import GROUP_BYTES, GroupMemory
+from rotunda.broker.coordinator.group_protocol import GroupProtocol
+from rotunda.broker.coordinator.group_shard import GroupShard
+from rotunda.broker.coordinator.offsets.offset_expiration import OffsetExpiration
+from rotunda.broker.coordinator.offsets.offset_records import OFFSET_TABLE
+from rotunda.broker.coordinator.records import RecordTable
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.scheduling.long_answers import AT_ONCE
 
 if TYPE_CHECKING:
-    from broker.clock import Clock
-    from broker.coordinator.coordinator_log import CoordinatorLog
-    from broker.coordinator.locator import CoordinatorOwnership
-    from broker.coordinator.replay import Replayer
-    from broker.metadata.metadata_cache import MetadataCache
-    from broker.partitions.owned_partition import OwnedPartition
-    from broker.scheduling.timers import Timers
+    from rotunda.broker.clock import Clock
+    from rotunda.broker.coordinator.coordinator_log import CoordinatorLog
+    from rotunda.broker.coordinator.locator import CoordinatorOwnership
+    from rotunda.broker.coordinator.replay import Replayer
+    from rotunda.broker.metadata.metadata_cache import MetadataCache
+    from rotunda.broker.partitions.owned_partition import OwnedPartition
+    from rotunda.broker.scheduling.timers import Timers
 
 #: Returns a partition of an internal topic that this handler owns, opened and read back if it only waits for that.
 OpenNow = Callable[[str, int], "OwnedPartition | None"]

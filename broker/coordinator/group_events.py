@@ -10,11 +10,11 @@ import json
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shm.rings.recorder_rings import RecorderFeed, pack_text
+from rotunda.shm.rings.recorder_rings import RecorderFeed, pack_text
 
 if TYPE_CHECKING:
-    from broker.coordinator.group import Group
-    from broker.ipc.process_context import ProcessContext
+    from rotunda.broker.coordinator.group import Group
+    from rotunda.broker.ipc.process_context import ProcessContext
 
 
 #: Marks a text that is an event and not of a client.

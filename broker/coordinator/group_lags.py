@@ -11,20 +11,20 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.coordinator.group_events import MOST_CHARACTERS
-from broker.partitions.committed_lag import CommittedLag, committed_lag
-from shm.recorder_layout import LAG
+from rotunda.broker.coordinator.group_events import MOST_CHARACTERS
+from rotunda.broker.partitions.committed_lag import CommittedLag, committed_lag
+from rotunda.shm.recorder_layout import LAG
 
 if TYPE_CHECKING:
-    from broker.clock import Clock
-    from broker.coordinator.group import Group
-    from broker.coordinator.group_coordinator import GroupCoordinator
-    from broker.coordinator.group_events import GroupEventFeed
-    from broker.coordinator.group_shard import GroupShard
-    from broker.coordinator.offsets.offsets import CommittedOffset
-    from broker.metadata.metadata_cache import MetadataCache
-    from broker.partitions.lag_age import LagAges
-    from shm.tables.partitions import PartitionTable
+    from rotunda.broker.clock import Clock
+    from rotunda.broker.coordinator.group import Group
+    from rotunda.broker.coordinator.group_coordinator import GroupCoordinator
+    from rotunda.broker.coordinator.group_events import GroupEventFeed
+    from rotunda.broker.coordinator.group_shard import GroupShard
+    from rotunda.broker.coordinator.offsets.offsets import CommittedOffset
+    from rotunda.broker.metadata.metadata_cache import MetadataCache
+    from rotunda.broker.partitions.lag_age import LagAges
+    from rotunda.shm.tables.partitions import PartitionTable
 
 logger = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from broker.server_log.log_setup import RepeatedWarnings
+from rotunda.broker.server_log.log_setup import RepeatedWarnings
 
 if TYPE_CHECKING:
-    from broker.coordinator.group import JoinRequest
-    from broker.coordinator.group_shard import GroupShard
-    from broker.scheduling.timers import Timers
+    from rotunda.broker.coordinator.group import JoinRequest
+    from rotunda.broker.coordinator.group_shard import GroupShard
+    from rotunda.broker.scheduling.timers import Timers
 
 logger = logging.getLogger(__name__)
 

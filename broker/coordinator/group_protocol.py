@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from broker.coordinator.group import (
+    from rotunda.broker.coordinator.group import (
         Group,
         JoinAnswer,
         JoinRequest,
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
         SyncAnswer,
         SyncRequest,
     )
-    from broker.coordinator.group_shard import GroupShard
-    from broker.coordinator.offsets.commits import Committer
+    from rotunda.broker.coordinator.group_shard import GroupShard
+    from rotunda.broker.coordinator.offsets.commits import Committer
 
 
 class GroupProtocol(Protocol):

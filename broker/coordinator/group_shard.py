@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from broker.coordinator.offsets.offsets import OffsetStore
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.steps import Steps
+from rotunda.broker.coordinator.offsets.offsets import OffsetStore
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.steps import Steps
 
 if TYPE_CHECKING:
-    from broker.coordinator.coordinator_log import CoordinatorLog, Done
-    from broker.coordinator.group import Group
-    from broker.coordinator.offsets.offsets import CommitTargets
-    from broker.coordinator.records import Apply, Record, RecordTable, RecordType
-    from broker.protocol.record_template import RepeatedRecords
+    from rotunda.broker.coordinator.coordinator_log import CoordinatorLog, Done
+    from rotunda.broker.coordinator.group import Group
+    from rotunda.broker.coordinator.offsets.offsets import CommitTargets
+    from rotunda.broker.coordinator.records import Apply, Record, RecordTable, RecordType
+    from rotunda.broker.protocol.record_template import RepeatedRecords
 
 #: Returns whether a group, by id, may take so many bytes more of memory.
 Admit = Callable[[str, int], bool]

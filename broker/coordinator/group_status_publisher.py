@@ -12,26 +12,26 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.coordinator.consumer.target_assignment import preferred_assignor
-from broker.coordinator.group import CLASSIC, CONSUMER
-from broker.coordinator.transaction.transaction import AT_REST
-from broker.errors import ApiError
-from broker.partitions.committed_lag import committed_lag
-from broker.protocol.messages.consumer_protocol import decode_assignment
+from rotunda.broker.coordinator.consumer.target_assignment import preferred_assignor
+from rotunda.broker.coordinator.group import CLASSIC, CONSUMER
+from rotunda.broker.coordinator.transaction.transaction import AT_REST
+from rotunda.broker.errors import ApiError
+from rotunda.broker.partitions.committed_lag import committed_lag
+from rotunda.broker.protocol.messages.consumer_protocol import decode_assignment
 
 if TYPE_CHECKING:
-    from broker.coordinator.classic.group import ClassicGroup
-    from broker.coordinator.consumer.assignment import Assignment
-    from broker.coordinator.consumer.group import ConsumerGroup
-    from broker.coordinator.coordinators import Coordinators
-    from broker.coordinator.group import Group
-    from broker.coordinator.group_shard import GroupShard
-    from broker.coordinator.offsets.offsets import CommittedOffset
-    from broker.partitions.lag_age import LagAges
-    from broker.partitions.partition_manager import PartitionManager
-    from broker.protocol.steps import Steps
-    from broker.scheduling.slices import Work
-    from shm.tables.snapshot_buffer import SnapshotWriter, Wants
+    from rotunda.broker.coordinator.classic.group import ClassicGroup
+    from rotunda.broker.coordinator.consumer.assignment import Assignment
+    from rotunda.broker.coordinator.consumer.group import ConsumerGroup
+    from rotunda.broker.coordinator.coordinators import Coordinators
+    from rotunda.broker.coordinator.group import Group
+    from rotunda.broker.coordinator.group_shard import GroupShard
+    from rotunda.broker.coordinator.offsets.offsets import CommittedOffset
+    from rotunda.broker.partitions.lag_age import LagAges
+    from rotunda.broker.partitions.partition_manager import PartitionManager
+    from rotunda.broker.protocol.steps import Steps
+    from rotunda.broker.scheduling.slices import Work
+    from rotunda.shm.tables.snapshot_buffer import SnapshotWriter, Wants
 
 logger = logging.getLogger(__name__)
 

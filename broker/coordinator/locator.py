@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from broker.errors import ApiError
-from broker.protocol.coordinator_routing import CoordinatorPartitions, coordinator_partition
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.routing import owner_of_coordinator
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.coordinator_routing import CoordinatorPartitions, coordinator_partition
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.routing import owner_of_coordinator
 
 if TYPE_CHECKING:
-    from broker.metadata.metadata_cache import MetadataCache
+    from rotunda.broker.metadata.metadata_cache import MetadataCache
 
 
 class CoordinatorOwnership:

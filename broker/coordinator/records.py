@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from broker.errors import InvalidReceive
-from broker.protocol.compile import reader, writer
-from broker.protocol.primitives import INT16
-from broker.protocol.schema.definitions import definition
-from broker.protocol.schema.values import Structure
-from broker.protocol.steps import Steps
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol.compile import reader, writer
+from rotunda.broker.protocol.primitives import INT16
+from rotunda.broker.protocol.schema.definitions import definition
+from rotunda.broker.protocol.schema.values import Structure
+from rotunda.broker.protocol.steps import Steps
 
 Record: TypeAlias = tuple[bytes, bytes | None]
 """Key and value; a record without a value deletes the key when the topic is compacted."""

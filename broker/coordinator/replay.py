@@ -13,12 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from broker.errors import ApiError
-from broker.log.log_reader import End, LogReader
-from broker.protocol.record_reader import iterate_records
-from broker.protocol.record_writer import read_marker
-from broker.protocol.records import BATCH_HEADER_BYTES, BatchHeader, read_header
-from broker.protocol.steps import Steps
+from rotunda.broker.errors import ApiError
+from rotunda.broker.log.log_reader import End, LogReader
+from rotunda.broker.protocol.record_reader import iterate_records
+from rotunda.broker.protocol.record_writer import read_marker
+from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, BatchHeader, read_header
+from rotunda.broker.protocol.steps import Steps
 
 _CHUNK_BYTES = 1024 * 1024
 

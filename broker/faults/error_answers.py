@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.schema.definitions import Field, StructureDefinition, response
-from broker.protocol.schema.marks import TOPIC_NAMES, error_field
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.schema.definitions import Field, StructureDefinition, response
+from rotunda.broker.protocol.schema.marks import TOPIC_NAMES, error_field
 
 MESSAGE: Final = "injected by a test"
 

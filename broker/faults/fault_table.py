@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from broker.faults.fault import ANY_API, LOCK_NAME, NO_LIMIT, Fault, FaultKind, FaultsInForce, read_faults
+from rotunda.broker.faults.fault import ANY_API, LOCK_NAME, NO_LIMIT, Fault, FaultKind, FaultsInForce, read_faults
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from broker.faults.request_names import RequestNames
-    from shm.faults import FaultWords
+    from rotunda.broker.faults.request_names import RequestNames
+    from rotunda.shm.faults import FaultWords
 
 logger = logging.getLogger(__name__)
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.faults.error_answers import altered
-from broker.faults.faulty_session import FaultySession
-from broker.ipc.answer_spool import AnswerSpool
-from broker.ipc.request import Request
-from broker.ipc.request_channel import CLOSE_CONNECTION, DELAYED
-from broker.ipc.request_facts import Records
-from broker.ipc.response_writer import NO_FACTS, AnswerFacts, FileRange, ResponseWriter
-from broker.protocol.schema.throttle_time import with_throttle_time
-from shm.recorder_layout import INJECTED_SHIFT
+from rotunda.broker.faults.error_answers import altered
+from rotunda.broker.faults.faulty_session import FaultySession
+from rotunda.broker.ipc.answer_spool import AnswerSpool
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION, DELAYED
+from rotunda.broker.ipc.request_facts import Records
+from rotunda.broker.ipc.response_writer import NO_FACTS, AnswerFacts, FileRange, ResponseWriter
+from rotunda.broker.protocol.schema.throttle_time import with_throttle_time
+from rotunda.shm.recorder_layout import INJECTED_SHIFT
 
 _NS_PER_MS = 1_000_000
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from broker.security.session import Session
+from rotunda.broker.security.session import Session
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.schema.marks import Path, request_paths, values_at
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.schema.marks import Path, request_paths, values_at
 
 #: What FindCoordinator asks for: groups if the type of the key says so.
 _KEYS: Final[tuple[Path, ...]] = (("key",), ("coordinator_keys",))

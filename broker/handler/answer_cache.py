@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.partitions.recently_used import RecentlyUsed
+from rotunda.broker.partitions.recently_used import RecentlyUsed
 
 if TYPE_CHECKING:
-    from broker.ipc.listener_table import ListenerTable
-    from broker.ipc.request import CacheKey, Request
-    from broker.ipc.response_writer import AnswerFacts
-    from broker.metadata.metadata_cache import MetadataCache
-    from broker.server_log.slow_turns import Doing
+    from rotunda.broker.ipc.listener_table import ListenerTable
+    from rotunda.broker.ipc.request import CacheKey, Request
+    from rotunda.broker.ipc.response_writer import AnswerFacts
+    from rotunda.broker.metadata.metadata_cache import MetadataCache
+    from rotunda.broker.server_log.slow_turns import Doing
 
 #: Answers that are kept, twice as many at most; no request and no answer that is longer.
 MOST_ANSWERS: Final = 64

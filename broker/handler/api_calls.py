@@ -24,34 +24,34 @@ from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.apis.cluster.api_versions import unsupported_version_response
-from broker.apis.context import BrokerContext
-from broker.apis.table import APIS
-from broker.errors import InvalidReceive, TooManyElements
-from broker.handler.answer_cache import MOST_ANSWER_BYTES, AnswerCache
-from broker.handler.denials import Denials
-from broker.ipc.answer_spool import AnswerSpool
-from broker.ipc.request import CacheKey, Request
-from broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, about_of, first_error, subject_of, throttle_of
-from broker.ipc.response_writer import AnswerFacts, ResponseWriter
-from broker.protocol import codec
-from broker.protocol.api_keys import CONTROLLER, ApiKey
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.error_responses import whole_error_response
-from broker.protocol.headers import parse_header
-from broker.protocol.sliced_responses import AnswerTooLargeError, SlicedEncoder
-from broker.protocol.steps import Steps
-from broker.scheduling.deferred import Deferred
-from broker.scheduling.long_answers import at_length
-from broker.scheduling.purgatory import DelayedOperation, Purgatory
-from broker.scheduling.slices import SlicedWork, Slices, TooManyWaitError, Work
-from broker.security.acl.checks import ERRORS
-from broker.server_log.log_setup import RepeatedWarnings
-from broker.server_log.slow_turns import SlowTurns
+from rotunda.broker.apis.cluster.api_versions import unsupported_version_response
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.apis.table import APIS
+from rotunda.broker.errors import InvalidReceive, TooManyElements
+from rotunda.broker.handler.answer_cache import MOST_ANSWER_BYTES, AnswerCache
+from rotunda.broker.handler.denials import Denials
+from rotunda.broker.ipc.answer_spool import AnswerSpool
+from rotunda.broker.ipc.request import CacheKey, Request
+from rotunda.broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, about_of, first_error, subject_of, throttle_of
+from rotunda.broker.ipc.response_writer import AnswerFacts, ResponseWriter
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import CONTROLLER, ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.error_responses import whole_error_response
+from rotunda.broker.protocol.headers import parse_header
+from rotunda.broker.protocol.sliced_responses import AnswerTooLargeError, SlicedEncoder
+from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.scheduling.long_answers import at_length
+from rotunda.broker.scheduling.purgatory import DelayedOperation, Purgatory
+from rotunda.broker.scheduling.slices import SlicedWork, Slices, TooManyWaitError, Work
+from rotunda.broker.security.acl.checks import ERRORS
+from rotunda.broker.server_log.log_setup import RepeatedWarnings
+from rotunda.broker.server_log.slow_turns import SlowTurns
 
 if TYPE_CHECKING:
-    from broker.apis.table import Api
-    from shm.tables.current_request import CurrentRequest
+    from rotunda.broker.apis.table import Api
+    from rotunda.shm.tables.current_request import CurrentRequest
 
 logger = logging.getLogger(__name__)
 

@@ -10,28 +10,28 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from broker.apis.cluster.controller_access import TOPICS_AT_ONCE
-from broker.apis.context import Access, BrokerContext
-from broker.apis.groups.group_tasks import register_group_tasks
-from broker.apis.table import advertised
-from broker.coordinator.coordinators import Coordinators
-from broker.coordinator.transaction.hanging import HangingTransactions
-from broker.coordinator.transaction.rpc import PRODUCER_ID
-from broker.errors import ApiError
-from broker.ipc.listener_table import ListenerNames
-from broker.partitions.log_maintenance import LogMaintenance
-from broker.quotas.quota_manager import QuotaManager
-from broker.scheduling.peer_tasks import TargetTasks
-from broker.scheduling.slices import SlicedWork, Slices, TooManyWaitError, Work
+from rotunda.broker.apis.cluster.controller_access import TOPICS_AT_ONCE
+from rotunda.broker.apis.context import Access, BrokerContext
+from rotunda.broker.apis.groups.group_tasks import register_group_tasks
+from rotunda.broker.apis.table import advertised
+from rotunda.broker.coordinator.coordinators import Coordinators
+from rotunda.broker.coordinator.transaction.hanging import HangingTransactions
+from rotunda.broker.coordinator.transaction.rpc import PRODUCER_ID
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.listener_table import ListenerNames
+from rotunda.broker.partitions.log_maintenance import LogMaintenance
+from rotunda.broker.quotas.quota_manager import QuotaManager
+from rotunda.broker.scheduling.peer_tasks import TargetTasks
+from rotunda.broker.scheduling.slices import SlicedWork, Slices, TooManyWaitError, Work
 
 if TYPE_CHECKING:
-    from broker.handler.group_fast_path import CommitAnswers
-    from broker.handler.peer_calls import PeerCalls
-    from broker.ipc.process_context import ProcessContext
-    from broker.metadata.active_controller import ActiveController
-    from broker.partitions.partition_manager import PartitionManager
-    from broker.partitions.produce.partition_appender import PartitionAppender
-    from broker.scheduling.peer_tasks import TaskDone
+    from rotunda.broker.handler.group_fast_path import CommitAnswers
+    from rotunda.broker.handler.peer_calls import PeerCalls
+    from rotunda.broker.ipc.process_context import ProcessContext
+    from rotunda.broker.metadata.active_controller import ActiveController
+    from rotunda.broker.partitions.partition_manager import PartitionManager
+    from rotunda.broker.partitions.produce.partition_appender import PartitionAppender
+    from rotunda.broker.scheduling.peer_tasks import TaskDone
 
 
 logger = logging.getLogger(__name__)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from broker.ipc.request_channel import REQUEST
-from broker.security.acl.acls import Operation, ResourceType
-from broker.security.acl.checks import ERRORS
+from rotunda.broker.ipc.request_channel import REQUEST
+from rotunda.broker.security.acl.acls import Operation, ResourceType
+from rotunda.broker.security.acl.checks import ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shm.tables.current_request import CurrentRequest, Identity
+    from rotunda.shm.tables.current_request import CurrentRequest, Identity
 
 #: Requests with something denied that are not answered; beyond that the rows of all of them go without.
 MOST_REQUESTS: Final = 10_000

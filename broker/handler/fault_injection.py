@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.apis.table import APIS
-from broker.faults.error_answers import MESSAGE
-from broker.faults.fault import Fault, FaultKind
-from broker.faults.faulty_session import FaultySession
-from broker.faults.request_names import RequestNames, names_in
-from broker.ipc.request_facts import NO_SUBJECT, subject_of
-from broker.ipc.response_writer import AnswerFacts, ResponseWriter
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.error_responses import error_response
-from broker.protocol.headers import parse_header
-from broker.protocol.messages.fetch import frame_fetch_response
-from shm.recorder_layout import INJECTED, INJECTED_SHIFT
+from rotunda.broker.apis.table import APIS
+from rotunda.broker.faults.error_answers import MESSAGE
+from rotunda.broker.faults.fault import Fault, FaultKind
+from rotunda.broker.faults.faulty_session import FaultySession
+from rotunda.broker.faults.request_names import RequestNames, names_in
+from rotunda.broker.ipc.request_facts import NO_SUBJECT, subject_of
+from rotunda.broker.ipc.response_writer import AnswerFacts, ResponseWriter
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.error_responses import error_response
+from rotunda.broker.protocol.headers import parse_header
+from rotunda.broker.protocol.messages.fetch import frame_fetch_response
+from rotunda.shm.recorder_layout import INJECTED, INJECTED_SHIFT
 
 if TYPE_CHECKING:
-    from broker.faults.fault_table import FaultTable
-    from broker.handler.request_handler import Handle, RequestHandler
-    from broker.ipc.request import Request
-    from broker.partitions.partition_manager import PartitionManager
+    from rotunda.broker.faults.fault_table import FaultTable
+    from rotunda.broker.handler.request_handler import Handle, RequestHandler
+    from rotunda.broker.ipc.request import Request
+    from rotunda.broker.partitions.partition_manager import PartitionManager
 
 _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 #: Their answers are put together as ever before an error is put into them: what they do besides is no harm.

@@ -14,7 +14,7 @@ from struct import Struct
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from broker.apis.groups.offset_commit import (
+from rotunda.broker.apis.groups.offset_commit import (
     TOPIC_ID_FROM,
     ValidatedCommit,
     committer_of,
@@ -22,24 +22,24 @@ from broker.apis.groups.offset_commit import (
     judge_commit,
     refused,
 )
-from broker.coordinator.offsets.commit_memo import CommitPlaces, RememberedCommit, places_in
-from broker.coordinator.offsets.commits import RepeatedCommit
-from broker.coordinator.offsets.offsets import CommitTarget
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, subject, tail
-from broker.ipc.response_writer import AnswerFacts, ResponseWriter
-from broker.partitions.request_memo import PREFIX_START, RequestMemo
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey, is_flexible
-from broker.security.acl.acls import ResourceType
-from broker.security.acl.checks import refusal
+from rotunda.broker.coordinator.offsets.commit_memo import CommitPlaces, RememberedCommit, places_in
+from rotunda.broker.coordinator.offsets.commits import RepeatedCommit
+from rotunda.broker.coordinator.offsets.offsets import CommitTarget
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, subject, tail
+from rotunda.broker.ipc.response_writer import AnswerFacts, ResponseWriter
+from rotunda.broker.partitions.request_memo import PREFIX_START, RequestMemo
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey, is_flexible
+from rotunda.broker.security.acl.acls import ResourceType
+from rotunda.broker.security.acl.checks import refusal
 
 if TYPE_CHECKING:
-    from broker.apis.context import BrokerContext
-    from broker.coordinator.group_shard import GroupShard
-    from broker.scheduling.slices import Slices
-    from broker.security.session import Session
+    from rotunda.broker.apis.context import BrokerContext
+    from rotunda.broker.coordinator.group_shard import GroupShard
+    from rotunda.broker.scheduling.slices import Slices
+    from rotunda.broker.security.session import Session
 
 logger = logging.getLogger(__name__)
 

@@ -11,42 +11,42 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.clock import SystemClock
-from broker.config.control_plane import control_processors, processors_of
-from broker.coordinator.group_lags import GroupLags
-from broker.coordinator.group_status_publisher import GroupStatusPublisher
-from broker.errors import ApiError
-from broker.handler.request_handler import RequestHandler
-from broker.handler.screening import Screening
-from broker.ipc.missing_memory import missing_bytes
-from broker.ipc.poison_requests import PoisonRequests
-from broker.ipc.request import MemoryAreas
-from broker.ipc.response_writer import ResponseWriter
-from broker.log.log_manager import orphan_directories
-from broker.metadata.active_controller import ActiveController
-from broker.metadata.configs.request_log_settings import store_settings
-from broker.metadata.controller import Controller
-from broker.metadata.metadata_cache import MetadataCache
-from broker.metadata.process_counts import Room
-from broker.metadata.storage.metadata_file import metadata_path
-from broker.partitions.lag_age import LagAges
-from broker.partitions.note_rollback import take_back_uncommitted_notes
-from broker.partitions.partition_manager import PartitionManager
-from broker.partitions.storage.storage_reserve import StorageReserve
-from broker.partitions.storage.storage_watch import StorageWatch
-from broker.protocol.error_codes import ErrorCode
-from broker.runtime.child_process import FaultLimit, Role
-from broker.runtime.garbage import GarbageSearch, paused_search
-from broker.server_log.log_setup import report_held_back
-from shm.storage import StorageState
-from shm.tables.snapshot_buffer import SnapshotWriter
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.config.control_plane import control_processors, processors_of
+from rotunda.broker.coordinator.group_lags import GroupLags
+from rotunda.broker.coordinator.group_status_publisher import GroupStatusPublisher
+from rotunda.broker.errors import ApiError
+from rotunda.broker.handler.request_handler import RequestHandler
+from rotunda.broker.handler.screening import Screening
+from rotunda.broker.ipc.missing_memory import missing_bytes
+from rotunda.broker.ipc.poison_requests import PoisonRequests
+from rotunda.broker.ipc.request import MemoryAreas
+from rotunda.broker.ipc.response_writer import ResponseWriter
+from rotunda.broker.log.log_manager import orphan_directories
+from rotunda.broker.metadata.active_controller import ActiveController
+from rotunda.broker.metadata.configs.request_log_settings import store_settings
+from rotunda.broker.metadata.controller import Controller
+from rotunda.broker.metadata.metadata_cache import MetadataCache
+from rotunda.broker.metadata.process_counts import Room
+from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.partitions.lag_age import LagAges
+from rotunda.broker.partitions.note_rollback import take_back_uncommitted_notes
+from rotunda.broker.partitions.partition_manager import PartitionManager
+from rotunda.broker.partitions.storage.storage_reserve import StorageReserve
+from rotunda.broker.partitions.storage.storage_watch import StorageWatch
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.runtime.child_process import FaultLimit, Role
+from rotunda.broker.runtime.garbage import GarbageSearch, paused_search
+from rotunda.broker.server_log.log_setup import report_held_back
+from rotunda.shm.storage import StorageState
+from rotunda.shm.tables.snapshot_buffer import SnapshotWriter
 
 if TYPE_CHECKING:
-    from broker.clock import Clock
-    from broker.ipc.process_context import ProcessContext
-    from broker.runtime.signals import StopFlag
-    from shm.metrics.process_metrics import MetricsWriter
-    from shm.rings.bell import EventBell, SemaphoreBell
+    from rotunda.broker.clock import Clock
+    from rotunda.broker.ipc.process_context import ProcessContext
+    from rotunda.broker.runtime.signals import StopFlag
+    from rotunda.shm.metrics.process_metrics import MetricsWriter
+    from rotunda.shm.rings.bell import EventBell, SemaphoreBell
 
 logger = logging.getLogger(__name__)
 
@@ -161,8 +161,8 @@ def boot(context: ProcessContext, index: int, generation: int, clock: Clock, poi
     responses = _response_writer(context, index)
     handler = RequestHandler(context, partitions, controller, responses, areas, poison, generation)
     if context.fault_words is not None:
-        from broker.faults.fault_table import FaultTable  # noqa: PLC0415 - only a broker for tests has faults
-        from broker.handler.fault_injection import FaultInjection  # noqa: PLC0415
+        from rotunda.broker.faults.fault_table import FaultTable  # noqa: PLC0415 - only a broker for tests has faults
+        from rotunda.broker.handler.fault_injection import FaultInjection  # noqa: PLC0415
 
         FaultInjection(handler, FaultTable(context.fault_words, index, context.run_dir), responses, partitions)
     Screening(handler, poison, responses, generation, range(context.channel.processors))
@@ -173,7 +173,7 @@ def _response_writer(context: ProcessContext, index: int) -> ResponseWriter:
     ends = context.channel, index, context.processor_bells, context.run_dir, context.slots.processor_has_gone
     if context.fault_words is None:
         return ResponseWriter(*ends)
-    from broker.faults.faulty_answers import FaultyAnswers  # noqa: PLC0415 - only a broker for tests has faults
+    from rotunda.broker.faults.faulty_answers import FaultyAnswers  # noqa: PLC0415 - only a broker for tests has faults
 
     return FaultyAnswers(*ends)
 

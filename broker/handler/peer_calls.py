@@ -10,12 +10,12 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.ipc.peer_channel import TASK, PeerMessage, Peers
-from shm.tables.process_slots import CONTROLLER, HANDLER
+from rotunda.broker.ipc.peer_channel import TASK, PeerMessage, Peers
+from rotunda.shm.tables.process_slots import CONTROLLER, HANDLER
 
 if TYPE_CHECKING:
-    from broker.scheduling.peer_tasks import TaskDone
-    from shm.tables.process_slots import ProcessSlots
+    from rotunda.broker.scheduling.peer_tasks import TaskDone
+    from rotunda.shm.tables.process_slots import ProcessSlots
 
 
 #: What a payload's place says: in the message itself, or in the file that the message names.

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.ipc.peer_channel import (
+from rotunda.broker.ipc.peer_channel import (
     DONE,
     POISON,
     PRODUCE_ANSWER,
@@ -22,16 +22,16 @@ from broker.ipc.peer_channel import (
     PeerMessage,
     Received,
 )
-from broker.ipc.request import MemoryAreas
-from broker.partitions.produce.append_notes import note_refusal
-from broker.protocol.error_codes import ErrorCode
-from broker.scheduling.peer_tasks import TASK_NAMES, TargetTasks, TaskDone
-from broker.scheduling.slices import SlicedWork, Slices, Work
+from rotunda.broker.ipc.request import MemoryAreas
+from rotunda.broker.partitions.produce.append_notes import note_refusal
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.scheduling.peer_tasks import TASK_NAMES, TargetTasks, TaskDone
+from rotunda.broker.scheduling.slices import SlicedWork, Slices, Work
 
 if TYPE_CHECKING:
-    from broker.handler.peer_calls import PeerCalls
-    from broker.ipc.poison_requests import PoisonRequests
-    from broker.partitions.produce.produces import Produces
+    from rotunda.broker.handler.peer_calls import PeerCalls
+    from rotunda.broker.ipc.poison_requests import PoisonRequests
+    from rotunda.broker.partitions.produce.produces import Produces
 
 logger = logging.getLogger(__name__)
 

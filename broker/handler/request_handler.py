@@ -13,37 +13,37 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from broker.apis.table import APIS
-from broker.apis.topics.list_offsets_memo import ListOffsetsMemo
-from broker.errors import InvalidReceive
-from broker.handler.api_calls import ApiCalls
-from broker.handler.broker_context import make_context
-from broker.handler.group_fast_path import CommitAnswers, GroupFastPath
-from broker.handler.peer_calls import PeerCalls, PeerPayloads
-from broker.handler.peer_rpc import PeerRpc
-from broker.ipc.peer_channel import Peers
-from broker.ipc.request import MemoryAreas, Request, RequestReader
-from broker.ipc.request_rings import RequestRings
-from broker.log.segments.open_segments import OPEN_SEGMENTS
-from broker.partitions.fetch.fetches import Fetches
-from broker.partitions.produce.partition_appender import PartitionAppender
-from broker.partitions.produce.produces import Produces
-from broker.partitions.row_flags import RowFlags
-from broker.protocol.api_keys import ApiKey
-from broker.scheduling.purgatory import Purgatory
-from broker.scheduling.slices import Slices
-from broker.server_log.slow_turns import COMMITTING, LONG_NS, METADATA, TAKING, UPKEEP, WAITING, SlowTurns
-from shm.tables.current_request import REQUEST_AT
+from rotunda.broker.apis.table import APIS
+from rotunda.broker.apis.topics.list_offsets_memo import ListOffsetsMemo
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.handler.api_calls import ApiCalls
+from rotunda.broker.handler.broker_context import make_context
+from rotunda.broker.handler.group_fast_path import CommitAnswers, GroupFastPath
+from rotunda.broker.handler.peer_calls import PeerCalls, PeerPayloads
+from rotunda.broker.handler.peer_rpc import PeerRpc
+from rotunda.broker.ipc.peer_channel import Peers
+from rotunda.broker.ipc.request import MemoryAreas, Request, RequestReader
+from rotunda.broker.ipc.request_rings import RequestRings
+from rotunda.broker.log.segments.open_segments import OPEN_SEGMENTS
+from rotunda.broker.partitions.fetch.fetches import Fetches
+from rotunda.broker.partitions.produce.partition_appender import PartitionAppender
+from rotunda.broker.partitions.produce.produces import Produces
+from rotunda.broker.partitions.row_flags import RowFlags
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.scheduling.purgatory import Purgatory
+from rotunda.broker.scheduling.slices import Slices
+from rotunda.broker.server_log.slow_turns import COMMITTING, LONG_NS, METADATA, TAKING, UPKEEP, WAITING, SlowTurns
+from rotunda.shm.tables.current_request import REQUEST_AT
 
 if TYPE_CHECKING:
-    from broker.ipc.peer_channel import Received
-    from broker.ipc.poison_requests import PoisonRequests
-    from broker.ipc.process_context import ProcessContext
-    from broker.ipc.request import RequestRing, RingFrame
-    from broker.ipc.request_rings import RingBatch
-    from broker.ipc.response_writer import ResponseWriter
-    from broker.metadata.active_controller import ActiveController
-    from broker.partitions.partition_manager import PartitionManager
+    from rotunda.broker.ipc.peer_channel import Received
+    from rotunda.broker.ipc.poison_requests import PoisonRequests
+    from rotunda.broker.ipc.process_context import ProcessContext
+    from rotunda.broker.ipc.request import RequestRing, RingFrame
+    from rotunda.broker.ipc.request_rings import RingBatch
+    from rotunda.broker.ipc.response_writer import ResponseWriter
+    from rotunda.broker.metadata.active_controller import ActiveController
+    from rotunda.broker.partitions.partition_manager import PartitionManager
 
 logger = logging.getLogger(__name__)
 

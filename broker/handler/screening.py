@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.ipc.poison_requests import DROPPED
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.ipc.poison_requests import DROPPED
+from rotunda.broker.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from broker.handler.request_handler import Handle, RequestHandler
-    from broker.ipc.poison_requests import PoisonRequests
-    from broker.ipc.request import Request
-    from broker.ipc.response_writer import ResponseWriter
+    from rotunda.broker.handler.request_handler import Handle, RequestHandler
+    from rotunda.broker.ipc.poison_requests import PoisonRequests
+    from rotunda.broker.ipc.request import Request
+    from rotunda.broker.ipc.response_writer import ResponseWriter
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 

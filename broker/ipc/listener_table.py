@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, overload
 
-from broker.security.session import Session
-from shm.tables.snapshot_buffer import SnapshotReader, SnapshotWriter
+from rotunda.broker.security.session import Session
+from rotunda.shm.tables.snapshot_buffer import SnapshotReader, SnapshotWriter
 
 
 class ListenerEntry(NamedTuple):

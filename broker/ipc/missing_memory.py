@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.config.arena import free_shared_memory_bytes
-from broker.config.control_plane import control_processors
-from shm.tables import client_hosts
-from shm.tables.process_slots import PROCESSOR
-from shm.tables.snapshot_buffer import SnapshotSegment
+from rotunda.broker.config.arena import free_shared_memory_bytes
+from rotunda.broker.config.control_plane import control_processors
+from rotunda.shm.tables import client_hosts
+from rotunda.shm.tables.process_slots import PROCESSOR
+from rotunda.shm.tables.snapshot_buffer import SnapshotSegment
 
 if TYPE_CHECKING:
-    from broker.ipc.process_context import ProcessContext
+    from rotunda.broker.ipc.process_context import ProcessContext
 
 
 def missing_bytes(context: ProcessContext, processors: int, handlers: int) -> int:

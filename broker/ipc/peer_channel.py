@@ -21,9 +21,9 @@ from itertools import count
 from struct import Struct
 from typing import NamedTuple
 
-from broker.ipc.request_channel import PEER, RequestChannel
-from shm.rings.bell import SemaphoreBell
-from shm.rings.ring import TAIL, RingConsumer, RingProducer
+from rotunda.broker.ipc.request_channel import PEER, RequestChannel
+from rotunda.shm.rings.bell import SemaphoreBell
+from rotunda.shm.rings.ring import TAIL, RingConsumer, RingProducer
 
 #: In PEER_ENVELOPE.error_code: the part has killed its owner, and the connection of its request is to be closed.
 POISON = -32_000

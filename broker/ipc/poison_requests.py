@@ -25,20 +25,20 @@ from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from broker.errors import InvalidReceive
-from broker.ipc.request import Request
-from broker.ipc.request_channel import REQUEST
-from broker.ipc.response_writer import AnswerFacts
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.headers import parse_header
-from broker.protocol.messages.produce import parse_produce
-from broker.protocol.records import BATCH_HEADER_BYTES
-from shm.layout import REQUEST_ENVELOPE
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.ipc.request_channel import REQUEST
+from rotunda.broker.ipc.response_writer import AnswerFacts
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.headers import parse_header
+from rotunda.broker.protocol.messages.produce import parse_produce
+from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
+from rotunda.shm.layout import REQUEST_ENVELOPE
 
 if TYPE_CHECKING:
-    from broker.ipc.process_context import ProcessContext
-    from shm.tables.current_request import Dropped, Identity
+    from rotunda.broker.ipc.process_context import ProcessContext
+    from rotunda.shm.tables.current_request import Dropped, Identity
 
 logger = logging.getLogger(__name__)
 

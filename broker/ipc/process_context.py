@@ -16,33 +16,33 @@ from pathlib import Path
 from socket import gethostname, socket
 from typing import TYPE_CHECKING
 
-from broker.clock import SystemClock
-from broker.ipc.listener_table import ListenerEntry, ListenerNames, ListenerTable
-from broker.ipc.request_channel import RequestChannel
-from broker.metadata.configs.live_settings import LiveSettings
-from broker.metadata.storage.metadata_file import metadata_path
-from broker.server_log.log_file import FullLogBell
-from shm.control import ControlSegment
-from shm.faults import FaultWords
-from shm.metrics.process_metrics import MetricsSegment, MetricsWriter
-from shm.rings.recorder_rings import RecorderRings
-from shm.tables.client_hosts import ClientHosts, ClientHostWriter
-from shm.tables.process_slots import HANDLER
-from shm.tables.quota_tables import QuotaTables
-from shm.tables.snapshot_buffer import SnapshotSegment
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.ipc.listener_table import ListenerEntry, ListenerNames, ListenerTable
+from rotunda.broker.ipc.request_channel import RequestChannel
+from rotunda.broker.metadata.configs.live_settings import LiveSettings
+from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.server_log.log_file import FullLogBell
+from rotunda.shm.control import ControlSegment
+from rotunda.shm.faults import FaultWords
+from rotunda.shm.metrics.process_metrics import MetricsSegment, MetricsWriter
+from rotunda.shm.rings.recorder_rings import RecorderRings
+from rotunda.shm.tables.client_hosts import ClientHosts, ClientHostWriter
+from rotunda.shm.tables.process_slots import HANDLER
+from rotunda.shm.tables.quota_tables import QuotaTables
+from rotunda.shm.tables.snapshot_buffer import SnapshotSegment
 
 if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
-    from broker.ipc.request_channel import ChannelShape
-    from broker.protocol.coordinator_routing import CoordinatorPartitions
-    from broker.server_log.log_file import LogOutput
-    from shm.control import BrokerWords
-    from shm.rings.bell import EventBell, SemaphoreBell
-    from shm.segment import Segment
-    from shm.storage import StorageReading
-    from shm.tables.current_request import CurrentRequest
-    from shm.tables.partitions import PartitionTable
-    from shm.tables.process_slots import ProcessSlots
+    from rotunda.broker.config.broker_config import BrokerConfig
+    from rotunda.broker.ipc.request_channel import ChannelShape
+    from rotunda.broker.protocol.coordinator_routing import CoordinatorPartitions
+    from rotunda.broker.server_log.log_file import LogOutput
+    from rotunda.shm.control import BrokerWords
+    from rotunda.shm.rings.bell import EventBell, SemaphoreBell
+    from rotunda.shm.segment import Segment
+    from rotunda.shm.storage import StorageReading
+    from rotunda.shm.tables.current_request import CurrentRequest
+    from rotunda.shm.tables.partitions import PartitionTable
+    from rotunda.shm.tables.process_slots import ProcessSlots
 
 
 #: By the host of a listener on all interfaces, the address by which this machine reaches it.

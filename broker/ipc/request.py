@@ -13,17 +13,17 @@ import mmap
 from bisect import insort
 from typing import TYPE_CHECKING
 
-from broker.ipc.request_channel import ARENA, INLINE, REQUEST, SPILL
-from broker.security.session import ANONYMOUS, Session, Sessions
-from shm.layout import REQUEST_ENVELOPE
-from shm.rings.ring import RingConsumer, RingProducer
+from rotunda.broker.ipc.request_channel import ARENA, INLINE, REQUEST, SPILL
+from rotunda.broker.security.session import ANONYMOUS, Session, Sessions
+from rotunda.shm.layout import REQUEST_ENVELOPE
+from rotunda.shm.rings.ring import RingConsumer, RingProducer
 
 if TYPE_CHECKING:
-    from broker.ipc.process_context import ProcessContext
-    from broker.protocol.headers import RequestHeader
-    from broker.quotas.client_sensors import ClientSensors
-    from broker.server_log.slow_turns import Doing
-    from shm.tables.current_request import Identity
+    from rotunda.broker.ipc.process_context import ProcessContext
+    from rotunda.broker.protocol.headers import RequestHeader
+    from rotunda.broker.quotas.client_sensors import ClientSensors
+    from rotunda.broker.server_log.slow_turns import Doing
+    from rotunda.shm.tables.current_request import Identity
 
 #: REQUEST_ENVELOPE.state of a Produce: nothing noted; its base-offset fields are the owners' notes.
 FRESH, NOTED = 0, 1

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shm.layout import FILE_RANGE, PEER_ENVELOPE, REQUEST_ENVELOPE, RESPONSE_ENVELOPE
-from shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
+from rotunda.shm.layout import FILE_RANGE, PEER_ENVELOPE, REQUEST_ENVELOPE, RESPONSE_ENVELOPE
+from rotunda.shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
 
 #: What REQUEST_ENVELOPE.area names: where the bytes of a request lie.
 INLINE, ARENA, SPILL = 0, 1, 2

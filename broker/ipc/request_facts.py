@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from broker.protocol.records import CODEC_MASK, BatchHeader
-from broker.protocol.schema.marks import Path, asked_partitions, error_paths
-from shm.layout import RESPONSE_ENVELOPE
-from shm.recorder_layout import MIXED_CODECS, NOT_TOLD, THROTTLED_BY
+from rotunda.broker.protocol.records import CODEC_MASK, BatchHeader
+from rotunda.broker.protocol.schema.marks import Path, asked_partitions, error_paths
+from rotunda.shm.layout import RESPONSE_ENVELOPE
+from rotunda.shm.recorder_layout import MIXED_CODECS, NOT_TOLD, THROTTLED_BY
 
 if TYPE_CHECKING:
-    from broker.protocol.records import RawHeader
+    from rotunda.broker.protocol.records import RawHeader
 
 #: From these fields on an envelope is copied whole from here.
 _SUBJECT = RESPONSE_ENVELOPE.struct_from("partition_row")

@@ -11,13 +11,13 @@ import heapq
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from broker.ipc.request import RequestRing, RingFrame
-from broker.ipc.request_channel import REQUEST
-from shm.layout import REQUEST_ENVELOPE
+from rotunda.broker.ipc.request import RequestRing, RingFrame
+from rotunda.broker.ipc.request_channel import REQUEST
+from rotunda.shm.layout import REQUEST_ENVELOPE
 
 if TYPE_CHECKING:
-    from broker.ipc.request_channel import RequestChannel
-    from broker.ipc.response_writer import ResponseWriter
+    from rotunda.broker.ipc.request_channel import RequestChannel
+    from rotunda.broker.ipc.response_writer import ResponseWriter
 
 _EVERYTHING = 1 << 30
 _RECEIVED_NS = [each.name for each in REQUEST_ENVELOPE.fields].index("received_ns")

@@ -13,9 +13,9 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.ipc.answer_spool import AnswerSpool
-from broker.ipc.request import Request
-from broker.ipc.request_channel import (
+from rotunda.broker.ipc.answer_spool import AnswerSpool
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.ipc.request_channel import (
     CLOSE_CONNECTION,
     FAILED,
     NO_OP,
@@ -26,13 +26,13 @@ from broker.ipc.request_channel import (
     THROTTLED,
     RequestChannel,
 )
-from broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, Records
-from broker.ipc.segment_file_cache import ONE_ANSWER
-from broker.protocol.schema.throttle_time import throttle_place, throttle_time, with_throttle_time
-from broker.quotas.client_sensors import ClientSensors
-from shm.rings.bell import EventBell
-from shm.rings.ring import RingProducer
-from shm.tables.current_request import Identity
+from rotunda.broker.ipc.request_facts import NO_RECORDS, NO_SUBJECT, Records
+from rotunda.broker.ipc.segment_file_cache import ONE_ANSWER
+from rotunda.broker.protocol.schema.throttle_time import throttle_place, throttle_time, with_throttle_time
+from rotunda.broker.quotas.client_sensors import ClientSensors
+from rotunda.shm.rings.bell import EventBell
+from rotunda.shm.rings.ring import RingProducer
+from rotunda.shm.tables.current_request import Identity
 
 _ENVELOPE_BYTES = RESPONSE_TO_SUBJECT.size
 _pack_to_kind, _pack_range = RESPONSE_TO_KIND.pack_into, RANGE.pack

@@ -9,14 +9,14 @@ before they are given their place.
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from broker.config.topic_config import LogConfig
-from broker.errors import ApiError
-from broker.protocol.compression import PIECE_BYTES, pack, unpacked
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.primitives import Buffer
-from broker.protocol.record_reader import ReadAllowance, record_times
-from broker.protocol.record_walk import PENDING, RECORDS_AT_ONCE, RIGHT, RecordWalk
-from broker.protocol.records import (
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.compression import PIECE_BYTES, pack, unpacked
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.primitives import Buffer
+from rotunda.broker.protocol.record_reader import ReadAllowance, record_times
+from rotunda.broker.protocol.record_walk import PENDING, RECORDS_AT_ONCE, RIGHT, RecordWalk
+from rotunda.broker.protocol.records import (
     BATCH_HEADER_BYTES,
     CODEC_MASK,
     CODECS,
@@ -27,7 +27,7 @@ from broker.protocol.records import (
     BatchHeader,
     patch_header,
 )
-from broker.protocol.steps import Steps
+from rotunda.broker.protocol.steps import Steps
 
 #: (error code, base offset or -1, log append time in ms or -1)
 StageResult: TypeAlias = tuple[int, int, int]

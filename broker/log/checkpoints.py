@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from broker.log.segments.segment_files import read_file, remove_if_there
+from rotunda.broker.log.segments.segment_files import read_file, remove_if_there
 
 VERSION = 0
 

@@ -13,20 +13,20 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Self
 
-from broker.clock import Clock
-from broker.config.topic_config import LogConfig
-from broker.errors import RotundaError
-from broker.log.append_limits import AppendLimits
-from broker.log.disk_room import NO_DESCRIPTOR, NO_ROOM
-from broker.log.flush_state import NEVER, FlushState
-from broker.log.flusher import FlushJob
-from broker.log.leader_epochs import resume_epochs, write_epochs
-from broker.log.partition_metadata import PartitionName
-from broker.log.producers.producer_entry import ProducerEntry
-from broker.log.producers.producer_recovery import load_producers
-from broker.log.producers.producer_snapshot import encode
-from broker.log.producers.snapshot_schedule import SnapshotSchedule
-from broker.log.recovery import (
+from rotunda.broker.clock import Clock
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.errors import RotundaError
+from rotunda.broker.log.append_limits import AppendLimits
+from rotunda.broker.log.disk_room import NO_DESCRIPTOR, NO_ROOM
+from rotunda.broker.log.flush_state import NEVER, FlushState
+from rotunda.broker.log.flusher import FlushJob
+from rotunda.broker.log.leader_epochs import resume_epochs, write_epochs
+from rotunda.broker.log.partition_metadata import PartitionName
+from rotunda.broker.log.producers.producer_entry import ProducerEntry
+from rotunda.broker.log.producers.producer_recovery import load_producers
+from rotunda.broker.log.producers.producer_snapshot import encode
+from rotunda.broker.log.producers.snapshot_schedule import SnapshotSchedule
+from rotunda.broker.log.recovery import (
     Checkpointed,
     LoadedFiles,
     LogDamaged,
@@ -36,11 +36,11 @@ from broker.log.recovery import (
     new_segment,
     restore_files,
 )
-from broker.log.segments.log_segment import LogSegment
-from broker.log.segments.open_segments import OPEN_SEGMENTS
-from broker.log.segments.roll_policy import RollPolicy
-from broker.log.segments.rolled_segments import RolledSegments
-from broker.log.segments.segment_files import remove_directory
+from rotunda.broker.log.segments.log_segment import LogSegment
+from rotunda.broker.log.segments.open_segments import OPEN_SEGMENTS
+from rotunda.broker.log.segments.roll_policy import RollPolicy
+from rotunda.broker.log.segments.rolled_segments import RolledSegments
+from rotunda.broker.log.segments.segment_files import remove_directory
 
 DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
 

@@ -16,9 +16,9 @@ import stat
 import uuid
 from pathlib import Path
 
-from broker.errors import BootFailed
-from broker.log.checkpoints import replace_file, set_aside
-from broker.log.segments.segment_files import DELETE_SUFFIX, read_file, remove_if_there
+from rotunda.broker.errors import BootFailed
+from rotunda.broker.log.checkpoints import replace_file, set_aside
+from rotunda.broker.log.segments.segment_files import DELETE_SUFFIX, read_file, remove_if_there
 
 META_PROPERTIES_FILE = "meta.properties"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"

@@ -7,7 +7,7 @@ slower: segments that are idle give theirs up (`segments/open_segments.py`).
 import os
 from pathlib import Path
 
-from broker.log.segments.open_segments import FILES_A_SEGMENT, OTHERS, most_segments
+from rotunda.broker.log.segments.open_segments import FILES_A_SEGMENT, OTHERS, most_segments
 
 #: What Kafka's documentation advises for each broker.
 ADVISED = 100_000

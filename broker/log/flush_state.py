@@ -9,9 +9,9 @@ import os
 from itertools import pairwise
 from pathlib import Path
 
-from broker.log.flusher import FlushJob
-from broker.log.segments.open_segments import OPEN_SEGMENTS
-from broker.log.segments.segment_files import (
+from rotunda.broker.log.flusher import FlushJob
+from rotunda.broker.log.segments.open_segments import OPEN_SEGMENTS
+from rotunda.broker.log.segments.segment_files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from broker.log.segments.segment_files import SEGMENT_SUFFIXES, segment_file, sync_directory
+from rotunda.broker.log.segments.segment_files import SEGMENT_SUFFIXES, segment_file, sync_directory
 
 
 class Job(Protocol):

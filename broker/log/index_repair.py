@@ -9,11 +9,11 @@ What is damaged between its ends is noticed by who reads it (`segment_walk`, `ti
 import logging
 from pathlib import Path
 
-from broker.log.indexes.index_file import IndexFile
-from broker.log.indexes.time_index import NO_TIMESTAMP
-from broker.log.segments.log_segment import LogSegment
-from broker.log.segments.segment_scan import has_largest, scan_headers
-from broker.protocol.records import BATCH_HEADER_BYTES
+from rotunda.broker.log.indexes.index_file import IndexFile
+from rotunda.broker.log.indexes.time_index import NO_TIMESTAMP
+from rotunda.broker.log.segments.log_segment import LogSegment
+from rotunda.broker.log.segments.segment_scan import has_largest, scan_headers
+from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
 
 _log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 
-from broker.log.checkpoints import CheckpointCorruptError, read_lines, write_lines
-from broker.log.segments.segment_files import LOG_SUFFIX, segment_file
-from broker.log.segments.segment_scan import scan_headers
+from rotunda.broker.log.checkpoints import CheckpointCorruptError, read_lines, write_lines
+from rotunda.broker.log.segments.segment_files import LOG_SUFFIX, segment_file
+from rotunda.broker.log.segments.segment_scan import scan_headers
 
 FILE_NAME = "leader-epoch-checkpoint"
 

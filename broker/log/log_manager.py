@@ -12,15 +12,15 @@ from collections.abc import Collection, Mapping, Set
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from broker.clock import Clock
-from broker.config.topic_config import LogConfig
-from broker.log.checkpoints import CLEANER_FILE, HIGH_WATERMARK_FILE, LOG_START_OFFSET_FILE, RECOVERY_POINT_FILE
-from broker.log.flusher import Flusher, FlushJob
-from broker.log.offset_checkpoints import OffsetCheckpoints
-from broker.log.partition_log import LogDamaged, LogWriteFailed, PartitionLog, PartitionName
-from broker.log.partition_metadata import TopicIdMismatch, claim_directory, read_topic_id
-from broker.log.recovery import Checkpointed, PublishedEnd
-from broker.log.segments.segment_files import DELETE_SUFFIX, doomed_directories, doomed_name, remove_directory
+from rotunda.broker.clock import Clock
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.log.checkpoints import CLEANER_FILE, HIGH_WATERMARK_FILE, LOG_START_OFFSET_FILE, RECOVERY_POINT_FILE
+from rotunda.broker.log.flusher import Flusher, FlushJob
+from rotunda.broker.log.offset_checkpoints import OffsetCheckpoints
+from rotunda.broker.log.partition_log import LogDamaged, LogWriteFailed, PartitionLog, PartitionName
+from rotunda.broker.log.partition_metadata import TopicIdMismatch, claim_directory, read_topic_id
+from rotunda.broker.log.recovery import Checkpointed, PublishedEnd
+from rotunda.broker.log.segments.segment_files import DELETE_SUFFIX, doomed_directories, doomed_name, remove_directory
 
 TopicPartition: TypeAlias = tuple[str, int]
 

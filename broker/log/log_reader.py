@@ -18,13 +18,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from broker.log.checkpoints import CheckpointCorruptError
-from broker.log.leader_epochs import FILE_NAME, LeaderEpochs, read_epochs
-from broker.log.producers.aborted_transactions import AbortedTransactions
-from broker.log.segments.segment_files import LOG_SUFFIX, offsets_of, segment_file
-from broker.log.segments.segment_walk import SegmentWalk, check_not_replaced
-from broker.log.timestamp_search import SegmentSpan, TimestampOffset, first_at_or_after, largest
-from broker.protocol.steps import Steps
+from rotunda.broker.log.checkpoints import CheckpointCorruptError
+from rotunda.broker.log.leader_epochs import FILE_NAME, LeaderEpochs, read_epochs
+from rotunda.broker.log.producers.aborted_transactions import AbortedTransactions
+from rotunda.broker.log.segments.segment_files import LOG_SUFFIX, offsets_of, segment_file
+from rotunda.broker.log.segments.segment_walk import SegmentWalk, check_not_replaced
+from rotunda.broker.log.timestamp_search import SegmentSpan, TimestampOffset, first_at_or_after, largest
+from rotunda.broker.protocol.steps import Steps
 
 #: (log end offset, base offset of the last segment, position of the end in it), as published.
 End: TypeAlias = tuple[int, int, int]

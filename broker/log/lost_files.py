@@ -6,7 +6,7 @@ Runs in the owner. Nothing is deleted, so that an operator can put a copy of the
 import logging
 from pathlib import Path
 
-from broker.log.segments.segment_files import LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_file
+from rotunda.broker.log.segments.segment_files import LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_file
 
 _log = logging.getLogger(__name__)
 

@@ -4,10 +4,10 @@ One writer, the handler that owns the partition. What stands is the business of 
 appending. The caller publishes what has changed.
 """
 
-from broker.errors import ApiError
-from broker.log.committed_log import CommittedLog
-from broker.log.segments.segment_swap import SegmentSwap
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.errors import ApiError
+from rotunda.broker.log.committed_log import CommittedLog
+from rotunda.broker.log.segments.segment_swap import SegmentSwap
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 
 class MaintainedLog(CommittedLog):

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from broker.log.checkpoints import (
+from rotunda.broker.log.checkpoints import (
     CheckpointCorruptError,
     offset_lines,
     read_lines,
@@ -25,8 +25,8 @@ from broker.log.checkpoints import (
     text_of,
     write_lines,
 )
-from broker.log.segments.segment_files import read_file
-from broker.protocol.crc import crc32c
+from rotunda.broker.log.segments.segment_files import read_file
+from rotunda.broker.protocol.crc import crc32c
 
 TopicPartition = tuple[str, int]
 

@@ -12,18 +12,18 @@ published end are whole on disk, and whatever else lies there is cut away by the
 import struct
 from collections.abc import Callable
 
-from broker.log.append_limits import NO_OFFSET, STORAGE_ERROR, TO_BE_JUDGED, Admitted, Judged, StageResult
-from broker.log.committed_log import AppendHold, LogWriteFailed
-from broker.log.disk_room import NO_ROOM
-from broker.log.maintained_log import MaintainedLog
-from broker.log.partition_metadata import PartitionName
-from broker.log.producers.producer_entry import ProducerEntry
-from broker.log.producers.snapshot_schedule import WALK_BYTES_MORE_PER_MARKER, WALK_BYTES_PER_BATCH
-from broker.log.recovery import Checkpointed, LogDamaged, PublishedEnd, SegmentInfo
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.record_walk import is_as_claimed
-from broker.protocol.record_writer import EndTransactionMarker, end_transaction_marker
-from broker.protocol.records import (
+from rotunda.broker.log.append_limits import NO_OFFSET, STORAGE_ERROR, TO_BE_JUDGED, Admitted, Judged, StageResult
+from rotunda.broker.log.committed_log import AppendHold, LogWriteFailed
+from rotunda.broker.log.disk_room import NO_ROOM
+from rotunda.broker.log.maintained_log import MaintainedLog
+from rotunda.broker.log.partition_metadata import PartitionName
+from rotunda.broker.log.producers.producer_entry import ProducerEntry
+from rotunda.broker.log.producers.snapshot_schedule import WALK_BYTES_MORE_PER_MARKER, WALK_BYTES_PER_BATCH
+from rotunda.broker.log.recovery import Checkpointed, LogDamaged, PublishedEnd, SegmentInfo
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.record_walk import is_as_claimed
+from rotunda.broker.protocol.record_writer import EndTransactionMarker, end_transaction_marker
+from rotunda.broker.protocol.records import (
     CODEC_MASK,
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD_BYTES,
@@ -33,7 +33,7 @@ from broker.protocol.records import (
     patch_log_append_time,
     unpack_header,
 )
-from broker.protocol.steps import Steps
+from rotunda.broker.protocol.steps import Steps
 
 __all__ = [
     "AppendHold",

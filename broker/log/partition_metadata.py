@@ -9,9 +9,9 @@ import logging
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.errors import RotundaError
-from broker.log.checkpoints import replace_file
-from broker.log.segments.segment_files import LOG_SUFFIX, offsets_of, read_file
+from rotunda.broker.errors import RotundaError
+from rotunda.broker.log.checkpoints import replace_file
+from rotunda.broker.log.segments.segment_files import LOG_SUFFIX, offsets_of, read_file
 
 FILE_NAME = "partition.metadata"
 VERSION = 0

@@ -15,14 +15,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.errors import RotundaError
-from broker.log.checkpoints import set_aside
-from broker.log.index_repair import repair_indexes
-from broker.log.indexes.time_index import NO_TIMESTAMP
-from broker.log.indexes.transaction_index import TransactionIndex
-from broker.log.lost_files import report_emptied, report_lost, report_set_aside
-from broker.log.segments.log_segment import LogSegment
-from broker.log.segments.segment_files import (
+from rotunda.broker.errors import RotundaError
+from rotunda.broker.log.checkpoints import set_aside
+from rotunda.broker.log.index_repair import repair_indexes
+from rotunda.broker.log.indexes.time_index import NO_TIMESTAMP
+from rotunda.broker.log.indexes.transaction_index import TransactionIndex
+from rotunda.broker.log.lost_files import report_emptied, report_lost, report_set_aside
+from rotunda.broker.log.segments.log_segment import LogSegment
+from rotunda.broker.log.segments.segment_files import (
     INDEX_SUFFIX,
     LEFTOVER_SUFFIXES,
     LOG_SUFFIX,
@@ -36,9 +36,9 @@ from broker.log.segments.segment_files import (
     remove_segment_files,
     segment_file,
 )
-from broker.log.segments.segment_scan import has_largest, marker_at, scan_headers, scan_verified
-from broker.log.segments.segment_swap import complete_swaps
-from broker.protocol.records import BatchHeader
+from rotunda.broker.log.segments.segment_scan import has_largest, marker_at, scan_headers, scan_verified
+from rotunda.broker.log.segments.segment_swap import complete_swaps
+from rotunda.broker.protocol.records import BatchHeader
 
 _log = logging.getLogger(__name__)
 

@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from broker.log.indexes.time_index import NO_TIMESTAMP, TimeIndex
-from broker.log.segments.segment_files import LOG_SUFFIX, segment_file
-from broker.log.segments.segment_scan import has_largest, scan_headers
-from broker.log.segments.segment_walk import WALK_CHUNK_BYTES, SegmentWalk, check_not_replaced
-from broker.protocol.record_reader import ReadAllowance, record_times
-from broker.protocol.records import BatchHeader
-from broker.protocol.steps import Steps
+from rotunda.broker.log.indexes.time_index import NO_TIMESTAMP, TimeIndex
+from rotunda.broker.log.segments.segment_files import LOG_SUFFIX, segment_file
+from rotunda.broker.log.segments.segment_scan import has_largest, scan_headers
+from rotunda.broker.log.segments.segment_walk import WALK_CHUNK_BYTES, SegmentWalk, check_not_replaced
+from rotunda.broker.protocol.record_reader import ReadAllowance, record_times
+from rotunda.broker.protocol.records import BatchHeader
+from rotunda.broker.protocol.steps import Steps
 
 #: What one question may look into: records and headers of batches, and bytes of records, uncompressed.
 MOST_RECORDS: Final = 500_000

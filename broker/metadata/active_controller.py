@@ -9,14 +9,14 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from broker.metadata.reloading import ReloadRequest, reload
+from rotunda.broker.metadata.reloading import ReloadRequest, reload
 
 if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
-    from broker.metadata.controller import Controller
-    from broker.metadata.metadata_cache import MetadataCache
-    from shm.control import BrokerWords
-    from shm.rings.bell import EventBell, SemaphoreBell
+    from rotunda.broker.config.broker_config import BrokerConfig
+    from rotunda.broker.metadata.controller import Controller
+    from rotunda.broker.metadata.metadata_cache import MetadataCache
+    from rotunda.shm.control import BrokerWords
+    from rotunda.shm.rings.bell import EventBell, SemaphoreBell
 
 log = logging.getLogger(__name__)
 

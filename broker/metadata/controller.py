@@ -15,9 +15,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from broker.config.broker_config import BrokerConfig
-from broker.errors import ApiError, BootFailed
-from broker.metadata.configs.alter_configs import (
+from rotunda.broker.config.broker_config import BrokerConfig
+from rotunda.broker.errors import ApiError, BootFailed
+from rotunda.broker.metadata.configs.alter_configs import (
     BROKER,
     CLIENT_METRICS,
     GROUP,
@@ -31,33 +31,33 @@ from broker.metadata.configs.alter_configs import (
     check_broker_id,
     shown,
 )
-from broker.metadata.configs.client_quotas import QuotaEntity, QuotaOp, altered_quotas, stored_name
-from broker.metadata.configs.stored_values import check_readable
-from broker.metadata.features import LEVEL, FeatureUpdate, check_updates
-from broker.metadata.metadata_cache import INTERNAL_TOPICS, MetadataCache, TopicInfo
-from broker.metadata.process_counts import Room, check_change
-from broker.metadata.producer_ids import ProducerIds
-from broker.metadata.security.acls import AclChanges
-from broker.metadata.security.scram_users import Deletion, Upsertion, changed_users
-from broker.metadata.storage.entity_store import BROKER as BROKER_KIND
-from broker.metadata.storage.entity_store import TOPIC as TOPIC_KIND
-from broker.metadata.storage.entity_store import EntityKind
-from broker.metadata.storage.metadata_file import CERTIFICATES, EVERY_BROKER, metadata_path
-from broker.metadata.storage.request_dedup import TopicOutcome
-from broker.metadata.storage.row_allocator import PartitionRows
-from broker.metadata.storage.store import MetadataStore, Transaction, nothing_to_do
-from broker.metadata.topics.topic_validation import (
+from rotunda.broker.metadata.configs.client_quotas import QuotaEntity, QuotaOp, altered_quotas, stored_name
+from rotunda.broker.metadata.configs.stored_values import check_readable
+from rotunda.broker.metadata.features import LEVEL, FeatureUpdate, check_updates
+from rotunda.broker.metadata.metadata_cache import INTERNAL_TOPICS, MetadataCache, TopicInfo
+from rotunda.broker.metadata.process_counts import Room, check_change
+from rotunda.broker.metadata.producer_ids import ProducerIds
+from rotunda.broker.metadata.security.acls import AclChanges
+from rotunda.broker.metadata.security.scram_users import Deletion, Upsertion, changed_users
+from rotunda.broker.metadata.storage.entity_store import BROKER as BROKER_KIND
+from rotunda.broker.metadata.storage.entity_store import TOPIC as TOPIC_KIND
+from rotunda.broker.metadata.storage.entity_store import EntityKind
+from rotunda.broker.metadata.storage.metadata_file import CERTIFICATES, EVERY_BROKER, metadata_path
+from rotunda.broker.metadata.storage.request_dedup import TopicOutcome
+from rotunda.broker.metadata.storage.row_allocator import PartitionRows
+from rotunda.broker.metadata.storage.store import MetadataStore, Transaction, nothing_to_do
+from rotunda.broker.metadata.topics.topic_validation import (
     CLUSTER_METADATA_TOPIC,
     AddedPartitions,
     NewTopic,
     check_total_partitions,
     internal_topic_configs,
 )
-from broker.metadata.wanted_topics import Charge, check_more_partitions, check_new_topic, free_of_charge
-from broker.protocol.coordinator_routing import CoordinatorPartitions
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.routing import topic_id_for
-from shm.tables.partitions import PartitionTable
+from rotunda.broker.metadata.wanted_topics import Charge, check_more_partitions, check_new_topic, free_of_charge
+from rotunda.broker.protocol.coordinator_routing import CoordinatorPartitions
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.routing import topic_id_for
+from rotunda.shm.tables.partitions import PartitionTable
 
 _TOPIC_ID_ENTROPY_BYTES = 16
 

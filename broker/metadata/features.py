@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from broker.errors import ApiError
-from broker.metadata.storage.entity_store import Entities
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.errors import ApiError
+from rotunda.broker.metadata.storage.entity_store import Entities
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 #: The key under which a feature's entity keeps its level.
 LEVEL = "level"

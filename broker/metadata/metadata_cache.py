@@ -14,19 +14,19 @@ from itertools import islice, repeat
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.config.broker_config import BrokerConfig
-from broker.config.topic_config import LogConfig
-from broker.metadata.configs.broker_settings import BrokerSettings
-from broker.metadata.configs.client_quotas import ClientQuotas, QuotaEntity, quotas_of
-from broker.metadata.configs.stored_values import KEEP_RECORDS, SetAside
-from broker.metadata.features import LEVEL, finalized_levels
-from broker.metadata.storage.entity_store import BROKER, TOPIC, Entities, EntityKind, replace_changed
-from broker.metadata.storage.reader import MetadataDelta, MetadataReader, TopicRecord
-from broker.metadata.topics.topic_validation import metric_name
-from broker.protocol.routing import owner_of, topic_hash
-from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps, finished
-from broker.security.acl.acls import Acl
-from broker.security.acl.authorizer import Authorizer, super_users_of
+from rotunda.broker.config.broker_config import BrokerConfig
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.metadata.configs.broker_settings import BrokerSettings
+from rotunda.broker.metadata.configs.client_quotas import ClientQuotas, QuotaEntity, quotas_of
+from rotunda.broker.metadata.configs.stored_values import KEEP_RECORDS, SetAside
+from rotunda.broker.metadata.features import LEVEL, finalized_levels
+from rotunda.broker.metadata.storage.entity_store import BROKER, TOPIC, Entities, EntityKind, replace_changed
+from rotunda.broker.metadata.storage.reader import MetadataDelta, MetadataReader, TopicRecord
+from rotunda.broker.metadata.topics.topic_validation import metric_name
+from rotunda.broker.protocol.routing import owner_of, topic_hash
+from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE, Steps, finished
+from rotunda.broker.security.acl.acls import Acl
+from rotunda.broker.security.acl.authorizer import Authorizer, super_users_of
 
 log = logging.getLogger(__name__)
 

@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.errors import ApiError, ConfigError
-from broker.metadata.configs.broker_settings import BrokerSettings, settings_in_force
-from broker.metadata.configs.listener_changes import check_listeners
-from broker.metadata.configs.stored_values import SetAside
-from broker.metadata.storage.entity_store import BROKER
-from broker.metadata.storage.metadata_file import metadata_path
-from broker.metadata.storage.reader import MetadataReader
-from broker.protocol.error_codes import ErrorCode
-from broker.security.tls.checks import check_tls
+from rotunda.broker.errors import ApiError, ConfigError
+from rotunda.broker.metadata.configs.broker_settings import BrokerSettings, settings_in_force
+from rotunda.broker.metadata.configs.listener_changes import check_listeners
+from rotunda.broker.metadata.configs.stored_values import SetAside
+from rotunda.broker.metadata.storage.entity_store import BROKER
+from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.metadata.storage.reader import MetadataReader
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.security.tls.checks import check_tls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker.config.broker_config import BrokerConfig
-    from broker.metadata.metadata_cache import MetadataCache
+    from rotunda.broker.config.broker_config import BrokerConfig
+    from rotunda.broker.metadata.metadata_cache import MetadataCache
 
 
 class Room(NamedTuple):

@@ -17,30 +17,30 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.errors import ApiError, BootFailed
-from broker.log.checkpoints import set_aside
-from broker.log.partition_metadata import read_topic_id
-from broker.log.segments.segment_files import LOG_SUFFIX, offsets_in
-from broker.metadata.configs.stored_values import check_readable
-from broker.metadata.storage.metadata_file import (
+from rotunda.broker.errors import ApiError, BootFailed
+from rotunda.broker.log.checkpoints import set_aside
+from rotunda.broker.log.partition_metadata import read_topic_id
+from rotunda.broker.log.segments.segment_files import LOG_SUFFIX, offsets_in
+from rotunda.broker.metadata.configs.stored_values import check_readable
+from rotunda.broker.metadata.storage.metadata_file import (
     FORMAT,
     complete_schema,
     has_schema,
     metadata_path,
     stored_format,
 )
-from broker.metadata.storage.reader import MetadataReader
-from broker.metadata.storage.store import MetadataStore, nothing_to_do
-from broker.metadata.topics.topic_validation import (
+from rotunda.broker.metadata.storage.reader import MetadataReader
+from rotunda.broker.metadata.storage.store import MetadataStore, nothing_to_do
+from rotunda.broker.metadata.topics.topic_validation import (
     CLUSTER_METADATA_TOPIC,
     check_topic_name,
     internal_topic_configs,
 )
-from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
-from broker.protocol.routing import topic_id_for
+from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
+from rotunda.broker.protocol.routing import topic_id_for
 
 if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
+    from rotunda.broker.config.broker_config import BrokerConfig
 
 logger = logging.getLogger(__name__)
 

@@ -11,18 +11,18 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from broker.config.broker_config import BROKER_KEYS, key_of
-from broker.config.keys import render
-from broker.config.sources import Source
-from broker.errors import ApiError, ConfigError
-from broker.metadata.process_counts import check_change
-from broker.metadata.storage.metadata_file import CONFIGURATION_FILE
-from broker.security.tls.listener_tls import all_tls
+from rotunda.broker.config.broker_config import BROKER_KEYS, key_of
+from rotunda.broker.config.keys import render
+from rotunda.broker.config.sources import Source
+from rotunda.broker.errors import ApiError, ConfigError
+from rotunda.broker.metadata.process_counts import check_change
+from rotunda.broker.metadata.storage.metadata_file import CONFIGURATION_FILE
+from rotunda.broker.security.tls.listener_tls import all_tls
 
 if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
-    from broker.metadata.controller import Controller
-    from broker.metadata.metadata_cache import MetadataCache
+    from rotunda.broker.config.broker_config import BrokerConfig
+    from rotunda.broker.metadata.controller import Controller
+    from rotunda.broker.metadata.metadata_cache import MetadataCache
 
 _log = logging.getLogger(__name__)
 

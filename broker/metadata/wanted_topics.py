@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.config.topic_config import validate_topic_configs
-from broker.errors import ApiError
-from broker.metadata.metadata_cache import INTERNAL_TOPICS
-from broker.metadata.storage.request_dedup import TopicOutcome
-from broker.metadata.topics.topic_validation import (
+from rotunda.broker.config.topic_config import validate_topic_configs
+from rotunda.broker.errors import ApiError
+from rotunda.broker.metadata.metadata_cache import INTERNAL_TOPICS
+from rotunda.broker.metadata.storage.request_dedup import TopicOutcome
+from rotunda.broker.metadata.topics.topic_validation import (
     CLUSTER_METADATA_TOPIC,
     AddedPartitions,
     NewTopic,
@@ -21,11 +21,11 @@ from broker.metadata.topics.topic_validation import (
     check_topic_name,
     partition_count,
 )
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.metadata.metadata_cache import MetadataCache, TopicInfo
-    from broker.protocol.coordinator_routing import CoordinatorPartitions
+    from rotunda.broker.metadata.metadata_cache import MetadataCache, TopicInfo
+    from rotunda.broker.protocol.coordinator_routing import CoordinatorPartitions
 
 
 #: Charges the client for partitions that are about to be made. Raises ApiError if it has used up its quota.

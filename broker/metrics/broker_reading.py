@@ -10,20 +10,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.metrics.quota_use import clients_use
-from shm.rings.ring_fill import RingFill, RingGrid, read_fill
-from shm.tables.partitions import STATE_OPEN, RowCorrupt
-from shm.tables.snapshot_buffer import SnapshotReader
+from rotunda.broker.metrics.quota_use import clients_use
+from rotunda.shm.rings.ring_fill import RingFill, RingGrid, read_fill
+from rotunda.shm.tables.partitions import STATE_OPEN, RowCorrupt
+from rotunda.shm.tables.snapshot_buffer import SnapshotReader
 
 if TYPE_CHECKING:
-    from broker.metrics.quota_use import ClientUse
-    from shm.control import ControlSegment
-    from shm.metrics.process_metrics import MetricsReader, MetricsReading, MetricsSegment
-    from shm.rings.recorder_rings import RecorderRings
-    from shm.storage import StorageReading
-    from shm.tables.process_slots import ProcessStatus
-    from shm.tables.quota_tables import QuotaTables
-    from shm.tables.snapshot_buffer import SnapshotSegment
+    from rotunda.broker.metrics.quota_use import ClientUse
+    from rotunda.shm.control import ControlSegment
+    from rotunda.shm.metrics.process_metrics import MetricsReader, MetricsReading, MetricsSegment
+    from rotunda.shm.rings.recorder_rings import RecorderRings
+    from rotunda.shm.storage import StorageReading
+    from rotunda.shm.tables.process_slots import ProcessStatus
+    from rotunda.shm.tables.quota_tables import QuotaTables
+    from rotunda.shm.tables.snapshot_buffer import SnapshotSegment
 
 #: A snapshot that is older is not of the present.
 FRESH_NS = 30_000_000_000

@@ -5,7 +5,7 @@ Declared as in `shm.metrics.catalogue`, under the names that they have in /metri
 
 from __future__ import annotations
 
-from shm.metrics.metric import COUNTER, GAUGE, Metric
+from rotunda.shm.metrics.metric import COUNTER, GAUGE, Metric
 
 _PARTITION = ("topic", "partition")
 _GROUP_TOPIC = ("group", "topic")

@@ -12,19 +12,19 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.metrics.broker_reading import ROW_OUTCOMES
-from broker.metrics.derived_metrics import DERIVED
-from broker.metrics.quota_use import MOST_LISTED
-from shm.metrics.catalogue import CATALOGUE
-from shm.metrics.histogram import bounds_of
-from shm.metrics.metric import COUNTER, HISTOGRAM, Metric
-from shm.metrics.metric_tables import NO_TEXT, OTHER
-from shm.metrics.process_metrics import OTHER_API_KEY
-from shm.storage import StorageState
+from rotunda.broker.metrics.broker_reading import ROW_OUTCOMES
+from rotunda.broker.metrics.derived_metrics import DERIVED
+from rotunda.broker.metrics.quota_use import MOST_LISTED
+from rotunda.shm.metrics.catalogue import CATALOGUE
+from rotunda.shm.metrics.histogram import bounds_of
+from rotunda.shm.metrics.metric import COUNTER, HISTOGRAM, Metric
+from rotunda.shm.metrics.metric_tables import NO_TEXT, OTHER
+from rotunda.shm.metrics.process_metrics import OTHER_API_KEY
+from rotunda.shm.storage import StorageState
 
 if TYPE_CHECKING:
-    from broker.metrics.broker_reading import BrokerReading, Partition
-    from shm.metrics.process_metrics import MetricsReading
+    from rotunda.broker.metrics.broker_reading import BrokerReading, Partition
+    from rotunda.shm.metrics.process_metrics import MetricsReading
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX: Final = "rotunda_"

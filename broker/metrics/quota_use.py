@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from shm.tables.quota_rates import Windows, measure
+from rotunda.shm.tables.quota_rates import Windows, measure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from shm.tables.quota_tables import QuotaTables, QuotaUse
+    from rotunda.shm.tables.quota_tables import QuotaTables, QuotaUse
 
 #: What is recorded for a percent of the time of a thread, in ns.
 _NS_PER_PERCENT: Final = 10_000_000

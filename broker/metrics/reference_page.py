@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.metrics.derived_metrics import DERIVED
-from broker.metrics.kafka_metrics import KAFKA_METRICS
-from broker.metrics.prometheus import PREFIX, exposed_name
-from shm.metrics.catalogue import CATALOGUE
-from shm.metrics.metric import HISTOGRAM, Metric
+from rotunda.broker.metrics.derived_metrics import DERIVED
+from rotunda.broker.metrics.kafka_metrics import KAFKA_METRICS
+from rotunda.broker.metrics.prometheus import PREFIX, exposed_name
+from rotunda.shm.metrics.catalogue import CATALOGUE
+from rotunda.shm.metrics.metric import HISTOGRAM, Metric
 
 _PREAMBLE = """# Metrics
 

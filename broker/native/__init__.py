@@ -21,7 +21,7 @@ def _load() -> ModuleType | None:
     if os.environ.get(PURE_PYTHON_VARIABLE, "") not in ("", "0"):
         return None
     try:
-        module = importlib.import_module("broker.native.compiled")
+        module = importlib.import_module("rotunda.broker.native.compiled")
     except ImportError:
         return None
     return module if module.INTERFACE == _INTERFACE else None

@@ -1,4 +1,4 @@
-/* The module `broker.native.compiled`. A part is a file; it adds its functions and types to the module. */
+/* The module `rotunda.broker.native.compiled`. A part is a file; it adds its functions and types to the module. */
 
 #include "native.h"
 

@@ -226,7 +226,7 @@ static PyType_Slot type_slots[] = {{Py_tp_doc, "A walk over uncompressed records
     {Py_tp_getset, deltas},
     {0, NULL}};
 
-static PyType_Spec type_spec = {.name = "broker.native.compiled.RecordWalk",
+static PyType_Spec type_spec = {.name = "rotunda.broker.native.compiled.RecordWalk",
     .basicsize = sizeof(RecordWalk),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = type_slots};

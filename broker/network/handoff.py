@@ -24,8 +24,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
-from broker.network.fd_passing import send_fd, try_receive
-from shm.tables.client_hosts import host_text, packed_host
+from rotunda.broker.network.fd_passing import send_fd, try_receive
+from rotunda.shm.tables.client_hosts import host_text, packed_host
 
 #: Connections handed over and not yet taken, per processor (`A22`).
 QUEUE_SOCKETS = 20

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from shm.tables.partitions import STATE_OPEN
+from rotunda.shm.tables.partitions import STATE_OPEN
 
 if TYPE_CHECKING:
-    from broker.log.log_reader import End
-    from broker.metadata.metadata_cache import MetadataCache
-    from shm.tables.partitions import PartitionTable
+    from rotunda.broker.log.log_reader import End
+    from rotunda.broker.metadata.metadata_cache import MetadataCache
+    from rotunda.shm.tables.partitions import PartitionTable
 
 
 class CommittedLag(NamedTuple):

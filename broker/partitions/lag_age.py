@@ -10,16 +10,16 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from broker.log.log_reader import LogReader
-from broker.protocol.records import BATCH_HEADER_BYTES, read_header
+from rotunda.broker.log.log_reader import LogReader
+from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, read_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from broker.log.log_reader import End, FileSlice
-    from broker.protocol.records import BatchHeader
-    from shm.tables.partitions import PartitionTable
+    from rotunda.broker.log.log_reader import End, FileSlice
+    from rotunda.broker.protocol.records import BatchHeader
+    from rotunda.shm.tables.partitions import PartitionTable
 
 #: Batches looked up for one snapshot; what is left is looked up for the next ones.
 MOST_LOOKUPS: Final = 200

@@ -11,18 +11,18 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from broker.errors import ApiError
-from broker.log.disk_room import NO_ROOM
-from broker.log.maintenance_tasks import BYTES, DELETE_RECORDS, RETAIN, START_OFFSET, SWAP
-from broker.log.partition_log import LogWriteFailed
-from broker.log.segments.segment_swap import SegmentSwap
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.errors import ApiError
+from rotunda.broker.log.disk_room import NO_ROOM
+from rotunda.broker.log.maintenance_tasks import BYTES, DELETE_RECORDS, RETAIN, START_OFFSET, SWAP
+from rotunda.broker.log.partition_log import LogWriteFailed
+from rotunda.broker.log.segments.segment_swap import SegmentSwap
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker.partitions.owned_partition import OwnedPartition
-    from broker.scheduling.peer_tasks import TargetTasks, TaskDone
+    from rotunda.broker.partitions.owned_partition import OwnedPartition
+    from rotunda.broker.scheduling.peer_tasks import TargetTasks, TaskDone
 
 logger = logging.getLogger(__name__)
 

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.errors import InvalidReceive
-from broker.ipc.peer_channel import PRODUCE_PART
-from broker.ipc.request import NOTED, MemoryAreas
-from broker.ipc.request_channel import INLINE, PEER, REQUEST, RequestChannel
-from broker.partitions.produce.append_notes import NOT_APPENDED, NOTE, write_note
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.headers import parse_header
-from broker.protocol.messages.produce import Part, parse_produce
-from broker.protocol.records import BATCH_HEADER_BYTES
-from shm.rings.ring import RingConsumer
-from shm.tables.current_request import REQUEST_AT
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.ipc.peer_channel import PRODUCE_PART
+from rotunda.broker.ipc.request import NOTED, MemoryAreas
+from rotunda.broker.ipc.request_channel import INLINE, PEER, REQUEST, RequestChannel
+from rotunda.broker.partitions.produce.append_notes import NOT_APPENDED, NOTE, write_note
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.headers import parse_header
+from rotunda.broker.protocol.messages.produce import Part, parse_produce
+from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
+from rotunda.shm.rings.ring import RingConsumer
+from rotunda.shm.tables.current_request import REQUEST_AT
 
 if TYPE_CHECKING:
-    from broker.ipc.poison_requests import PoisonRequests
-    from broker.partitions.partition_manager import PartitionManager
+    from rotunda.broker.ipc.poison_requests import PoisonRequests
+    from rotunda.broker.partitions.partition_manager import PartitionManager
 
 _EVERYTHING = 1 << 30
 

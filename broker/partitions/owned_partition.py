@@ -10,15 +10,15 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from broker.log.partition_log import LogWriteFailed
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.log.partition_log import LogWriteFailed
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.ipc.request import Request
-    from broker.log.partition_log import PartitionLog
-    from broker.protocol.messages.produce import ProduceResponseTemplate
-    from broker.protocol.records import RawHeader
-    from shm.tables.partitions import RowWriter
+    from rotunda.broker.ipc.request import Request
+    from rotunda.broker.log.partition_log import PartitionLog
+    from rotunda.broker.protocol.messages.produce import ProduceResponseTemplate
+    from rotunda.broker.protocol.records import RawHeader
+    from rotunda.shm.tables.partitions import RowWriter
 
 logger = logging.getLogger(__name__)
 

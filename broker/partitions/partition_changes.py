@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from broker.scheduling.slices import SlicedWork, Slices, Work
+from rotunda.broker.scheduling.slices import SlicedWork, Slices, Work
 
 if TYPE_CHECKING:
-    from broker.metadata.metadata_cache import PartitionInfo, TopicInfo
-    from broker.partitions.owned_partition import OwnedPartition
+    from rotunda.broker.metadata.metadata_cache import PartitionInfo, TopicInfo
+    from rotunda.broker.partitions.owned_partition import OwnedPartition
 
 #: A partition by topic and number.
 Place = tuple[str, int]

@@ -14,22 +14,22 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.log.disk_room import NO_ROOM
-from broker.log.log_manager import LogManager
-from broker.log.log_reader import LogReader
-from broker.log.partition_log import AppendHold, LogDamaged, PartitionName, PublishedEnd
-from broker.metadata.metadata_cache import Changes
-from broker.partitions.owned_partition import OwnedPartition
-from broker.partitions.partition_changes import OwnedPartitions, PartitionChanges
-from broker.partitions.storage.storage_gate import StorageGate
-from shm.tables.partitions import STATE_CLOSED, STATE_OPEN, STATE_UNOPENED
-from shm.tables.process_slots import HANDLER
+from rotunda.broker.log.disk_room import NO_ROOM
+from rotunda.broker.log.log_manager import LogManager
+from rotunda.broker.log.log_reader import LogReader
+from rotunda.broker.log.partition_log import AppendHold, LogDamaged, PartitionName, PublishedEnd
+from rotunda.broker.metadata.metadata_cache import Changes
+from rotunda.broker.partitions.owned_partition import OwnedPartition
+from rotunda.broker.partitions.partition_changes import OwnedPartitions, PartitionChanges
+from rotunda.broker.partitions.storage.storage_gate import StorageGate
+from rotunda.shm.tables.partitions import STATE_CLOSED, STATE_OPEN, STATE_UNOPENED
+from rotunda.shm.tables.process_slots import HANDLER
 
 if TYPE_CHECKING:
-    from broker.clock import Clock
-    from broker.ipc.process_context import ProcessContext
-    from broker.metadata.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
-    from broker.protocol.steps import Steps
+    from rotunda.broker.clock import Clock
+    from rotunda.broker.ipc.process_context import ProcessContext
+    from rotunda.broker.metadata.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
+    from rotunda.broker.protocol.steps import Steps
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from broker.ipc.request import Request
-from broker.partitions.recently_used import RecentlyUsed
-from broker.security.session import Session
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.partitions.recently_used import RecentlyUsed
+from rotunda.broker.security.session import Session
 
 #: A request is remembered at least so long after the last one like it, and at most twice as long.
 REMEMBERED_NS: Final = 30_000_000_000

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shm.rings.bell import SemaphoreBell
-from shm.tables.partitions import PartitionTable
+from rotunda.shm.rings.bell import SemaphoreBell
+from rotunda.shm.tables.partitions import PartitionTable
 
 
 class RowFlags:

@@ -15,14 +15,14 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from broker.errors import InvalidReceive
-from broker.protocol.api_keys import response_header_version
-from broker.protocol.compile import reader, writer
-from broker.protocol.headers import framed, request_header, response_header
-from broker.protocol.primitives import MALFORMED, MOST_ELEMENTS, Buffer, skip_tagged_fields
-from broker.protocol.schema.reading import Read
-from broker.protocol.schema.table import APIS
-from broker.protocol.schema.writing import Write
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol.api_keys import response_header_version
+from rotunda.broker.protocol.compile import reader, writer
+from rotunda.broker.protocol.headers import framed, request_header, response_header
+from rotunda.broker.protocol.primitives import MALFORMED, MOST_ELEMENTS, Buffer, skip_tagged_fields
+from rotunda.broker.protocol.schema.reading import Read
+from rotunda.broker.protocol.schema.table import APIS
+from rotunda.broker.protocol.schema.writing import Write
 
 _NO_LIMIT = 1 << 62
 

@@ -9,11 +9,11 @@ import sys
 from functools import cache
 from typing import Any
 
-from broker.errors import InvalidReceive
-from broker.protocol.primitives import Buffer
-from broker.protocol.schema.definitions import MessageDefinition, definition
-from broker.protocol.schema.reading import Read, make_reader
-from broker.protocol.schema.writing import Write, make_writer
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol.primitives import Buffer
+from rotunda.broker.protocol.schema.definitions import MessageDefinition, definition
+from rotunda.broker.protocol.schema.reading import Read, make_reader
+from rotunda.broker.protocol.schema.writing import Write, make_writer
 
 
 @cache

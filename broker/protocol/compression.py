@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from broker.errors import ApiError
-from broker.protocol.primitives import Buffer
-from broker.protocol.records import CODECS
-from broker.protocol.steps import Steps, beside, finished
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.primitives import Buffer
+from rotunda.broker.protocol.records import CODECS
+from rotunda.broker.protocol.steps import Steps, beside, finished
 
 _CORRUPT_MESSAGE: Final = 2
 _MESSAGE_TOO_LARGE: Final = 10

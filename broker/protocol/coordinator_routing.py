@@ -11,9 +11,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from broker.errors import InvalidReceive
-from broker.protocol.api_keys import FLEXIBLE_FROM, GROUP, TRANSACTIONAL_ID, ApiKey, Owner
-from broker.protocol.primitives import MALFORMED, Buffer, read_unsigned_varint, skip_tagged_fields
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol.api_keys import FLEXIBLE_FROM, GROUP, TRANSACTIONAL_ID, ApiKey, Owner
+from rotunda.broker.protocol.primitives import MALFORMED, Buffer, read_unsigned_varint, skip_tagged_fields
 
 GROUP_TOPIC: Final = GROUP.topic
 TRANSACTION_TOPIC: Final = TRANSACTIONAL_ID.topic

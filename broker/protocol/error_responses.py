@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Final
 
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.schema.definitions import Field, StructureDefinition, response
-from broker.protocol.schema.marks import TOPIC_NAMES, error_field
-from broker.protocol.schema.values import Structure
-from broker.protocol.sliced_responses import Lazily
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.schema.definitions import Field, StructureDefinition, response
+from rotunda.broker.protocol.schema.marks import TOPIC_NAMES, error_field
+from rotunda.broker.protocol.schema.values import Structure
+from rotunda.broker.protocol.sliced_responses import Lazily
 
 _MESSAGE: Final = "error_message"
 

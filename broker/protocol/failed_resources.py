@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from broker.errors import InvalidReceive
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.coordinator_routing import coordinated_id
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.headers import parse_header
-from broker.protocol.primitives import ZERO_TOPIC_ID
-from broker.protocol.schema.marks import error_paths
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.coordinator_routing import coordinated_id
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.headers import parse_header
+from rotunda.broker.protocol.primitives import ZERO_TOPIC_ID
+from rotunda.broker.protocol.schema.marks import error_paths
 
 _OF_LEADERS: Final = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.FENCED_LEADER_EPOCH}

@@ -9,9 +9,9 @@ import re
 import struct
 from typing import Final, NamedTuple
 
-from broker.errors import InvalidReceive
-from broker.protocol.api_keys import FLEXIBLE_FROM, request_header_version, response_header_version
-from broker.protocol.primitives import (
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol.api_keys import FLEXIBLE_FROM, request_header_version, response_header_version
+from rotunda.broker.protocol.primitives import (
     MALFORMED,
     Buffer,
     check_end,

@@ -10,7 +10,7 @@ past the buffer itself raise `struct.error` or `IndexError`; each codec turns `M
 import struct
 from typing import Final, TypeAlias
 
-from broker.errors import InvalidReceive
+from rotunda.broker.errors import InvalidReceive
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

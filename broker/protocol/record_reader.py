@@ -12,11 +12,11 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from broker.errors import ApiError
-from broker.native import compiled
-from broker.protocol.compression import Prefix, decompress, prefixes
-from broker.protocol.primitives import Buffer
-from broker.protocol.records import BATCH_HEADER_BYTES, BatchHeader, read_header
+from rotunda.broker.errors import ApiError
+from rotunda.broker.native import compiled
+from rotunda.broker.protocol.compression import Prefix, decompress, prefixes
+from rotunda.broker.protocol.primitives import Buffer
+from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, BatchHeader, read_header
 
 MAX_UNCOMPRESSED_BYTES: Final = 16 * 1024 * 1024
 """How much of a compressed batch is unpacked where no setting says so."""

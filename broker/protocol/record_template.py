@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from broker.protocol import intern_pool
-from broker.protocol.primitives import INT64
-from broker.protocol.record_writer import NO_HEADERS, RECORD_START, encode_record, varint_bytes
+from rotunda.broker.protocol import intern_pool
+from rotunda.broker.protocol.primitives import INT64
+from rotunda.broker.protocol.record_writer import NO_HEADERS, RECORD_START, encode_record, varint_bytes
 
 #: Offset deltas below the first have one byte, and below the second two. No batch of ours has more records.
 _ONE_BYTE: Final = 64

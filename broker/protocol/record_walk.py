@@ -15,12 +15,12 @@ import struct
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.errors import ApiError
-from broker.native import compiled
-from broker.protocol.primitives import Buffer
-from broker.protocol.record_reader import read_varlong
-from broker.protocol.record_writer import NO_HEADERS, RECORD_START, varint_bytes
-from broker.protocol.records import BATCH_HEADER_BYTES, NO_TIMESTAMP
+from rotunda.broker.errors import ApiError
+from rotunda.broker.native import compiled
+from rotunda.broker.protocol.primitives import Buffer
+from rotunda.broker.protocol.record_reader import read_varlong
+from rotunda.broker.protocol.record_writer import NO_HEADERS, RECORD_START, varint_bytes
+from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, NO_TIMESTAMP
 
 PENDING: Final = -1
 RIGHT: Final = 0

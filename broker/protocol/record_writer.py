@@ -8,9 +8,15 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from broker.protocol.crc import crc32c
-from broker.protocol.primitives import Buffer
-from broker.protocol.records import BATCH_HEADER_BYTES, CONTROL_BIT, LOG_OVERHEAD_BYTES, MAGIC, TRANSACTIONAL_BIT
+from rotunda.broker.protocol.crc import crc32c
+from rotunda.broker.protocol.primitives import Buffer
+from rotunda.broker.protocol.records import (
+    BATCH_HEADER_BYTES,
+    CONTROL_BIT,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+)
 
 _NO_LEADER_EPOCH: Final = -1
 

@@ -12,16 +12,16 @@ import struct
 import zlib
 from typing import Final
 
-from broker.errors import InvalidReceive
-from broker.protocol.api_keys import CONTROLLER, ApiKey
-from broker.protocol.coordinator_routing import (
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol.api_keys import CONTROLLER, ApiKey
+from rotunda.broker.protocol.coordinator_routing import (
     COORDINATED_KEYS,
     GROUP_TOPIC,
     TRANSACTION_TOPIC,
     CoordinatorPartitions,
     coordinator_of,
 )
-from broker.protocol.primitives import MALFORMED, Buffer, read_unsigned_varint, skip_tagged_fields
+from rotunda.broker.protocol.primitives import MALFORMED, Buffer, read_unsigned_varint, skip_tagged_fields
 
 CONTROLLER_KEYS: Final = frozenset([int(key) for key in ApiKey if key.owner is CONTROLLER])
 """APIs that change metadata: the controller is the only writer of it."""

@@ -14,11 +14,11 @@ from functools import cache, partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from broker.protocol.headers import response_header
-from broker.protocol.primitives import INT32, unsigned_varint_bytes
-from broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition, response
-from broker.protocol.schema.values import Structure
-from broker.protocol.schema.writing import Write, made, make_fields_writer, make_writer
+from rotunda.broker.protocol.headers import response_header
+from rotunda.broker.protocol.primitives import INT32, unsigned_varint_bytes
+from rotunda.broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition, response
+from rotunda.broker.protocol.schema.values import Structure
+from rotunda.broker.protocol.schema.writing import Write, made, make_fields_writer, make_writer
 
 _SIZE_BYTES: Final = 4
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.protocol.api_keys import ApiKey
-from shm.recorder_layout import THROTTLED_BY
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.shm.recorder_layout import THROTTLED_BY
 
 if TYPE_CHECKING:
-    from broker.quotas.meters import RateMeter
-    from broker.quotas.overload import Overload
+    from rotunda.broker.quotas.meters import RateMeter
+    from rotunda.broker.quotas.overload import Overload
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _OVERLOAD: Final = 1 + THROTTLED_BY.index("overload.queue.time.ms")

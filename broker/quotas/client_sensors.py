@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from broker.quotas.broker_sensors import BrokerSensors
-    from broker.quotas.meters import Book, RateMeter, TokenMeter
+    from rotunda.broker.quotas.broker_sensors import BrokerSensors
+    from rotunda.broker.quotas.meters import Book, RateMeter, TokenMeter
 
 _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.errors import ApiError
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.quotas.meters import TokenMeter
+    from rotunda.broker.quotas.meters import TokenMeter
 
 
 class ControllerMutationQuota:

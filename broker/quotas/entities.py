@@ -8,12 +8,12 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.config.keys import MAX_LONG
-from broker.metadata.configs.client_quotas import CLIENT_ID, USER, ClientQuotas, QuotaEntity
-from shm.tables.quota_tables import FETCH, PRODUCE, QUOTAS, REQUEST_RATE
+from rotunda.broker.config.keys import MAX_LONG
+from rotunda.broker.metadata.configs.client_quotas import CLIENT_ID, USER, ClientQuotas, QuotaEntity
+from rotunda.shm.tables.quota_tables import FETCH, PRODUCE, QUOTAS, REQUEST_RATE
 
 if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
+    from rotunda.broker.config.broker_config import BrokerConfig
 
 
 class Limit(NamedTuple):

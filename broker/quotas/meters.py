@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from shm.recorder_layout import THROTTLED_BY
-from shm.tables.quota_rates import MOST_THROTTLE_MS, Windows, measure, record, take_tokens, throttle_ms, tokens
-from shm.tables.quota_tables import (
+from rotunda.shm.recorder_layout import THROTTLED_BY
+from rotunda.shm.tables.quota_rates import MOST_THROTTLE_MS, Windows, measure, record, take_tokens, throttle_ms, tokens
+from rotunda.shm.tables.quota_tables import (
     FETCH,
     FIRST_SAMPLE,
     PRODUCE,
@@ -23,8 +23,8 @@ from shm.tables.quota_tables import (
 )
 
 if TYPE_CHECKING:
-    from broker.quotas.entities import Limit
-    from shm.tables.quota_tables import QuotaTable, QuotaTableWriter
+    from rotunda.broker.quotas.entities import Limit
+    from rotunda.shm.tables.quota_tables import QuotaTable, QuotaTableWriter
 
 #: What may be used of a quota in this time is not looked at before it is used up.
 UNRECORDED_S: Final = 0.01

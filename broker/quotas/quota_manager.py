@@ -10,22 +10,22 @@ from struct import Struct
 from struct import error as struct_error
 from typing import TYPE_CHECKING, Final
 
-from broker.quotas.broker_sensors import BrokerSensors
-from broker.quotas.client_sensors import ClientSensors
-from broker.quotas.entities import Limit, is_set, limit_of, limits_of_all, quotas_in_force
-from broker.quotas.meters import NS_PER_PERCENT, Book, RateMeter, TokenMeter
-from broker.quotas.overload import Overload
-from shm.layout import REQUEST_ENVELOPE
-from shm.tables.quota_rates import Windows
-from shm.tables.quota_tables import FETCH, MUTATION, PRODUCE, REQUEST, REQUEST_RATE, QuotaTableWriter
+from rotunda.broker.quotas.broker_sensors import BrokerSensors
+from rotunda.broker.quotas.client_sensors import ClientSensors
+from rotunda.broker.quotas.entities import Limit, is_set, limit_of, limits_of_all, quotas_in_force
+from rotunda.broker.quotas.meters import NS_PER_PERCENT, Book, RateMeter, TokenMeter
+from rotunda.broker.quotas.overload import Overload
+from rotunda.shm.layout import REQUEST_ENVELOPE
+from rotunda.shm.tables.quota_rates import Windows
+from rotunda.shm.tables.quota_tables import FETCH, MUTATION, PRODUCE, REQUEST, REQUEST_RATE, QuotaTableWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from broker.config.broker_config import BrokerConfig
-    from broker.metadata.configs.client_quotas import ClientQuotas
-    from broker.metadata.metadata_cache import MetadataCache
-    from shm.tables.quota_tables import QuotaTables, QuotaUse
+    from rotunda.broker.config.broker_config import BrokerConfig
+    from rotunda.broker.metadata.configs.client_quotas import ClientQuotas
+    from rotunda.broker.metadata.metadata_cache import MetadataCache
+    from rotunda.shm.tables.quota_tables import QuotaTables, QuotaUse
 
 #: Clients and entities that are known; when there are more, all are looked up anew.
 MOST_KNOWN: Final = 10_000

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.request_log.role_counts import column_of_mutes
-from shm.metrics.catalogue import CLOSE_CAUSES, MUTE_CAUSES
-from shm.recorder_layout import HELD_BACK, INJECTED, THROTTLED_BY
-from shm.tables.process_slots import ROLES as PROCESS_ROLES
-from shm.tables.process_slots import STATES as PROCESS_STATES
+from rotunda.broker.request_log.role_counts import column_of_mutes
+from rotunda.shm.metrics.catalogue import CLOSE_CAUSES, MUTE_CAUSES
+from rotunda.shm.recorder_layout import HELD_BACK, INJECTED, THROTTLED_BY
+from rotunda.shm.tables.process_slots import ROLES as PROCESS_ROLES
+from rotunda.shm.tables.process_slots import STATES as PROCESS_STATES
 
 #: Stands in the path of every dataset.
 FORMAT_VERSION = 1

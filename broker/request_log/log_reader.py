@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from broker.request_log.columns import DATASETS
-from broker.request_log.part_files import HOUR_US, dataset_path, finished
-from broker.request_log.tables import schema_of
+from rotunda.broker.request_log.columns import DATASETS
+from rotunda.broker.request_log.part_files import HOUR_US, dataset_path, finished
+from rotunda.broker.request_log.tables import schema_of
 
 #: A list of files is made anew so often when some have gone meanwhile.
 ATTEMPTS = 5

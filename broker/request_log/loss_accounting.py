@@ -10,9 +10,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from broker.request_log.ring_reader import Intake
-    from broker.request_log.row_buffers import RowBuffer, Settlement
-    from shm.rings.recorder_rings import RecorderRings
+    from rotunda.broker.request_log.ring_reader import Intake
+    from rotunda.broker.request_log.row_buffers import RowBuffer, Settlement
+    from rotunda.shm.rings.recorder_rings import RecorderRings
 
 #: (counter of the source, counter of what was recorded, is it events, cause).
 _LOSSES = (

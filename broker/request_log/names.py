@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from broker.ipc import connection_id
+from rotunda.broker.ipc import connection_id
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from numpy.typing import NDArray
 
-    from broker.metadata.metadata_cache import MetadataCache
+    from rotunda.broker.metadata.metadata_cache import MetadataCache
 
 #: From this on, what is remembered of clients is too much; and what one of them takes besides its text.
 MOST_NAMES_BYTES = 16 * 1024 * 1024

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.request_log.columns import FORMAT_VERSION
+from rotunda.broker.request_log.columns import FORMAT_VERSION
 
 DIRECTORY = "request-log"
 SUFFIX = ".parquet"

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from broker.ipc import connection_id
-from broker.request_log.ring_reader import joined
-from broker.request_log.slow_requests import durations_ns, select
-from shm.recorder_layout import REQUEST_ROW
-from shm.tables.recent_requests import NAMES_BYTES, NEWEST_ROWS, SLOWEST_ROWS
+from rotunda.broker.ipc import connection_id
+from rotunda.broker.request_log.ring_reader import joined
+from rotunda.broker.request_log.slow_requests import durations_ns, select
+from rotunda.shm.recorder_layout import REQUEST_ROW
+from rotunda.shm.tables.recent_requests import NAMES_BYTES, NEWEST_ROWS, SLOWEST_ROWS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker.request_log.names import ClientNames, Clients, Subjects
-    from shm.tables.recent_requests import RecentWriter
+    from rotunda.broker.request_log.names import ClientNames, Clients, Subjects
+    from rotunda.shm.tables.recent_requests import RecentWriter
 
     Rows = NDArray[np.void]
 

@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from broker.request_log.columns import DATASETS
-from broker.request_log.loss_accounting import Gap, Ledger
-from broker.request_log.names import Clients, Subjects
-from broker.request_log.part_files import HOUR_US, apply_retention, finished, is_followed
-from broker.request_log.recent import RecentRequests
-from broker.request_log.ring_reader import Intake, TakenFrames, joined
-from broker.request_log.row_buffers import RowBuffer, RowBuffers, Settlement
-from broker.request_log.row_values import connection_values, plain_values, request_values, times_us
-from shm.recorder_layout import LAG
+from rotunda.broker.request_log.columns import DATASETS
+from rotunda.broker.request_log.loss_accounting import Gap, Ledger
+from rotunda.broker.request_log.names import Clients, Subjects
+from rotunda.broker.request_log.part_files import HOUR_US, apply_retention, finished, is_followed
+from rotunda.broker.request_log.recent import RecentRequests
+from rotunda.broker.request_log.ring_reader import Intake, TakenFrames, joined
+from rotunda.broker.request_log.row_buffers import RowBuffer, RowBuffers, Settlement
+from rotunda.broker.request_log.row_values import connection_values, plain_values, request_values, times_us
+from rotunda.shm.recorder_layout import LAG
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker.clock import Clock
-    from broker.metadata.metadata_cache import MetadataCache
-    from broker.request_log.role_rows import RoleRows
-    from broker.request_log.values import Values
-    from shm.rings.recorder_rings import RecorderRings
-    from shm.tables.recent_requests import RecentWriter
+    from rotunda.broker.clock import Clock
+    from rotunda.broker.metadata.metadata_cache import MetadataCache
+    from rotunda.broker.request_log.role_rows import RoleRows
+    from rotunda.broker.request_log.values import Values
+    from rotunda.shm.rings.recorder_rings import RecorderRings
+    from rotunda.shm.tables.recent_requests import RecentWriter
 
     Rows = NDArray[np.void]
 

@@ -15,20 +15,20 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.clock import SystemClock
-from broker.request_log.loss_accounting import Ledger
-from broker.request_log.part_files import DIRECTORY, RUNNING, apply_retention, remove_unfinished
-from broker.request_log.role_rows import RoleRows, RoleSources
-from broker.runtime.child_process import FaultLimit, Retired, Role
-from shm.metrics.process_metrics import MetricsWriter
-from shm.rings.ring_fill import RingGrid, RingShare
-from shm.tables.process_slots import BEAT_S
-from shm.tables.recent_requests import RecentWriter
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.request_log.loss_accounting import Ledger
+from rotunda.broker.request_log.part_files import DIRECTORY, RUNNING, apply_retention, remove_unfinished
+from rotunda.broker.request_log.role_rows import RoleRows, RoleSources
+from rotunda.broker.runtime.child_process import FaultLimit, Retired, Role
+from rotunda.shm.metrics.process_metrics import MetricsWriter
+from rotunda.shm.rings.ring_fill import RingGrid, RingShare
+from rotunda.shm.tables.process_slots import BEAT_S
+from rotunda.shm.tables.recent_requests import RecentWriter
 
 if TYPE_CHECKING:
-    from broker.ipc.process_context import ProcessContext
-    from broker.request_log.recorder import Recorder
-    from broker.runtime.signals import StopFlag
+    from rotunda.broker.ipc.process_context import ProcessContext
+    from rotunda.broker.request_log.recorder import Recorder
+    from rotunda.broker.runtime.signals import StopFlag
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class _WithoutPandas:
 def _prepare(recorder: Recorder, context: ProcessContext) -> None:
     """Load what files are written with, while rows are taken already."""
     sys.meta_path.insert(0, _WithoutPandas())
-    importlib.import_module("broker.request_log.tables")
+    importlib.import_module("rotunda.broker.request_log.tables")
     recorder.is_prepared = True
     context.recorder_bell.ring()
 
@@ -156,9 +156,9 @@ def build(context: ProcessContext, generation: int, root: Path) -> Recorder:
     # Arrow's own allocators keep memory for a next time that may not come.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
-    from broker.metadata.metadata_cache import MetadataCache  # noqa: PLC0415
-    from broker.metadata.storage.metadata_file import metadata_path  # noqa: PLC0415
-    from broker.request_log.recorder import Recorder  # noqa: PLC0415
+    from rotunda.broker.metadata.metadata_cache import MetadataCache  # noqa: PLC0415
+    from rotunda.broker.metadata.storage.metadata_file import metadata_path  # noqa: PLC0415
+    from rotunda.broker.request_log.recorder import Recorder  # noqa: PLC0415
 
     metadata = MetadataCache(metadata_path(context.config.data_dir), context.handlers, context.config)
     name = f"{context.instance}-{generation}"

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shm.recorder_layout import CONNECTION_EVENT, RECORDER_FRAME, RECORDER_TEXT, REQUEST_ROW
+from rotunda.shm.recorder_layout import CONNECTION_EVENT, RECORDER_FRAME, RECORDER_TEXT, REQUEST_ROW
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from broker.request_log.names import Clients
-    from shm.rings.recorder_rings import RecorderRings
+    from rotunda.broker.request_log.names import Clients
+    from rotunda.shm.rings.recorder_rings import RecorderRings
 
     Rows = NDArray[np.void]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from shm.metrics.catalogue import MUTE_CAUSES
+from rotunda.shm.metrics.catalogue import MUTE_CAUSES
 
 #: A reading of one page: counters and gauges by name and label's value.
 Values = Mapping[tuple[str, str], int]

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from broker.request_log.process_usage import Usage, cpus, growth, pss_bytes, usage_of
-from broker.request_log.role_counts import COUNTS, Values, gauges, idle_share
-from shm.tables.process_slots import ROLES, SUPERVISOR
+from rotunda.broker.request_log.process_usage import Usage, cpus, growth, pss_bytes, usage_of
+from rotunda.broker.request_log.role_counts import COUNTS, Values, gauges, idle_share
+from rotunda.shm.tables.process_slots import ROLES, SUPERVISOR
 
 if TYPE_CHECKING:
-    from shm.metrics.process_metrics import MetricsReader
-    from shm.rings.recorder_rings import RecorderRings
-    from shm.rings.ring_fill import RingShare
-    from shm.tables.process_slots import ProcessSlots, ProcessStatus
+    from rotunda.shm.metrics.process_metrics import MetricsReader
+    from rotunda.shm.rings.recorder_rings import RecorderRings
+    from rotunda.shm.rings.ring_fill import RingShare
+    from rotunda.shm.tables.process_slots import ProcessSlots, ProcessStatus
 
 #: How often at least the rings are looked at in an interval.
 LOOK_NS: Final = 250_000_000

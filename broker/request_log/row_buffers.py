@@ -13,12 +13,12 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker.request_log.columns import DATASETS
-from broker.request_log.part_files import SUFFIX, hour_path
+from rotunda.broker.request_log.columns import DATASETS
+from rotunda.broker.request_log.part_files import SUFFIX, hour_path
 
 if TYPE_CHECKING:
-    from broker.request_log.tables import OpenPart
-    from broker.request_log.values import Values
+    from rotunda.broker.request_log.tables import OpenPart
+    from rotunda.broker.request_log.values import Values
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class RowBuffers:
 
     def _write(self, buffer: RowBuffer) -> None:
         # pyarrow is large: a broker that nobody uses does without it.
-        from broker.request_log.tables import OpenPart, table_of  # noqa: PLC0415
+        from rotunda.broker.request_log.tables import OpenPart, table_of  # noqa: PLC0415
 
         if not buffer.chunks:
             return

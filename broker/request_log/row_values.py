@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from broker.protocol.api_keys import DEPRECATED_UP_TO, ApiKey
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.records import CODECS
-from broker.request_log.names import ClientNames, Clients, Subjects, distinct, names_of
-from broker.request_log.slow_requests import is_slow
-from broker.request_log.values import Coded, Nullable, Values
-from shm.metrics.catalogue import CLOSE_CAUSES
-from shm.recorder_layout import (
+from rotunda.broker.protocol.api_keys import DEPRECATED_UP_TO, ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.records import CODECS
+from rotunda.broker.request_log.names import ClientNames, Clients, Subjects, distinct, names_of
+from rotunda.broker.request_log.slow_requests import is_slow
+from rotunda.broker.request_log.values import Coded, Nullable, Values
+from rotunda.shm.metrics.catalogue import CLOSE_CAUSES
+from rotunda.shm.recorder_layout import (
     HELD_BACK,
     INJECTED,
     INJECTED_SHIFT,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
     import numpy

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from broker.request_log.columns import BOOL, CHOSEN_BY, DOUBLE, INT16, INT32, INT64, STRING, TIMESTAMP, Dataset
-from broker.request_log.part_files import HIDDEN, UNFINISHED
-from broker.request_log.values import Coded, Nullable, Values
+from rotunda.broker.request_log.columns import BOOL, CHOSEN_BY, DOUBLE, INT16, INT32, INT64, STRING, TIMESTAMP, Dataset
+from rotunda.broker.request_log.part_files import HIDDEN, UNFINISHED
+from rotunda.broker.request_log.values import Coded, Nullable, Values
 
 _TYPES: dict[str, Any] = {
     TIMESTAMP: pa.timestamp("us", tz="UTC"),

@@ -12,7 +12,7 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from broker.errors import BootFailed
+from rotunda.broker.errors import BootFailed
 
 #: What to do about a file or a directory, by the error that it has caused.
 _ADVICE = {

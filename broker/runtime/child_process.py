@@ -19,17 +19,17 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.errors import BootFailed
-from broker.ipc.process_context import close_all
-from broker.runtime.boot_failures import describe_shortage
-from broker.runtime.signals import HELD_SIGNALS, REOPEN_LOG, StopFlag
-from broker.server_log import log_setup
-from shm.tables.process_slots import ROLES
+from rotunda.broker.errors import BootFailed
+from rotunda.broker.ipc.process_context import close_all
+from rotunda.broker.runtime.boot_failures import describe_shortage
+from rotunda.broker.runtime.signals import HELD_SIGNALS, REOPEN_LOG, StopFlag
+from rotunda.broker.server_log import log_setup
+from rotunda.shm.tables.process_slots import ROLES
 
 if TYPE_CHECKING:
-    from broker.ipc.process_context import ProcessContext
-    from broker.runtime.stack_dumps import StackPipe
-    from broker.server_log.log_file import LogFile
+    from rotunda.broker.ipc.process_context import ProcessContext
+    from rotunda.broker.runtime.stack_dumps import StackPipe
+    from rotunda.broker.server_log.log_file import LogFile
 
 _log = logging.getLogger(__name__)
 

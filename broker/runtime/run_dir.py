@@ -19,10 +19,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
-from broker.clock import SystemClock
-from broker.errors import BootFailed, UsageError
-from shm.layout import LAYOUT_VERSION
-from shm.segment import start_ticks
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.errors import BootFailed, UsageError
+from rotunda.shm.layout import LAYOUT_VERSION
+from rotunda.shm.segment import start_ticks
 
 RECORD_NAME = "broker.json"
 LOG_NAME = "broker.log"

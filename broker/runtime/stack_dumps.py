@@ -16,7 +16,7 @@ import select
 from contextlib import suppress
 from pathlib import Path
 
-from broker.runtime.signals import DUMP_STACKS
+from rotunda.broker.runtime.signals import DUMP_STACKS
 
 #: A process that can answer has begun within this time, and writes on without a longer pause than the other.
 ANSWER_MS = 500

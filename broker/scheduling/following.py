@@ -9,8 +9,8 @@ from collections.abc import Callable
 from types import GeneratorType
 from typing import Any
 
-from broker.scheduling.deferred import Deferred
-from broker.scheduling.slices import Work
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.scheduling.slices import Work
 
 
 def after(response: Any, change: Callable[[Any], Any]) -> Any:

@@ -9,9 +9,9 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.steps import Steps
-from broker.scheduling.slices import Work
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.scheduling.slices import Work
 
 #: What is answered for a part with which an answer would be longer than `response.max.bytes`.
 TOO_LONG: Final = int(ErrorCode.POLICY_VIOLATION)

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from broker.scheduling.deferred import Deferred
-from broker.scheduling.slices import Work
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.scheduling.slices import Work
 
 #: Called with (Kafka error code, payload) when a task has been done.
 TaskDone = Callable[[int, bytes], None]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from broker.scheduling.timers import Timer, Timers
+from rotunda.broker.scheduling.timers import Timer, Timers
 
 logger = logging.getLogger(__name__)
 

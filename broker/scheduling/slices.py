@@ -24,9 +24,9 @@ from collections.abc import Callable, Generator, Hashable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from broker.scheduling.deferred import Deferred
-from broker.server_log.slow_turns import Doing, SlowTurns
-from shm.tables.current_request import NOBODY, CurrentRequest, Identity
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.server_log.slow_turns import Doing, SlowTurns
+from rotunda.shm.tables.current_request import NOBODY, CurrentRequest, Identity
 
 logger = logging.getLogger(__name__)
 

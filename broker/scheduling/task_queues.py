@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
-from broker.scheduling.deferred import Deferred
-from broker.scheduling.slices import SlicedWork, Slices, Work
-from shm.tables.current_request import Identity
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.scheduling.slices import SlicedWork, Slices, Work
+from rotunda.shm.tables.current_request import Identity
 
 #: What a task gets of the turn that it comes in.
 AT_ONCE_NS = 5_000_000

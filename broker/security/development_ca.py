@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from broker.errors import RotundaError, UsageError
+from rotunda.broker.errors import RotundaError, UsageError
 
 CA_KEY, CA_CERTIFICATE, SERVER = "ca.key", "ca.pem", "server.pem"
 

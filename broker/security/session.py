@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from shm.tables.client_hosts import host_text, packed_host
+from rotunda.shm.tables.client_hosts import host_text, packed_host
 
 #: The user of who has not authenticated (`H06`).
 ANONYMOUS_USER: Final = "ANONYMOUS"

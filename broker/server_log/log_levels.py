@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-import broker
+import rotunda
 
 ROOT = "root"
 #: Of the root, from the start.
@@ -37,12 +37,12 @@ _applied: dict[str, str] = {}
 @cache
 def logger_names() -> tuple[str, ...]:
     """Return the name of every logger of every process: modules that have one, and packages above them."""
-    top = Path(broker.__file__).parents[1]
+    top = Path(rotunda.__file__).parent
     names = {ROOT}
     for package in ("broker", "shm", "web"):
         for path in (top / package).rglob("*.py"):
             if b"getLogger(" in path.read_bytes():
-                parts = path.relative_to(top).with_suffix("").parts
+                parts = path.relative_to(top.parent).with_suffix("").parts
                 names.update(".".join(parts[:length]) for length in range(1, len(parts) + 1))
     return tuple(sorted(names))
 

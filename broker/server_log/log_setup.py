@@ -25,9 +25,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from broker.clock import SystemClock
-from broker.server_log import log_levels
-from broker.server_log.rate_limit import LineLimit
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.server_log import log_levels
+from rotunda.broker.server_log.rate_limit import LineLimit
 
 TEXT, JSON = "text", "json"
 FORMATS = (TEXT, JSON)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from broker.clock import SystemClock
-from broker.server_log.log_setup import RepeatedWarnings
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.server_log.log_setup import RepeatedWarnings
 
 #: No turn takes longer, whatever is asked; one that does is counted, and is worth a line.
 SLOW_TURN_NS = 50_000_000

@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from broker.errors import ConfigError
-from broker.security.tls.contexts import make
-from broker.security.tls.listener_tls import ListenerTls, page_tls
+from rotunda.broker.errors import ConfigError
+from rotunda.broker.security.tls.contexts import make
+from rotunda.broker.security.tls.listener_tls import ListenerTls, page_tls
 
 if TYPE_CHECKING:
     import ssl
 
-    from broker.metadata.configs.live_settings import LiveSettings
+    from rotunda.broker.metadata.configs.live_settings import LiveSettings
 
 _log = logging.getLogger(__name__)
 

@@ -12,14 +12,14 @@ import hmac
 import os
 from typing import TYPE_CHECKING
 
-from broker.config.jaas import parse
-from broker.config.settings.sasl import JAAS, PLAIN, has_sasl, mechanisms_of
-from broker.security.sasl.scram_credential import HASHES, MOST_ITERATIONS, credential_of, salted
+from rotunda.broker.config.jaas import parse
+from rotunda.broker.config.settings.sasl import JAAS, PLAIN, has_sasl, mechanisms_of
+from rotunda.broker.security.sasl.scram_credential import HASHES, MOST_ITERATIONS, credential_of, salted
 
 if TYPE_CHECKING:
-    from broker.config.listeners import Listener
-    from broker.metadata.configs.live_settings import LiveSettings
-    from broker.security.sasl.scram_credential import ScramCredential
+    from rotunda.broker.config.listeners import Listener
+    from rotunda.broker.metadata.configs.live_settings import LiveSettings
+    from rotunda.broker.security.sasl.scram_credential import ScramCredential
 
 _MOST_REMEMBERED = 64
 

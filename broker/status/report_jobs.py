@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from web.sources import JobFacts
+from rotunda.web.sources import JobFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def report_jobs() -> dict[str, JobFacts]:
     """Return what there is to know of each job, by its name."""
-    modules: dict[str, str] = import_module("spark.jobs").JOBS
+    modules: dict[str, str] = import_module("rotunda.spark.jobs").JOBS
     return {name: _facts(ast.parse(_source(module))) for name, module in modules.items()}
 
 

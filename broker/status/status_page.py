@@ -14,27 +14,27 @@ import sqlite3
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from broker import native
-from broker.clock import SystemClock
-from broker.config.settings.status import is_loopback
-from broker.ipc.listener_table import ListenerNames
-from broker.release import installed_version
-from broker.runtime.child_process import Role
-from broker.server_log.log_setup import RepeatedWarnings
-from shm.tables.process_slots import BEAT_S
+from rotunda.broker import native
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.config.settings.status import is_loopback
+from rotunda.broker.ipc.listener_table import ListenerNames
+from rotunda.broker.release import installed_version
+from rotunda.broker.runtime.child_process import Role
+from rotunda.broker.server_log.log_setup import RepeatedWarnings
+from rotunda.shm.tables.process_slots import BEAT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.ipc.process_context import ProcessContext
-    from broker.metadata.configs.live_settings import LiveSettings
-    from broker.metadata.metadata_cache import MetadataCache
-    from broker.metrics.broker_reading import Names, Segments, Topic
-    from broker.runtime.signals import StopFlag
-    from broker.status.page_tls import PageTls
-    from web.http.access import Admission
-    from web.http.room import Room
-    from web.sources import BrokerFacts, Setting, Sources
+    from rotunda.broker.ipc.process_context import ProcessContext
+    from rotunda.broker.metadata.configs.live_settings import LiveSettings
+    from rotunda.broker.metadata.metadata_cache import MetadataCache
+    from rotunda.broker.metrics.broker_reading import Names, Segments, Topic
+    from rotunda.broker.runtime.signals import StopFlag
+    from rotunda.broker.status.page_tls import PageTls
+    from rotunda.web.http.access import Admission
+    from rotunda.web.http.room import Room
+    from rotunda.web.sources import BrokerFacts, Setting, Sources
 
 #: Whoever serves clients comes first, once the page is loaded: at this niceness that takes 10 s beside ten busy
 #: processes a processor, and 0.3 s of work once are no burden on clients.
@@ -59,7 +59,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
         if stop.is_set():
             return
         beat()
-    from web.server import serve  # noqa: PLC0415 - 30 MB that a page nobody looks at does without
+    from rotunda.web.server import serve  # noqa: PLC0415 - 30 MB that a page nobody looks at does without
 
     metadata = _metadata(context)
     admission = _admission(context, settings, metadata)
@@ -70,30 +70,30 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
 
 
 def _tls(settings: LiveSettings) -> PageTls:
-    from broker.status.page_tls import PageTls  # noqa: PLC0415 - OpenSSL is loaded where it is needed
+    from rotunda.broker.status.page_tls import PageTls  # noqa: PLC0415 - OpenSSL is loaded where it is needed
 
     return PageTls(settings)
 
 
 def _metadata(context: ProcessContext) -> MetadataCache:
-    from broker.metadata.metadata_cache import MetadataCache  # noqa: PLC0415
-    from broker.metadata.storage.metadata_file import metadata_path  # noqa: PLC0415
+    from rotunda.broker.metadata.metadata_cache import MetadataCache  # noqa: PLC0415
+    from rotunda.broker.metadata.storage.metadata_file import metadata_path  # noqa: PLC0415
 
     return MetadataCache(metadata_path(context.config.data_dir), context.handlers, context.config)
 
 
 def _admission(context: ProcessContext, settings: LiveSettings, metadata: MetadataCache) -> Admission:
     """Return who is let in: on this machine everybody, unless there is a token; elsewhere users too."""
-    from broker.config.settings.sasl import has_sasl  # noqa: PLC0415
-    from broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType  # noqa: PLC0415
-    from broker.security.session import Session  # noqa: PLC0415
-    from web.http.access import Admission  # noqa: PLC0415
+    from rotunda.broker.config.settings.sasl import has_sasl  # noqa: PLC0415
+    from rotunda.broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType  # noqa: PLC0415
+    from rotunda.broker.security.session import Session  # noqa: PLC0415
+    from rotunda.web.http.access import Admission  # noqa: PLC0415
 
     config = context.config
     is_user = None
     asks = config.status_token or not (is_loopback(config.status_host) or config.insecure_listen)
     if asks and any(has_sasl(listener) for listener in config.bound_listeners):
-        from broker.status.page_users import PageUsers  # noqa: PLC0415
+        from rotunda.broker.status.page_users import PageUsers  # noqa: PLC0415
 
         is_user = PageUsers(settings).is_user
 
@@ -114,7 +114,7 @@ def _admission(context: ProcessContext, settings: LiveSettings, metadata: Metada
 
 
 def _room_of(context: ProcessContext, generation: int) -> Room:
-    from web.http.room import Limits, Room  # noqa: PLC0415
+    from rotunda.web.http.room import Limits, Room  # noqa: PLC0415
 
     config, now_ns = context.config, SystemClock().monotonic_ns
     metrics = context.begin_metrics(Role.WEB, 0, generation)
@@ -123,17 +123,17 @@ def _room_of(context: ProcessContext, generation: int) -> Room:
         streams=min(config.status_max_streams, config.status_max_connections // 2),
         timeout_s=config.status_request_timeout_ms / 1000,
     )
-    return Room(limits, metrics, RepeatedWarnings(logging.getLogger("web"), now_ns).warning)
+    return Room(limits, metrics, RepeatedWarnings(logging.getLogger("rotunda.web"), now_ns).warning)
 
 
 def sources_of(context: ProcessContext, metadata: MetadataCache) -> Sources:
     """Return what the page reads; all views but that of who looks are read-only."""
-    from broker.cli.analysis.report import REPORTS  # noqa: PLC0415
-    from broker.metrics.broker_reading import BrokerReader  # noqa: PLC0415
-    from broker.protocol.api_keys import DEPRECATED_UP_TO  # noqa: PLC0415
-    from broker.status.report_jobs import report_jobs  # noqa: PLC0415
-    from shm.tables.recent_requests import RecentReader  # noqa: PLC0415
-    from web.sources import Sources  # noqa: PLC0415
+    from rotunda.broker.cli.analysis.report import REPORTS  # noqa: PLC0415
+    from rotunda.broker.metrics.broker_reading import BrokerReader  # noqa: PLC0415
+    from rotunda.broker.protocol.api_keys import DEPRECATED_UP_TO  # noqa: PLC0415
+    from rotunda.broker.status.report_jobs import report_jobs  # noqa: PLC0415
+    from rotunda.shm.tables.recent_requests import RecentReader  # noqa: PLC0415
+    from rotunda.web.sources import Sources  # noqa: PLC0415
 
     config = context.config
     refresh = _refresh(context, metadata)
@@ -161,9 +161,9 @@ def sources_of(context: ProcessContext, metadata: MetadataCache) -> Sources:
 
 
 def _facts(context: ProcessContext, version: str) -> BrokerFacts:
-    from broker.request_log.part_files import DIRECTORY  # noqa: PLC0415
-    from broker.runtime.run_dir import read  # noqa: PLC0415
-    from web.sources import BrokerFacts  # noqa: PLC0415
+    from rotunda.broker.request_log.part_files import DIRECTORY  # noqa: PLC0415
+    from rotunda.broker.runtime.run_dir import read  # noqa: PLC0415
+    from rotunda.web.sources import BrokerFacts  # noqa: PLC0415
 
     record = read(context.run_dir)
     return BrokerFacts(
@@ -182,11 +182,11 @@ def _facts(context: ProcessContext, version: str) -> BrokerFacts:
 
 
 def _segments(context: ProcessContext) -> Segments:
-    from broker.metrics.broker_reading import Segments  # noqa: PLC0415
-    from shm.control import ControlSegment  # noqa: PLC0415
-    from shm.metrics.process_metrics import MetricsSegment  # noqa: PLC0415
-    from shm.rings.recorder_rings import RecorderRings  # noqa: PLC0415
-    from shm.tables.snapshot_buffer import SnapshotSegment  # noqa: PLC0415
+    from rotunda.broker.metrics.broker_reading import Segments  # noqa: PLC0415
+    from rotunda.shm.control import ControlSegment  # noqa: PLC0415
+    from rotunda.shm.metrics.process_metrics import MetricsSegment  # noqa: PLC0415
+    from rotunda.shm.rings.recorder_rings import RecorderRings  # noqa: PLC0415
+    from rotunda.shm.tables.snapshot_buffer import SnapshotSegment  # noqa: PLC0415
 
     processors, handlers = context.most_processors, context.most_handlers
     control, most = context.control.view.toreadonly(), context.config.max_partitions
@@ -207,9 +207,9 @@ def _segments(context: ProcessContext) -> Segments:
 
 
 def _names(context: ProcessContext) -> Names:
-    from broker.metrics.broker_reading import Names  # noqa: PLC0415
-    from broker.protocol.api_keys import ApiKey  # noqa: PLC0415
-    from broker.protocol.error_codes import ErrorCode  # noqa: PLC0415
+    from rotunda.broker.metrics.broker_reading import Names  # noqa: PLC0415
+    from rotunda.broker.protocol.api_keys import ApiKey  # noqa: PLC0415
+    from rotunda.broker.protocol.error_codes import ErrorCode  # noqa: PLC0415
 
     return Names(
         apis={int(key): key.text for key in ApiKey},
@@ -220,7 +220,7 @@ def _names(context: ProcessContext) -> Names:
 
 def _refresh(context: ProcessContext, metadata: MetadataCache) -> Callable[[], None]:
     """Return what brings the metadata up to date. Where they cannot be read the page shows what it knows."""
-    warnings = RepeatedWarnings(logging.getLogger("web"), SystemClock().monotonic_ns)
+    warnings = RepeatedWarnings(logging.getLogger("rotunda.web"), SystemClock().monotonic_ns)
 
     def refresh() -> None:
         if context.broker_words.metadata_version <= metadata.version and metadata.version:
@@ -256,8 +256,8 @@ def _topics(context: ProcessContext, metadata: MetadataCache, refresh: Callable[
 
 
 def _settings(metadata: MetadataCache, refresh: Callable[[], None]) -> Callable[[], list[Setting]]:
-    from broker.config.broker_config import key_of  # noqa: PLC0415
-    from web.sources import Setting  # noqa: PLC0415
+    from rotunda.broker.config.broker_config import key_of  # noqa: PLC0415
+    from rotunda.web.sources import Setting  # noqa: PLC0415
 
     def settings() -> list[Setting]:
         refresh()

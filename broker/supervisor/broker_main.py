@@ -17,42 +17,42 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker import native
-from broker.clock import SystemClock
-from broker.config.notes import start_notes
-from broker.errors import BootFailed, ConfigError
-from broker.log.data_dir import (
+from rotunda.broker import native
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.config.notes import start_notes
+from rotunda.broker.errors import BootFailed, ConfigError
+from rotunda.broker.log.data_dir import (
     lock_data_dir,
     prepare_data_dir,
     take_clean_shutdown_mark,
     want_of_privacy,
     write_clean_shutdown_mark,
 )
-from broker.log.descriptor_limit import want_of_descriptors
-from broker.metadata.process_counts import configured_at_start
-from broker.metadata.rebuild import check_or_rebuild
-from broker.metadata.storage.preparation import prepare as prepare_metadata
-from broker.network.acceptor.listener import bind
-from broker.partitions.storage.storage_reserve import StorageReserve
-from broker.runtime import run_dir
-from broker.runtime.boot_failures import boot_failures
-from broker.runtime.child_process import Role
-from broker.security.tls.checks import check_tls
-from broker.server_log import log_setup
-from broker.supervisor import shared_resources
-from broker.supervisor.process_limits import FEWEST_DESCRIPTORS, check_descriptor_limit, descriptors_needed
-from broker.supervisor.service_manager import ServiceManager
-from broker.supervisor.status_listener import bind_status_page, status_url
-from broker.supervisor.supervisor import Supervisor
-from shm.segment import SharedMemoryTooSmall, new_instance, start_ticks
+from rotunda.broker.log.descriptor_limit import want_of_descriptors
+from rotunda.broker.metadata.process_counts import configured_at_start
+from rotunda.broker.metadata.rebuild import check_or_rebuild
+from rotunda.broker.metadata.storage.preparation import prepare as prepare_metadata
+from rotunda.broker.network.acceptor.listener import bind
+from rotunda.broker.partitions.storage.storage_reserve import StorageReserve
+from rotunda.broker.runtime import run_dir
+from rotunda.broker.runtime.boot_failures import boot_failures
+from rotunda.broker.runtime.child_process import Role
+from rotunda.broker.security.tls.checks import check_tls
+from rotunda.broker.server_log import log_setup
+from rotunda.broker.supervisor import shared_resources
+from rotunda.broker.supervisor.process_limits import FEWEST_DESCRIPTORS, check_descriptor_limit, descriptors_needed
+from rotunda.broker.supervisor.service_manager import ServiceManager
+from rotunda.broker.supervisor.status_listener import bind_status_page, status_url
+from rotunda.broker.supervisor.supervisor import Supervisor
+from rotunda.shm.segment import SharedMemoryTooSmall, new_instance, start_ticks
 
 if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
-    from broker.ipc.listener_table import ListenerEntry
-    from broker.ipc.process_context import BoundListener, ProcessContext
-    from broker.runtime.child_process import RoleFunction
-    from broker.runtime.run_dir import RunRecord
-    from broker.server_log.log_file import LogOutput
+    from rotunda.broker.config.broker_config import BrokerConfig
+    from rotunda.broker.ipc.listener_table import ListenerEntry
+    from rotunda.broker.ipc.process_context import BoundListener, ProcessContext
+    from rotunda.broker.runtime.child_process import RoleFunction
+    from rotunda.broker.runtime.run_dir import RunRecord
+    from rotunda.broker.server_log.log_file import LogOutput
 
 _log = logging.getLogger(__name__)
 
@@ -146,13 +146,13 @@ class RoleFunctions(Mapping[Role, "RoleFunction"]):
     """
 
     _MODULES: Final = {
-        Role.ACCEPTOR: "broker.network.acceptor.acceptor_process",
-        Role.PROCESSOR: "broker.network.processor.processor_process",
-        Role.HANDLER: "broker.handler.handler_process",
-        Role.CONTROLLER: "broker.handler.handler_process",
-        Role.CLEANER: "broker.cleaner.cleaner_process",
-        Role.RECORDER: "broker.request_log.recorder_process",
-        Role.WEB: "broker.status.status_page",
+        Role.ACCEPTOR: "rotunda.broker.network.acceptor.acceptor_process",
+        Role.PROCESSOR: "rotunda.broker.network.processor.processor_process",
+        Role.HANDLER: "rotunda.broker.handler.handler_process",
+        Role.CONTROLLER: "rotunda.broker.handler.handler_process",
+        Role.CLEANER: "rotunda.broker.cleaner.cleaner_process",
+        Role.RECORDER: "rotunda.broker.request_log.recorder_process",
+        Role.WEB: "rotunda.broker.status.status_page",
     }
 
     def __getitem__(self, role: Role) -> RoleFunction:

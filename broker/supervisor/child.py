@@ -14,18 +14,18 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from broker.import_guard import without
-from broker.runtime.child_process import ExitCode, Role, RoleFunction, run_child
-from broker.runtime.signals import HELD_SIGNALS
-from broker.runtime.stack_dumps import StackPipe
-from shm.tables import process_slots
+from rotunda.broker.import_guard import without
+from rotunda.broker.runtime.child_process import ExitCode, Role, RoleFunction, run_child
+from rotunda.broker.runtime.signals import HELD_SIGNALS
+from rotunda.broker.runtime.stack_dumps import StackPipe
+from rotunda.shm.tables import process_slots
 
 # It pickles with dill what it sends to a process that it starts anew. Children are forked, and nothing is sent.
 with without("dill"):
     import multiprocess
 
 if TYPE_CHECKING:
-    from broker.ipc.process_context import ProcessContext
+    from rotunda.broker.ipc.process_context import ProcessContext
 
 _FORK = multiprocess.get_context("fork")
 

@@ -16,19 +16,19 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from broker.config.listeners import MOST_LISTENERS
-from broker.errors import BootFailed
-from broker.ipc.listener_table import publish_listeners
-from broker.network.acceptor.listener import bind, listen
-from broker.network.acceptor.listener_orders import CLOSE, OPEN, packed
-from broker.network.fd_passing import send_fd
+from rotunda.broker.config.listeners import MOST_LISTENERS
+from rotunda.broker.errors import BootFailed
+from rotunda.broker.ipc.listener_table import publish_listeners
+from rotunda.broker.network.acceptor.listener import bind, listen
+from rotunda.broker.network.acceptor.listener_orders import CLOSE, OPEN, packed
+from rotunda.broker.network.fd_passing import send_fd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.config.broker_config import BrokerConfig
-    from broker.config.listeners import Listener
-    from broker.ipc.process_context import BoundListener, ProcessContext
+    from rotunda.broker.config.broker_config import BrokerConfig
+    from rotunda.broker.config.listeners import Listener
+    from rotunda.broker.ipc.process_context import BoundListener, ProcessContext
 
 _log = logging.getLogger(__name__)
 

@@ -12,17 +12,17 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from broker.runtime.child_process import Role
-from broker.runtime.signals import REOPEN_LOG
-from broker.runtime.stack_dumps import ANSWER_MS, what_the_system_knows
-from broker.server_log.log_setup import tag_of
-from broker.server_log.rate_limit import UNLIMITED
+from rotunda.broker.runtime.child_process import Role
+from rotunda.broker.runtime.signals import REOPEN_LOG
+from rotunda.broker.runtime.stack_dumps import ANSWER_MS, what_the_system_knows
+from rotunda.broker.server_log.log_setup import tag_of
+from rotunda.broker.server_log.rate_limit import UNLIMITED
 
 if TYPE_CHECKING:
-    from broker.clock import Clock
-    from broker.runtime.signals import OperatorSignals
-    from broker.server_log.log_file import LogFile
-    from broker.supervisor.child import Child
+    from rotunda.broker.clock import Clock
+    from rotunda.broker.runtime.signals import OperatorSignals
+    from rotunda.broker.server_log.log_file import LogFile
+    from rotunda.broker.supervisor.child import Child
 
 _log = logging.getLogger(__name__)
 

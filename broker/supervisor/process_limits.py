@@ -12,11 +12,11 @@ import resource
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker.errors import BootFailed
-from broker.runtime.boot_failures import few_descriptors, little_address_space, soft_limit
+from rotunda.broker.errors import BootFailed
+from rotunda.broker.runtime.boot_failures import few_descriptors, little_address_space, soft_limit
 
 if TYPE_CHECKING:
-    from broker.ipc.process_context import ProcessContext
+    from rotunda.broker.ipc.process_context import ProcessContext
 
 #: With fewer no broker gets as far as to know what it needs.
 FEWEST_DESCRIPTORS: Final = 64

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.config.arena import free_shared_memory_bytes
-from broker.ipc.request_channel import ChannelShape, RequestChannel
-from shm.metrics.process_metrics import MetricsSegment
-from shm.rings.arena import BLOCK_BYTES
-from shm.rings.recorder_rings import RecorderRings
-from shm.tables import client_hosts
-from shm.tables.process_slots import PROCESSOR
-from shm.tables.snapshot_buffer import SnapshotSegment
+from rotunda.broker.config.arena import free_shared_memory_bytes
+from rotunda.broker.ipc.request_channel import ChannelShape, RequestChannel
+from rotunda.shm.metrics.process_metrics import MetricsSegment
+from rotunda.shm.rings.arena import BLOCK_BYTES
+from rotunda.shm.rings.recorder_rings import RecorderRings
+from rotunda.shm.tables import client_hosts
+from rotunda.shm.tables.process_slots import PROCESSOR
+from rotunda.shm.tables.snapshot_buffer import SnapshotSegment
 
 if TYPE_CHECKING:
-    from broker.ipc.process_context import ProcessContext
+    from rotunda.broker.ipc.process_context import ProcessContext
 
 _NOTHING = memoryview(b"")
 

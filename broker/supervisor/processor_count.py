@@ -19,17 +19,17 @@ import logging
 import os
 from typing import TYPE_CHECKING, Final
 
-from broker.network.fd_passing import try_receive
-from broker.runtime.child_process import Role
-from shm.segment import SharedMemoryTooSmall
-from shm.tables import process_slots
+from rotunda.broker.network.fd_passing import try_receive
+from rotunda.broker.runtime.child_process import Role
+from rotunda.shm.segment import SharedMemoryTooSmall
+from rotunda.shm.tables import process_slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.ipc.process_context import ProcessContext
-    from broker.supervisor.child import Child
-    from broker.supervisor.process_memory import ProcessMemory
+    from rotunda.broker.ipc.process_context import ProcessContext
+    from rotunda.broker.supervisor.child import Child
+    from rotunda.broker.supervisor.process_memory import ProcessMemory
 
 _log = logging.getLogger(__name__)
 

@@ -17,34 +17,34 @@ from typing import TYPE_CHECKING
 
 import posix_ipc
 
-from broker.config.arena import arena_bytes, free_shared_memory_bytes
-from broker.config.control_plane import processors_of
-from broker.ipc.listener_table import publish_listeners
-from broker.ipc.process_context import BoundListener, ProcessContext, close_all
-from broker.ipc.request_channel import ChannelShape, RequestChannel
-from broker.metadata.configs.request_log_settings import store_settings
-from broker.metadata.process_counts import configured_at_start, most_handlers, most_processors
-from broker.metadata.storage.metadata_file import metadata_path
-from broker.metadata.storage.reader import partition_counts
-from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, CoordinatorPartitions
-from broker.supervisor.process_limits import check_address_space
-from broker.supervisor.process_memory import ProcessMemory
-from shm.control import ControlSegment
-from shm.faults import FaultWords
-from shm.metrics.process_metrics import MetricsSegment
-from shm.rings.arena import BLOCK_BYTES
-from shm.rings.bell import EventBell, SemaphoreBell
-from shm.rings.recorder_rings import RecorderRings
-from shm.segment import Segment, SharedMemoryTooSmall, create, remove_stale
-from shm.tables import client_hosts
-from shm.tables.process_slots import PROCESSOR
-from shm.tables.quota_tables import QuotaTables
-from shm.tables.recent_requests import BYTES_NEEDED as RECENT_BYTES
-from shm.tables.snapshot_buffer import SnapshotSegment
+from rotunda.broker.config.arena import arena_bytes, free_shared_memory_bytes
+from rotunda.broker.config.control_plane import processors_of
+from rotunda.broker.ipc.listener_table import publish_listeners
+from rotunda.broker.ipc.process_context import BoundListener, ProcessContext, close_all
+from rotunda.broker.ipc.request_channel import ChannelShape, RequestChannel
+from rotunda.broker.metadata.configs.request_log_settings import store_settings
+from rotunda.broker.metadata.process_counts import configured_at_start, most_handlers, most_processors
+from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.metadata.storage.reader import partition_counts
+from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, CoordinatorPartitions
+from rotunda.broker.supervisor.process_limits import check_address_space
+from rotunda.broker.supervisor.process_memory import ProcessMemory
+from rotunda.shm.control import ControlSegment
+from rotunda.shm.faults import FaultWords
+from rotunda.shm.metrics.process_metrics import MetricsSegment
+from rotunda.shm.rings.arena import BLOCK_BYTES
+from rotunda.shm.rings.bell import EventBell, SemaphoreBell
+from rotunda.shm.rings.recorder_rings import RecorderRings
+from rotunda.shm.segment import Segment, SharedMemoryTooSmall, create, remove_stale
+from rotunda.shm.tables import client_hosts
+from rotunda.shm.tables.process_slots import PROCESSOR
+from rotunda.shm.tables.quota_tables import QuotaTables
+from rotunda.shm.tables.recent_requests import BYTES_NEEDED as RECENT_BYTES
+from rotunda.shm.tables.snapshot_buffer import SnapshotSegment
 
 if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
-    from broker.server_log.log_file import LogOutput
+    from rotunda.broker.config.broker_config import BrokerConfig
+    from rotunda.broker.server_log.log_file import LogOutput
 
 #: Room in a hand-off pair for reports that wait; the system's limit caps it.
 _PAIR_BUFFER_BYTES = 1 << 20

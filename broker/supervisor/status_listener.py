@@ -12,12 +12,12 @@ import socket
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from broker.config.bound_socket import resolve
-from broker.config.settings.status import STATUS_PORT
-from broker.errors import BootFailed
+from rotunda.broker.config.bound_socket import resolve
+from rotunda.broker.config.settings.status import STATUS_PORT
+from rotunda.broker.errors import BootFailed
 
 if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
+    from rotunda.broker.config.broker_config import BrokerConfig
 
 _log = logging.getLogger(__name__)
 

@@ -19,25 +19,25 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from broker.errors import BootFailed
-from broker.network.acceptor.listener import listen
-from broker.runtime.child_process import ExitCode, Role, name_process
-from broker.runtime.signals import OperatorSignals
-from broker.supervisor.child import Child, boot_exit_code, describe_exit, make_children
-from broker.supervisor.handler_count import LOOK_MS as HANDLERS_LOOK_MS
-from broker.supervisor.handler_count import HandlerCount
-from broker.supervisor.listener_set import ListenerSet
-from broker.supervisor.operator_tasks import OperatorTasks, report_where
-from broker.supervisor.process_memory import ProcessMemory
-from broker.supervisor.processor_count import ProcessorCount
-from broker.supervisor.watchdog import LOOK_MS, Watchdog
-from shm.tables import process_slots
+from rotunda.broker.errors import BootFailed
+from rotunda.broker.network.acceptor.listener import listen
+from rotunda.broker.runtime.child_process import ExitCode, Role, name_process
+from rotunda.broker.runtime.signals import OperatorSignals
+from rotunda.broker.supervisor.child import Child, boot_exit_code, describe_exit, make_children
+from rotunda.broker.supervisor.handler_count import LOOK_MS as HANDLERS_LOOK_MS
+from rotunda.broker.supervisor.handler_count import HandlerCount
+from rotunda.broker.supervisor.listener_set import ListenerSet
+from rotunda.broker.supervisor.operator_tasks import OperatorTasks, report_where
+from rotunda.broker.supervisor.process_memory import ProcessMemory
+from rotunda.broker.supervisor.processor_count import ProcessorCount
+from rotunda.broker.supervisor.watchdog import LOOK_MS, Watchdog
+from rotunda.shm.tables import process_slots
 
 if TYPE_CHECKING:
-    from broker.clock import Clock
-    from broker.ipc.process_context import ProcessContext
-    from broker.metadata.configs.live_settings import LiveSettings
-    from broker.runtime.child_process import RoleFunction
+    from rotunda.broker.clock import Clock
+    from rotunda.broker.ipc.process_context import ProcessContext
+    from rotunda.broker.metadata.configs.live_settings import LiveSettings
+    from rotunda.broker.runtime.child_process import RoleFunction
 
 _log = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.runtime.stack_dumps import is_beyond_signals, run_ns_if_runnable, what_the_system_knows
-from shm.tables.process_slots import SILENT_NS, ProcessSlots
+from rotunda.broker.runtime.stack_dumps import is_beyond_signals, run_ns_if_runnable, what_the_system_knows
+from rotunda.shm.tables.process_slots import SILENT_NS, ProcessSlots
 
 if TYPE_CHECKING:
-    from broker.supervisor.child import Child
+    from rotunda.broker.supervisor.child import Child
 
 _log = logging.getLogger(__name__)
 

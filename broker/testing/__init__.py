@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from broker.testing.faults import InjectedFault
-    from broker.testing.running_broker import ExternalBroker, RotundaBroker
+    from rotunda.broker.testing.faults import InjectedFault
+    from rotunda.broker.testing.running_broker import ExternalBroker, RotundaBroker
 
 __all__ = ["ExternalBroker", "InjectedFault", "RotundaBroker"]
 
@@ -19,6 +19,6 @@ def __getattr__(name: str) -> Any:
     """Import what is asked for: the plugin is loaded by every pytest run, and does without."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from broker.testing import faults, running_broker  # noqa: PLC0415
+    from rotunda.broker.testing import faults, running_broker  # noqa: PLC0415
 
     return getattr(faults if name == "InjectedFault" else running_broker, name)

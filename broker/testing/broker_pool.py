@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from broker.errors import UsageError
-from broker.testing.running_broker import ExternalBroker, RotundaBroker
+from rotunda.broker.errors import UsageError
+from rotunda.broker.testing.running_broker import ExternalBroker, RotundaBroker
 
 Broker = RotundaBroker | ExternalBroker
 

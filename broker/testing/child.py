@@ -6,8 +6,8 @@ import os
 import signal
 import sys
 
-from broker.cli.main import main
-from broker.runtime.child_process import die_with
+from rotunda.broker.cli.main import main
+from rotunda.broker.runtime.child_process import die_with
 
 if __name__ == "__main__":
     die_with(int(sys.argv[1]), signal.SIGTERM)

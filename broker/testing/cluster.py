@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from broker.client.admin import groups, topics
-from broker.client.network.blocking_client import BlockingClient
-from broker.errors import ApiError
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.client.admin import groups, topics
+from rotunda.broker.client.network.blocking_client import BlockingClient
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 #: Topics that a broker keeps for itself.
 _INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")

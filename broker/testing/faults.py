@@ -1,7 +1,7 @@
 """The faults that a test injects into its broker: put in force, counted, and taken back.
 
 Runs in the process of the tests, which is the one writer of the file and the words by which targets know them
-(`broker.faults.fault`). A call returns when the fault is in force: whatever is sent from then on meets it.
+(`rotunda.broker.faults.fault`). A call returns when the fault is in force: whatever is sent from then on meets it.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from broker.clock import SystemClock
-from broker.config.keys import did_you_mean
-from broker.errors import UsageError
-from broker.faults.fault import ANY_API, NO_LIMIT, Fault, FaultKind, write_faults
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
-from shm.fault_layout import MOST_FAULTS
-from shm.faults import FaultWords
-from shm.segment import SegmentAbsent, attach
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.config.keys import did_you_mean
+from rotunda.broker.errors import UsageError
+from rotunda.broker.faults.fault import ANY_API, NO_LIMIT, Fault, FaultKind, write_faults
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.shm.fault_layout import MOST_FAULTS
+from rotunda.shm.faults import FaultWords
+from rotunda.shm.segment import SegmentAbsent, attach
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from broker.runtime.run_dir import RunRecord
+    from rotunda.broker.runtime.run_dir import RunRecord
 
 #: These are answered before a client is known, by another process than all others.
 _NOT_INJECTED: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
@@ -96,7 +96,7 @@ class Faults:
         except SegmentAbsent:
             raise UsageError(
                 f"the broker at {record.bootstrap} was not started for tests and rejects faults; start it by the "
-                "pytest plugin or by broker.testing.RotundaBroker"
+                "pytest plugin or by rotunda.broker.testing.RotundaBroker"
             ) from None
         self._words = FaultWords(segment.view, record.most_handlers + 1)
         self._run_dir = Path(record.run_dir)
@@ -207,7 +207,7 @@ def _check_names(api: ApiKey | None, topic: str | None, group: str | None) -> No
     """Refuse what no request of an API can name: such a fault would never strike."""
     if api is None or (topic is None and group is None):
         return
-    from broker.faults.request_names import can_name  # noqa: PLC0415 - used by tests alone
+    from rotunda.broker.faults.request_names import can_name  # noqa: PLC0415 - used by tests alone
 
     can_topic, can_group = can_name(api)
     for name, value, can in (("topic", topic, can_topic), ("group", group, can_group)):

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from broker.clock import SystemClock
-from broker.errors import RotundaError, UsageError
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.errors import RotundaError, UsageError
 
 if TYPE_CHECKING:
-    from broker.testing.broker_pool import Broker, BrokerPool
-    from broker.testing.requests import Request
-    from broker.testing.running_broker import RotundaBroker
+    from rotunda.broker.testing.broker_pool import Broker, BrokerPool
+    from rotunda.broker.testing.requests import Request
+    from rotunda.broker.testing.running_broker import RotundaBroker
 
 #: Of what a failed test's report has: the last requests, the last lines of the log.
 REPORTED_REQUESTS: Final = 30
@@ -189,7 +189,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
 def _pool(config: pytest.Config) -> BrokerPool:
     if _POOL not in config.stash:
         # Whoever has this distribution installed loads the plugin, and few ask for a broker.
-        from broker.testing.broker_pool import BrokerPool  # noqa: PLC0415
+        from rotunda.broker.testing.broker_pool import BrokerPool  # noqa: PLC0415
 
         options = {
             name: str(config.getoption(f"--rotunda-{name}") or config.getini(f"rotunda_{name}")) for name in _OPTIONS

@@ -13,16 +13,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from broker.client.network.blocking_client import CLIENT_ID, BlockingClient
-from broker.errors import RotundaError
-from broker.request_log.log_reader import read
-from broker.request_log.part_files import DIRECTORY, FOLLOWED
-from shm.rings.recorder_rings import RecorderSettings
-from shm.segment import attach
+from rotunda.broker.client.network.blocking_client import CLIENT_ID, BlockingClient
+from rotunda.broker.errors import RotundaError
+from rotunda.broker.request_log.log_reader import read
+from rotunda.broker.request_log.part_files import DIRECTORY, FOLLOWED
+from rotunda.shm.rings.recorder_rings import RecorderSettings
+from rotunda.shm.segment import attach
 
 if TYPE_CHECKING:
-    from broker.clock import SystemClock
-    from broker.runtime.run_dir import RunRecord
+    from rotunda.broker.clock import SystemClock
+    from rotunda.broker.runtime.run_dir import RunRecord
 
 WAIT_S: Final = 10.0
 

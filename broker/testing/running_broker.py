@@ -19,24 +19,24 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from broker.cli.instance.start import EPHEMERAL_PREFIX
-from broker.clock import SystemClock
-from broker.errors import RotundaError, UsageError
-from broker.faults.fault import FaultKind
-from broker.native import PURE_PYTHON_VARIABLE
-from broker.runtime import run_dir
-from broker.testing import cluster
-from broker.testing.faults import Faults, InjectedFault, Whom, error_of, milliseconds_of
-from broker.testing.supervisor_end import has_ended, remove_what_a_killed_one_leaves
-from shm.control import ControlSegment
-from shm.segment import attach, new_instance
+from rotunda.broker.cli.instance.start import EPHEMERAL_PREFIX
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.errors import RotundaError, UsageError
+from rotunda.broker.faults.fault import FaultKind
+from rotunda.broker.native import PURE_PYTHON_VARIABLE
+from rotunda.broker.runtime import run_dir
+from rotunda.broker.testing import cluster
+from rotunda.broker.testing.faults import Faults, InjectedFault, Whom, error_of, milliseconds_of
+from rotunda.broker.testing.supervisor_end import has_ended, remove_what_a_killed_one_leaves
+from rotunda.shm.control import ControlSegment
+from rotunda.shm.segment import attach, new_instance
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from broker.runtime.run_dir import RunRecord
-    from broker.testing.requests import Request
-    from shm.tables.process_slots import ProcessStatus
+    from rotunda.broker.runtime.run_dir import RunRecord
+    from rotunda.broker.testing.requests import Request
+    from rotunda.shm.tables.process_slots import ProcessStatus
 
 #: What is set unless the user sets it.
 SETTINGS: Final[Mapping[str, object]] = {
@@ -189,7 +189,7 @@ class RotundaBroker:
 
         ``api`` is Kafka's name ("Produce" or "PRODUCE"); ``since_us``: from a time on, in µs since 1970.
         """
-        from broker.testing.requests import requests_of  # noqa: PLC0415 - Arrow takes a while to import
+        from rotunda.broker.testing.requests import requests_of  # noqa: PLC0415 - Arrow takes a while to import
 
         record = self._running()
         return requests_of(record, (api, client_id, topic), since_us, SystemClock())
@@ -317,7 +317,15 @@ class RotundaBroker:
 
     def _command(self) -> list[str]:
         where = ["--ephemeral"] if self._keep is None else ["--data-dir", str(self._directory / "data")]
-        command = [sys.executable, "-m", "broker.testing.child", str(os.getpid()), "start", "--for-tests", *where]
+        command = [
+            sys.executable,
+            "-m",
+            "rotunda.broker.testing.child",
+            str(os.getpid()),
+            "start",
+            "--for-tests",
+            *where,
+        ]
         command += ["--run-dir", str(self._directory / "run")]
         if self._config is not None:
             command += ["--config", str(self._config)]

@@ -12,15 +12,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.cli.instance.start import remove_dead_ephemeral
-from broker.errors import RotundaError
-from broker.runtime import run_dir
-from shm.segment import remove_stale
+from rotunda.broker.cli.instance.start import remove_dead_ephemeral
+from rotunda.broker.errors import RotundaError
+from rotunda.broker.runtime import run_dir
+from rotunda.shm.segment import remove_stale
 
 if TYPE_CHECKING:
     import subprocess
 
-    from broker.runtime.run_dir import RunRecord
+    from rotunda.broker.runtime.run_dir import RunRecord
 
 
 def has_ended(process: subprocess.Popen[bytes], most_s: float) -> bool:

@@ -16,9 +16,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from broker.errors import UsageError
-from broker.testing import RotundaBroker
 from ops.benchmarks.idle import cpu_ns
+from rotunda.broker.errors import UsageError
+from rotunda.broker.testing import RotundaBroker
 
 TOPICS = 10
 TURNS = 10

@@ -21,9 +21,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from broker.bench.profile import KNOWN_VERSION, REQUEST
 from ops.benchmarks import programs, report
 from ops.benchmarks.programs import MeasurementError
+from rotunda.broker.bench.profile import KNOWN_VERSION, REQUEST
 
 CONNECTIONS, PARTITIONS, RECORD_BYTES = 16, 4, 200
 #: Files of the request log are finished, and processes write down how busy they are, so often.

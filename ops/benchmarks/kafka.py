@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from broker.log.data_dir import random_uuid
 from ops.benchmarks import processor_time
 from ops.benchmarks.processor_time import NOTHING, Spent
 from ops.benchmarks.programs import DEADLINE_SECONDS, MeasurementError
 from ops.compatibility import preparation
 from ops.free_ports import free_ports
+from rotunda.broker.log.data_dir import random_uuid
 
 START_SECONDS = 90.0
 LOG_TAIL_CHARACTERS = 2000

@@ -155,7 +155,7 @@ class RunningBroker:
 def rotunda(*arguments: str) -> list[str]:
     """Return the command line of the broker's own program: the console script, else the module."""
     script = Path(sys.executable).parent / "rotunda"
-    return [str(script), *arguments] if script.exists() else [sys.executable, "-m", "broker", *arguments]
+    return [str(script), *arguments] if script.exists() else [sys.executable, "-m", "rotunda", *arguments]
 
 
 @contextmanager

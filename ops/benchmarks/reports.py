@@ -22,8 +22,8 @@ import psutil
 
 from ops.benchmarks import programs, questions, request_logs
 from ops.benchmarks.report import Row
-from spark.analysis.objectives import read_objectives
-from spark.hourly.rollups import KEYS
+from rotunda.spark.analysis.objectives import read_objectives
+from rotunda.spark.hourly.rollups import KEYS
 
 CORES = 2
 #: Seconds for 100 million rows, and for a second run over an unchanged log of any size.
@@ -69,7 +69,7 @@ def measure(directory: Path, rows: int, add: Callable[[Row], None]) -> None:
     where = ["--input", str(log), "--output", str(root / "out"), "--master", f"local[{CORES}]"]
     try:
         for each in questions_of(log, root, (begin, end)):
-            command = [sys.executable, "-m", "broker", "report", each.job, *where, "--from", begin, "--to", end]
+            command = [sys.executable, "-m", "rotunda", "report", each.job, *where, "--from", begin, "--to", end]
             ours = _process([*command, *each.options])
             add(_row(each, rows, ours, _duckdb(*each.statements) if each.statements else None))
     finally:

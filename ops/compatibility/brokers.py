@@ -52,7 +52,7 @@ class Broker:
 
 def rotunda(*arguments: str) -> str:
     """Run one subcommand of the broker and return what it printed."""
-    command = [sys.executable, "-m", "broker", *arguments]
+    command = [sys.executable, "-m", "rotunda", *arguments]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=60)
     if done.returncode:
         raise BrokerError(f"{' '.join(arguments[:2])}: {done.stderr}")
@@ -68,7 +68,7 @@ def started(directory: Path, settings: Mapping[str, str]) -> Iterator[Broker]:
     run_dir, data_dir = directory / "run", directory / "data"
     for path in (run_dir, data_dir):
         path.mkdir(parents=True)
-    command = [sys.executable, "-m", "broker", "start", "--run-dir", str(run_dir), "--data-dir", str(data_dir)]
+    command = [sys.executable, "-m", "rotunda", "start", "--run-dir", str(run_dir), "--data-dir", str(data_dir)]
     for key, value in {**SETTINGS, **settings}.items():
         command += ["--set", f"{key}={value}"]
     with (directory / "broker.log").open("wb") as log:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from broker.protocol.api_keys import ApiKey
 from ops.reliability.attacks import Battlefield
 from ops.reliability.wire import Wire
+from rotunda.broker.protocol.api_keys import ApiKey
 
 SET = 0
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4

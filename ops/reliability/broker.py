@@ -69,7 +69,16 @@ class Broker:
     def start(self) -> None:
         """Start it and return when it has printed its ready line; BrokerError when it does not."""
         run_dir = self.directory / "run"
-        command = [sys.executable, "-m", "broker", "start", "--run-dir", str(run_dir), "--data-dir", str(self.data_dir)]
+        command = [
+            sys.executable,
+            "-m",
+            "rotunda",
+            "start",
+            "--run-dir",
+            str(run_dir),
+            "--data-dir",
+            str(self.data_dir),
+        ]
         for key, value in self._settings.items():
             command += ["--set", f"{key}={value}"]
         ready = self.directory / "ready.txt"

@@ -18,12 +18,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
 from ops.reliability import batches
 from ops.reliability.broker import NICENESS, pids_of
 from ops.reliability.wire import CLIENT_ID, Wire
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 BYSTANDERS = 6
 TOPIC = "campaign-bystanders"

@@ -15,7 +15,6 @@ import traceback
 from dataclasses import replace
 from multiprocessing.connection import Connection
 
-from broker.protocol.api_keys import ApiKey
 from ops.reliability import chance
 from ops.reliability.clients import Kind, Library
 from ops.reliability.compacted import CompactedWorkload
@@ -23,6 +22,7 @@ from ops.reliability.groups import GroupWorkload
 from ops.reliability.ledger import Tally
 from ops.reliability.wire import Wire
 from ops.reliability.workloads import TopicWorkload, Workload
+from rotunda.broker.protocol.api_keys import ApiKey
 
 LIBRARIES = ("with_confluent", "with_kafka_python", "with_aiokafka", "with_rotunda")
 TALLY_SECONDS = 1.0

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from broker.errors import InvalidReceive
-from broker.protocol.api_keys import request_header_version
-from broker.protocol.compile import read, write
-from broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition, request
 from ops.reliability import batches
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol.api_keys import request_header_version
+from rotunda.broker.protocol.compile import read, write
+from rotunda.broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition, request
 
 #: What the fuzzer calls its topics, groups, members and transactional ids.
 NAMES = tuple(f"fuzz-{number}" for number in range(24))

@@ -20,11 +20,11 @@ import time
 from collections import deque
 from collections.abc import Iterator
 
-from broker.protocol.api_keys import ApiKey
 from ops.reliability import chance
 from ops.reliability.frames import NAMES, FrameMaker, Template
 from ops.reliability.mutations import Mutator
 from ops.reliability.wire import RECEIVE_BYTES, Wire
+from rotunda.broker.protocol.api_keys import ApiKey
 
 CONNECTIONS = 16
 AT_ONCE = 48

@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
 from ops.reliability import batches
 from ops.reliability.attacks import Battlefield
 from ops.reliability.wire import CLIENT_ID, Wire
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
 
 TOPIC, COMPACTED, TIMES = "poison", "poison-compacted", "poison-times"
 PATIENCE_SECONDS = 5.0

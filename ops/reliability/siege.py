@@ -31,13 +31,13 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from broker.errors import RotundaError
 from ops.free_ports import free_ports
 from ops.reliability import chance
 from ops.reliability.broker import REPOSITORY, Broker, BrokerError
 from ops.reliability.fuzzer import Counts, templates_of
 from ops.reliability.strangers import PASSWORD, SCRAM, USER, Ports, Scripts, Stranger
 from ops.reliability.wire import RECEIVE_BYTES
+from rotunda.broker.errors import RotundaError
 
 AT_ONCE = 64
 LOOK_SECONDS = 0.05
@@ -181,7 +181,7 @@ class Siege:
 
     def run(self) -> Found:
         """Run it to its end; the broker is stopped when this returns. Raises BrokerError when it does not start."""
-        made = [sys.executable, "-m", "broker", "tls", "init", "--dir", str(self._directory / "tls")]
+        made = [sys.executable, "-m", "rotunda", "tls", "init", "--dir", str(self._directory / "tls")]
         subprocess.run(made, cwd=REPOSITORY, capture_output=True, check=True)
         ports = Ports(*free_ports(len(Ports._fields)))
         broker = Broker(self._directory, self._directory / "data", settings(self._directory, ports))

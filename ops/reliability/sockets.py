@@ -9,11 +9,11 @@ import socket
 import struct
 import time
 
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
 from ops.reliability.attacks import Battlefield
 from ops.reliability.bystander import TOPIC
 from ops.reliability.wire import CLIENT_ID, Wire
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
 
 STORM = 400
 SLOW = 20

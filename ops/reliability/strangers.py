@@ -11,13 +11,13 @@ import ssl
 from collections.abc import Callable, Generator
 from typing import NamedTuple
 
-from broker.client import sasl
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
 from ops.reliability.frames import Template
 from ops.reliability.fuzzer import Counts
 from ops.reliability.mutations import Mutator
 from ops.reliability.wire import CLIENT_ID, RECEIVE_BYTES
+from rotunda.broker.client import sasl
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
 
 #: What is to be sent, what has come, and at the end a whole answer.
 Steps = Generator[bytes, bytes, bytes]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import time
 
-from broker.protocol.api_keys import ApiKey
 from ops.reliability.administration import BROKER_RESOURCE, SET
 from ops.reliability.attacks import Battlefield
 from ops.reliability.wire import Wire
+from rotunda.broker.protocol.api_keys import ApiKey
 
 #: Of each setting the role whose processes it counts.
 ROLES = {"num.network.threads": "processor", "num.io.threads": "handler"}

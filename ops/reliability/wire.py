@@ -7,8 +7,8 @@ import struct
 from types import TracebackType
 from typing import Any, Self
 
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
 
 CLIENT_ID = "campaign"
 SECONDS = 15.0

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from broker.client import Producer
-from broker.client.errors import DeliveryTimeout, InvalidProducerEpoch, KafkaError, ProducerFenced
 from ops.reliability.clients import WAIT_SECONDS, ClientError, Kind, Library, Remedy, ToSend, text_of
 from ops.reliability.ledger import ACKNOWLEDGED
 from ops.reliability.with_confluent import ConfluentMember, ConfluentReader
+from rotunda.broker.client import Producer
+from rotunda.broker.client.errors import DeliveryTimeout, InvalidProducerEpoch, KafkaError, ProducerFenced
 
 PRODUCER_SETTINGS: dict[Kind, dict[str, object]] = {
     Kind.IDEMPOTENT: {},

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from ops.screens.load import PageLoad, warm_up
-from web.screens import SCREENS
+from rotunda.web.screens import SCREENS
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = "/usr/bin/chromium"
@@ -95,7 +95,7 @@ def start(run_dir: str) -> dict[str, str]:
 def rotunda(*arguments: str) -> str:
     """Run the command line and return what it prints."""
     return subprocess.run(
-        [sys.executable, "-m", "broker", *arguments], check=True, capture_output=True, text=True
+        [sys.executable, "-m", "rotunda", *arguments], check=True, capture_output=True, text=True
     ).stdout
 
 

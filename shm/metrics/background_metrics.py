@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shm.metrics.metric import COUNTER, GAUGE, Metric
+from rotunda.shm.metrics.metric import COUNTER, GAUGE, Metric
 
 CLEANER_METRICS = (
     Metric(

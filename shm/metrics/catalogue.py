@@ -9,10 +9,10 @@ metric that has keys. What a reader works out from other parts of shared memory 
 
 from __future__ import annotations
 
-from shm.metrics.background_metrics import CLEANER_METRICS, RECORDER_METRICS, WEB_METRICS
-from shm.metrics.metric import COUNTER, GAUGE, HISTOGRAM, Metric
-from shm.metrics.target_metrics import HANDLER_METRICS, TURN_METRICS
-from shm.metrics.throttle_metrics import THROTTLE_METRICS
+from rotunda.shm.metrics.background_metrics import CLEANER_METRICS, RECORDER_METRICS, WEB_METRICS
+from rotunda.shm.metrics.metric import COUNTER, GAUGE, HISTOGRAM, Metric
+from rotunda.shm.metrics.target_metrics import HANDLER_METRICS, TURN_METRICS
+from rotunda.shm.metrics.throttle_metrics import THROTTLE_METRICS
 
 PHASES = ("queue", "local", "remote", "response_queue", "send", "total")
 MUTE_CAUSES = ("pipeline", "arena", "ring_full", "output", "order", "draining", "pipeline_bytes", "throttled")

@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from shm.layout import METRICS_PAGE
-from shm.metrics.catalogue import CATALOGUE, PHASES
-from shm.metrics.histogram import BUCKETS, HistogramReading, bucket_of, buckets_of
-from shm.metrics.metric import HISTOGRAM
-from shm.metrics.metric_tables import (
+from rotunda.shm.layout import METRICS_PAGE
+from rotunda.shm.metrics.catalogue import CATALOGUE, PHASES
+from rotunda.shm.metrics.histogram import BUCKETS, HistogramReading, bucket_of, buckets_of
+from rotunda.shm.metrics.metric import HISTOGRAM
+from rotunda.shm.metrics.metric_tables import (
     SLOT_WORDS,
     TEXT_SLOTS,
     TEXT_WORDS,
@@ -24,8 +24,8 @@ from shm.metrics.metric_tables import (
     read_table,
     read_texts,
 )
-from shm.tables.process_slots import ACCEPTOR, CLEANER, CONTROLLER, HANDLER, PROCESSOR, RECORDER, ROLES, WEB
-from shm.words import words_of
+from rotunda.shm.tables.process_slots import ACCEPTOR, CLEANER, CONTROLLER, HANDLER, PROCESSOR, RECORDER, ROLES, WEB
+from rotunda.shm.words import words_of
 
 if TYPE_CHECKING:
     import numpy

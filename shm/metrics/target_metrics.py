@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shm.metrics.metric import COUNTER, GAUGE, Metric
+from rotunda.shm.metrics.metric import COUNTER, GAUGE, Metric
 
 #: Of every process that serves requests: a turn is one round of its loop, in which it serves nobody else.
 TURN_METRICS = (

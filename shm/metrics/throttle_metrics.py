@@ -5,8 +5,8 @@ Declarations only; `shm.metrics.catalogue` joins them with the others.
 
 from __future__ import annotations
 
-from shm.metrics.metric import COUNTER, GAUGE, Metric
-from shm.recorder_layout import THROTTLED_BY
+from rotunda.shm.metrics.metric import COUNTER, GAUGE, Metric
+from rotunda.shm.recorder_layout import THROTTLED_BY
 
 THROTTLE_METRICS = (
     Metric(

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shm.recorder_layout import RECORDER_FRAME, RECORDER_SETTINGS, RECORDER_SOURCE, RECORDER_TEXT
-from shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
-from shm.words import words_of
+from rotunda.shm.recorder_layout import RECORDER_FRAME, RECORDER_SETTINGS, RECORDER_SOURCE, RECORDER_TEXT
+from rotunda.shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
+from rotunda.shm.words import words_of
 
 #: All rings of processors together, and the least that one of them has.
 PROCESSOR_RINGS_BYTES = 4 * 1024 * 1024

@@ -9,8 +9,8 @@ frame again. Full and empty are return values: nothing here waits. Ring the cons
 
 from __future__ import annotations
 
-from shm.layout import CACHE_LINE_BYTES, FRAME_HEADER, RING_HEADER
-from shm.words import words_of
+from rotunda.shm.layout import CACHE_LINE_BYTES, FRAME_HEADER, RING_HEADER
+from rotunda.shm.words import words_of
 
 _HEADER_BYTES = FRAME_HEADER.size
 _CAPACITY = RING_HEADER.word("capacity")

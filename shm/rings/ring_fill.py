@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from shm.layout import CACHE_LINE_BYTES, RING_HEADER
-from shm.rings.ring import ring_bytes
-from shm.words import words_of
+from rotunda.shm.layout import CACHE_LINE_BYTES, RING_HEADER
+from rotunda.shm.rings.ring import ring_bytes
+from rotunda.shm.words import words_of
 
 _CAPACITY = RING_HEADER.word("capacity")
 _TAIL = RING_HEADER.word("tail")

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import socket
 
-from shm.layout import CLIENT_HOST
-from shm.words import words_of
+from rotunda.shm.layout import CLIENT_HOST
+from rotunda.shm.words import words_of
 
 #: Rows of each processor, a power of two. More connections than that at a time are served, and not described.
 ROWS = 8192

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shm.layout import CURRENT_REQUEST, SUSPECT
-from shm.words import words_of
+from rotunda.shm.layout import CURRENT_REQUEST, SUSPECT
+from rotunda.shm.words import words_of
 
 #: The word that a target stores for each request that it takes from a ring. HOT: one store.
 REQUEST_AT = CURRENT_REQUEST.word("request_at")

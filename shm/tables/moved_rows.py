@@ -9,8 +9,8 @@ replacement of an owner, which does not know what its predecessor had time to no
 
 from __future__ import annotations
 
-from shm.layout import MOVED_ROWS
-from shm.words import words_of
+from rotunda.shm.layout import MOVED_ROWS
+from rotunda.shm.words import words_of
 
 _LIST = MOVED_ROWS.size // 8
 _NOTED = MOVED_ROWS.word("noted")

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shm.layout import FETCHED, PARTITION_ROW, WAITER
-from shm.tables.moved_rows import MovedRows
-from shm.words import fence, words_of
+from rotunda.shm.layout import FETCHED, PARTITION_ROW, WAITER
+from rotunda.shm.tables.moved_rows import MovedRows
+from rotunda.shm.words import fence, words_of
 
 STATE_UNOPENED = 0
 STATE_OPEN = 1

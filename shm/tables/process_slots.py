@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shm.layout import PROCESS_SLOT
-from shm.words import words_of
+from rotunda.shm.layout import PROCESS_SLOT
+from rotunda.shm.words import words_of
 
 SUPERVISOR, ACCEPTOR, PROCESSOR, HANDLER, CONTROLLER, CLEANER, RECORDER, WEB = range(8)
 ROLES = ("supervisor", "acceptor", "processor", "handler", "controller", "cleaner", "recorder", "web")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from shm.tables.quota_tables import CURRENT, FIRST_SAMPLE, LAST, SAMPLE_WORDS, START, USED
+from rotunda.shm.tables.quota_tables import CURRENT, FIRST_SAMPLE, LAST, SAMPLE_WORDS, START, USED
 
 #: Tokens are kept in thousandths.
 TOKEN: Final = 1000

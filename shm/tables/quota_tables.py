@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from shm.quota_layout import QUOTA_SAMPLE, QUOTA_SLOT, QUOTA_TABLE
-from shm.words import words_of
+from rotunda.shm.quota_layout import QUOTA_SAMPLE, QUOTA_SLOT, QUOTA_TABLE
+from rotunda.shm.words import words_of
 
 #: The quotas of clients, as Kafka names them, and one that all clients share alone.
 PRODUCE, FETCH = "producer_byte_rate", "consumer_byte_rate"

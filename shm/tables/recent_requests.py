@@ -12,8 +12,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from shm.recorder_layout import RECENT_BUFFER, REQUEST_ROW
-from shm.words import words_of
+from rotunda.shm.recorder_layout import RECENT_BUFFER, REQUEST_ROW
+from rotunda.shm.words import words_of
 
 #: Rows that are kept: the newest, and the slowest of the last minutes.
 NEWEST_ROWS = 1000

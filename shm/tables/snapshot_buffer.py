@@ -12,8 +12,8 @@ import json
 import zlib
 from typing import Any
 
-from shm.layout import SNAPSHOT, SNAPSHOTS_HEADER
-from shm.words import words_of
+from rotunda.shm.layout import SNAPSHOT, SNAPSHOTS_HEADER
+from rotunda.shm.words import words_of
 
 #: Room for each of the two buffers of a snapshot, by who publishes it.
 PROCESSOR_BYTES = 64 * 1024

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from spark.analysis.objectives import Objective
+from rotunda.spark.analysis.objectives import Objective
 
 MINUTE_US = 60_000_000
 #: Back from the end of the range, shortest first.

@@ -12,8 +12,8 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-from spark.analysis.load_features import window_of
-from spark.analysis.queueing import mean_wait, unthinned_variation
+from rotunda.spark.analysis.load_features import window_of
+from rotunda.spark.analysis.queueing import mean_wait, unthinned_variation
 
 REQUEST_COLUMNS = ("time", "handler", "requestQueueTimeUs", "localTimeUs", "sampleWeight")
 ROLE_COLUMNS = (

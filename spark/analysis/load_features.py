@@ -11,7 +11,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-from spark.hourly.histogram import quantiles, with_buckets
+from rotunda.spark.hourly.histogram import quantiles, with_buckets
 
 #: What must be read of each dataset.
 REQUEST_COLUMNS = (

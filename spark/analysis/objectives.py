@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spark.failures import JobFailed
-from spark.time_range import duration_of
+from rotunda.spark.failures import JobFailed
+from rotunda.spark.time_range import duration_of
 
 #: Key by which requests are chosen, and the column that it stands for.
 CHOSEN_BY = {"api": "requestApiKeyName", "client": "clientId", "topic": "topic", "listener": "listener"}

@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-from spark.analysis.quota_windows import second_of, with_token_throttle
+from rotunda.spark.analysis.quota_windows import second_of, with_token_throttle
 
 PRODUCE, FETCH, REQUEST, CONNECTION, MUTATION = "produce", "fetch", "request", "connection", "mutation"
 REQUEST_COLUMNS: Final = (

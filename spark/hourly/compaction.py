@@ -17,8 +17,8 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from spark.failures import JobFailed
-from spark.log.request_log import COMPACTED, REPLACED, Part
+from rotunda.spark.failures import JobFailed
+from rotunda.spark.log.request_log import COMPACTED, REPLACED, Part
 
 #: Below the log, hidden from all who read it: where new files are made, a directory for each hour under way.
 ASIDE = ".compacting"

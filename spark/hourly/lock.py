@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from spark.failures import JobFailed
-from spark.storage import Storage
+from rotunda.spark.failures import JobFailed
+from rotunda.spark.storage import Storage
 
 #: Hidden, so that nobody takes it for data.
 NAME = ".lock"

@@ -18,13 +18,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
-from spark.bounded import rows_of
-from spark.failures import JobFailed
-from spark.hourly.histogram import packed, unpacked, with_buckets
-from spark.hourly.lock import exclusive
-from spark.hourly.stored_hours import Change, StoredHour, StoredHours, change_of, directory_of
-from spark.log.deleted_rows import Deleted
-from spark.log.request_log import (
+from rotunda.spark.bounded import rows_of
+from rotunda.spark.failures import JobFailed
+from rotunda.spark.hourly.histogram import packed, unpacked, with_buckets
+from rotunda.spark.hourly.lock import exclusive
+from rotunda.spark.hourly.stored_hours import Change, StoredHour, StoredHours, change_of, directory_of
+from rotunda.spark.log.deleted_rows import Deleted
+from rotunda.spark.log.request_log import (
     NOTHING,
     Coverage,
     InputFile,
@@ -34,9 +34,9 @@ from spark.log.request_log import (
     coverage_of_files,
     hour_of,
 )
-from spark.log.schema import PARTITION_COLUMNS, SCHEMAS
-from spark.session import NARROW_GROUPS, configured
-from spark.time_range import TimeRange
+from rotunda.spark.log.schema import PARTITION_COLUMNS, SCHEMAS
+from rotunda.spark.session import NARROW_GROUPS, configured
+from rotunda.spark.time_range import TimeRange
 
 KEYS = (
     "requestApiKey",

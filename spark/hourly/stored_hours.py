@@ -15,10 +15,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from spark.failures import JobFailed
-from spark.log.request_log import NOTHING, Coverage, InputFile, Part, dates_of
-from spark.storage import Storage
-from spark.time_range import HOUR_US, to_datetime
+from rotunda.spark.failures import JobFailed
+from rotunda.spark.log.request_log import NOTHING, Coverage, InputFile, Part, dates_of
+from rotunda.spark.storage import Storage
+from rotunda.spark.time_range import HOUR_US, to_datetime
 
 #: Raised when stored rows are no longer what readers of this version expect; an added column does not do that.
 VERSION = 1

@@ -5,7 +5,7 @@
 
 #: Module by name of the job.
 JOBS = {
-    name: f"spark.jobs.{name}"
+    name: f"rotunda.spark.jobs.{name}"
     for name in (
         "rollup",
         "capacity",

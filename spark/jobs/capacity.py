@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-from spark.analysis.handler_queues import (
+from rotunda.spark.analysis.handler_queues import (
     LEAST_ROWS,
     REQUEST_COLUMNS,
     ROLE_COLUMNS,
@@ -22,12 +22,12 @@ from spark.analysis.handler_queues import (
     queues,
     window_of_interval,
 )
-from spark.bounded import rows_of
-from spark.failures import JobFailed
-from spark.job import Context, Job, main
-from spark.options import length_us, positive
-from spark.results.charts import Chart, Series
-from spark.results.result import Result
+from rotunda.spark.bounded import rows_of
+from rotunda.spark.failures import JobFailed
+from rotunda.spark.job import Context, Job, main
+from rotunda.spark.options import length_us, positive
+from rotunda.spark.results.charts import Chart, Series
+from rotunda.spark.results.result import Result
 
 #: Multiples of the load that the table has, and how many the chart has up to saturation.
 LOADS = (1, 2, 5, 10)

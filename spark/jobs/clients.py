@@ -13,11 +13,11 @@ import sys
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-from spark.analysis.connections import EVENT_COLUMNS, REQUEST_COLUMNS, by_client, is_idle, is_short_lived, lives
-from spark.job import Context, Job, main
-from spark.options import length_us, positive
-from spark.results.result import Result
-from spark.results.text_table import cell
+from rotunda.spark.analysis.connections import EVENT_COLUMNS, REQUEST_COLUMNS, by_client, is_idle, is_short_lived, lives
+from rotunda.spark.job import Context, Job, main
+from rotunda.spark.options import length_us, positive
+from rotunda.spark.results.result import Result
+from rotunda.spark.results.text_table import cell
 
 _SOFTWARE = ("softwareName", "softwareVersion", "clientId")
 _VERSION = ("requestApiKeyName", "requestApiVersion", *_SOFTWARE)

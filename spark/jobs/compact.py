@@ -11,16 +11,16 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark.failures import JobFailed
-from spark.hourly.compaction import ASIDE, HourCompaction, check_exchange, recover
-from spark.hourly.lock import exclusive
-from spark.job import Context, Job, main
-from spark.log.request_log import InputFile, directory_of
-from spark.log.schema import FORMAT_VERSION, SCHEMAS
-from spark.results.result import Result
-from spark.results.text_table import counted
-from spark.storage import Storage
-from spark.time_range import HOUR_US, duration_of, to_datetime, to_us
+from rotunda.spark.failures import JobFailed
+from rotunda.spark.hourly.compaction import ASIDE, HourCompaction, check_exchange, recover
+from rotunda.spark.hourly.lock import exclusive
+from rotunda.spark.job import Context, Job, main
+from rotunda.spark.log.request_log import InputFile, directory_of
+from rotunda.spark.log.schema import FORMAT_VERSION, SCHEMAS
+from rotunda.spark.results.result import Result
+from rotunda.spark.results.text_table import counted
+from rotunda.spark.storage import Storage
+from rotunda.spark.time_range import HOUR_US, duration_of, to_datetime, to_us
 
 #: About how large a file becomes.
 _FILE_BYTES = 256 << 20

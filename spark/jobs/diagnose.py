@@ -11,12 +11,18 @@ import sys
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-from spark.analysis.bottlenecks import HEALTHY, verdicts
-from spark.analysis.load_features import CONNECTION_COLUMNS, GAP_COLUMNS, REQUEST_COLUMNS, ROLE_COLUMNS, features
-from spark.bounded import rows_of
-from spark.job import Context, Job, main
-from spark.options import length_us
-from spark.results.result import Result
+from rotunda.spark.analysis.bottlenecks import HEALTHY, verdicts
+from rotunda.spark.analysis.load_features import (
+    CONNECTION_COLUMNS,
+    GAP_COLUMNS,
+    REQUEST_COLUMNS,
+    ROLE_COLUMNS,
+    features,
+)
+from rotunda.spark.bounded import rows_of
+from rotunda.spark.job import Context, Job, main
+from rotunda.spark.options import length_us
+from rotunda.spark.results.result import Result
 
 #: What is read of each dataset.
 COLUMNS = {

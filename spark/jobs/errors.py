@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-from spark.job import Context, Job, main
-from spark.log.request_log import Coverage, is_one_of
-from spark.log.schema import PARTITION_COLUMNS
-from spark.options import length_us, positive
-from spark.results.result import Result
-from spark.results.text_table import cell
+from rotunda.spark.job import Context, Job, main
+from rotunda.spark.log.request_log import Coverage, is_one_of
+from rotunda.spark.log.schema import PARTITION_COLUMNS
+from rotunda.spark.options import length_us, positive
+from rotunda.spark.results.result import Result
+from rotunda.spark.results.text_table import cell
 
 COLUMNS = ("time", "requestApiKeyName", "errorCode", "errorName", "clientId", "sampleWeight")
 _KINDS = ("requestApiKeyName", "errorCode", "errorName", "clientId")

@@ -10,12 +10,12 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-from spark.analysis.lag import Bounds, ages_at, episodes, spans
-from spark.job import Context, Job, main
-from spark.options import length_us, positive
-from spark.results.charts import Chart, Series
-from spark.results.result import Result
-from spark.results.text_table import cell, counted
+from rotunda.spark.analysis.lag import Bounds, ages_at, episodes, spans
+from rotunda.spark.job import Context, Job, main
+from rotunda.spark.options import length_us, positive
+from rotunda.spark.results.charts import Chart, Series
+from rotunda.spark.results.result import Result
+from rotunda.spark.results.text_table import cell, counted
 
 COLUMNS: Final = (
     "time", "group", "member", "event", "reason", "kind", "generation", "members", "durationUs", "topic", "records",

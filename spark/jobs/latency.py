@@ -11,17 +11,17 @@ from functools import reduce
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-from spark.bounded import rows_of
-from spark.failures import JobFailed
-from spark.hourly.histogram import quantiles, with_buckets
-from spark.hourly.rollups import PHASES, Rollups
-from spark.job import Context, Job, main
-from spark.log.request_log import Coverage
-from spark.options import length_us
-from spark.results.charts import Chart, Series
-from spark.results.result import Result
-from spark.results.text_table import cell
-from spark.time_range import TimeRange, to_datetime
+from rotunda.spark.bounded import rows_of
+from rotunda.spark.failures import JobFailed
+from rotunda.spark.hourly.histogram import quantiles, with_buckets
+from rotunda.spark.hourly.rollups import PHASES, Rollups
+from rotunda.spark.job import Context, Job, main
+from rotunda.spark.log.request_log import Coverage
+from rotunda.spark.options import length_us
+from rotunda.spark.results.charts import Chart, Series
+from rotunda.spark.results.result import Result
+from rotunda.spark.results.text_table import cell
+from rotunda.spark.time_range import TimeRange, to_datetime
 
 #: What rows can be grouped by, and the columns that stand for it.
 GROUPINGS = {

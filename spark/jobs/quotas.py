@@ -15,7 +15,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-from spark.analysis.quota_charges import (
+from rotunda.spark.analysis.quota_charges import (
     CONNECTION,
     CONNECTION_COLUMNS,
     FETCH,
@@ -27,14 +27,14 @@ from spark.analysis.quota_charges import (
     mutation_charges,
     request_charges,
 )
-from spark.analysis.quota_windows import SAMPLES, measured, muted_s, with_late, with_throttle
-from spark.bounded import rows_of
-from spark.failures import JobFailed
-from spark.job import Context, Job, main
-from spark.results.charts import Chart, Series
-from spark.results.result import Result
-from spark.results.text_table import cell
-from spark.time_range import TimeRange, to_datetime
+from rotunda.spark.analysis.quota_windows import SAMPLES, measured, muted_s, with_late, with_throttle
+from rotunda.spark.bounded import rows_of
+from rotunda.spark.failures import JobFailed
+from rotunda.spark.job import Context, Job, main
+from rotunda.spark.results.charts import Chart, Series
+from rotunda.spark.results.result import Result
+from rotunda.spark.results.text_table import cell
+from rotunda.spark.time_range import TimeRange, to_datetime
 
 #: What a quota can be per, and the columns that stand for it.
 ENTITIES: Final = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from spark.job import Context, Job, main
-from spark.results.result import Result
-from spark.results.text_table import counted
-from spark.time_range import HOUR_US, duration_of, to_datetime, to_us
+from rotunda.spark.job import Context, Job, main
+from rotunda.spark.results.result import Result
+from rotunda.spark.results.text_table import counted
+from rotunda.spark.time_range import HOUR_US, duration_of, to_datetime, to_us
 
 
 def answer(context: Context) -> Result:

@@ -9,16 +9,16 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-from spark.analysis.burn import MINUTE_US, SPANS_US, Count, Standing, burn_rate, standing
-from spark.analysis.objectives import CHOSEN_BY, Objective, read_objectives
-from spark.bounded import rows_of
-from spark.job import Context, Job, main
-from spark.log.request_log import is_one_of
-from spark.log.schema import PARTITION_COLUMNS
-from spark.results.charts import Chart, Series
-from spark.results.result import Result
-from spark.results.text_table import cell, counted
-from spark.time_range import HOUR_US, TimeRange, to_datetime
+from rotunda.spark.analysis.burn import MINUTE_US, SPANS_US, Count, Standing, burn_rate, standing
+from rotunda.spark.analysis.objectives import CHOSEN_BY, Objective, read_objectives
+from rotunda.spark.bounded import rows_of
+from rotunda.spark.job import Context, Job, main
+from rotunda.spark.log.request_log import is_one_of
+from rotunda.spark.log.schema import PARTITION_COLUMNS
+from rotunda.spark.results.charts import Chart, Series
+from rotunda.spark.results.result import Result
+from rotunda.spark.results.text_table import cell, counted
+from rotunda.spark.time_range import HOUR_US, TimeRange, to_datetime
 
 COLUMNS = (
     "time",

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-from spark.analysis import batching
-from spark.analysis.skew import skew
-from spark.bounded import rows_of
-from spark.job import Context, Job, main
-from spark.log.request_log import is_one_of
-from spark.log.schema import PARTITION_COLUMNS
-from spark.options import several
-from spark.results.charts import Chart, Series
-from spark.results.result import Result
-from spark.results.text_table import cell
+from rotunda.spark.analysis import batching
+from rotunda.spark.analysis.skew import skew
+from rotunda.spark.bounded import rows_of
+from rotunda.spark.job import Context, Job, main
+from rotunda.spark.log.request_log import is_one_of
+from rotunda.spark.log.schema import PARTITION_COLUMNS
+from rotunda.spark.options import several
+from rotunda.spark.results.charts import Chart, Series
+from rotunda.spark.results.result import Result
+from rotunda.spark.results.text_table import cell
 
 COLUMNS = (
     "requestApiKeyName",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spark.time_range import HOUR_US, to_datetime
+from rotunda.spark.time_range import HOUR_US, to_datetime
 
 #: Spans that are named one by one; of more only the first and the last matter to a reader.
 _MOST_SPANS = 3

@@ -19,12 +19,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-from spark.bounded import rows_of
-from spark.failures import JobFailed
-from spark.log.deleted_rows import NOTHING_DELETED, Deleted
-from spark.log.schema import FORMAT_VERSION, PARTITION_COLUMNS, SCHEMAS
-from spark.storage import Storage
-from spark.time_range import HOUR_US, TimeRange, to_datetime
+from rotunda.spark.bounded import rows_of
+from rotunda.spark.failures import JobFailed
+from rotunda.spark.log.deleted_rows import NOTHING_DELETED, Deleted
+from rotunda.spark.log.schema import FORMAT_VERSION, PARTITION_COLUMNS, SCHEMAS
+from rotunda.spark.storage import Storage
+from rotunda.spark.time_range import HOUR_US, TimeRange, to_datetime
 
 Answer = TypeVar("Answer")
 

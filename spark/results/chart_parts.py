@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from spark.results.chart_scale import Scale, fitted, has_sizes, is_known, text_width
+from rotunda.spark.results.chart_scale import Scale, fitted, has_sizes, is_known, text_width
 
 WIDTH = 720
 COLOURS = ("#2f6f9f", "#c98a1b", "#8a5aa8", "#2f8f83", "#7d8b99", "#b0567a")

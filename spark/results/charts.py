@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from spark.results.chart_parts import (
+from rotunda.spark.results.chart_parts import (
     COLOURS,
     WIDTH,
     Chart,
@@ -27,7 +27,7 @@ from spark.results.chart_parts import (
     text_at,
     whole_of,
 )
-from spark.results.chart_scale import FONT_SIZE, Scale, fitted, is_known, text_width, visible, widest
+from rotunda.spark.results.chart_scale import FONT_SIZE, Scale, fitted, is_known, text_width, visible, widest
 
 __all__ = ["Chart", "Series", "to_html", "to_svg"]
 

@@ -12,16 +12,16 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from spark.log.deleted_rows import spans_of
-from spark.results.charts import to_html, to_svg
-from spark.storage import Storage
-from spark.time_range import HOUR_US, to_datetime
+from rotunda.spark.log.deleted_rows import spans_of
+from rotunda.spark.results.charts import to_html, to_svg
+from rotunda.spark.storage import Storage
+from rotunda.spark.time_range import HOUR_US, to_datetime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from spark.results.result import Result
-    from spark.time_range import TimeRange
+    from rotunda.spark.results.result import Result
+    from rotunda.spark.time_range import TimeRange
 
 #: Rows of each table that the summary repeats, for whoever shows a result without Spark.
 SUMMARY_ROWS = 200

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from spark.log.request_log import Coverage
-    from spark.results.charts import Chart
+    from rotunda.spark.log.request_log import Coverage
+    from rotunda.spark.results.charts import Chart
 
 
 @dataclass(frozen=True, slots=True)

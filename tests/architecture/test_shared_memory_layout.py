@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from shm import layout
+from rotunda.shm import layout
 
 RECORDS = [value for value in vars(layout).values() if isinstance(value, layout.Record)]
 WORD_BYTES = 8

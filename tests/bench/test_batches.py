@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from broker.bench.batches import BatchMaker
-from broker.protocol.record_reader import iterate_records
-from broker.protocol.records import BATCH_HEADER_BYTES, CODECS, unpack_header, validate
+from rotunda.broker.bench.batches import BatchMaker
+from rotunda.broker.protocol.record_reader import iterate_records
+from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, CODECS, unpack_header, validate
 from tests.support.feeds import random_seed
 
 #: A record's own lengths may take a byte more; what compresses is found by trying.

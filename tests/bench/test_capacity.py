@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.bench.profile import read
 from ops.benchmarks.capacity import CONNECTIONS, Load, Turn, figures, poisson_profile
+from rotunda.broker.bench.profile import read
 
 
 def test_a_profile_has_the_rate_that_it_is_to_have_and_gaps_of_any_length(tmp_path: Path) -> None:

@@ -8,16 +8,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from broker.apis.table import APIS
-from broker.bench.load import Load
-from broker.bench.profile import KNOWN_VERSION, Event
-from broker.bench.requests import KINDS, BenchTopic, RequestMaker
-from broker.bench.tally import HEADERS, Tallies, quantile_ms
-from broker.client.admin import topics
-from broker.client.network.blocking_client import BlockingClient
-from broker.clock import SystemClock
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.apis.table import APIS
+from rotunda.broker.bench.load import Load
+from rotunda.broker.bench.profile import KNOWN_VERSION, Event
+from rotunda.broker.bench.requests import KINDS, BenchTopic, RequestMaker
+from rotunda.broker.bench.tally import HEADERS, Tallies, quantile_ms
+from rotunda.broker.client.admin import topics
+from rotunda.broker.client.network.blocking_client import BlockingClient
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
 
 PRODUCE, FETCH, METADATA, JOIN_GROUP = 0, 1, 3, 11

@@ -7,8 +7,8 @@ import json
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from broker.bench.producer_clients import NAMES
-from broker.bench.producer_load import Acknowledged, Figures, Plan, drive
+from rotunda.broker.bench.producer_clients import NAMES
+from rotunda.broker.bench.producer_load import Acknowledged, Figures, Plan, drive
 from tests.support.broker_process import BrokerProcess
 from tests.support.fakes import FakeClock
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from broker.bench.profile import KNOWN_VERSION, partitions_needed, read
-from broker.errors import RotundaError
+from rotunda.broker.bench.profile import KNOWN_VERSION, partitions_needed, read
+from rotunda.broker.errors import RotundaError
 
 ROW = {
     "profileVersion": KNOWN_VERSION, "atUs": 0, "event": "request", "connection": 0, "clientId": "app",

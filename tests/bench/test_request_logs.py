@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 from ops.benchmarks import reports, request_logs
-from spark.log.schema import SCHEMAS
+from rotunda.spark.log.schema import SCHEMAS
 
 
 @pytest.mark.parametrize("rows", [999, 10_000, 24_001])

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.cleaner.cleanable import cleanable
-from broker.cleaner.compaction import Compaction, Limits
-from broker.cleaner.segments import Published, SegmentedLog, look_at
-from broker.config.topic_config import LogConfig
-from broker.log.partition_log import Checkpointed, PartitionLog, PublishedEnd
-from broker.log.segments.segment_swap import SegmentSwap
-from broker.protocol.record_reader import iterate_records
-from broker.protocol.records import BatchHeader, batch_headers
+from rotunda.broker.cleaner.cleanable import cleanable
+from rotunda.broker.cleaner.compaction import Compaction, Limits
+from rotunda.broker.cleaner.segments import Published, SegmentedLog, look_at
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.log.partition_log import Checkpointed, PartitionLog, PublishedEnd
+from rotunda.broker.log.segments.segment_swap import SegmentSwap
+from rotunda.broker.protocol.record_reader import iterate_records
+from rotunda.broker.protocol.records import BatchHeader, batch_headers
 from tests.log.log_writer import NAME, end_of, published_end, stage
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import record_batch

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from broker.cleaner.batch_filter import DELETE_HORIZON_BIT
-from broker.cleaner.compaction import Limits
-from broker.cleaner.key_map import ENTRY_BYTES
-from broker.config.topic_config import LogConfig
-from broker.errors import ApiError
-from broker.log.log_reader import LogReader
-from broker.log.partition_log import Checkpointed
-from broker.protocol.record_reader import iterate_records
-from broker.protocol.records import batch_headers, unpack_header
-from broker.protocol.steps import finished
+from rotunda.broker.cleaner.batch_filter import DELETE_HORIZON_BIT
+from rotunda.broker.cleaner.compaction import Limits
+from rotunda.broker.cleaner.key_map import ENTRY_BYTES
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.errors import ApiError
+from rotunda.broker.log.log_reader import LogReader
+from rotunda.broker.log.partition_log import Checkpointed
+from rotunda.broker.protocol.record_reader import iterate_records
+from rotunda.broker.protocol.records import batch_headers, unpack_header
+from rotunda.broker.protocol.steps import finished
 from tests.cleaner.keyed_log import ROOMY, KeyedLog, Written
 from tests.log.log_writer import check_indexes
 from tests.log.transaction_model import consume

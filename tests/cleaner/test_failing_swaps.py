@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from broker.log.recovery import SegmentInfo
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.log.recovery import SegmentInfo
+from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.cleaner.keyed_log import KeyedLog
 from tests.cleaner.test_killed_between_steps import check_log, filled, prepare
 from tests.log.log_writer import stage

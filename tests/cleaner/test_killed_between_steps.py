@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.config.topic_config import LogConfig
-from broker.log.partition_log import Checkpointed
-from broker.log.segments.segment_swap import SegmentSwap
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.log.partition_log import Checkpointed
+from rotunda.broker.log.segments.segment_swap import SegmentSwap
 from tests.cleaner.keyed_log import KeyedLog, Written
 from tests.log.killing import AFTER, BEFORE, PARTLY, killed_at
 from tests.log.log_writer import check_indexes

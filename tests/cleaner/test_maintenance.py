@@ -9,16 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.cleaner import compaction
-from broker.cleaner.clean_offsets import CleanOffsets
-from broker.cleaner.cleaned_segment import CleanedSegment
-from broker.cleaner.maintenance import Upkeep
-from broker.config.topic_config import LogConfig
-from broker.log import checkpoints
-from broker.log.maintenance_tasks import SWAP
-from broker.log.segments.segment_swap import SegmentSwap
-from broker.protocol.error_codes import ErrorCode
-from shm.tables.partitions import STATE_OPEN, PartitionTable
+from rotunda.broker.cleaner import compaction
+from rotunda.broker.cleaner.clean_offsets import CleanOffsets
+from rotunda.broker.cleaner.cleaned_segment import CleanedSegment
+from rotunda.broker.cleaner.maintenance import Upkeep
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.log import checkpoints
+from rotunda.broker.log.maintenance_tasks import SWAP
+from rotunda.broker.log.segments.segment_swap import SegmentSwap
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.shm.tables.partitions import STATE_OPEN, PartitionTable
 from tests.cleaner.keyed_log import KeyedLog
 from tests.support.fakes import FakeClock
 

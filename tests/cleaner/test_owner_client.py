@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.cleaner.owner_client import OwnerClient, Stopped
-from broker.cleaner.throttler import LOOK_BYTES, Throttler
-from broker.ipc.peer_channel import TASK, TASK_ANSWER, PeerMessage, Peers
-from broker.ipc.request_channel import ChannelShape, RequestChannel
-from broker.scheduling.peer_tasks import TASK_NAMES
+from rotunda.broker.cleaner.owner_client import OwnerClient, Stopped
+from rotunda.broker.cleaner.throttler import LOOK_BYTES, Throttler
+from rotunda.broker.ipc.peer_channel import TASK, TASK_ANSWER, PeerMessage, Peers
+from rotunda.broker.ipc.request_channel import ChannelShape, RequestChannel
+from rotunda.broker.scheduling.peer_tasks import TASK_NAMES
 from tests.support.fakes import FakeClock
 
 CLEANER = 2

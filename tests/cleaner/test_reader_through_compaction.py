@@ -8,11 +8,11 @@ import sys
 import time
 from pathlib import Path
 
-from broker.ipc.segment_file_cache import SegmentFiles
-from broker.log.log_reader import FileSlice, LogReader
-from broker.protocol.record_reader import iterate_records
-from broker.protocol.records import batch_headers
-from shm.tables.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
+from rotunda.broker.ipc.segment_file_cache import SegmentFiles
+from rotunda.broker.log.log_reader import FileSlice, LogReader
+from rotunda.broker.protocol.record_reader import iterate_records
+from rotunda.broker.protocol.records import batch_headers
+from rotunda.shm.tables.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
 from tests.support.deadline import wait_until
 
 KEYS = 7
@@ -23,10 +23,10 @@ TABLE_BYTES = 4096
 OWNER = """
 import mmap, os, sys
 from pathlib import Path
-from broker.cleaner import deleted_files
-from broker.clock import SystemClock
-from broker.config.topic_config import LogConfig
-from shm.tables.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
+from rotunda.broker.cleaner import deleted_files
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.shm.tables.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
 from tests.cleaner.keyed_log import KeyedLog
 from tests.cleaner.test_reader_through_compaction import KEYS, LEAST_DELAY_S
 deleted_files.LEAST_DELAY_MS = int(1000 * LEAST_DELAY_S)

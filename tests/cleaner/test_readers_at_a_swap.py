@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from broker.config.topic_config import LogConfig
-from broker.ipc.segment_file_cache import SegmentFiles
-from broker.log.log_reader import FileSlice, LogReader
-from broker.protocol.record_reader import iterate_records
-from broker.protocol.records import batch_headers
-from broker.protocol.steps import finished
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.ipc.segment_file_cache import SegmentFiles
+from rotunda.broker.log.log_reader import FileSlice, LogReader
+from rotunda.broker.protocol.record_reader import iterate_records
+from rotunda.broker.protocol.records import batch_headers
+from rotunda.broker.protocol.steps import finished
 from tests.cleaner.keyed_log import KeyedLog
 from tests.log.transaction_model import ABORT, marker_type
 from tests.support.fakes import FakeClock

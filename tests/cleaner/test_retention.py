@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.cleaner.deleted_files import LEAST_DELAY_MS, remove_doomed
-from broker.cleaner.retention import retained_from
-from broker.cleaner.segments import Segment, SegmentedLog
-from broker.config.topic_config import LogConfig
-from broker.ipc.segment_file_cache import SegmentFiles
-from broker.log.log_reader import LogReader
-from broker.protocol.records import BatchHeader
+from rotunda.broker.cleaner.deleted_files import LEAST_DELAY_MS, remove_doomed
+from rotunda.broker.cleaner.retention import retained_from
+from rotunda.broker.cleaner.segments import Segment, SegmentedLog
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.ipc.segment_file_cache import SegmentFiles
+from rotunda.broker.log.log_reader import LogReader
+from rotunda.broker.protocol.records import BatchHeader
 from tests.cleaner.keyed_log import KeyedLog
 
 CONFIG = LogConfig(internal_segment_bytes=1 << 20, retention_ms=10_000, file_delete_delay_ms=2000)

@@ -54,7 +54,7 @@ def produce(bootstrap: str, topic: str, data: bytes, *arguments: str) -> None:
 
 def command(bootstrap: str, name: str, *arguments: str) -> list[str]:
     """Return the command line."""
-    return [sys.executable, "-m", "broker", name, "--bootstrap", bootstrap, *arguments]
+    return [sys.executable, "-m", "rotunda", name, "--bootstrap", bootstrap, *arguments]
 
 
 def started(bootstrap: str, *arguments: str, out: int | None = subprocess.PIPE) -> subprocess.Popen[bytes]:

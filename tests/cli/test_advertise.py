@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli.advertise import advertised_listeners
-from broker.config.listeners import Listener
-from broker.errors import UsageError
+from rotunda.broker.cli.advertise import advertised_listeners
+from rotunda.broker.config.listeners import Listener
+from rotunda.broker.errors import UsageError
 from tests.support.supervised import command
 
 ONE = [Listener("PLAINTEXT", "", 9092, "PLAINTEXT")]

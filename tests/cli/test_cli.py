@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from broker.runtime import run_dir
-from shm.segment import new_instance
+from rotunda.broker.runtime import run_dir
+from rotunda.shm.segment import new_instance
 from tests.support.deadline import wait_until
 from tests.support.supervised import command
 
@@ -39,7 +39,7 @@ def start(run_path: str, *arguments: str) -> dict[str, object]:
 
 def test_the_time_until_ready_leaves_out_what_the_process_did_before(run_path: str) -> None:
     """As the set-up of `ops/start`, which replaces itself by the broker."""
-    script = f"{sys.executable} -c pass && echo set up && read line && exec {sys.executable} -m broker start --json"
+    script = f"{sys.executable} -c pass && echo set up && read line && exec {sys.executable} -m rotunda start --json"
     line = ["sh", "-c", f"{script} --ephemeral --listen 127.0.0.1:0 --set status.port=0 --run-dir {run_path}"]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None

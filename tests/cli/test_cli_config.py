@@ -53,16 +53,20 @@ def test_settings_of_topics_and_groups(broker: BrokerProcess, topic: str) -> Non
 
 
 def test_levels_of_loggers(broker: BrokerProcess) -> None:
-    assert config(broker, "set", "broker.cleaner=WARN", "--loggers") == [
-        {"name": "broker.cleaner", "before": "INFO", "after": "WARN"}
+    assert config(broker, "set", "rotunda.broker.cleaner=WARN", "--loggers") == [
+        {"name": "rotunda.broker.cleaner", "before": "INFO", "after": "WARN"}
     ]
     assert (
-        "broker.cleaner.cleaner_process=WARN  # the logger's\n" in broker.command("config", "list", "--loggers").stdout
+        "rotunda.broker.cleaner.cleaner_process=WARN  # the logger's\n"
+        in broker.command("config", "list", "--loggers").stdout
     )
-    assert broker.command("config", "delete", "broker.cleaner", "--loggers").stdout == "broker.cleaner: WARN -> INFO\n"
+    assert (
+        broker.command("config", "delete", "rotunda.broker.cleaner", "--loggers").stdout
+        == "rotunda.broker.cleaner: WARN -> INFO\n"
+    )
     assert refusal(broker, "set", "broker.clean=WARN", "--loggers") == (
         1,
-        "rotunda: INVALID_CONFIG: Logger broker.clean does not exist! (did you mean broker.cleaner?)\n",
+        "rotunda: INVALID_CONFIG: Logger broker.clean does not exist! (did you mean rotunda.broker.cleaner?)\n",
     )
 
 

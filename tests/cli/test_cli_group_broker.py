@@ -134,7 +134,7 @@ def test_a_name_that_the_terminal_cannot_show(
     shown = f"gr\\xfc\\xdfe-{topic}".encode()
 
     def run(*arguments: str | bytes) -> Done:
-        line = [sys.executable, "-m", "broker", "group", *arguments, "--bootstrap", broker.bootstrap]
+        line = [sys.executable, "-m", "rotunda", "group", *arguments, "--bootstrap", broker.bootstrap]
         return ended(cast("list[str]", line), b"")
 
     assert shown in run("list").out

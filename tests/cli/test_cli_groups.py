@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.cli.main import main
-from broker.client.admin import lag
-from broker.client.topic_partition import TopicPartition
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.primitives import string_bytes
+from rotunda.broker.cli.main import main
+from rotunda.broker.client.admin import lag
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.primitives import string_bytes
 from tests.client.admin.fake_broker import FakeBroker, Log
 from tests.support.record_batches import record_batch
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli.main import main
-from broker.config.properties_file import parse_properties
+from rotunda.broker.cli.main import main
+from rotunda.broker.config.properties_file import parse_properties
 
 SECRET = "not to be shown"  # noqa: S105 - a planted one
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli.main import main
+from rotunda.broker.cli.main import main
 
 
 @pytest.mark.parametrize("with_config", [True, False])

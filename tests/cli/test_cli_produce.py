@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.protocol.records import CODECS, batch_headers
+from rotunda.broker.protocol.records import CODECS, batch_headers
 from tests.cli.record_commands import (
     WHOLE,
     Done,
@@ -258,7 +258,7 @@ def test_streams_that_are_closed_or_full_are_said(
     broker: BrokerProcess, topic: str, words: str, complaint: str
 ) -> None:
     produce(broker.bootstrap, topic, b"first\n")
-    line = f"{sys.executable} -m broker {words.format(b=broker.bootstrap, topic=topic)}"
+    line = f"{sys.executable} -m rotunda {words.format(b=broker.bootstrap, topic=topic)}"
     done = ended(["bash", "-c", line], b"")
     assert done.code == 1
     assert done.err.startswith(f"rotunda: {complaint}")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.text_table import aligned, printable, quoted
+from rotunda.broker.text_table import aligned, printable, quoted
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from broker.cli.cluster.client_snippets import Access, snippets
+from rotunda.broker.cli.cluster.client_snippets import Access, snippets
 from tests.support.supervised import command
 
 

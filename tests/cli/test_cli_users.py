@@ -17,7 +17,7 @@ from tests.support.deadline import wait_until
 
 
 def user(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "broker", "user", *arguments]
+    command = [sys.executable, "-m", "rotunda", "user", *arguments]
     return subprocess.run(
         command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False, input=typed
     )

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from broker.cli.analysis.requests import _NOTHING
-from broker.cli.instance.top import _table
-from broker.request_log.columns import DATASETS
-from broker.request_log.tables import schema_of
+from rotunda.broker.cli.analysis.requests import _NOTHING
+from rotunda.broker.cli.instance.top import _table
+from rotunda.broker.request_log.columns import DATASETS
+from rotunda.broker.request_log.tables import schema_of
 from tests.support.broker_process import BrokerProcess
 from tests.support.supervised import command
 
@@ -31,7 +31,7 @@ EMPTY = f"rotunda: {_NOTHING}\n"
 
 def start(broker_run_dir: str, *arguments: str, columns: int = 80) -> subprocess.Popen[str]:
     """Start a command; its output is read by the caller."""
-    line = [sys.executable, "-m", "broker", *arguments, "--run-dir", broker_run_dir]
+    line = [sys.executable, "-m", "rotunda", *arguments, "--run-dir", broker_run_dir]
     environment = {**os.environ, "COLUMNS": str(columns)}
     return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

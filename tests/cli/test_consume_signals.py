@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from broker.cli.records.consume import _copy
+from rotunda.broker.cli.records.consume import _copy
 
 
 class Signals:

@@ -7,13 +7,13 @@ import random
 
 import pytest
 
-from broker.cli.records.record_format import delimited, formatter, json_line, unescaped
-from broker.cli.records.record_input import InputError, Shape, records_of_lines
-from broker.client.consumer.fetcher import Fetched
-from broker.client.consumer.start import Start, parse_start
-from broker.client.topic_partition import TopicPartition
-from broker.errors import UsageError
-from broker.protocol.record_reader import Record
+from rotunda.broker.cli.records.record_format import delimited, formatter, json_line, unescaped
+from rotunda.broker.cli.records.record_input import InputError, Shape, records_of_lines
+from rotunda.broker.client.consumer.fetcher import Fetched
+from rotunda.broker.client.consumer.start import Start, parse_start
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.errors import UsageError
+from rotunda.broker.protocol.record_reader import Record
 
 NOW_MS = 1_700_000_000_000
 

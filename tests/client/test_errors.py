@@ -1,7 +1,7 @@
 """Errors of clients: each code of Kafka's becomes the error that has its name, and its word on trying again."""
 
-from broker.client.errors import NotLeaderOrFollower, RetriableError, ServerError, error_of
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.client.errors import NotLeaderOrFollower, RetriableError, ServerError, error_of
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 
 def test_an_error_is_retriable_where_its_code_is():

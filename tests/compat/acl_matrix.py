@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.primitives import ZERO_TOPIC_ID
-from broker.protocol.schema.values import Structure
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.primitives import ZERO_TOPIC_ID
+from rotunda.broker.protocol.schema.values import Structure
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.client.errors import SaslAuthenticationFailed
-from broker.client.network.requests import ClientResponse
 from ops.benchmarks.kafka import kafka, prepare
 from ops.free_ports import free_ports
+from rotunda.broker.client.errors import SaslAuthenticationFailed
+from rotunda.broker.client.network.requests import ClientResponse
 from tests.client.network.live_client import LiveClient
 from tests.support.certificates import Authority
 from tests.support.deadline import wait_until
@@ -76,8 +76,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str
 
 def make_alice(address: str) -> None:
     """Give alice her password for SCRAM."""
-    from broker.client.admin import users  # noqa: PLC0415
-    from broker.client.network.blocking_client import BlockingClient  # noqa: PLC0415
+    from rotunda.broker.client.admin import users  # noqa: PLC0415
+    from rotunda.broker.client.network.blocking_client import BlockingClient  # noqa: PLC0415
 
     with BlockingClient(address) as client:
         users.add(client, "alice", PASSWORD, ["SCRAM-SHA-256", "SCRAM-SHA-512"], 4096)

@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.client import Producer
-from broker.client.producer.futures import RecordFuture
-from broker.protocol.records import CODECS
 from ops.benchmarks.kafka import prepare
 from ops.compatibility import preparation
+from rotunda.broker.client import Producer
+from rotunda.broker.client.producer.futures import RecordFuture
+from rotunda.broker.protocol.records import CODECS
 from tests.compat.dying_brokers import STRIKES, DyingBroker, DyingKafka, DyingRotunda
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from broker.client import Producer
-from broker.client.errors import KafkaError
-from broker.testing import RotundaBroker
 from ops.benchmarks.kafka import prepare
 from ops.compatibility import preparation
+from rotunda.broker.client import Producer
+from rotunda.broker.client.errors import KafkaError
+from rotunda.broker.testing import RotundaBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.client import Producer
-from broker.client.errors import ProducerFenced
-from broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
-from broker.client.topic_partition import TopicPartition
+from rotunda.broker.client import Producer
+from rotunda.broker.client.errors import ProducerFenced
+from rotunda.broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
+from rotunda.broker.client.topic_partition import TopicPartition
 from tests.compat.dying_brokers import STRIKES, DyingBroker, DyingRotunda
 from tests.compat.test_producer import dying, java_reads  # noqa: F401 - a fixture
 

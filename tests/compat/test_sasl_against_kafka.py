@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from broker.protocol.api_keys import ApiKey
 from ops.benchmarks.kafka import kafka, prepare
 from ops.free_ports import free_ports
+from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.sasl_wire import SaslWire
@@ -175,8 +175,8 @@ EXCHANGES: dict[str, tuple[int, Exchange]] = {
 
 
 def make_carol(port: int) -> None:
-    from broker.client.admin import users  # noqa: PLC0415
-    from broker.client.network.blocking_client import BlockingClient  # noqa: PLC0415
+    from rotunda.broker.client.admin import users  # noqa: PLC0415
+    from rotunda.broker.client.network.blocking_client import BlockingClient  # noqa: PLC0415
 
     with BlockingClient(f"127.0.0.1:{port}") as client:
         users.add(client, "carol", "secret", ["SCRAM-SHA-256"], 4096)

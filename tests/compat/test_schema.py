@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from broker.errors import InvalidReceive
-from broker.protocol.compile import read, write
-from broker.protocol.schema.definitions import Field, StructureDefinition, definition
-from broker.protocol.schema.table import MESSAGES
 from ops import schema
 from ops.compatibility import preparation
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol.compile import read, write
+from rotunda.broker.protocol.schema.definitions import Field, StructureDefinition, definition
+from rotunda.broker.protocol.schema.table import MESSAGES
 from tests.protocol.random_messages import present_fields, random_message, versions_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]

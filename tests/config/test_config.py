@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from broker.config.arena import arena_bytes
-from broker.config.broker_config import BROKER_KEYS, BrokerConfig, key_of, load
-from broker.config.kafka import kafka_settings
-from broker.config.keys import Key, render
-from broker.config.listener_overrides import split
-from broker.config.properties_file import Property, parse_properties
-from broker.config.reference_page import describe_markdown, sample_properties
-from broker.config.sources import Source
-from broker.errors import ConfigError
-from broker.metadata.configs.describe_configs import (
+from rotunda.broker.config.arena import arena_bytes
+from rotunda.broker.config.broker_config import BROKER_KEYS, BrokerConfig, key_of, load
+from rotunda.broker.config.kafka import kafka_settings
+from rotunda.broker.config.keys import Key, render
+from rotunda.broker.config.listener_overrides import split
+from rotunda.broker.config.properties_file import Property, parse_properties
+from rotunda.broker.config.reference_page import describe_markdown, sample_properties
+from rotunda.broker.config.sources import Source
+from rotunda.broker.errors import ConfigError
+from rotunda.broker.metadata.configs.describe_configs import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
     DYNAMIC_DEFAULT_BROKER_CONFIG,
@@ -252,9 +252,9 @@ def test_data_are_in_the_users_directory_unless_some_are_here_already(
 def test_arena_fits_a_small_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """`B14`: -1 fits the machine, anything else is taken at its word."""
     mebibyte = 1024 * 1024
-    monkeypatch.setattr("broker.config.arena.free_shared_memory_bytes", lambda: 20 * mebibyte)
+    monkeypatch.setattr("rotunda.broker.config.arena.free_shared_memory_bytes", lambda: 20 * mebibyte)
     assert arena_bytes(-1) == 10 * mebibyte
-    monkeypatch.setattr("broker.config.arena.free_shared_memory_bytes", lambda: 2000 * mebibyte)
+    monkeypatch.setattr("rotunda.broker.config.arena.free_shared_memory_bytes", lambda: 2000 * mebibyte)
     assert arena_bytes(-1) == 32 * mebibyte
     assert arena_bytes(99 * mebibyte) == 99 * mebibyte
 
@@ -262,7 +262,7 @@ def test_arena_fits_a_small_shared_memory(monkeypatch: pytest.MonkeyPatch) -> No
 def test_arena_leaves_the_rest_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Users row 27: many processes fit Docker's 64 MiB as well."""
     mebibyte = 1024 * 1024
-    monkeypatch.setattr("broker.config.arena.free_shared_memory_bytes", lambda: 64 * mebibyte)
+    monkeypatch.setattr("rotunda.broker.config.arena.free_shared_memory_bytes", lambda: 64 * mebibyte)
     assert arena_bytes(-1, 20 * mebibyte) == 32 * mebibyte
     assert arena_bytes(-1, 36 * mebibyte) == 28 * mebibyte
     # Larger requests go by their processor's spill area then.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.config.jaas import JaasLine, complaint, parse
+from rotunda.broker.config.jaas import JaasLine, complaint, parse
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 

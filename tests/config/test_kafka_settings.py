@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.config.broker_config import BROKER_KEYS, BrokerConfig, load
-from broker.config.kafka import REFUSED, kafka_settings, kept_key, without_meaning
-from broker.config.keys import render
-from broker.config.notes import start_notes
-from broker.errors import ConfigError
-from broker.metadata.configs.alter_configs import shown
-from broker.metadata.configs.describe_configs import (
+from rotunda.broker.config.broker_config import BROKER_KEYS, BrokerConfig, load
+from rotunda.broker.config.kafka import REFUSED, kafka_settings, kept_key, without_meaning
+from rotunda.broker.config.keys import render
+from rotunda.broker.config.notes import start_notes
+from rotunda.broker.errors import ConfigError
+from rotunda.broker.metadata.configs.alter_configs import shown
+from rotunda.broker.metadata.configs.describe_configs import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
     STATIC_BROKER_CONFIG,

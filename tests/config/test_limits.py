@@ -2,12 +2,12 @@
 
 import pytest
 
-from broker.config.limits.page import describe_markdown, value_of
-from broker.config.limits.rows import Limit
-from broker.config.limits.table import LIMITS
-from broker.metrics.derived_metrics import DERIVED
-from broker.metrics.prometheus import PREFIX, exposed_name
-from shm.metrics.catalogue import CATALOGUE
+from rotunda.broker.config.limits.page import describe_markdown, value_of
+from rotunda.broker.config.limits.rows import Limit
+from rotunda.broker.config.limits.table import LIMITS
+from rotunda.broker.metrics.derived_metrics import DERIVED
+from rotunda.broker.metrics.prometheus import PREFIX, exposed_name
+from rotunda.shm.metrics.catalogue import CATALOGUE
 
 ROWS = [limit for area in LIMITS for limit in area.limits]
 METRICS = {exposed_name(role, metric) for role, metrics in CATALOGUE.items() for metric in metrics} | {
@@ -34,8 +34,8 @@ def test_each_row_is_so(limit: Limit):
 def test_a_row_that_names_nothing_is_found_out():
     for bound in (
         "no.such.setting",
-        "broker.config.limits.table:NO_SUCH_CONSTANT",
-        "broker.config.limits.table:LIMITS",
+        "rotunda.broker.config.limits.table:NO_SUCH_CONSTANT",
+        "rotunda.broker.config.limits.table:LIMITS",
     ):
         with pytest.raises(LookupError):
             value_of(bound)

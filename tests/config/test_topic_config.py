@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from broker.config.broker_config import load
-from broker.config.group_config import GROUP_CONFIGS
-from broker.config.topic_config import TOPIC_CONFIGS, LogConfig, validate_topic_configs
-from broker.errors import ApiError, ConfigError
-from broker.metadata.configs.describe_configs import (
+from rotunda.broker.config.broker_config import load
+from rotunda.broker.config.group_config import GROUP_CONFIGS
+from rotunda.broker.config.topic_config import TOPIC_CONFIGS, LogConfig, validate_topic_configs
+from rotunda.broker.errors import ApiError, ConfigError
+from rotunda.broker.metadata.configs.describe_configs import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
     STATIC_BROKER_CONFIG,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.coordinator.coordinator_log import MANY_CONNECTIONS, CommitBatcher
+from rotunda.broker.coordinator.coordinator_log import MANY_CONNECTIONS, CommitBatcher
 
 MS = 1_000_000
 

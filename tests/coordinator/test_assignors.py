@@ -4,8 +4,13 @@ import random
 
 import pytest
 
-from broker.coordinator.consumer.assignment import Assignment, difference
-from broker.coordinator.consumer.target_assignment import ASSIGNORS, MemberSubscription, assign_range, assign_uniform
+from rotunda.broker.coordinator.consumer.assignment import Assignment, difference
+from rotunda.broker.coordinator.consumer.target_assignment import (
+    ASSIGNORS,
+    MemberSubscription,
+    assign_range,
+    assign_uniform,
+)
 
 A, B, C = (bytes([number]) * 16 for number in (1, 2, 3))
 SEEDS = [random.randrange(2**32) for _ in range(30)]

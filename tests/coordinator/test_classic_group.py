@@ -6,8 +6,8 @@ from unittest import mock
 
 import pytest
 
-from broker.coordinator.classic.protocol import NEW_MEMBER_JOIN_TIMEOUT_MS
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.coordinator.classic.protocol import NEW_MEMBER_JOIN_TIMEOUT_MS
+from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.groups.coordinator import Coordinator
 from tests.support.groups.members import (
     BOTH,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.coordinator.classic.group import PREDECESSORS, ClassicGroup, GroupState
-from broker.coordinator.offsets.commits import Committer, validate_commit
+from rotunda.broker.coordinator.classic.group import PREDECESSORS, ClassicGroup, GroupState
+from rotunda.broker.coordinator.offsets.commits import Committer, validate_commit
 from tests.support.groups.coordinator import GROUP, Coordinator
 from tests.support.groups.members import heartbeat, join, leave, stable_group, sync
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from broker.coordinator.consumer.assignment import union
-from broker.coordinator.consumer.member import MemberState
-from broker.coordinator.consumer.target_assignment import existing
+from rotunda.broker.coordinator.consumer.assignment import union
+from rotunda.broker.coordinator.consumer.member import MemberState
+from rotunda.broker.coordinator.consumer.target_assignment import existing
 from tests.support.groups.coordinator import Coordinator, FakeTopics, HeartbeatAnswer, described
 from tests.support.groups.members import ConsumerMember, doubly_owned
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.coordinator.classic.group import ClassicGroup, GroupState
-from broker.coordinator.consumer.assignment import overlaps
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.messages.consumer_protocol import (
+from rotunda.broker.coordinator.classic.group import ClassicGroup, GroupState
+from rotunda.broker.coordinator.consumer.assignment import overlaps
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.messages.consumer_protocol import (
     encode_assignment,
 )
 from tests.support.groups.coordinator import GROUP, Coordinator, FakeTopics, described

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from broker.coordinator.consumer.heartbeat import says_nothing_new
-from broker.coordinator.consumer.member import MemberState
-from broker.coordinator.consumer.topic_patterns import MOST_WAIT_NS, TopicPatterns
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.coordinator.consumer.heartbeat import says_nothing_new
+from rotunda.broker.coordinator.consumer.member import MemberState
+from rotunda.broker.coordinator.consumer.topic_patterns import MOST_WAIT_NS, TopicPatterns
+from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.groups.coordinator import (
     GROUP,
     Coordinator,

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.coordinator.coordinator_log import BATCH_BYTES, CoordinatorLog
-from broker.protocol.record_reader import iterate_records
-from broker.protocol.record_template import NumberedValue, RepeatedRecords
-from broker.protocol.records import read_header
+from rotunda.broker.coordinator.coordinator_log import BATCH_BYTES, CoordinatorLog
+from rotunda.broker.protocol.record_reader import iterate_records
+from rotunda.broker.protocol.record_template import NumberedValue, RepeatedRecords
+from rotunda.broker.protocol.records import read_header
 from tests.support.feeds import random_seed
 
 Answer = Callable[[int, int, int], None]

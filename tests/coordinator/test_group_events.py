@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.coordinator.group_events import GroupEvent
+from rotunda.broker.coordinator.group_events import GroupEvent
 from tests.support.groups.coordinator import GROUP, Coordinator, FakeTopics
 from tests.support.groups.members import REBALANCE_MS, SESSION_MS, join, leave, stable_group, sync
 

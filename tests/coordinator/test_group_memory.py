@@ -2,14 +2,14 @@
 
 import pytest
 
-from broker.coordinator import group_memory
-from broker.coordinator.classic.group import ClassicGroup
-from broker.coordinator.group import JoinResult
-from broker.coordinator.group_memory import COUNT_MS, MEMBER_BYTES, GroupMemory
-from broker.coordinator.offsets.commits import CommitTime, take_commit
-from broker.coordinator.offsets.offsets import OFFSET_BYTES
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.primitives import ZERO_TOPIC_ID
+from rotunda.broker.coordinator import group_memory
+from rotunda.broker.coordinator.classic.group import ClassicGroup
+from rotunda.broker.coordinator.group import JoinResult
+from rotunda.broker.coordinator.group_memory import COUNT_MS, MEMBER_BYTES, GroupMemory
+from rotunda.broker.coordinator.offsets.commits import CommitTime, take_commit
+from rotunda.broker.coordinator.offsets.offsets import OFFSET_BYTES
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.primitives import ZERO_TOPIC_ID
 from tests.support.groups.coordinator import Coordinator, commit_part
 from tests.support.groups.members import join
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from broker.coordinator.classic import rebalance
-from broker.coordinator.classic.group import ClassicGroup, ClassicMember
-from broker.coordinator.group import JoinResult
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.steps import ELEMENTS_AT_ONCE, finished
-from broker.scheduling import timers
+from rotunda.broker.coordinator.classic import rebalance
+from rotunda.broker.coordinator.classic.group import ClassicGroup, ClassicMember
+from rotunda.broker.coordinator.group import JoinResult
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE, finished
+from rotunda.broker.scheduling import timers
 from tests.support.groups.coordinator import Coordinator
 from tests.support.groups.members import SESSION_MS, heartbeat, join, join_twice, leave, sync
 

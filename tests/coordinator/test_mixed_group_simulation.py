@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.groups.coordinator import Coordinator, FakeTopics, described
 from tests.support.groups.members import ClassicMember, ConsumerMember
 

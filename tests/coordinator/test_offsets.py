@@ -7,11 +7,17 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from broker.coordinator.offsets.commits import CommitTime, take_commit
-from broker.coordinator.offsets.offset_expiration import Pace, delete_offsets, expire_offsets
-from broker.coordinator.offsets.offsets import NO_EXPIRY, CommitTarget, CommitTargets, CommittedOffset, OffsetStore
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.steps import finished
+from rotunda.broker.coordinator.offsets.commits import CommitTime, take_commit
+from rotunda.broker.coordinator.offsets.offset_expiration import Pace, delete_offsets, expire_offsets
+from rotunda.broker.coordinator.offsets.offsets import (
+    NO_EXPIRY,
+    CommitTarget,
+    CommitTargets,
+    CommittedOffset,
+    OffsetStore,
+)
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.steps import finished
 from tests.support.feeds import random_seed
 from tests.support.groups.coordinator import GROUP, Coordinator, commit_part
 from tests.support.groups.members import leave, stable_group

@@ -7,10 +7,10 @@ import struct
 
 import pytest
 
-from broker.coordinator.classic.group import ClassicGroup, ClassicMember
-from broker.coordinator.consumer.group import ConsumerGroup
-from broker.coordinator.consumer.member import ClassicMetadata, ConsumerGroupMember, MemberState
-from broker.coordinator.consumer.records import (
+from rotunda.broker.coordinator.classic.group import ClassicGroup, ClassicMember
+from rotunda.broker.coordinator.consumer.group import ConsumerGroup
+from rotunda.broker.coordinator.consumer.member import ClassicMetadata, ConsumerGroupMember, MemberState
+from rotunda.broker.coordinator.consumer.records import (
     ResolvedRegex,
     current_member_record,
     group_record,
@@ -20,17 +20,17 @@ from broker.coordinator.consumer.records import (
     target_member_record,
     target_record,
 )
-from broker.coordinator.coordinator_log import CoordinatorLog
-from broker.coordinator.group_coordinator import RECORDS
-from broker.coordinator.group_shard import GroupShard
-from broker.coordinator.offsets.offset_records import offset_key, offset_value
-from broker.coordinator.offsets.offsets import CommittedOffset
-from broker.coordinator.records import Record
-from broker.coordinator.transaction.records import TRANSACTION_LOG, encode_key, encode_value, metadata_of
-from broker.coordinator.transaction.shard import TransactionShard
-from broker.coordinator.transaction.transaction import TransactionMetadata, TransactionState
-from broker.errors import InvalidReceive
-from broker.protocol.steps import Steps, finished
+from rotunda.broker.coordinator.coordinator_log import CoordinatorLog
+from rotunda.broker.coordinator.group_coordinator import RECORDS
+from rotunda.broker.coordinator.group_shard import GroupShard
+from rotunda.broker.coordinator.offsets.offset_records import offset_key, offset_value
+from rotunda.broker.coordinator.offsets.offsets import CommittedOffset
+from rotunda.broker.coordinator.records import Record
+from rotunda.broker.coordinator.transaction.records import TRANSACTION_LOG, encode_key, encode_value, metadata_of
+from rotunda.broker.coordinator.transaction.shard import TransactionShard
+from rotunda.broker.coordinator.transaction.transaction import TransactionMetadata, TransactionState
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol.steps import Steps, finished
 
 TOPIC_ID = bytes(range(16))
 OFFSET_KEY = b"\x00\x01\x00\x01g\x00\x05topic\x00\x00\x00\x03"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.coordinator.transaction.transaction import (
+from rotunda.broker.coordinator.transaction.transaction import (
     AT_REST,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -30,7 +30,7 @@ from broker.coordinator.transaction.transaction import (
     judge_verify,
     timed_out,
 )
-from broker.partitions.transaction_messages import Producer
+from rotunda.broker.partitions.transaction_messages import Producer
 
 PLAIN, NEWEST = 0, 2
 PLACE = ("topic", 1)

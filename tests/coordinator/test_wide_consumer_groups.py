@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.coordinator.consumer.group import ConsumerGroup
-from broker.coordinator.consumer.heartbeat import Client
-from broker.coordinator.consumer.target_assignment import ASSIGNORS
-from broker.coordinator.consumer.update import Environment, GroupUpdate
+from rotunda.broker.coordinator.consumer.group import ConsumerGroup
+from rotunda.broker.coordinator.consumer.heartbeat import Client
+from rotunda.broker.coordinator.consumer.target_assignment import ASSIGNORS
+from rotunda.broker.coordinator.consumer.update import Environment, GroupUpdate
 from tests.support.call_clock import CallClock
 from tests.support.groups.coordinator import FakeTopic, FakeTopics, heartbeat_request
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from broker.apis.table import API_TABLE
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.schema.values import Structure
-from broker.testing import RotundaBroker
+from rotunda.broker.apis.table import API_TABLE
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.schema.values import Structure
+from rotunda.broker.testing import RotundaBroker
 from tests.support.described_requests import ask
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient

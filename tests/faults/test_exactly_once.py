@@ -7,7 +7,7 @@ import sys
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from broker.testing import RotundaBroker
+from rotunda.broker.testing import RotundaBroker
 
 TOPIC, PARTITIONS, ROUNDS, RECORDS = "orders", 3, 24, 20
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from broker.protocol.api_keys import ApiKey
-from broker.testing import RotundaBroker
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.testing import RotundaBroker
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask, receive_answer, send_request
 from tests.support.record_batches import record_batch

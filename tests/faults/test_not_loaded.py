@@ -7,8 +7,9 @@ import sys
 
 LOAD = """
 import sys
-import broker.handler.handler_process, broker.network.processor.processor_process, broker.supervisor.broker_main
-print([name for name in sys.modules if name.startswith("broker.faults")])
+import rotunda.broker.handler.handler_process, rotunda.broker.network.processor.processor_process
+import rotunda.broker.supervisor.broker_main
+print([name for name in sys.modules if name.startswith("rotunda.broker.faults")])
 """
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.config.settings.authorization import STANDARD_AUTHORIZER
-from broker.protocol.steps import finished
-from broker.security.acl.acls import Acl, Operation, PatternType, Permission, ResourceType
+from rotunda.broker.config.settings.authorization import STANDARD_AUTHORIZER
+from rotunda.broker.protocol.steps import finished
+from rotunda.broker.security.acl.acls import Acl, Operation, PatternType, Permission, ResourceType
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
 

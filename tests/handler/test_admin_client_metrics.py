@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from broker.apis.configs.alter_configs import handle_alter_configs
-from broker.apis.configs.config_resources import handle_list_config_resources
-from broker.apis.table import API_TABLE
-from broker.metadata.configs.alter_configs import CLIENT_METRICS
-from broker.metadata.configs.describe_configs import CLIENT_METRICS_CONFIG, DEFAULT_CONFIG
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.apis.configs.alter_configs import handle_alter_configs
+from rotunda.broker.apis.configs.config_resources import handle_list_config_resources
+from rotunda.broker.apis.table import API_TABLE
+from rotunda.broker.metadata.configs.alter_configs import CLIENT_METRICS
+from rotunda.broker.metadata.configs.describe_configs import CLIENT_METRICS_CONFIG, DEFAULT_CONFIG
+from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.admin_cluster import AdminCluster
 from tests.support.admin_configs import (
     APPEND,

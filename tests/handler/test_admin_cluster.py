@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from broker.apis.cluster.api_versions import handle_api_versions, unsupported_version_response
-from broker.apis.cluster.describe_cluster import handle_describe_cluster
-from broker.apis.cluster.describe_quorum import handle_describe_quorum
-from broker.apis.groups.find_coordinator import handle_find_coordinator
-from broker.apis.topics.describe_log_dirs import handle_describe_log_dirs
-from broker.apis.topics.describe_topic_partitions import handle_describe_topic_partitions
-from broker.apis.topics.metadata import handle_metadata
-from broker.apis.transactions.init_producer_id import handle_init_producer_id
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
-from broker.scheduling.deferred import Deferred
-from broker.security.session import Session
+from rotunda.broker.apis.cluster.api_versions import handle_api_versions, unsupported_version_response
+from rotunda.broker.apis.cluster.describe_cluster import handle_describe_cluster
+from rotunda.broker.apis.cluster.describe_quorum import handle_describe_quorum
+from rotunda.broker.apis.groups.find_coordinator import handle_find_coordinator
+from rotunda.broker.apis.topics.describe_log_dirs import handle_describe_log_dirs
+from rotunda.broker.apis.topics.describe_topic_partitions import handle_describe_topic_partitions
+from rotunda.broker.apis.topics.metadata import handle_metadata
+from rotunda.broker.apis.transactions.init_producer_id import handle_init_producer_id
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.security.session import Session
 from tests.support.admin_cluster import CLUSTER_ID, AdminCluster
 
 METADATA_VERSIONS = range(14)

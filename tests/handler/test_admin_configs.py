@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from broker.apis.configs.alter_configs import handle_alter_configs, handle_incremental_alter_configs
-from broker.apis.configs.config_resources import handle_list_config_resources
-from broker.apis.table import API_TABLE
-from broker.config.topic_config import TOPIC_CONFIGS
-from broker.metadata.configs.alter_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
-from broker.metadata.configs.describe_configs import (
+from rotunda.broker.apis.configs.alter_configs import handle_alter_configs, handle_incremental_alter_configs
+from rotunda.broker.apis.configs.config_resources import handle_list_config_resources
+from rotunda.broker.apis.table import API_TABLE
+from rotunda.broker.config.topic_config import TOPIC_CONFIGS
+from rotunda.broker.metadata.configs.alter_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from rotunda.broker.metadata.configs.describe_configs import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
     DYNAMIC_DEFAULT_BROKER_CONFIG,
     TOPIC_CONFIG,
 )
-from broker.protocol.api_keys import ApiKey
-from broker.server_log import log_levels
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.server_log import log_levels
 from tests.support.admin_cluster import AdminCluster
 from tests.support.admin_configs import APPEND, DELETE, SET, SUBTRACT, Change, alter_configs, describe_configs
 
@@ -337,7 +337,12 @@ def test_other_resource_types_cannot_be_altered(cluster: AdminCluster) -> None:
     ("name", "change", "error", "message"),
     [
         ("1", ("kafka", SET, "DEBUG"), 40, "Logger kafka does not exist!"),
-        ("1", ("broker.network", SET, "LOUD"), 40, "Valid log levels are FATAL, ERROR, WARN, INFO, DEBUG, TRACE"),
+        (
+            "1",
+            ("rotunda.broker.network", SET, "LOUD"),
+            40,
+            "Valid log levels are FATAL, ERROR, WARN, INFO, DEBUG, TRACE",
+        ),
         ("1", ("root", DELETE, None), 42, "Removing the log level of the root logger is not allowed"),
         ("1", ("root", APPEND, "INFO"), 42, "APPEND operation is not allowed for the BROKER_LOGGER resource"),
         ("2", ("root", SET, "INFO"), 42, "Unexpected broker id, expected 1, but received 2"),
@@ -346,7 +351,7 @@ def test_other_resource_types_cannot_be_altered(cluster: AdminCluster) -> None:
 )
 def test_levels_that_are_refused(cluster: AdminCluster, name: str, change: Any, error: int, message: str) -> None:
     """KIP-412, as Kafka's RuntimeLoggerManager answers."""
-    code, text = alter(cluster, BROKER_LOGGER, name, ("broker.handler", SET, "ERROR"), change)
+    code, text = alter(cluster, BROKER_LOGGER, name, ("rotunda.broker.handler", SET, "ERROR"), change)
     assert code == error
     assert message in (text or "")
     assert cluster.metadata.log_levels == {}
@@ -358,18 +363,24 @@ def test_a_logger_without_a_level_has_that_of_the_one_above(cluster: AdminCluste
     def levels() -> list[str | None]:
         entries = {each.name: each for each in describe(cluster, BROKER_LOGGER, "1").configs}
         assert {each.config_source for each in entries.values()} == {6}
-        return [entries[name].value for name in ("root", "broker.network", "broker.network.acceptor.acceptor")]
+        return [
+            entries[name].value
+            for name in ("root", "rotunda.broker.network", "rotunda.broker.network.acceptor.acceptor")
+        ]
 
     assert levels() == ["INFO", "INFO", "INFO"]
-    changes = ("root", SET, "WARN"), ("broker.network.acceptor.acceptor", SET, "TRACE")
+    changes = ("root", SET, "WARN"), ("rotunda.broker.network.acceptor.acceptor", SET, "TRACE")
     assert alter(cluster, BROKER_LOGGER, "1", *changes, validate_only=True) == (0, None)
     assert levels() == ["INFO", "INFO", "INFO"]
     assert alter(cluster, BROKER_LOGGER, "1", *changes) == (0, None)
     try:
         assert levels() == ["WARN", "WARN", "TRACE"]
-        assert logging.getLogger("broker.network.acceptor.acceptor").getEffectiveLevel() < logging.DEBUG
-        assert logging.getLogger("broker.network").getEffectiveLevel() == logging.WARNING
-        assert alter(cluster, BROKER_LOGGER, "1", ("broker.network.acceptor.acceptor", DELETE, None)) == (0, None)
+        assert logging.getLogger("rotunda.broker.network.acceptor.acceptor").getEffectiveLevel() < logging.DEBUG
+        assert logging.getLogger("rotunda.broker.network").getEffectiveLevel() == logging.WARNING
+        assert alter(cluster, BROKER_LOGGER, "1", ("rotunda.broker.network.acceptor.acceptor", DELETE, None)) == (
+            0,
+            None,
+        )
         assert levels() == ["WARN", "WARN", "WARN"]
         assert cluster.metadata.broker_overrides == {}
     finally:

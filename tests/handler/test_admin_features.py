@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from broker.apis.cluster.api_versions import handle_api_versions
-from broker.apis.cluster.update_features import handle_update_features
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.apis.cluster.api_versions import handle_api_versions
+from rotunda.broker.apis.cluster.update_features import handle_update_features
+from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.admin_cluster import AdminCluster
 
 UPGRADE, SAFE, UNSAFE = 1, 2, 3

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from broker.apis.topics.create_partitions import handle_create_partitions
-from broker.apis.topics.create_topics import handle_create_topics
-from broker.apis.topics.delete_topics import handle_delete_topics
-from broker.metadata.configs.client_quotas import CLIENT_ID
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.apis.topics.create_partitions import handle_create_partitions
+from rotunda.broker.apis.topics.create_topics import handle_create_topics
+from rotunda.broker.apis.topics.delete_topics import handle_delete_topics
+from rotunda.broker.metadata.configs.client_quotas import CLIENT_ID
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.admin_cluster import AdminCluster
 
 EXCEEDED = int(ErrorCode.THROTTLING_QUOTA_EXCEEDED)

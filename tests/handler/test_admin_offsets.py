@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.apis.topics.delete_records import handle_delete_records
-from broker.apis.topics.list_offsets import handle_list_offsets
-from broker.apis.topics.offset_for_leader_epoch import handle_offset_for_leader_epoch
-from broker.log.log_reader import LogReader
-from broker.log.maintenance_tasks import START_OFFSET
-from broker.log.partition_log import PartitionLog, PartitionName
-from broker.log.recovery import Checkpointed
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.record_reader import iterate_records
-from broker.protocol.records import read_header
-from broker.scheduling.deferred import Deferred
-from shm.tables.partitions import STATE_CLOSED, STATE_UNOPENED
+from rotunda.broker.apis.topics.delete_records import handle_delete_records
+from rotunda.broker.apis.topics.list_offsets import handle_list_offsets
+from rotunda.broker.apis.topics.offset_for_leader_epoch import handle_offset_for_leader_epoch
+from rotunda.broker.log.log_reader import LogReader
+from rotunda.broker.log.maintenance_tasks import START_OFFSET
+from rotunda.broker.log.partition_log import PartitionLog, PartitionName
+from rotunda.broker.log.recovery import Checkpointed
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.record_reader import iterate_records
+from rotunda.broker.protocol.records import read_header
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.shm.tables.partitions import STATE_CLOSED, STATE_UNOPENED
 from tests.support.admin_cluster import AdminCluster
 from tests.support.record_batches import record_batch
 from tests.support.slices import finished

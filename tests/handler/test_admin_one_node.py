@@ -7,23 +7,23 @@ from typing import Any
 
 import pytest
 
-from broker.apis.acls.acl_changes import handle_create_acls, handle_delete_acls
-from broker.apis.acls.describe_acls import handle_describe_acls
-from broker.apis.cluster.describe_quorum import handle_describe_quorum
-from broker.apis.configs.config_resources import handle_list_config_resources
-from broker.apis.context import BrokerContext
-from broker.apis.topics.alter_replica_log_dirs import handle_alter_replica_log_dirs
-from broker.apis.topics.elect_leaders import handle_elect_leaders
-from broker.apis.topics.partition_reassignments import (
+from rotunda.broker.apis.acls.acl_changes import handle_create_acls, handle_delete_acls
+from rotunda.broker.apis.acls.describe_acls import handle_describe_acls
+from rotunda.broker.apis.cluster.describe_quorum import handle_describe_quorum
+from rotunda.broker.apis.configs.config_resources import handle_list_config_resources
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.apis.topics.alter_replica_log_dirs import handle_alter_replica_log_dirs
+from rotunda.broker.apis.topics.elect_leaders import handle_elect_leaders
+from rotunda.broker.apis.topics.partition_reassignments import (
     handle_alter_partition_reassignments,
     handle_list_partition_reassignments,
 )
-from broker.apis.unsupported.refusals import REFUSALS
-from broker.ipc.request import Request
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
-from broker.scheduling.deferred import Deferred
-from shm.tables.partitions import STATE_CLOSED, STATE_OPEN, STATE_UNOPENED
+from rotunda.broker.apis.unsupported.refusals import REFUSALS
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.shm.tables.partitions import STATE_CLOSED, STATE_OPEN, STATE_UNOPENED
 from tests.support.admin_cluster import LISTENER, AdminCluster
 from tests.support.slices import finished
 

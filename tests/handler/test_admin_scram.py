@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from broker.apis.users.scram_credentials import (
+from rotunda.broker.apis.users.scram_credentials import (
     handle_alter_user_scram_credentials,
     handle_describe_user_scram_credentials,
 )
-from broker.config.settings.sasl import SCRAM_SHA_256
-from broker.metadata.configs.live_settings import LiveSettings
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
-from broker.security.sasl.scram_credential import credential_of
+from rotunda.broker.config.settings.sasl import SCRAM_SHA_256
+from rotunda.broker.metadata.configs.live_settings import LiveSettings
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.security.sasl.scram_credential import credential_of
 from tests.support.admin_cluster import AdminCluster
 
 ALTER, DESCRIBE = ApiKey.ALTER_USER_SCRAM_CREDENTIALS, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from broker.apis.topics.create_partitions import handle_create_partitions
-from broker.apis.topics.create_topics import handle_create_topics
-from broker.apis.topics.delete_topics import handle_delete_topics
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.primitives import ZERO_TOPIC_ID
-from shm.tables.partitions import STATE_CLOSED
+from rotunda.broker.apis.topics.create_partitions import handle_create_partitions
+from rotunda.broker.apis.topics.create_topics import handle_create_topics
+from rotunda.broker.apis.topics.delete_topics import handle_delete_topics
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.primitives import ZERO_TOPIC_ID
+from rotunda.shm.tables.partitions import STATE_CLOSED
 from tests.support.admin_cluster import AdminCluster
 
 CREATE_VERSIONS = range(2, 8)

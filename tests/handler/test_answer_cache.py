@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from broker.apis.table import APIS
-from broker.apis.topics import metadata as described_metadata
-from broker.handler import answer_cache, api_calls
-from broker.ipc.response_writer import NO_FACTS
-from broker.metadata.topics.topic_validation import AddedPartitions
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.security.session import ANONYMOUS
+from rotunda.broker.apis.table import APIS
+from rotunda.broker.apis.topics import metadata as described_metadata
+from rotunda.broker.handler import answer_cache, api_calls
+from rotunda.broker.ipc.response_writer import NO_FACTS
+from rotunda.broker.metadata.topics.topic_validation import AddedPartitions
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.security.session import ANONYMOUS
 from tests.support.stepped_broker import Client, SteppedBroker
 
 if TYPE_CHECKING:
-    from broker.ipc.listener_table import ListenerTable
-    from broker.metadata.metadata_cache import MetadataCache
+    from rotunda.broker.ipc.listener_table import ListenerTable
+    from rotunda.broker.metadata.metadata_cache import MetadataCache
 
 
 def frame_of(key: ApiKey, version: int, client_id: str, values: dict[str, Any]) -> bytes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from kio.schema.index import api_key_map, schema_name_map
 from kio.static.constants import EntityType
 
-from broker.apis.not_served import not_served
-from broker.apis.table import API_TABLE, describe_markdown
+from rotunda.broker.apis.not_served import not_served
+from rotunda.broker.apis.table import API_TABLE, describe_markdown
 
 #: kio's name of each API that clients can ask for.
 KNOWN = {key: api_key_map[key] for key in api_key_map}

@@ -11,12 +11,12 @@ from unittest import mock
 
 import pytest
 
-from broker.coordinator.coordinator_log import MANY_CONNECTIONS
-from broker.coordinator.offsets.commit_memo import RememberedCommit
-from broker.handler import group_fast_path
-from broker.handler.group_fast_path import GroupFastPath
-from broker.log.segments.log_segment import LogSegment
-from broker.protocol import codec
+from rotunda.broker.coordinator.coordinator_log import MANY_CONNECTIONS
+from rotunda.broker.coordinator.offsets.commit_memo import RememberedCommit
+from rotunda.broker.handler import group_fast_path
+from rotunda.broker.handler.group_fast_path import GroupFastPath
+from rotunda.broker.log.segments.log_segment import LogSegment
+from rotunda.broker.protocol import codec
 from tests.support.groups.requests import (
     DESCRIBE_GROUPS,
     OFFSET_COMMIT,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from broker.protocol.records import unpack_header
+from rotunda.broker.protocol.records import unpack_header
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, Sent, SteppedBroker
 from tests.support.wire_messages import FETCH, Reader, read_batches, string

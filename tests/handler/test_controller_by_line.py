@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.metadata.configs.alter_configs import CLIENT_METRICS, TOPIC, Operation
-from broker.metadata.configs.client_quotas import QuotaEntity
-from broker.metadata.features import TRANSACTION_VERSION
-from broker.metadata.storage.metadata_file import metadata_path
-from broker.metadata.storage.reader import MetadataReader
+from rotunda.broker.metadata.configs.alter_configs import CLIENT_METRICS, TOPIC, Operation
+from rotunda.broker.metadata.configs.client_quotas import QuotaEntity
+from rotunda.broker.metadata.features import TRANSACTION_VERSION
+from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.metadata.storage.reader import MetadataReader
 from tests.support.stepped_broker import SteppedBroker
 from tests.support.transactional import answer_of, send
 

@@ -12,10 +12,10 @@ from unittest import mock
 
 import pytest
 
-from broker.log.log_manager import LogManager
-from broker.log.partition_log import PartitionName
-from broker.metadata.topics.topic_validation import NewTopic
-from broker.protocol.routing import owner_of, topic_hash
+from rotunda.broker.log.log_manager import LogManager
+from rotunda.broker.log.partition_log import PartitionName
+from rotunda.broker.metadata.topics.topic_validation import NewTopic
+from rotunda.broker.protocol.routing import owner_of, topic_hash
 from tests.support.groups.requests import OFFSET_FETCH, Member, groups_of
 from tests.support.interruptions import interrupted_at_line
 from tests.support.record_batches import record_batch

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from broker.apis import table
-from broker.apis.context import BrokerContext
-from broker.ipc.request import Request
-from broker.ipc.request_channel import CLOSE_CONNECTION, SEND
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.primitives import MOST_ELEMENTS
+from rotunda.broker.apis import table
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION, SEND
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.primitives import MOST_ELEMENTS
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
 from tests.support.wire_messages import API_VERSIONS, METADATA, metadata_body

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.errors import ApiError
-from broker.log.log_manager import EXPIRE_INTERVAL_NS
-from broker.metadata.configs.alter_configs import BROKER, Alteration, ConfigChange, Operation
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.errors import ApiError
+from rotunda.broker.log.log_manager import EXPIRE_INTERVAL_NS
+from rotunda.broker.metadata.configs.alter_configs import BROKER, Alteration, ConfigChange, Operation
+from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
 from tests.support.transactional import (

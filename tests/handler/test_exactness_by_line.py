@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from broker.ipc.request_channel import NO_OP
+from rotunda.broker.ipc.request_channel import NO_OP
 from tests.support.feeds import random_seed
 from tests.support.record_batches import record_batch, with_max_timestamp
 from tests.support.stepped_broker import Client, Killed, Sent, SteppedBroker, produced

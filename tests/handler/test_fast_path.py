@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.faults.faulty_session import FaultySession
-from broker.ipc.request import Request
-from broker.partitions.produce.produces import Produces
-from broker.partitions.request_memo import REMEMBERED_NS
-from broker.protocol import codec
+from rotunda.broker.faults.faulty_session import FaultySession
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.partitions.produce.produces import Produces
+from rotunda.broker.partitions.request_memo import REMEMBERED_NS
+from rotunda.broker.protocol import codec
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import ARENA_BYTES, Client, Sent, SteppedBroker
 from tests.support.wire_messages import PRODUCE, produce_body

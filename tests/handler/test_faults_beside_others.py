@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from broker.coordinator.coordinator_log import CoordinatorLog
-from broker.coordinator.transaction.shard import TransactionShard
-from broker.coordinator.transaction.transaction import TransactionMetadata
-from broker.handler import handler_process
-from broker.ipc.request import Request
-from broker.ipc.request_channel import CLOSE_CONNECTION
-from broker.ipc.response_writer import ResponseWriter
-from broker.log.log_manager import LogManager
-from broker.log.partition_log import PartitionLog
-from broker.partitions.produce import produce
-from broker.runtime.child_process import MOST_FAULTS, Role, StopFlag
+from rotunda.broker.coordinator.coordinator_log import CoordinatorLog
+from rotunda.broker.coordinator.transaction.shard import TransactionShard
+from rotunda.broker.coordinator.transaction.transaction import TransactionMetadata
+from rotunda.broker.handler import handler_process
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION
+from rotunda.broker.ipc.response_writer import ResponseWriter
+from rotunda.broker.log.log_manager import LogManager
+from rotunda.broker.log.partition_log import PartitionLog
+from rotunda.broker.partitions.produce import produce
+from rotunda.broker.runtime.child_process import MOST_FAULTS, Role, StopFlag
 from tests.support.answered_request import answered_request
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, SteppedBroker, produced

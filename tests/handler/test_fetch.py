@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.ipc import response_writer
-from broker.ipc.request_channel import CLOSE_CONNECTION
-from broker.log.log_reader import FileSlice
-from broker.partitions.fetch import fetches
-from broker.partitions.fetch.fetch import Fetch
-from broker.partitions.fetch.fetches import MOST_WAIT_MS, Fetches
-from broker.scheduling import purgatory
-from broker.scheduling import slices as slices_module
-from shm.tables.moved_rows import CAPACITY
-from shm.tables.partitions import PartitionTable
+from rotunda.broker.ipc import response_writer
+from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION
+from rotunda.broker.log.log_reader import FileSlice
+from rotunda.broker.partitions.fetch import fetches
+from rotunda.broker.partitions.fetch.fetch import Fetch
+from rotunda.broker.partitions.fetch.fetches import MOST_WAIT_MS, Fetches
+from rotunda.broker.scheduling import purgatory
+from rotunda.broker.scheduling import slices as slices_module
+from rotunda.shm.tables.moved_rows import CAPACITY
+from rotunda.shm.tables.partitions import PartitionTable
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, Sent, SteppedBroker, produced
 from tests.support.wire_messages import FETCH, Fetched, fetch_body, read_batches, read_fetch, string

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.partitions.fetch.fetches import Fetches
+from rotunda.broker.partitions.fetch.fetches import Fetches
 from tests.support.fetches import FETCH_VERSIONS, Answered, append, fetched, send_fetch
 from tests.support.stepped_broker import SteppedBroker
 

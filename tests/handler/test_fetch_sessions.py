@@ -9,9 +9,9 @@ from itertools import product
 
 import pytest
 
-from broker.partitions.fetch import fetch_sessions
-from broker.partitions.fetch.fetch_sessions import EVICTED_NS, FetchSessions
-from broker.protocol.messages.fetch import PartFields
+from rotunda.broker.partitions.fetch import fetch_sessions
+from rotunda.broker.partitions.fetch.fetch_sessions import EVICTED_NS, FetchSessions
+from rotunda.broker.protocol.messages.fetch import PartFields
 from tests.support.fetches import FETCH_VERSIONS, Answer, Answered, append, fetched, send_fetch
 from tests.support.stepped_broker import Client, Sent, SteppedBroker
 

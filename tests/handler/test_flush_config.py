@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from broker.metadata.configs.alter_configs import BROKER, TOPIC, Alteration, ConfigChange, Operation
+from rotunda.broker.metadata.configs.alter_configs import BROKER, TOPIC, Alteration, ConfigChange, Operation
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
 

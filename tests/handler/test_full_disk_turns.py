@@ -10,10 +10,10 @@ from unittest import mock
 
 import pytest
 
-from broker.log.committed_log import CommittedLog
-from broker.log.segments.log_segment import LogSegment
-from broker.partitions.partition_manager import PartitionManager
-from broker.partitions.storage.storage_gate import RETRY_NS, StorageGate
+from rotunda.broker.log.committed_log import CommittedLog
+from rotunda.broker.log.segments.log_segment import LogSegment
+from rotunda.broker.partitions.partition_manager import PartitionManager
+from rotunda.broker.partitions.storage.storage_gate import RETRY_NS, StorageGate
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Sent, SteppedBroker, produced
 

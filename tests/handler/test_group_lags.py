@@ -4,8 +4,8 @@ from typing import Any, cast
 
 import pytest
 
-from broker.coordinator.group_lags import FAULT_PAUSE_NS, MOST_NS, MOST_ROWS, GroupLags
-from broker.coordinator.offsets.offsets import CommittedOffset
+from rotunda.broker.coordinator.group_lags import FAULT_PAUSE_NS, MOST_NS, MOST_ROWS, GroupLags
+from rotunda.broker.coordinator.offsets.offsets import CommittedOffset
 from tests.support.handler_groups import CLOSED, GONE, TOPIC, Handler
 
 INTERVAL_NS = 10_000_000_000

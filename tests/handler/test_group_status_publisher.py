@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from broker.coordinator import group_status_publisher
-from broker.coordinator.consumer.group import ConsumerGroup
-from broker.coordinator.consumer.member import ConsumerGroupMember
-from broker.coordinator.group_status_publisher import FAULT_PAUSE_NS, INTERVAL_NS, MOST_INTERVAL_NS
-from broker.coordinator.transaction.transaction import EMPTY, ONGOING, TransactionMetadata
-from broker.protocol.steps import finished
+from rotunda.broker.coordinator import group_status_publisher
+from rotunda.broker.coordinator.consumer.group import ConsumerGroup
+from rotunda.broker.coordinator.consumer.member import ConsumerGroupMember
+from rotunda.broker.coordinator.group_status_publisher import FAULT_PAUSE_NS, INTERVAL_NS, MOST_INTERVAL_NS
+from rotunda.broker.coordinator.transaction.transaction import EMPTY, ONGOING, TransactionMetadata
+from rotunda.broker.protocol.steps import finished
 from tests.support.handler_groups import CLOSED, GONE, TOPIC, TOPIC_ID, Handler
 
 
@@ -179,5 +179,5 @@ def test_modules_of_the_page_read_it_without_the_broker() -> None:
         "shm/rings/ring_fill",
     ):
         lines = (root / f"{name}.py").read_text(encoding="utf-8").splitlines()
-        imported = [line for line in lines if line.startswith("from broker")]
-        assert all(line.startswith("from broker.metrics.") for line in imported), imported
+        imported = [line for line in lines if line.startswith("from rotunda.broker")]
+        assert all(line.startswith("from rotunda.broker.metrics.") for line in imported), imported

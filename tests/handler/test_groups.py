@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.protocol import codec
-from broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
 from tests.support.groups.requests import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,

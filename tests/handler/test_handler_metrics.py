@@ -7,15 +7,15 @@ from typing import cast
 
 import pytest
 
-from broker.handler import handler_process
-from broker.handler.handler_process import INTERVAL_NS, HandlerMetrics
-from broker.handler.request_handler import RequestHandler
-from broker.ipc.process_context import ProcessContext
-from broker.runtime.child_process import Role
-from broker.runtime.signals import StopFlag
-from broker.server_log.slow_turns import SlowTurns
-from shm.metrics.process_metrics import MetricsReader, MetricsSegment, MetricsWriter
-from shm.tables.process_slots import HANDLER
+from rotunda.broker.handler import handler_process
+from rotunda.broker.handler.handler_process import INTERVAL_NS, HandlerMetrics
+from rotunda.broker.handler.request_handler import RequestHandler
+from rotunda.broker.ipc.process_context import ProcessContext
+from rotunda.broker.runtime.child_process import Role
+from rotunda.broker.runtime.signals import StopFlag
+from rotunda.broker.server_log.slow_turns import SlowTurns
+from rotunda.shm.metrics.process_metrics import MetricsReader, MetricsSegment, MetricsWriter
+from rotunda.shm.tables.process_slots import HANDLER
 from tests.support.fakes import FakeClock
 
 HANDLERS = 2

@@ -11,12 +11,12 @@ from unittest import mock
 
 import pytest
 
-from broker.apis.groups.join_group import MOST_PROTOCOLS
-from broker.coordinator.classic import protocol
-from broker.coordinator.classic.group import ClassicGroup
-from broker.errors import InvalidReceive
-from broker.log.segments.log_segment import LogSegment
-from broker.protocol import codec
+from rotunda.broker.apis.groups.join_group import MOST_PROTOCOLS
+from rotunda.broker.coordinator.classic import protocol
+from rotunda.broker.coordinator.classic.group import ClassicGroup
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.log.segments.log_segment import LogSegment
+from rotunda.broker.protocol import codec
 from tests.support.coordinator_requests import (
     ADD_MANY,
     COMMIT,

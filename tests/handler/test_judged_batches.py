@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from broker.log import append_limits
-from broker.log.append_limits import AppendLimits
-from broker.partitions.produce.sliced_validation import MOST_JUDGED
+from rotunda.broker.log import append_limits
+from rotunda.broker.log.append_limits import AppendLimits
+from rotunda.broker.partitions.produce.sliced_validation import MOST_JUDGED
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, Sent, SteppedBroker, produced
 from tests.support.wire_messages import PRODUCE, produce_body

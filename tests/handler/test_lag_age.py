@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.partitions.lag_age import MOST_LOOKUPS, LagAges
+from rotunda.broker.partitions.lag_age import MOST_LOOKUPS, LagAges
 from tests.support.record_batches import TIMESTAMP_MS, record_batch
 from tests.support.stepped_broker import Sent, SteppedBroker
 from tests.support.transactional import TransactionalProducer, open_coordinator_topics

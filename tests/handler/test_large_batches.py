@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from broker.log import append_limits
-from broker.log.segments import log_segment
+from rotunda.broker.log import append_limits
+from rotunda.broker.log.segments import log_segment
 from tests.handler.test_exactness_by_line import ALONE, OWNING, Case, Requests, run
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, Sent, SteppedBroker, produced

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.apis.groups import offset_commit
-from broker.apis.groups.offset_commit import AT_ONCE
+from rotunda.broker.apis.groups import offset_commit
+from rotunda.broker.apis.groups.offset_commit import AT_ONCE
 from tests.support.groups.requests import OFFSET_COMMIT, committed, groups_of
 from tests.support.stepped_broker import SteppedBroker
 from tests.support.transactional import answer_of, send

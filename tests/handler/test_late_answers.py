@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker.protocol.api_keys import ApiKey
-from broker.server_log.slow_turns import SLOW_TURN_NS
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.server_log.slow_turns import SLOW_TURN_NS
 from tests.support import stepped_broker
 from tests.support.call_clock import NS_A_CALL, CallClock, turn
 from tests.support.stepped_broker import Sent, SteppedBroker

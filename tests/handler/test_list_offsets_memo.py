@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.handler.api_calls import ApiCalls
-from broker.protocol import codec
+from rotunda.broker.handler.api_calls import ApiCalls
+from rotunda.broker.protocol import codec
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, Sent, SteppedBroker
 

@@ -11,22 +11,22 @@ from unittest import mock
 
 import pytest
 
-from broker.coordinator import replay
-from broker.coordinator.coordinators import STEPS_AT_ONCE
-from broker.coordinator.group_shard import GroupShard
-from broker.coordinator.offsets import offset_expiration
-from broker.coordinator.offsets.offset_expiration import STEPS_AT_ONCE as STEPS_WHILE_ASKED
-from broker.coordinator.offsets.offset_records import offset_key, offset_value
-from broker.coordinator.offsets.offsets import OFFSETS_AT_ONCE, CommittedOffset
-from broker.coordinator.records import Record
-from broker.coordinator.transaction.records import encode_key, encode_value
-from broker.coordinator.transaction.shard import TransactionShard
-from broker.coordinator.transaction.transaction import TransactionMetadata
-from broker.log.segments.log_segment import LogSegment
-from broker.metadata.topics.topic_validation import NewTopic
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, coordinator_partition
-from broker.scheduling import timers
+from rotunda.broker.coordinator import replay
+from rotunda.broker.coordinator.coordinators import STEPS_AT_ONCE
+from rotunda.broker.coordinator.group_shard import GroupShard
+from rotunda.broker.coordinator.offsets import offset_expiration
+from rotunda.broker.coordinator.offsets.offset_expiration import STEPS_AT_ONCE as STEPS_WHILE_ASKED
+from rotunda.broker.coordinator.offsets.offset_records import offset_key, offset_value
+from rotunda.broker.coordinator.offsets.offsets import OFFSETS_AT_ONCE, CommittedOffset
+from rotunda.broker.coordinator.records import Record
+from rotunda.broker.coordinator.transaction.records import encode_key, encode_value
+from rotunda.broker.coordinator.transaction.shard import TransactionShard
+from rotunda.broker.coordinator.transaction.transaction import TransactionMetadata
+from rotunda.broker.log.segments.log_segment import LogSegment
+from rotunda.broker.metadata.topics.topic_validation import NewTopic
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC, coordinator_partition
+from rotunda.broker.scheduling import timers
 from tests.support.groups.requests import GROUP_PARTITIONS, Member, call, committed, groups_of
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced

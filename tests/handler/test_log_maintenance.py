@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from broker.config.topic_config import LogConfig
-from broker.log.maintenance_tasks import BYTES, RETAIN, SWAP
-from broker.log.segments import rolled_segments
-from broker.log.segments.log_segment import LogSegment
-from broker.log.segments.segment_files import LOG_SUFFIX, segment_file
-from broker.log.segments.segment_swap import SegmentSwap
-from broker.partitions.log_maintenance import LogMaintenance
-from broker.partitions.owned_partition import OwnedPartition
-from broker.protocol.error_codes import ErrorCode
-from broker.scheduling.peer_tasks import TASK_NAMES, TargetTasks
-from shm.tables.partitions import PartitionTable
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.log.maintenance_tasks import BYTES, RETAIN, SWAP
+from rotunda.broker.log.segments import rolled_segments
+from rotunda.broker.log.segments.log_segment import LogSegment
+from rotunda.broker.log.segments.segment_files import LOG_SUFFIX, segment_file
+from rotunda.broker.log.segments.segment_swap import SegmentSwap
+from rotunda.broker.partitions.log_maintenance import LogMaintenance
+from rotunda.broker.partitions.owned_partition import OwnedPartition
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.scheduling.peer_tasks import TASK_NAMES, TargetTasks
+from rotunda.shm.tables.partitions import PartitionTable
 from tests.cleaner.keyed_log import KeyedLog
 from tests.log.log_writer import batch, stage
 

@@ -9,13 +9,13 @@ from unittest import mock
 
 import pytest
 
-from broker.ipc.request_channel import CLOSE_CONNECTION
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.coordinator_routing import GROUP_TOPIC
-from broker.scheduling import slices
-from broker.scheduling.deferred import Deferred
-from shm.tables.process_slots import HANDLER
+from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC
+from rotunda.broker.scheduling import slices
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.shm.tables.process_slots import HANDLER
 from tests.support.groups.requests import call
 from tests.support.stepped_broker import Sent, SteppedBroker
 
@@ -100,7 +100,7 @@ def test_what_makes_an_answer_too_long_is_refused_by_itself(short: SteppedBroker
 
 def test_an_answer_with_no_place_for_that_closes_its_connection(short: SteppedBroker, caplog: Any) -> None:
     listed = [(f"group-{number}", "consumer", "Stable", "classic") for number in range(3000)]
-    with mock.patch("broker.apis.groups.list_groups.decode_listed", side_effect=lambda _: iter_once(listed)):
+    with mock.patch("rotunda.broker.apis.groups.list_groups.decode_listed", side_effect=lambda _: iter_once(listed)):
         sent = short.client().send_frame(*asked(ApiKey.LIST_GROUPS, 4, {}), target=0)
         short.settle()
     assert sent.answer.kind == CLOSE_CONNECTION
@@ -121,7 +121,7 @@ def test_a_question_of_a_client_that_has_gone_is_not_gone_on_with(stepped: Stepp
             yield None
         return iter_once([])
 
-    with mock.patch("broker.apis.groups.list_groups.decode_listed", side_effect=listed):
+    with mock.patch("rotunda.broker.apis.groups.list_groups.decode_listed", side_effect=listed):
         sent = client.send_frame(*asked(ApiKey.LIST_GROUPS, 4, {}), target=0)
         new = {"topics": [{"name": "made", "num_partitions": 1, "replication_factor": 1}], "timeout_ms": 1000}
         client.send_frame(*asked(ApiKey.CREATE_TOPICS, 7, new))

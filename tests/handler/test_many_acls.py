@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from broker.config.settings.authorization import STANDARD_AUTHORIZER
-from broker.metadata.metadata_cache import Changes
-from broker.metadata.storage import entity_store, reader
-from broker.metadata.storage.entity_store import EntityKind
-from broker.metadata.storage.metadata_file import metadata_path
-from broker.metadata.storage.reader import MetadataReader
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.steps import finished
-from broker.scheduling import slices
-from broker.security.acl.acls import Acl
+from rotunda.broker.config.settings.authorization import STANDARD_AUTHORIZER
+from rotunda.broker.metadata.metadata_cache import Changes
+from rotunda.broker.metadata.storage import entity_store, reader
+from rotunda.broker.metadata.storage.entity_store import EntityKind
+from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.metadata.storage.reader import MetadataReader
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.steps import finished
+from rotunda.broker.scheduling import slices
+from rotunda.broker.security.acl.acls import Acl
 from tests.support import stepped_broker
 from tests.support.call_clock import MOST_CALLS, CallClock, longest_turn, turn
 from tests.support.stepped_broker import Sent, SteppedBroker

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker.apis.cluster.controller_access import ANNOUNCED_AT_ONCE
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.scheduling import slices
+from rotunda.broker.apis.cluster.controller_access import ANNOUNCED_AT_ONCE
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.scheduling import slices
 from tests.support import stepped_broker
 from tests.support.call_clock import CallClock, turn
 from tests.support.stepped_broker import SteppedBroker

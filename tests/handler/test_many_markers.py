@@ -6,12 +6,12 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from broker.apis.transactions import write_txn_markers
-from broker.coordinator.transaction.markers import AT_ONCE, TransactionEnd
-from broker.coordinator.transaction.transaction import PREPARE_COMMIT, TransactionMetadata
-from broker.partitions.transaction_messages import Marker
-from broker.protocol.api_keys import ApiKey
-from broker.scheduling.timers import Timers
+from rotunda.broker.apis.transactions import write_txn_markers
+from rotunda.broker.coordinator.transaction.markers import AT_ONCE, TransactionEnd
+from rotunda.broker.coordinator.transaction.transaction import PREPARE_COMMIT, TransactionMetadata
+from rotunda.broker.partitions.transaction_messages import Marker
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.scheduling.timers import Timers
 from tests.support.fakes import FakeClock
 from tests.support.groups.requests import call
 from tests.support.stepped_broker import SteppedBroker

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.metadata import metadata_cache
-from broker.metadata.configs.alter_configs import BROKER, TOPIC, Alteration, ConfigChange, Operation
-from broker.metadata.metadata_cache import Changes, MetadataCache
-from broker.metadata.storage import reader
-from broker.metadata.topics.topic_validation import AddedPartitions, NewTopic
-from broker.protocol.routing import owner_of, topic_hash, topic_id_hash
-from shm.tables.partitions import STATE_CLOSED
+from rotunda.broker.metadata import metadata_cache
+from rotunda.broker.metadata.configs.alter_configs import BROKER, TOPIC, Alteration, ConfigChange, Operation
+from rotunda.broker.metadata.metadata_cache import Changes, MetadataCache
+from rotunda.broker.metadata.storage import reader
+from rotunda.broker.metadata.topics.topic_validation import AddedPartitions, NewTopic
+from rotunda.broker.protocol.routing import owner_of, topic_hash, topic_id_hash
+from rotunda.shm.tables.partitions import STATE_CLOSED
 from tests.support.admin_cluster import HANDLERS, AdminCluster
 
 AT_ONCE = 4

@@ -9,12 +9,12 @@ from unittest import mock
 
 import pytest
 
-from broker.log.log_manager import LogManager
-from broker.metadata import metadata_cache
-from broker.metadata.configs.alter_configs import TOPIC, Alteration, ConfigChange, Operation
-from broker.metadata.topics.topic_validation import NewTopic
-from broker.partitions.partition_changes import OwnedPartitions, PartitionChanges
-from shm.tables.partitions import STATE_CLOSED, STATE_OPEN
+from rotunda.broker.log.log_manager import LogManager
+from rotunda.broker.metadata import metadata_cache
+from rotunda.broker.metadata.configs.alter_configs import TOPIC, Alteration, ConfigChange, Operation
+from rotunda.broker.metadata.topics.topic_validation import NewTopic
+from rotunda.broker.partitions.partition_changes import OwnedPartitions, PartitionChanges
+from rotunda.shm.tables.partitions import STATE_CLOSED, STATE_OPEN
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Sent, SteppedBroker, produced
 from tests.support.wire_messages import PRODUCE, produce_body

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.groups.requests import groups_of, joining
 from tests.support.stepped_broker import Client, Sent, SteppedBroker
 from tests.support.transactional import TransactionalProducer, answer_of, send

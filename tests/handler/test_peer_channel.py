@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.ipc import request_channel
-from broker.ipc.peer_channel import DONE, PRODUCE_ANSWER, PRODUCE_PART, TASK, TASK_ANSWER, PeerMessage, Peers
-from broker.ipc.request_channel import RequestChannel
-from shm.rings.bell import SemaphoreBell
-from shm.rings.ring import RingProducer
+from rotunda.broker.ipc import request_channel
+from rotunda.broker.ipc.peer_channel import DONE, PRODUCE_ANSWER, PRODUCE_PART, TASK, TASK_ANSWER, PeerMessage, Peers
+from rotunda.broker.ipc.request_channel import RequestChannel
+from rotunda.shm.rings.bell import SemaphoreBell
+from rotunda.shm.rings.ring import RingProducer
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
 

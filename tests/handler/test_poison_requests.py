@@ -11,13 +11,13 @@ from unittest import mock
 
 import pytest
 
-from broker.handler.api_calls import ApiCalls
-from broker.handler.request_handler import RequestHandler
-from broker.ipc.request_channel import CLOSE_CONNECTION, SEND
-from broker.log.partition_log import PartitionLog
-from broker.partitions.fetch.fetch import Fetch
-from broker.partitions.fetch.fetches import Fetches
-from broker.partitions.owned_partition import OwnedPartition
+from rotunda.broker.handler.api_calls import ApiCalls
+from rotunda.broker.handler.request_handler import RequestHandler
+from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION, SEND
+from rotunda.broker.log.partition_log import PartitionLog
+from rotunda.broker.partitions.fetch.fetch import Fetch
+from rotunda.broker.partitions.fetch.fetches import Fetches
+from rotunda.broker.partitions.owned_partition import OwnedPartition
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Killed, Sent, SteppedBroker, produced
 from tests.support.wire_messages import CREATE_TOPICS, FETCH, FETCH_VERSION, METADATA, fetch_body, metadata_body, string

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.log.partition_log import PartitionLog
-from broker.log.segments import log_segment
-from broker.metadata.configs.alter_configs import TOPIC, Alteration, ConfigChange, Operation
+from rotunda.broker.log.partition_log import PartitionLog
+from rotunda.broker.log.segments import log_segment
+from rotunda.broker.metadata.configs.alter_configs import TOPIC, Alteration, ConfigChange, Operation
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Killed, Sent, SteppedBroker, produced
 from tests.support.wire_messages import read_produce

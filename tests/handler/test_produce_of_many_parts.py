@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.ipc.request_channel import CLOSE_CONNECTION
-from broker.protocol.api_keys import ApiKey
-from broker.scheduling import slices, task_queues
+from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.scheduling import slices, task_queues
 from tests.support import stepped_broker
 from tests.support.call_clock import MOST_CALLS, CallClock, longest_turn, turn
 from tests.support.record_batches import record_batch

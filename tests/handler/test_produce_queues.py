@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from broker.ipc.request_channel import CLOSE_CONNECTION
-from broker.log.append_limits import AppendLimits
-from broker.partitions.produce.produces import MOST_UNDER_WAY
+from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION
+from rotunda.broker.log.append_limits import AppendLimits
+from rotunda.broker.partitions.produce.produces import MOST_UNDER_WAY
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
 from tests.support.wire_messages import PRODUCE, produce_body

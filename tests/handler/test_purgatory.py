@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Sequence
 
 import pytest
 
-from broker.scheduling import purgatory
-from broker.scheduling.purgatory import TURN_NS, DelayedOperation, Purgatory
-from broker.scheduling.timers import Timers
+from rotunda.broker.scheduling import purgatory
+from rotunda.broker.scheduling.purgatory import TURN_NS, DelayedOperation, Purgatory
+from rotunda.broker.scheduling.timers import Timers
 from tests.support.fakes import FakeClock
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.ipc import request_channel
-from broker.log.segments import log_segment
+from rotunda.broker.ipc import request_channel
+from rotunda.broker.log.segments import log_segment
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, Sent, SteppedBroker, produced
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.partitions.recently_used import RecentlyUsed
+from rotunda.broker.partitions.recently_used import RecentlyUsed
 
 
 def test_what_is_used_in_each_period_stays_and_the_rest_goes() -> None:

@@ -10,9 +10,9 @@ from unittest import mock
 
 import pytest
 
-from broker.log import log_manager
-from broker.log.segments import segment_files
-from shm.tables.partitions import STATE_CLOSED
+from rotunda.broker.log import log_manager
+from rotunda.broker.log.segments import segment_files
+from rotunda.shm.tables.partitions import STATE_CLOSED
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Killed, SteppedBroker, died_at_line
 

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.ipc.request_facts import NO_SUBJECT, first_error, subject, subject_of, throttle_of
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.sliced_responses import Encoded, Lazily
-from shm.recorder_layout import THROTTLED_BY
+from rotunda.broker.ipc.request_facts import NO_SUBJECT, first_error, subject, subject_of, throttle_of
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.sliced_responses import Encoded, Lazily
+from rotunda.shm.recorder_layout import THROTTLED_BY
 
 
 class Topic(NamedTuple):

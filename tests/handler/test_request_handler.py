@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.apis import table
-from broker.handler.request_handler import BATCH
-from broker.ipc.request_channel import CLOSE_CONNECTION, NO_OP, SEND
-from broker.log.log_manager import LogManager
-from broker.log.partition_log import PartitionLog, PartitionName
-from broker.metadata.storage.reader import MetadataReader
-from broker.metadata.topics.topic_validation import NewTopic
+from rotunda.broker.apis import table
+from rotunda.broker.handler.request_handler import BATCH
+from rotunda.broker.ipc.request_channel import CLOSE_CONNECTION, NO_OP, SEND
+from rotunda.broker.log.log_manager import LogManager
+from rotunda.broker.log.partition_log import PartitionLog, PartitionName
+from rotunda.broker.metadata.storage.reader import MetadataReader
+from rotunda.broker.metadata.topics.topic_validation import NewTopic
 from tests.support.interruptions import interrupted_at_line
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Sent, SteppedBroker, produced

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.ipc.request import RequestRing
-from shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
+from rotunda.broker.ipc.request import RequestRing
+from rotunda.shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
 
 CAPACITY = 1024
 

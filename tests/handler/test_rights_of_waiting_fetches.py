@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from broker.config.settings.authorization import STANDARD_AUTHORIZER
-from broker.partitions.fetch import fetches
-from broker.partitions.fetch.fetch import Fetch
-from broker.partitions.fetch.fetches import Fetches
-from broker.protocol import codec
-from broker.protocol.steps import finished
-from broker.scheduling import slices
-from broker.security.acl.acls import Acl, Operation, PatternType, Permission, ResourceType
-from broker.security.session import pack_session
+from rotunda.broker.config.settings.authorization import STANDARD_AUTHORIZER
+from rotunda.broker.partitions.fetch import fetches
+from rotunda.broker.partitions.fetch.fetch import Fetch
+from rotunda.broker.partitions.fetch.fetches import Fetches
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.steps import finished
+from rotunda.broker.scheduling import slices
+from rotunda.broker.security.acl.acls import Acl, Operation, PatternType, Permission, ResourceType
+from rotunda.broker.security.session import pack_session
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, Sent, SteppedBroker
 from tests.support.wire_messages import FETCH

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.apis.table import API_TABLE, APIS
-from broker.handler import api_calls
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.headers import parse_header
-from broker.scheduling import slices
+from rotunda.broker.apis.table import API_TABLE, APIS
+from rotunda.broker.handler import api_calls
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.headers import parse_header
+from rotunda.broker.scheduling import slices
 from tests.support import stepped_broker
 from tests.support.call_clock import MOST_CALLS, CallClock, longest_turn, turn
 from tests.support.large_requests import Path as ArrayPath

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.handler.group_fast_path import GroupFastPath
-from broker.protocol import codec
+from rotunda.broker.handler.group_fast_path import GroupFastPath
+from rotunda.broker.protocol import codec
 from tests.support.coordinator_requests import COMMIT, PARTITION
 from tests.support.groups.requests import HEARTBEAT, OFFSET_COMMIT, Member, groups_of
 from tests.support.stepped_broker import Sent, SteppedBroker

@@ -9,10 +9,18 @@ from typing import Any
 
 import pytest
 
-from broker.scheduling.deferred import Deferred
-from broker.scheduling.slices import BUDGET_NS, MOST_LONG, MOST_WAITING, SlicedWork, Slices, TooManyWaitError, Work
-from broker.server_log.slow_turns import SlowTurns
-from shm.tables.current_request import CurrentRequest
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.scheduling.slices import (
+    BUDGET_NS,
+    MOST_LONG,
+    MOST_WAITING,
+    SlicedWork,
+    Slices,
+    TooManyWaitError,
+    Work,
+)
+from rotunda.broker.server_log.slow_turns import SlowTurns
+from rotunda.shm.tables.current_request import CurrentRequest
 from tests.support.fakes import FakeClock
 
 MS = 1_000_000

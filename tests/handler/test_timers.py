@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from broker.scheduling.timers import AT_ONCE_NS, Timers
+from rotunda.broker.scheduling.timers import AT_ONCE_NS, Timers
 
 
 class Clock:

@@ -6,10 +6,10 @@ from itertools import count
 
 import pytest
 
-from broker.metadata.features import TRANSACTION_VERSION, FeatureUpdate, UpgradeType
-from broker.partitions.produce.verification import NEEDS_VERIFICATION, VerificationGuards
-from broker.protocol.coordinator_routing import TRANSACTION_TOPIC
-from broker.protocol.records import BatchHeader, read_header
+from rotunda.broker.metadata.features import TRANSACTION_VERSION, FeatureUpdate, UpgradeType
+from rotunda.broker.partitions.produce.verification import NEEDS_VERIFICATION, VerificationGuards
+from rotunda.broker.protocol.coordinator_routing import TRANSACTION_TOPIC
+from rotunda.broker.protocol.records import BatchHeader, read_header
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Sent, SteppedBroker, produced
 from tests.support.transactional import (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from broker.handler.request_handler import Handle
-from broker.handler.screening import Screening
-from broker.ipc.request import Request, RequestRing
-from broker.ipc.request_channel import REQUEST
-from broker.ipc.request_rings import unreleased
-from shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
+from rotunda.broker.handler.request_handler import Handle
+from rotunda.broker.handler.screening import Screening
+from rotunda.broker.ipc.request import Request, RequestRing
+from rotunda.broker.ipc.request_channel import REQUEST
+from rotunda.broker.ipc.request_rings import unreleased
+from rotunda.shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import SteppedBroker, produced
 from tests.support.wire_messages import METADATA

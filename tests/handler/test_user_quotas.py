@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.metadata.configs.client_quotas import CLIENT_ID, USER, QuotaEntity, QuotaOp
-from broker.quotas import quota_manager
-from broker.security.session import ANONYMOUS_USER, pack_session
-from shm.recorder_layout import THROTTLED_BY
+from rotunda.broker.metadata.configs.client_quotas import CLIENT_ID, USER, QuotaEntity, QuotaOp
+from rotunda.broker.quotas import quota_manager
+from rotunda.broker.security.session import ANONYMOUS_USER, pack_session
+from rotunda.shm.recorder_layout import THROTTLED_BY
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, SteppedBroker
 from tests.support.wire_messages import PRODUCE, produce_body, string

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask

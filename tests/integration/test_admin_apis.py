@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
 from tests.support.described_requests import ask
 from tests.support.wire_client import WireClient

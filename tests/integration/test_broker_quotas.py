@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
 from tests.support.broker_settings import set_on_broker
 from tests.support.deadline import wait_until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
 from tests.support.described_requests import ask
 from tests.support.groups.requests import Member, await_coordinators, joining

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.described_requests import ask
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient

@@ -32,7 +32,7 @@ OTHER_USER = ["setpriv", "--reuid", str(UID), "--regid", str(UID), "--clear-grou
 
 def may_run_as_other() -> bool:
     """Return whether another user may start the broker from here."""
-    line = [*OTHER_USER, sys.executable, "-c", "import broker, shm.segment"]
+    line = [*OTHER_USER, sys.executable, "-c", "import rotunda.broker, rotunda.shm.segment"]
     return subprocess.run(line, cwd=REPOSITORY, capture_output=True, check=False).returncode == 0
 
 
@@ -49,7 +49,7 @@ def shared_path() -> Iterator[Path]:
 
 def start(directory: Path, *options: str, before: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
     """Return how a start has ended; `before` is a command that sets limits."""
-    line = [*before, sys.executable, "-m", "broker", "start", "--listen", "127.0.0.1:0", "--set", "status.port=0"]
+    line = [*before, sys.executable, "-m", "rotunda", "start", "--listen", "127.0.0.1:0", "--set", "status.port=0"]
     places = ["--run-dir", str(directory / "run"), "--data-dir", str(directory / "data")]
     return subprocess.run(
         [*line, *places, *options], cwd=REPOSITORY, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
@@ -217,7 +217,7 @@ def test_a_broker_stops_in_order_though_its_run_directory_is_full(tmp_path: Path
 def test_a_start_with_closed_standard_descriptors_serves(tmp_path: Path, descriptors: str) -> None:
     """No file of the broker takes their place and gets what is meant for a terminal."""
     broker = BrokerProcess(tmp_path)
-    line = ["sh", "-c", f'exec "$@" {descriptors}', "sh", sys.executable, "-m", "broker", "start", *_sets()]
+    line = ["sh", "-c", f'exec "$@" {descriptors}', "sh", sys.executable, "-m", "rotunda", "start", *_sets()]
     places = ["--run-dir", str(tmp_path / "run"), "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]
     with subprocess.Popen([*line, *places, "--set", "status.port=0"], cwd=REPOSITORY) as process:
         try:

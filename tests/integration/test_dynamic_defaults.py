@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from broker.security.development_ca import DevelopmentCa
+from rotunda.broker.security.development_ca import DevelopmentCa
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.supervised import command

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.runtime.run_dir import read as run_dir_record
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.runtime.run_dir import read as run_dir_record
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.exposition import Exposition

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from broker.log.segments.open_segments import most_segments
+from rotunda.broker.log.segments.open_segments import most_segments
 from tests.integration.test_failing_disk import STORAGE_ERROR, ask, metric, refusal, status, takes
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until

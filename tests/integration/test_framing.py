@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from broker.protocol import codec
+from rotunda.broker.protocol import codec
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.record_batches import record_batch

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from broker.ipc.poison_requests import MOST_DEATHS
+from rotunda.broker.ipc.poison_requests import MOST_DEATHS
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.poisonable_broker import HANGS

@@ -6,7 +6,7 @@ import random
 import struct
 from contextlib import ExitStack
 
-from broker.protocol import codec
+from rotunda.broker.protocol import codec
 from tests.support.broker_process import BrokerProcess
 from tests.support.coordinator_requests import REQUESTS
 from tests.support.feeds import mutations, random_seed

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from broker.network.acceptor.descriptors import descriptors_of
+from rotunda.broker.network.acceptor.descriptors import descriptors_of
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask, receive_answer, send_request

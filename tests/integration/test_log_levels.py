@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 
-_TAG = re.compile(r"\S+ DEBUG [a-z]+-(\d+) broker\.server_log\.log_levels: levels of loggers are now")
+_TAG = re.compile(r"\S+ DEBUG [a-z]+-(\d+) rotunda\.broker\.server_log\.log_levels: levels of loggers are now")
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def told(broker: BrokerProcess, position: int) -> set[int]:
 def test_every_process_takes_levels_over(own_broker: BrokerProcess) -> None:
     """Also one that takes the place of another later."""
     position = own_broker.log_bytes()
-    set_levels(own_broker, "broker.server_log=DEBUG")
+    set_levels(own_broker, "rotunda.broker.server_log=DEBUG")
     everybody = {own_broker.pid(), *(row["pid"] for row in own_broker.processes())}
     wait_until(lambda: told(own_broker, position) >= everybody, "a line of every process")
     position = own_broker.log_bytes()
@@ -59,14 +59,18 @@ def test_lines_come_and_go_with_the_level(own_broker: BrokerProcess) -> None:
     assert own_broker.command("topic", "create", "one").returncode == 0
     wait_until(lambda: lines(position, "created topic one"), "a line of the controller")
     assert not lines(position, " opened")
-    levels = "broker.network.processor=DEBUG", "broker.metadata.controller=WARN", "broker.supervisor=ERROR"
-    set_levels(own_broker, *levels, "broker.server_log.log_levels=DEBUG")
+    levels = (
+        "rotunda.broker.network.processor=DEBUG",
+        "rotunda.broker.metadata.controller=WARN",
+        "rotunda.broker.supervisor=ERROR",
+    )
+    set_levels(own_broker, *levels, "rotunda.broker.server_log.log_levels=DEBUG")
     wait_until(lambda: own_broker.pid() in told(own_broker, position), "the supervisor's turn")
     position = own_broker.log_bytes()
     os.kill(own_broker.pid(), signal.SIGUSR2)
     assert own_broker.command("topic", "create", "two").returncode == 0
     wait_until(seen_by_a_processor, "a line of a processor")
-    set_levels(own_broker, "broker.supervisor=INFO")
+    set_levels(own_broker, "rotunda.broker.supervisor=INFO")
     wait_until(lambda: own_broker.pid() in told(own_broker, position), "the supervisor's turn")
     assert not lines(position, "created topic two")
     assert not lines(position, "SIGUSR2")

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.metadata.storage.metadata_file import metadata_path
 from tests.support.broker_process import REPOSITORY, BrokerProcess
 from tests.support.groups.libraries import read_to_end
 
@@ -70,7 +70,7 @@ def offsets(broker: BrokerProcess) -> list[int]:
 
 def try_start(broker: BrokerProcess) -> subprocess.CompletedProcess[str]:
     """Start a broker that refuses to, and return what it says."""
-    command = [sys.executable, "-m", "broker", "start", "--run-dir", str(broker.run_dir)]
+    command = [sys.executable, "-m", "rotunda", "start", "--run-dir", str(broker.run_dir)]
     command += ["--data-dir", str(broker.data_dir), "--set", "listeners=PLAINTEXT://127.0.0.1:0"]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
 

@@ -17,13 +17,13 @@ import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.metrics import prometheus
-from broker.metrics.derived_metrics import DERIVED
-from broker.metrics.kafka_metrics import KAFKA_METRICS
-from broker.metrics.prometheus import exposed_name
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from shm.metrics.catalogue import CATALOGUE
+from rotunda.broker.metrics import prometheus
+from rotunda.broker.metrics.derived_metrics import DERIVED
+from rotunda.broker.metrics.kafka_metrics import KAFKA_METRICS
+from rotunda.broker.metrics.prometheus import exposed_name
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.shm.metrics.catalogue import CATALOGUE
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.exposition import SCRAPE_LABELS, Exposition, Scraper, grouping_labels, selectors

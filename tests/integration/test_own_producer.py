@@ -15,9 +15,9 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
 
-from broker.client import Producer
-from broker.client.errors import KafkaError
 from ops.free_ports import free_ports
+from rotunda.broker.client import Producer
+from rotunda.broker.client.errors import KafkaError
 from tests.integration.test_exactness import BROKER_SETTINGS, PARTITIONS, under_fire
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire_messages import create_topic

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow.parquet as pq
 import pytest
 
-from broker.ipc.poison_requests import MOST_ALIKE, MOST_DEATHS
-from broker.request_log.part_files import dataset_path, finished
+from rotunda.broker.ipc.poison_requests import MOST_ALIKE, MOST_DEATHS
+from rotunda.broker.request_log.part_files import dataset_path, finished
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.poisonable_broker import KILLS, KILLS_PROCESSOR

@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.client import AsyncProducer, Producer
-from broker.client.producer.futures import RecordFuture
-from broker.protocol.records import CODECS
+from rotunda.broker.client import AsyncProducer, Producer
+from rotunda.broker.client.producer.futures import RecordFuture
+from rotunda.broker.protocol.records import CODECS
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 

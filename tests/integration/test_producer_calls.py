@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.client import Producer
-from broker.client.errors import (
+from rotunda.broker.client import Producer
+from rotunda.broker.client.errors import (
     BufferExhausted,
     DeliveryTimeout,
     IllegalState,
@@ -20,10 +20,10 @@ from broker.client.errors import (
     RecordTooLarge,
     SerializationFailed,
 )
-from broker.client.producer.futures import RecordMetadata
-from broker.client.producer.interceptors import ProducerRecord
-from broker.client.producer.partitioner import partition_for_key
-from broker.errors import ConfigError
+from rotunda.broker.client.producer.futures import RecordMetadata
+from rotunda.broker.client.producer.interceptors import ProducerRecord
+from rotunda.broker.client.producer.partitioner import partition_for_key
+from rotunda.broker.errors import ConfigError
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from broker.client import Producer
-from broker.client.errors import (
+from rotunda.broker.client import Producer
+from rotunda.broker.client.errors import (
     BufferExhausted,
     DeliveryTimeout,
     IllegalState,
@@ -20,8 +20,8 @@ from broker.client.errors import (
     RecordTooLarge,
     SerializationFailed,
 )
-from broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
-from broker.client.topic_partition import TopicPartition
+from rotunda.broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
+from rotunda.broker.client.topic_partition import TopicPartition
 from tests.support.broker_process import BrokerProcess
 
 #: Longer than anything here takes, and shorter than delivery.timeout.ms: what has been lost would expire later.

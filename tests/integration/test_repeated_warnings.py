@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.apis.table import API_TABLE
-from broker.protocol.api_keys import ApiKey
-from broker.server_log.log_setup import MOST_CHARACTERS
-from broker.server_log.rate_limit import BURST_BYTES, BYTES_PER_SECOND
+from rotunda.broker.apis.table import API_TABLE
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.server_log.log_setup import MOST_CHARACTERS
+from rotunda.broker.server_log.rate_limit import BURST_BYTES, BYTES_PER_SECOND
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask

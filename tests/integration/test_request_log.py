@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 from confluent_kafka import Consumer
 
-from broker.request_log.part_files import dataset_path, finished
+from rotunda.broker.request_log.part_files import dataset_path, finished
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.exposition import Scraper

@@ -13,9 +13,9 @@ from urllib.request import urlopen
 import pytest
 from confluent_kafka import Producer
 
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
-from broker.testing import RotundaBroker
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.testing import RotundaBroker
 from tests.support.broker_settings import set_on_broker
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask, receive_answer, send_request

@@ -20,8 +20,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.sasl_wire import SaslWire

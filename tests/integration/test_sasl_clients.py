@@ -15,7 +15,7 @@ from aiokafka.helpers import create_ssl_context
 from confluent_kafka import Consumer, KafkaException, Producer
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.certificates import Authority
 from tests.support.deadline import wait_until
 from tests.support.key_server import KeyServer, key_set

@@ -21,10 +21,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from broker.client.access import access_of
-from broker.client.network.blocking_client import BlockingClient
-from broker.config.broker_config import load
-from broker.errors import ApiError, ConfigError
+from rotunda.broker.client.access import access_of
+from rotunda.broker.client.network.blocking_client import BlockingClient
+from rotunda.broker.config.broker_config import load
+from rotunda.broker.errors import ApiError, ConfigError
 from tests.support.broker_process import REPOSITORY, SHARED_MEMORY, BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.supervised import command
@@ -87,7 +87,7 @@ def used(planted: Planted) -> None:
     producer.produce("orders", b"value")
     assert producer.flush(60) == 0
     assert planted.broker.command("config", "list", "--all").returncode == 0
-    line = [sys.executable, "-m", "broker", "user", "add", "alice", "--run-dir", str(planted.broker.run_dir)]
+    line = [sys.executable, "-m", "rotunda", "user", "add", "alice", "--run-dir", str(planted.broker.run_dir)]
     subprocess.run(line, cwd=REPOSITORY, input=f"{BY_A_USER}\n", text=True, check=True, capture_output=True)
     for mechanism, user, password in (
         ("PLAIN", "bob", IN_A_JAAS_LINE),
@@ -220,7 +220,7 @@ def test_no_command_prints_them(planted: Planted) -> None:
     assert described.count("(hidden)") >= 2
     assert_none(leaks(described, "config describe"))
     # The configuration itself, without the broker.
-    line = [sys.executable, "-m", "broker", "print-config", "--config", str(planted.file), "--json"]
+    line = [sys.executable, "-m", "rotunda", "print-config", "--config", str(planted.file), "--json"]
     line += ["--set", f"status.token={BY_FLAG}"]
     environment = {**os.environ, "KAFKA_METRICS_TOKEN": BY_KAFKA_VARIABLE}
     done = subprocess.run(line, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True)
@@ -300,7 +300,7 @@ def test_private_files_are_private_whatever_the_umask_is(tmp_path: Path) -> None
         running.data_dir = tmp_path / "new" / "data"
         (tmp_path / "new").mkdir()
         # Not made by the test: the broker makes it.
-        line = [sys.executable, "-m", "broker", "start", "--daemon", "--wait", "--run-dir", str(running.run_dir)]
+        line = [sys.executable, "-m", "rotunda", "start", "--daemon", "--wait", "--run-dir", str(running.run_dir)]
         line += ["--data-dir", str(running.data_dir), "--listen", "127.0.0.1:0", "--set", "status.port=0"]
         subprocess.run(line, cwd=REPOSITORY, check=True, capture_output=True)
     finally:

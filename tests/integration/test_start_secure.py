@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from broker.runtime import run_dir
 from ops.compatibility import preparation
+from rotunda.broker.runtime import run_dir
 from tests.support.supervised import REPOSITORY, command
 
 #: What the snippet for Go uses of franz-go.

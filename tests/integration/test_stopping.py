@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.groups.requests import Member, await_coordinators

@@ -11,7 +11,7 @@ from aiokafka import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.protocol.records import batch_headers
+from rotunda.broker.protocol.records import batch_headers
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import fetch

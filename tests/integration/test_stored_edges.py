@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-from broker.config.broker_config import BROKER_KEYS, find_key
-from broker.config.group_config import GROUP_CONFIGS
-from broker.config.kafka import kafka_settings, kept_key
-from broker.config.keys import Key, Kind
-from broker.config.topic_config import TOPIC_CONFIGS
-from broker.metadata.configs.alter_configs import BROKER, CLIENT_METRICS, GROUP, TOPIC
-from broker.metadata.configs.client_metrics_config import CLIENT_METRICS_CONFIGS
-from broker.metadata.features import SUPPORTED_FEATURES
-from broker.metadata.storage.entity_store import EntityKind
-from broker.metadata.storage.metadata_file import metadata_path
-from broker.metadata.storage.store import MetadataStore
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.config.broker_config import BROKER_KEYS, find_key
+from rotunda.broker.config.group_config import GROUP_CONFIGS
+from rotunda.broker.config.kafka import kafka_settings, kept_key
+from rotunda.broker.config.keys import Key, Kind
+from rotunda.broker.config.topic_config import TOPIC_CONFIGS
+from rotunda.broker.metadata.configs.alter_configs import BROKER, CLIENT_METRICS, GROUP, TOPIC
+from rotunda.broker.metadata.configs.client_metrics_config import CLIENT_METRICS_CONFIGS
+from rotunda.broker.metadata.features import SUPPORTED_FEATURES
+from rotunda.broker.metadata.storage.entity_store import EntityKind
+from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.metadata.storage.store import MetadataStore
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.broker_process import BrokerProcess
 from tests.support.described_requests import receive_answer, send_request
 from tests.support.record_batches import record_batch

@@ -16,8 +16,8 @@ from typing import Any, Self
 import psutil
 import pytest
 
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.deadline import wait_until
 from tests.support.sasl_broker import PASSWORD, SaslBroker
 from tests.support.scram_client import ScramClient

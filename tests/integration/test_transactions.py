@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.groups.libraries import read_to_end

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from broker.apis.table import API_TABLE, Api
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.apis.table import API_TABLE, Api
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask

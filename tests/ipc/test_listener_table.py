@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.ipc.listener_table import ListenerEntry, ListenerTable
-from shm.tables.snapshot_buffer import SnapshotReader, SnapshotSegment, SnapshotWriter
+from rotunda.broker.ipc.listener_table import ListenerEntry, ListenerTable
+from rotunda.shm.tables.snapshot_buffer import SnapshotReader, SnapshotSegment, SnapshotWriter
 
 ONE = ListenerEntry("EXT", "PLAINTEXT", "h", 1)
 CLOSED = ONE._replace(is_open=False)

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.errors import ApiError
-from broker.ipc import missing_memory
-from broker.ipc.missing_memory import missing_bytes
-from broker.metadata.process_counts import Room, check_change
-from broker.metadata.storage.metadata_file import EVERY_BROKER
-from broker.supervisor.process_memory import ProcessMemory
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc import missing_memory
+from rotunda.broker.ipc.missing_memory import missing_bytes
+from rotunda.broker.metadata.process_counts import Room, check_change
+from rotunda.broker.metadata.storage.metadata_file import EVERY_BROKER
+from rotunda.broker.supervisor.process_memory import ProcessMemory
 from tests.support.stepped_broker import SteppedBroker
 
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from broker.ipc.request_channel import (
+from rotunda.broker.ipc.request_channel import (
     INLINE_REQUEST_BYTES,
     PEER_RING_BYTES,
     REQUEST,
@@ -13,7 +13,7 @@ from broker.ipc.request_channel import (
     ChannelShape,
     RequestChannel,
 )
-from shm.rings.ring import RingConsumer, RingProducer
+from rotunda.shm.rings.ring import RingConsumer, RingProducer
 
 PROCESSORS, TARGETS = 2, 3
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.ipc import segment_file_cache
-from broker.ipc.segment_file_cache import DELETED_SUFFIX, ONE_ANSWER, OpenFile, SegmentFiles
+from rotunda.broker.ipc import segment_file_cache
+from rotunda.broker.ipc.segment_file_cache import DELETED_SUFFIX, ONE_ANSWER, OpenFile, SegmentFiles
 
 
 def make(path: Path, content: bytes = b"content") -> int:

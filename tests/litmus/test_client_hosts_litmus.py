@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from shm.tables import client_hosts
-from shm.tables.client_hosts import ROWS, UNKNOWN, ClientHosts, ClientHostWriter, host_text, packed_host
+from rotunda.shm.tables import client_hosts
+from rotunda.shm.tables.client_hosts import ROWS, UNKNOWN, ClientHosts, ClientHostWriter, host_text, packed_host
 from tests.litmus.two_processes import repeat_until_hit, run_together, run_with_deaths, seeded, segment_of
 
 LAST = 20_000

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.clock import SystemClock
-from broker.config.topic_config import LogConfig
-from broker.log.log_reader import LogReader
-from broker.log.partition_log import Checkpointed, PartitionLog, PublishedEnd
-from broker.protocol.record_writer import build_batch
-from broker.protocol.records import batch_headers, unpack_header
-from shm.tables.partitions import STATE_OPEN, PartitionTable
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.log.log_reader import LogReader
+from rotunda.broker.log.partition_log import Checkpointed, PartitionLog, PublishedEnd
+from rotunda.broker.protocol.record_writer import build_batch
+from rotunda.broker.protocol.records import batch_headers, unpack_header
+from rotunda.shm.tables.partitions import STATE_OPEN, PartitionTable
 from tests.litmus.two_processes import repeat_until_hit, run_together, run_with_deaths, seeded, segment_of
 from tests.log.log_writer import NAME
 from tests.log.transaction_model import ABORT, marker_type

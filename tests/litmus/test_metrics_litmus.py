@@ -10,9 +10,9 @@ import os
 
 import numpy as np
 
-from shm.metrics.process_metrics import MetricsReader, MetricsSegment, MetricsWriter
-from shm.segment import Segment
-from shm.tables.process_slots import PROCESSOR
+from rotunda.shm.metrics.process_metrics import MetricsReader, MetricsSegment, MetricsWriter
+from rotunda.shm.segment import Segment
+from rotunda.shm.tables.process_slots import PROCESSOR
 from tests.litmus.two_processes import repeat_until_hit, run_together, run_with_deaths, seeded, segment_of
 
 BATCH = np.array([10, 1_000, 1_000_000, 5_000_000_000], dtype=np.int64)

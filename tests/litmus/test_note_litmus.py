@@ -5,8 +5,8 @@
 
 import struct
 
-from broker.partitions.produce.append_notes import NOT_APPENDED, write_note
-from shm.words import words_of
+from rotunda.broker.partitions.produce.append_notes import NOT_APPENDED, write_note
+from rotunda.shm.words import words_of
 from tests.litmus.two_processes import run_together, segment_of
 
 ROUNDS = 200_000

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from shm.segment import Segment
-from shm.tables.partitions import PartitionTable
+from rotunda.shm.segment import Segment
+from rotunda.shm.tables.partitions import PartitionTable
 from tests.litmus.two_processes import repeat_until_hit, run_together, run_with_deaths, seeded, segment_of, spin_until
 
 DONE = 0

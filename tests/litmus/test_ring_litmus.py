@@ -19,9 +19,9 @@ from contextlib import contextmanager
 import posix_ipc
 import pytest
 
-from shm.rings.bell import EventBell, SemaphoreBell
-from shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
-from shm.segment import new_instance
+from rotunda.shm.rings.bell import EventBell, SemaphoreBell
+from rotunda.shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
+from rotunda.shm.segment import new_instance
 from tests.litmus.two_processes import repeat_until_hit, run_together, run_with_deaths, seeded, segment_of
 
 NUMBER = struct.Struct("@q")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from shm.tables.snapshot_buffer import SnapshotReader, SnapshotSegment, SnapshotWriter
+from rotunda.shm.tables.snapshot_buffer import SnapshotReader, SnapshotSegment, SnapshotWriter
 from tests.litmus.two_processes import repeat_until_hit, run_together, run_with_deaths, seeded, segment_of
 
 LAST = 3000

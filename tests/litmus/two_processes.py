@@ -13,7 +13,7 @@ import multiprocess
 from multiprocess.connection import wait
 from multiprocess.process import BaseProcess as Process
 
-from shm.segment import Segment, create, new_instance
+from rotunda.shm.segment import Segment, create, new_instance
 
 DEADLINE_S = 200.0
 KILLED = -9

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.checkpoints import CheckpointCorruptError, read_lines, read_offsets, write_offsets
-from broker.log.leader_epochs import LeaderEpochs, read_epochs, resume_epochs, write_epochs
-from broker.log.offset_checkpoints import CHECKSUMS_FILE, OffsetCheckpoints
-from broker.log.partition_metadata import read_topic_id, write_topic_id
+from rotunda.broker.log.checkpoints import CheckpointCorruptError, read_lines, read_offsets, write_offsets
+from rotunda.broker.log.leader_epochs import LeaderEpochs, read_epochs, resume_epochs, write_epochs
+from rotunda.broker.log.offset_checkpoints import CHECKSUMS_FILE, OffsetCheckpoints
+from rotunda.broker.log.partition_metadata import read_topic_id, write_topic_id
 
 
 def test_an_offset_checkpoint_is_kafkas_file_and_comes_back(tmp_path: Path) -> None:

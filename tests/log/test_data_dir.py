@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from broker.errors import BootFailed
-from broker.log.data_dir import (
+from rotunda.broker.errors import BootFailed
+from rotunda.broker.log.data_dir import (
     DataDirInUse,
     DataFromNewerVersion,
     lock_data_dir,
@@ -21,7 +21,7 @@ from broker.log.data_dir import (
 LOCKER = """
 import sys
 from pathlib import Path
-from broker.log.data_dir import lock_data_dir
+from rotunda.broker.log.data_dir import lock_data_dir
 lock_data_dir(Path(sys.argv[1]))
 print("locked", flush=True)
 sys.stdin.read()

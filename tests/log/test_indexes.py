@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.indexes.offset_index import OffsetIndex
-from broker.log.indexes.time_index import TimeIndex
+from rotunda.broker.log.indexes.offset_index import OffsetIndex
+from rotunda.broker.log.indexes.time_index import TimeIndex
 
 BASE = 1000
 

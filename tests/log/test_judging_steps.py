@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from broker.config.topic_config import LogConfig
-from broker.log.append_limits import TO_BE_JUDGED, Admitted
-from broker.log.partition_log import Checkpointed, PartitionLog
-from broker.protocol import compression
-from broker.protocol.compression import PIECE_BYTES, decompress
-from broker.protocol.record_walk import RECORDS_AT_ONCE
-from broker.protocol.records import BatchHeader, unpack_header
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.log.append_limits import TO_BE_JUDGED, Admitted
+from rotunda.broker.log.partition_log import Checkpointed, PartitionLog
+from rotunda.broker.protocol import compression
+from rotunda.broker.protocol.compression import PIECE_BYTES, decompress
+from rotunda.broker.protocol.record_walk import RECORDS_AT_ONCE
+from rotunda.broker.protocol.records import BatchHeader, unpack_header
 from tests.log.log_writer import NAME
 from tests.support.fakes import FakeClock
 from tests.support.feeds import random_seed

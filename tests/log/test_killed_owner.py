@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.config.topic_config import LogConfig
-from broker.log import append_limits
-from broker.log.partition_log import PartitionLog, PublishedEnd
-from broker.log.producers import snapshot_schedule
-from broker.log.segments import log_segment
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.log import append_limits
+from rotunda.broker.log.partition_log import PartitionLog, PublishedEnd
+from rotunda.broker.log.producers import snapshot_schedule
+from rotunda.broker.log.segments import log_segment
 from tests.log.killing import AFTER, BEFORE, PARTLY, killed_at
 from tests.log.log_writer import NAME, ModelLog, batch, by_id, end_of, log_bytes, read_everything
 from tests.support.fakes import FakeClock
@@ -130,11 +130,11 @@ def test_killed_while_the_log_is_first_made(tmp_path: Path, monkeypatch: pytest.
 CHILD = """
 import mmap, os, sys
 from pathlib import Path
-from broker.clock import SystemClock
-from broker.log.producers import snapshot_schedule
-from broker.log.partition_log import PartitionLog, PublishedEnd
-from broker.protocol.records import read_header
-from broker.config.topic_config import LogConfig
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.log.producers import snapshot_schedule
+from rotunda.broker.log.partition_log import PartitionLog, PublishedEnd
+from rotunda.broker.protocol.records import read_header
+from rotunda.broker.config.topic_config import LogConfig
 from tests.log.log_writer import NAME, batch
 snapshot_schedule.SNAPSHOT_INTERVAL_BYTES = 200_000
 words = memoryview(mmap.mmap(os.open(sys.argv[2], os.O_RDWR), 4096)).cast("q")

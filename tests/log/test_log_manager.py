@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.config.topic_config import LogConfig
-from broker.log.log_manager import CHECKPOINT_INTERVAL_NS, LogManager, orphan_directories
-from broker.log.partition_log import LogDamaged, PartitionLog, PartitionName, PublishedEnd
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.log.log_manager import CHECKPOINT_INTERVAL_NS, LogManager, orphan_directories
+from rotunda.broker.log.partition_log import LogDamaged, PartitionLog, PartitionName, PublishedEnd
 from tests.log.log_writer import batch, published_end, stage
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS

@@ -10,13 +10,19 @@ from random import Random
 
 import pytest
 
-from broker.config.topic_config import LogConfig
-from broker.log.disk_room import LEAST_DESCRIPTORS, has_room
-from broker.log.flusher import FlushJob
-from broker.log.log_manager import LogManager
-from broker.log.partition_log import LogWriteFailed, PartitionName
-from broker.log.segments.open_segments import FILES_A_SEGMENT, LEAST_SEGMENTS, OTHERS, OpenSegments, most_segments
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.log.disk_room import LEAST_DESCRIPTORS, has_room
+from rotunda.broker.log.flusher import FlushJob
+from rotunda.broker.log.log_manager import LogManager
+from rotunda.broker.log.partition_log import LogWriteFailed, PartitionName
+from rotunda.broker.log.segments.open_segments import (
+    FILES_A_SEGMENT,
+    LEAST_SEGMENTS,
+    OTHERS,
+    OpenSegments,
+    most_segments,
+)
+from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.log.log_writer import ModelLog, batch, published_end, stage
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS

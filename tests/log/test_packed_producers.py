@@ -8,13 +8,13 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.producers import producer_state
-from broker.log.producers.packed_producers import PackedProducers
-from broker.log.producers.producer_entry import ProducerEntry
-from broker.log.producers.producer_snapshot import SnapshotCorruptError, decode, encode
-from broker.log.producers.producer_state import ProducerState
-from broker.protocol.record_writer import EndTransactionMarker
-from broker.protocol.records import BatchHeader
+from rotunda.broker.log.producers import producer_state
+from rotunda.broker.log.producers.packed_producers import PackedProducers
+from rotunda.broker.log.producers.producer_entry import ProducerEntry
+from rotunda.broker.log.producers.producer_snapshot import SnapshotCorruptError, decode, encode
+from rotunda.broker.log.producers.producer_state import ProducerState
+from rotunda.broker.protocol.record_writer import EndTransactionMarker
+from rotunda.broker.protocol.records import BatchHeader
 from tests.log.log_writer import by_id
 
 TRANSACTIONAL = 0x10

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.config.topic_config import LogConfig
-from broker.errors import ApiError
-from broker.log.partition_log import Checkpointed, LogWriteFailed, PartitionLog
-from broker.log.segments.log_segment import LogSegment
-from broker.protocol.records import crc_ok, read_header
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.errors import ApiError
+from rotunda.broker.log.partition_log import Checkpointed, LogWriteFailed, PartitionLog
+from rotunda.broker.log.segments.log_segment import LogSegment
+from rotunda.broker.protocol.records import crc_ok, read_header
 from tests.log.log_writer import NAME, ModelLog, batch, log_bytes, published_end, stage, stored
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS

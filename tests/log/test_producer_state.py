@@ -8,11 +8,17 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.producers import producer_snapshot, producer_state
-from broker.log.producers.producer_snapshot import TAIL_MARK, SnapshotCorruptError, SnapshotFiles, decode, encode
-from broker.log.producers.producer_state import ProducerState
-from broker.protocol.record_writer import EndTransactionMarker
-from broker.protocol.records import BatchHeader
+from rotunda.broker.log.producers import producer_snapshot, producer_state
+from rotunda.broker.log.producers.producer_snapshot import (
+    TAIL_MARK,
+    SnapshotCorruptError,
+    SnapshotFiles,
+    decode,
+    encode,
+)
+from rotunda.broker.log.producers.producer_state import ProducerState
+from rotunda.broker.protocol.record_writer import EndTransactionMarker
+from rotunda.broker.protocol.records import BatchHeader
 from tests.log.log_writer import by_id
 
 MAX = 2**31 - 1

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from broker.config.topic_config import LogConfig
-from broker.log.indexes.transaction_index import TransactionIndex
-from broker.log.partition_log import Checkpointed, LogWriteFailed, PartitionLog
-from broker.log.producers import snapshot_schedule
-from broker.log.producers.producer_state import ProducerState
-from broker.log.producers.snapshot_schedule import (
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.log.indexes.transaction_index import TransactionIndex
+from rotunda.broker.log.partition_log import Checkpointed, LogWriteFailed, PartitionLog
+from rotunda.broker.log.producers import snapshot_schedule
+from rotunda.broker.log.producers.producer_state import ProducerState
+from rotunda.broker.log.producers.snapshot_schedule import (
     SNAPSHOT_INTERVAL_BYTES,
     WALK_BYTES_MORE_PER_MARKER,
     WALK_BYTES_PER_BATCH,
 )
-from broker.log.segments.segment_scan import HEADER_CHUNK_BYTES, scan_headers, scan_markers
-from broker.protocol.record_writer import EndTransactionMarker, end_transaction_marker
-from broker.protocol.records import read_header
+from rotunda.broker.log.segments.segment_scan import HEADER_CHUNK_BYTES, scan_headers, scan_markers
+from rotunda.broker.protocol.record_writer import EndTransactionMarker, end_transaction_marker
+from rotunda.broker.protocol.records import read_header
 from tests.log.log_writer import NAME, ModelLog, batch, stage
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS

@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from broker.config.topic_config import LogConfig
-from broker.log.partition_log import Checkpointed, PartitionLog
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.record_reader import iterate_records
-from broker.protocol.records import crc_ok, read_header
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.log.partition_log import Checkpointed, PartitionLog
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.record_reader import iterate_records
+from rotunda.broker.protocol.records import crc_ok, read_header
 from tests.log.log_writer import NAME, log_bytes, stage
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS, lying_batch, record_batch, records_of

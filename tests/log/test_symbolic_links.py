@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.config.topic_config import LogConfig
-from broker.errors import BootFailed
-from broker.log.data_dir import lock_data_dir, prepare_data_dir
-from broker.log.log_manager import LogManager
-from broker.log.log_reader import LogReader
-from broker.log.partition_log import LogDamaged, PartitionLog, PartitionName, PublishedEnd
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.errors import BootFailed
+from rotunda.broker.log.data_dir import lock_data_dir, prepare_data_dir
+from rotunda.broker.log.log_manager import LogManager
+from rotunda.broker.log.log_reader import LogReader
+from rotunda.broker.log.partition_log import LogDamaged, PartitionLog, PartitionName, PublishedEnd
 from tests.log.log_writer import batch, end_of, log_bytes, read_everything, stage
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS

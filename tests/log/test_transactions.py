@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.config.topic_config import LogConfig
-from broker.errors import ApiError
-from broker.log.log_reader import LogReader
-from broker.log.partition_log import Checkpointed, PartitionLog
-from broker.log.producers import snapshot_schedule
-from broker.log.producers.producer_snapshot import decode, encode
-from broker.log.producers.producer_state import ProducerState
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.record_writer import EndTransactionMarker, build_batch, end_transaction_marker
-from broker.protocol.records import read_header
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.errors import ApiError
+from rotunda.broker.log.log_reader import LogReader
+from rotunda.broker.log.partition_log import Checkpointed, PartitionLog
+from rotunda.broker.log.producers import snapshot_schedule
+from rotunda.broker.log.producers.producer_snapshot import decode, encode
+from rotunda.broker.log.producers.producer_state import ProducerState
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.record_writer import EndTransactionMarker, build_batch, end_transaction_marker
+from rotunda.broker.protocol.records import read_header
 from tests.log.killing import AFTER, BEFORE, PARTLY, killed_at
 from tests.log.log_writer import NAME, ModelLog, batch, end_of, published_end, stage, stored
 from tests.log.transaction_model import Aborted, check_transactions, consume, expectation, index_entries

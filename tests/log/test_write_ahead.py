@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from broker.config.topic_config import LogConfig
-from broker.log import append_limits
-from broker.log.append_limits import STORAGE_ERROR, TO_BE_JUDGED, Admitted
-from broker.log.partition_log import AppendHold, Checkpointed, LogWriteFailed, PartitionLog
-from broker.log.segments import log_segment
-from broker.protocol.records import unpack_header
-from broker.protocol.steps import Steps
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.log import append_limits
+from rotunda.broker.log.append_limits import STORAGE_ERROR, TO_BE_JUDGED, Admitted
+from rotunda.broker.log.partition_log import AppendHold, Checkpointed, LogWriteFailed, PartitionLog
+from rotunda.broker.log.segments import log_segment
+from rotunda.broker.protocol.records import unpack_header
+from rotunda.broker.protocol.steps import Steps
 from tests.log.log_writer import NAME, ModelLog, batch, log_bytes, stage, stored
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import TIMESTAMP_MS

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from broker.config.broker_config import load
-from broker.errors import ApiError
-from broker.metadata.configs.client_quotas import stored_name
-from broker.metadata.features import LEVEL, SUPPORTED_FEATURES
-from broker.metadata.metadata_cache import MetadataCache
-from broker.metadata.storage import entity_store
-from broker.metadata.storage import reader as metadata_reader
-from broker.metadata.storage.entity_store import EntityKind
-from broker.metadata.storage.metadata_file import metadata_path
-from broker.metadata.storage.preparation import prepare
-from broker.metadata.storage.reader import MetadataReader
-from broker.metadata.storage.store import MetadataStore
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.config.broker_config import load
+from rotunda.broker.errors import ApiError
+from rotunda.broker.metadata.configs.client_quotas import stored_name
+from rotunda.broker.metadata.features import LEVEL, SUPPORTED_FEATURES
+from rotunda.broker.metadata.metadata_cache import MetadataCache
+from rotunda.broker.metadata.storage import entity_store
+from rotunda.broker.metadata.storage import reader as metadata_reader
+from rotunda.broker.metadata.storage.entity_store import EntityKind
+from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.metadata.storage.preparation import prepare
+from rotunda.broker.metadata.storage.reader import MetadataReader
+from rotunda.broker.metadata.storage.store import MetadataStore
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 
 def test_all_is_told_once_and_then_what_changes(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.errors import ApiError, BootFailed
-from broker.metadata.storage.metadata_file import FORMAT, metadata_path
-from broker.metadata.storage.preparation import prepare
-from broker.metadata.storage.reader import MetadataReader
-from broker.metadata.storage.store import MetadataStore
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.errors import ApiError, BootFailed
+from rotunda.broker.metadata.storage.metadata_file import FORMAT, metadata_path
+from rotunda.broker.metadata.storage.preparation import prepare
+from rotunda.broker.metadata.storage.reader import MetadataReader
+from rotunda.broker.metadata.storage.store import MetadataStore
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 KAFKA_STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 PARTITIONS = 5
@@ -26,7 +26,7 @@ PARTITIONS = 5
 WRITER = """
 import sys
 from pathlib import Path
-from broker.metadata.storage.store import MetadataStore
+from rotunda.broker.metadata.storage.store import MetadataStore
 
 store = MetadataStore.open(Path(sys.argv[1]))
 number = store.change
@@ -170,7 +170,7 @@ def test_a_writer_killed_inside_a_transaction_holds_up_nobody(path: Path) -> Non
     store = MetadataStore.open(path)
     insert(store, "before", [0])
     script = (
-        "import sys; from pathlib import Path; from broker.metadata.storage.store import MetadataStore\n"
+        "import sys; from pathlib import Path; from rotunda.broker.metadata.storage.store import MetadataStore\n"
         "with MetadataStore.open(Path(sys.argv[1])).transaction() as t:\n"
         "    t.insert_topic(bytes(16), 'half', [7, 8], {}); print('inside', flush=True); sys.stdin.read()\n"
     )

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from broker.config.broker_config import BrokerConfig, load
-from broker.config.sources import Source
-from broker.metadata.process_counts import Room
-from broker.metadata.reloading import reload
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.config.broker_config import BrokerConfig, load
+from rotunda.broker.config.sources import Source
+from rotunda.broker.metadata.process_counts import Room
+from rotunda.broker.metadata.reloading import reload
+from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import REPOSITORY
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask
@@ -39,7 +39,7 @@ class Reloaded:
         arguments += ["--set", "message.max.bytes=6000"]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "broker", *arguments],
+                [sys.executable, "-m", "rotunda", *arguments],
                 cwd=directory,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.errors import BootFailed
-from broker.metadata.storage import request_dedup
-from broker.metadata.storage.metadata_file import metadata_path
-from broker.metadata.storage.preparation import prepare
-from broker.metadata.storage.request_dedup import MOST_REQUESTS, TopicOutcome
-from broker.metadata.storage.store import MetadataStore
+from rotunda.broker.errors import BootFailed
+from rotunda.broker.metadata.storage import request_dedup
+from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.metadata.storage.preparation import prepare
+from rotunda.broker.metadata.storage.request_dedup import MOST_REQUESTS, TopicOutcome
+from rotunda.broker.metadata.storage.store import MetadataStore
 
 OUTCOMES = [
     TopicOutcome("made", 0, None, bytes(range(16)), 3, {"retention.ms": "5"}),

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.errors import ApiError
-from broker.metadata.storage.row_allocator import PartitionRows
-from broker.protocol.error_codes import ErrorCode
-from shm.tables.partitions import STATE_CLOSED, STATE_OPEN, STATE_UNOPENED, PartitionTable
+from rotunda.broker.errors import ApiError
+from rotunda.broker.metadata.storage.row_allocator import PartitionRows
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.shm.tables.partitions import STATE_CLOSED, STATE_OPEN, STATE_UNOPENED, PartitionTable
 
 INVALID_PARTITIONS = ErrorCode.INVALID_PARTITIONS
 

@@ -11,17 +11,17 @@ from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
-from broker import native
+from rotunda.broker import native
 from tests.support.native import load
 from tests.support.record_batches import TIMESTAMP_MS, record_batch
 from tests.support.walked_records import Claimed, damaged_records, lying_records, similar_records
 
 native.compiled = None
-from broker.cleaner import raw_records as raw_twin  # noqa: E402 - the twins themselves, whatever is built
-from broker.errors import ApiError  # noqa: E402
-from broker.protocol import record_reader as reader_twin  # noqa: E402
-from broker.protocol import record_walk as twin  # noqa: E402
-from broker.protocol.records import read_header  # noqa: E402
+from rotunda.broker.cleaner import raw_records as raw_twin  # noqa: E402 - the twins themselves, whatever is built
+from rotunda.broker.errors import ApiError  # noqa: E402
+from rotunda.broker.protocol import record_reader as reader_twin  # noqa: E402
+from rotunda.broker.protocol import record_walk as twin  # noqa: E402
+from rotunda.broker.protocol.records import read_header  # noqa: E402
 
 PENDING = twin.PENDING
 

@@ -10,14 +10,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from broker import native
+from rotunda.broker import native
 from tests.support.broker_process import BrokerProcess
 
 REPOSITORY = Path(__file__).parents[2]
 
 
 def status(broker: BrokerProcess, *options: str) -> str:
-    command = [sys.executable, "-m", "broker", "status", "--run-dir", str(broker.run_dir), *options]
+    command = [sys.executable, "-m", "rotunda", "status", "--run-dir", str(broker.run_dir), *options]
     return subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, text=True).stdout
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.network.acceptor.processor_link import ProcessorsInUse
-from broker.network.handoff import QUEUE_SOCKETS, HandoffReceiver, HandoffSender
+from rotunda.broker.network.acceptor.processor_link import ProcessorsInUse
+from rotunda.broker.network.handoff import QUEUE_SOCKETS, HandoffReceiver, HandoffSender
 from tests.support.acceptor_bench import AcceptorBench, is_ended, run_until
 
 SECOND_NS = 1_000_000_000

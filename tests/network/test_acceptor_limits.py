@@ -7,10 +7,10 @@ import socket
 
 import pytest
 
-from broker.network.acceptor.connection_limits import ConnectionLimits, ListenerLimits
-from broker.network.acceptor.descriptors import Descriptors
-from broker.network.acceptor.parked_sockets import ParkedSockets
-from broker.network.handoff import CloseOrder, HandoffReceiver
+from rotunda.broker.network.acceptor.connection_limits import ConnectionLimits, ListenerLimits
+from rotunda.broker.network.acceptor.descriptors import Descriptors
+from rotunda.broker.network.acceptor.parked_sockets import ParkedSockets
+from rotunda.broker.network.handoff import CloseOrder, HandoffReceiver
 from tests.support.acceptor_bench import AcceptorBench, accepting, is_ended, run_until
 from tests.support.sockets import is_readable
 

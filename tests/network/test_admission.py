@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.network.acceptor import admission
-from broker.network.acceptor.admission import Admission
-from broker.network.acceptor.connection_limits import ConnectionLimits, ListenerLimits
-from broker.network.acceptor.connection_quotas import ConnectionQuotas
+from rotunda.broker.network.acceptor import admission
+from rotunda.broker.network.acceptor.admission import Admission
+from rotunda.broker.network.acceptor.connection_limits import ConnectionLimits, ListenerLimits
+from rotunda.broker.network.acceptor.connection_quotas import ConnectionQuotas
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"
 CLIENTS, BROKERS = 0, 1

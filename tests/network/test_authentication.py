@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.processor_bench import Client, ProcessorBench
 from tests.support.wire_client import request_frame
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.network.processor.tls.certificate_expiry import DAY_S, CertificateExpiry
+from rotunda.broker.network.processor.tls.certificate_expiry import DAY_S, CertificateExpiry
 
 
 def test_a_certificate_that_ends_is_warned_of_once_a_day(caplog: pytest.LogCaptureFixture) -> None:

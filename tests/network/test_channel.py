@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.ipc.segment_file_cache import OpenFile
-from broker.network.processor.channel import Channel, FileSend, LargeReceive, Piece
+from rotunda.broker.ipc.segment_file_cache import OpenFile
+from rotunda.broker.network.processor.channel import Channel, FileSend, LargeReceive, Piece
 from tests.support.feeds import random_seed
 
 SMALL_BUFFER_BYTES = 4096

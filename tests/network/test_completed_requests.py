@@ -4,14 +4,14 @@ import socket
 
 import pytest
 
-from broker.network.accounting.client_registry import ClientRegistry
-from broker.network.accounting.completed_requests import CompletedRequests
-from broker.network.processor.channel import Answered, Channel
-from broker.protocol.api_keys import ApiKey
-from shm.metrics.catalogue import PHASES
-from shm.metrics.process_metrics import MetricsReader, MetricsReading, MetricsSegment, MetricsWriter
-from shm.recorder_layout import REQUEST_ROW
-from shm.tables.process_slots import PROCESSOR
+from rotunda.broker.network.accounting.client_registry import ClientRegistry
+from rotunda.broker.network.accounting.completed_requests import CompletedRequests
+from rotunda.broker.network.processor.channel import Answered, Channel
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.shm.metrics.catalogue import PHASES
+from rotunda.shm.metrics.process_metrics import MetricsReader, MetricsReading, MetricsSegment, MetricsWriter
+from rotunda.shm.recorder_layout import REQUEST_ROW
+from rotunda.shm.tables.process_slots import PROCESSOR
 
 METADATA = int(ApiKey.METADATA)
 

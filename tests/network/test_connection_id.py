@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.ipc import connection_id
+from rotunda.broker.ipc import connection_id
 
 
 @pytest.mark.parametrize(

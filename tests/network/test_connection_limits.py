@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from broker.config.broker_config import load
-from broker.network.acceptor.connection_limits import ConnectionLimits, ListenerLimits, limits_of
-from broker.network.acceptor.connection_rate import UNLIMITED
-from broker.network.acceptor.descriptors import descriptors_of
-from broker.network.acceptor.excess import shares
-from broker.network.acceptor.host_names import RETRY_NS, HostNames, canonical, look_up
-from broker.network.acceptor.parked_sockets import MOST_PARKED
+from rotunda.broker.config.broker_config import load
+from rotunda.broker.network.acceptor.connection_limits import ConnectionLimits, ListenerLimits, limits_of
+from rotunda.broker.network.acceptor.connection_rate import UNLIMITED
+from rotunda.broker.network.acceptor.descriptors import descriptors_of
+from rotunda.broker.network.acceptor.excess import shares
+from rotunda.broker.network.acceptor.host_names import RETRY_NS, HostNames, canonical, look_up
+from rotunda.broker.network.acceptor.parked_sockets import MOST_PARKED
 from tests.support.deadline import wait_until
 from tests.support.fakes import FakeClock
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from broker.network.acceptor.connection_quotas import ConnectionQuotas
+from rotunda.broker.network.acceptor.connection_quotas import ConnectionQuotas
 
 
 def test_counts_by_listener_address_and_processor() -> None:

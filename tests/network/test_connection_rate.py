@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from broker.network.acceptor.connection_rate import ConnectionRate, Windows
+from rotunda.broker.network.acceptor.connection_rate import ConnectionRate, Windows
 
 
 def arrivals(limit: int, count: int) -> list[tuple[int, int]]:

@@ -6,14 +6,14 @@ from itertools import count
 
 import pytest
 
-from broker.ipc.listener_table import ListenerEntry
-from broker.network.accounting import connection_status_publisher
-from broker.network.accounting.client_registry import MOST_CHARACTERS, MOST_CLIENT_ID_BYTES, ClientRegistry
-from broker.network.accounting.connection_status_publisher import INTERVAL_NS, ConnectionStatusPublisher
-from broker.network.processor.channel import Channel
-from broker.network.processor.throttling.mute_state import MuteCause
-from broker.protocol import codec
-from shm.tables.snapshot_buffer import SnapshotReader, SnapshotSegment, SnapshotWriter
+from rotunda.broker.ipc.listener_table import ListenerEntry
+from rotunda.broker.network.accounting import connection_status_publisher
+from rotunda.broker.network.accounting.client_registry import MOST_CHARACTERS, MOST_CLIENT_ID_BYTES, ClientRegistry
+from rotunda.broker.network.accounting.connection_status_publisher import INTERVAL_NS, ConnectionStatusPublisher
+from rotunda.broker.network.processor.channel import Channel
+from rotunda.broker.network.processor.throttling.mute_state import MuteCause
+from rotunda.broker.protocol import codec
+from rotunda.shm.tables.snapshot_buffer import SnapshotReader, SnapshotSegment, SnapshotWriter
 
 LISTENERS = [ListenerEntry(name, "PLAINTEXT", "127.0.0.1", 1) for name in ("PLAINTEXT", "OTHER")]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.faults.faulty_answers import FaultyAnswers
-from broker.faults.faulty_session import FaultySession
-from shm.faults import FaultWords
+from rotunda.broker.faults.faulty_answers import FaultyAnswers
+from rotunda.broker.faults.faulty_session import FaultySession
+from rotunda.shm.faults import FaultWords
 from tests.support.processor_bench import Client, ProcessorBench, Taken
 from tests.support.wire_client import request_frame
 

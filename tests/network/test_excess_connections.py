@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.network.handoff import CloseOrder, Obeyed
+from rotunda.broker.network.handoff import CloseOrder, Obeyed
 from tests.support.processor_bench import Client, ProcessorBench
 from tests.support.wire_client import request_frame
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.network.fd_passing import send_fd, try_receive
+from rotunda.broker.network.fd_passing import send_fd, try_receive
 
 Pair = tuple[socket.socket, socket.socket]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.network.processor.foreign_protocols import describe_foreign
+from rotunda.broker.network.processor.foreign_protocols import describe_foreign
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.network.handoff import (
+from rotunda.broker.network.handoff import (
     Closed,
     CloseOrder,
     HandoffReceiver,

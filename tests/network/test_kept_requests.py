@@ -5,9 +5,9 @@ import socket
 
 import pytest
 
-from broker.network.processor.channel import Channel
-from broker.network.processor.kept_requests import OWN_BYTES, KeptRequests, is_kept
-from broker.network.processor.throttling.mute_state import MuteCause
+from rotunda.broker.network.processor.channel import Channel
+from rotunda.broker.network.processor.kept_requests import OWN_BYTES, KeptRequests, is_kept
+from rotunda.broker.network.processor.throttling.mute_state import MuteCause
 from tests.support.feeds import random_seed
 from tests.support.processor_bench import ProcessorBench
 from tests.support.wire_client import request_frame

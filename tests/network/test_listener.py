@@ -7,10 +7,10 @@ from contextlib import ExitStack
 import psutil
 import pytest
 
-from broker.config.listeners import Listener
-from broker.errors import BootFailed
-from broker.ipc.process_context import BoundListener
-from broker.network.acceptor.listener import bind, listen
+from rotunda.broker.config.listeners import Listener
+from rotunda.broker.errors import BootFailed
+from rotunda.broker.ipc.process_context import BoundListener
+from rotunda.broker.network.acceptor.listener import bind, listen
 
 
 def plaintext(host: str, port: int = 0) -> Listener:

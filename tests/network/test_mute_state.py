@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from broker.network.processor.throttling.mute_state import MuteCause
+from rotunda.broker.network.processor.throttling.mute_state import MuteCause
 
 
 @pytest.mark.parametrize(("first", "second"), list(itertools.permutations(MuteCause, 2)))

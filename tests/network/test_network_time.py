@@ -6,12 +6,12 @@ import itertools
 from types import SimpleNamespace
 from typing import Any
 
-from broker.config.broker_config import load
-from broker.metadata.configs.client_quotas import CLIENT_ID, USER, ClientQuotas
-from broker.network.accounting.network_time import EVERY, NetworkTime
-from broker.quotas.quota_manager import QuotaManager
-from broker.security.session import ANONYMOUS_USER
-from shm.tables.quota_tables import QuotaTables
+from rotunda.broker.config.broker_config import load
+from rotunda.broker.metadata.configs.client_quotas import CLIENT_ID, USER, ClientQuotas
+from rotunda.broker.network.accounting.network_time import EVERY, NetworkTime
+from rotunda.broker.quotas.quota_manager import QuotaManager
+from rotunda.broker.security.session import ANONYMOUS_USER
+from rotunda.shm.tables.quota_tables import QuotaTables
 
 CONFIG = load(None, {}, {})
 MS = 1_000_000

@@ -6,11 +6,11 @@ import struct
 
 import pytest
 
-from broker.ipc import connection_id
-from broker.ipc.response_writer import FileRange
-from broker.network.processor.channel import Channel
-from broker.network.processor.processor import NEW_CONNECTIONS, POLL_TIMEOUT_MS
-from shm.metrics.process_metrics import MetricsReader
+from rotunda.broker.ipc import connection_id
+from rotunda.broker.ipc.response_writer import FileRange
+from rotunda.broker.network.processor.channel import Channel
+from rotunda.broker.network.processor.processor import NEW_CONNECTIONS, POLL_TIMEOUT_MS
+from rotunda.shm.metrics.process_metrics import MetricsReader
 from tests.support.feeds import feeds, random_seed
 from tests.support.processor_bench import Client, ProcessorBench, Taken
 from tests.support.wire_client import request_frame, sized

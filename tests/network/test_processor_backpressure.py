@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.network.processor.memory_queue import least_bytes
+from rotunda.broker.network.processor.memory_queue import least_bytes
 from tests.support.processor_bench import ARENA_BYTES, RING_BYTES, Client, ProcessorBench, Taken
 from tests.support.wire_client import request_frame
 

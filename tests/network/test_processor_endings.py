@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.ipc.response_writer import FileRange
-from broker.network.processor.processor import DRAINING_POLL_MS
-from broker.network.processor.response_reader import MOST_ASKED_AGAIN
-from broker.network.processor.selector import Selector
-from broker.network.processor.unwritten_answers import UNREAD_NS
+from rotunda.broker.ipc.response_writer import FileRange
+from rotunda.broker.network.processor.processor import DRAINING_POLL_MS
+from rotunda.broker.network.processor.response_reader import MOST_ASKED_AGAIN
+from rotunda.broker.network.processor.selector import Selector
+from rotunda.broker.network.processor.unwritten_answers import UNREAD_NS
 from tests.support.processor_bench import ARENA_BYTES, RING_BYTES, Client, ProcessorBench
 from tests.support.wire_client import request_frame
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from broker.network.accounting.client_registry import ClientRegistry
-from broker.network.accounting.completed_requests import CompletedRequests
-from broker.network.processor.processor_metrics import INTERVAL_NS, ProcessorMetrics
-from broker.network.processor.throttling.mute_state import MuteCause
-from broker.network.processor.tls.tls_listeners import TlsListeners
-from shm.metrics.catalogue import CLOSE_CAUSES, MUTE_CAUSES
-from shm.metrics.process_metrics import MetricsReader, MetricsSegment, MetricsWriter
-from shm.tables.process_slots import PROCESSOR
+from rotunda.broker.network.accounting.client_registry import ClientRegistry
+from rotunda.broker.network.accounting.completed_requests import CompletedRequests
+from rotunda.broker.network.processor.processor_metrics import INTERVAL_NS, ProcessorMetrics
+from rotunda.broker.network.processor.throttling.mute_state import MuteCause
+from rotunda.broker.network.processor.tls.tls_listeners import TlsListeners
+from rotunda.shm.metrics.catalogue import CLOSE_CAUSES, MUTE_CAUSES
+from rotunda.shm.metrics.process_metrics import MetricsReader, MetricsSegment, MetricsWriter
+from rotunda.shm.tables.process_slots import PROCESSOR
 from tests.support.processor_bench import ARENA_BYTES, ProcessorBench
 
 NO_TLS = TlsListeners(lambda: 0)

@@ -5,18 +5,18 @@ from typing import cast
 
 import pytest
 
-from broker.config.broker_config import load
-from broker.ipc.listener_table import ListenerTable
-from broker.ipc.process_context import ProcessContext
-from broker.network.processor import processor_process
-from broker.network.processor.processor import Processor
-from broker.network.processor.processor_process import OTHERS_NS
-from broker.network.processor.targets import Targets
-from broker.runtime.child_process import MOST_FAULTS, Role
-from broker.runtime.signals import StopFlag
-from shm.control import ControlSegment
-from shm.tables.quota_tables import QuotaTables
-from shm.tables.snapshot_buffer import SnapshotSegment
+from rotunda.broker.config.broker_config import load
+from rotunda.broker.ipc.listener_table import ListenerTable
+from rotunda.broker.ipc.process_context import ProcessContext
+from rotunda.broker.network.processor import processor_process
+from rotunda.broker.network.processor.processor import Processor
+from rotunda.broker.network.processor.processor_process import OTHERS_NS
+from rotunda.broker.network.processor.targets import Targets
+from rotunda.broker.runtime.child_process import MOST_FAULTS, Role
+from rotunda.broker.runtime.signals import StopFlag
+from rotunda.shm.control import ControlSegment
+from rotunda.shm.tables.quota_tables import QuotaTables
+from rotunda.shm.tables.snapshot_buffer import SnapshotSegment
 from tests.support.fakes import FakeClock
 
 HANDLERS, MOST = 2, 4

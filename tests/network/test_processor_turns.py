@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.ipc.response_writer import FileRange
-from broker.network.processor import channel as channel_module
-from broker.network.processor import request_reader, selector
-from broker.network.processor.channel import Channel
-from broker.network.processor.processor import POLL_TIMEOUT_MS, PUBLISH_EVERY, RETRY_MS
-from broker.network.processor.response_reader import BATCH
-from broker.server_log.slow_turns import LONG_NS
+from rotunda.broker.ipc.response_writer import FileRange
+from rotunda.broker.network.processor import channel as channel_module
+from rotunda.broker.network.processor import request_reader, selector
+from rotunda.broker.network.processor.channel import Channel
+from rotunda.broker.network.processor.processor import POLL_TIMEOUT_MS, PUBLISH_EVERY, RETRY_MS
+from rotunda.broker.network.processor.response_reader import BATCH
+from rotunda.broker.server_log.slow_turns import LONG_NS
 from tests.support.processor_bench import ARENA_BYTES, Client, ProcessorBench, Taken
 from tests.support.wire_client import request_frame
 

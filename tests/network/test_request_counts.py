@@ -6,13 +6,13 @@ import random
 import numpy as np
 import pytest
 
-from broker.network.accounting.request_counts import record_connections, record_requests, software_text
-from broker.protocol.api_keys import DEPRECATED_UP_TO
-from shm.metrics.catalogue import PHASES
-from shm.metrics.process_metrics import MetricsReader, MetricsReading, MetricsSegment, MetricsWriter
-from shm.recorder_layout import REQUEST_ROW
-from shm.rings.recorder_rings import pack_text
-from shm.tables.process_slots import PROCESSOR
+from rotunda.broker.network.accounting.request_counts import record_connections, record_requests, software_text
+from rotunda.broker.protocol.api_keys import DEPRECATED_UP_TO
+from rotunda.shm.metrics.catalogue import PHASES
+from rotunda.shm.metrics.process_metrics import MetricsReader, MetricsReading, MetricsSegment, MetricsWriter
+from rotunda.shm.recorder_layout import REQUEST_ROW
+from rotunda.shm.rings.recorder_rings import pack_text
+from rotunda.shm.tables.process_slots import PROCESSOR
 
 PRODUCE, FETCH, API_VERSIONS, ALTER_CONFIGS, UNKNOWN = 0, 1, 18, 33, 999
 

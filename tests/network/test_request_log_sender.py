@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.request_log.names import Clients as Names
-from broker.request_log.ring_reader import Intake, TakenFrames
-from shm.recorder_layout import REQUEST_ROW
-from shm.rings.recorder_rings import RecorderFeed
+from rotunda.broker.request_log.names import Clients as Names
+from rotunda.broker.request_log.ring_reader import Intake, TakenFrames
+from rotunda.shm.recorder_layout import REQUEST_ROW
+from rotunda.shm.rings.recorder_rings import RecorderFeed
 from tests.support.processor_bench import ProcessorBench
 from tests.support.wire_client import sized
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.errors import InvalidReceive
-from broker.ipc.request_channel import ARENA, INLINE, INLINE_REQUEST_BYTES
-from broker.network.processor.channel import Channel
-from broker.network.processor.throttling.mute_state import MuteCause
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.ipc.request_channel import ARENA, INLINE, INLINE_REQUEST_BYTES
+from rotunda.broker.network.processor.channel import Channel
+from rotunda.broker.network.processor.throttling.mute_state import MuteCause
 from tests.support.feeds import feeds, random_seed
 from tests.support.processor_bench import ARENA_BYTES, ProcessorBench, Taken
 from tests.support.wire_client import request_frame, sized

@@ -2,9 +2,9 @@
 
 import os
 
-from broker.ipc.request_channel import ARENA
-from broker.network.processor.request_sender import Block, MemoryPool, RequestSender, spill_area
-from broker.security.session import pack_session
+from rotunda.broker.ipc.request_channel import ARENA
+from rotunda.broker.network.processor.request_sender import Block, MemoryPool, RequestSender, spill_area
+from rotunda.broker.security.session import pack_session
 from tests.support.processor_bench import ARENA_BYTES, RING_BYTES, SPILL_BYTES, ProcessorBench
 
 TOO_LARGE_BYTES = ARENA_BYTES + 1

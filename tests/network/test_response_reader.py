@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.ipc.response_writer import FileRange
-from broker.network.processor.channel import Channel, FileSend
-from broker.network.processor.response_reader import BATCH
-from broker.network.processor.throttling.mute_state import MuteCause
-from shm.recorder_layout import REQUEST_ROW
+from rotunda.broker.ipc.response_writer import FileRange
+from rotunda.broker.network.processor.channel import Channel, FileSend
+from rotunda.broker.network.processor.response_reader import BATCH
+from rotunda.broker.network.processor.throttling.mute_state import MuteCause
+from rotunda.shm.recorder_layout import REQUEST_ROW
 from tests.support.answered_request import answered_request
 from tests.support.feeds import random_seed
 from tests.support.processor_bench import RING_BYTES, ProcessorBench, Taken

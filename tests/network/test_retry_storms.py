@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from broker.config.broker_config import load
-from broker.ipc.request_facts import subject
-from broker.ipc.response_writer import AnswerFacts
-from broker.network.processor.throttling import retry_storms
-from broker.network.processor.throttling.retry_storms import MOST_ERRORS, QUIET_NS, Failures
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
-from shm.recorder_layout import HELD_BACK_BY, REQUEST_ROW
+from rotunda.broker.config.broker_config import load
+from rotunda.broker.ipc.request_facts import subject
+from rotunda.broker.ipc.response_writer import AnswerFacts
+from rotunda.broker.network.processor.throttling import retry_storms
+from rotunda.broker.network.processor.throttling.retry_storms import MOST_ERRORS, QUIET_NS, Failures
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.shm.recorder_layout import HELD_BACK_BY, REQUEST_ROW
 from tests.support.processor_bench import Client, ProcessorBench
 
 MS = 1_000_000

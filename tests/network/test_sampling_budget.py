@@ -1,6 +1,6 @@
 """SamplingBudget: all rows while they are few and in a short burst; beyond that as many as are allowed, evenly."""
 
-from broker.network.accounting.sampling_budget import SamplingBudget
+from rotunda.broker.network.accounting.sampling_budget import SamplingBudget
 
 S = 1_000_000_000
 PER_SECOND = 1000

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.network.processor.channel import Channel
-from broker.network.processor.selector import GONE, READ, WRITE, Selector
-from broker.network.processor.throttling.mute_state import MuteCause
-from shm.rings.bell import EventBell
+from rotunda.broker.network.processor.channel import Channel
+from rotunda.broker.network.processor.selector import GONE, READ, WRITE, Selector
+from rotunda.broker.network.processor.throttling.mute_state import MuteCause
+from rotunda.shm.rings.bell import EventBell
 
 Registered = tuple[Selector, Channel, socket.socket]
 

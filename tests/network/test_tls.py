@@ -12,11 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.ipc.response_writer import FileRange
-from broker.network.processor.channel import ReadBlockedByWriteError
-from broker.network.processor.throttling.mute_state import MuteCause
-from broker.network.processor.tls import tls_handshake, tls_kernel_transport, tls_transport
-from broker.security.session import ANONYMOUS, ANONYMOUS_USER, Sessions
+from rotunda.broker.ipc.response_writer import FileRange
+from rotunda.broker.network.processor.channel import ReadBlockedByWriteError
+from rotunda.broker.network.processor.throttling.mute_state import MuteCause
+from rotunda.broker.network.processor.tls import tls_handshake, tls_kernel_transport, tls_transport
+from rotunda.broker.security.session import ANONYMOUS, ANONYMOUS_USER, Sessions
 from tests.support.certificates import Authority
 from tests.support.feeds import random_seed
 from tests.support.processor_bench import ARENA_BYTES, ProcessorBench

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -16,6 +17,8 @@ REPOSITORY = Path(__file__).parents[2]
 INSTALL_S = 600
 #: Beside other tests that keep the processors busy.
 RUN_S = 270
+#: The package's parts, which are directories at the top of the checkout.
+ROOMS = ("broker", "shm", "spark", "web")
 #: What the examples need besides the wheel; versions are those that everything else is tested with.
 CLIENTS = ("confluent-kafka", "kafka-python", "pytest", "pytest-xdist")
 
@@ -44,9 +47,11 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "bin"
 
 
-def run(environment: Path, directory: Path, *command: str) -> str:
-    """Run a program of the environment, away from this checkout, and return what it prints."""
+def run(environment: Path, directory: Path, *command: str, path: str = "") -> str:
+    """Run a program of the environment, away from this checkout, and return what it prints; `path` is PYTHONPATH."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYTEST", "VIRTUAL"))}
+    if path:
+        clean["PYTHONPATH"] = path
     line = [str(environment / command[0]), *command[1:]]
     try:
         done = subprocess.run(
@@ -59,11 +64,13 @@ def run(environment: Path, directory: Path, *command: str) -> str:
 
 
 def test_the_wheel_has_everything_and_nothing_else(wheel: Path) -> None:
-    packages = (REPOSITORY / name for name in ("broker", "shm", "web", "spark"))
-    files = {path.relative_to(REPOSITORY) for package in packages for path in package.rglob("*") if path.is_file()}
-    wanted = {str(path) for path in files if "__pycache__" not in path.parts and path.suffix != ".so"}
+    top = REPOSITORY / "ops/package"
+    rooms = [path for path in (top / "rotunda").iterdir() if path.is_symlink()]
+    assert {room.name for room in rooms} == set(ROOMS)
+    files = {path for place in (top / "rotunda", *rooms) for path in place.rglob("*") if path.is_file()}
+    wanted = {str(path.relative_to(top)) for path in files if "__pycache__" not in path.parts and path.suffix != ".so"}
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert names - wanted == {"broker/native/compiled.abi3.so"}
+    assert names - wanted == {"rotunda/broker/native/compiled.abi3.so"}
     assert not wanted - names
 
 
@@ -124,3 +131,50 @@ def test_the_examples_of_the_page_about_testing_work_with_what_is_installed(envi
     )
     assert f"{len(whole)} passed" in printed
     assert len(whole) == 2
+
+
+OWN_TEST = """
+from kafka import KafkaConsumer, KafkaProducer
+
+import ops, broker, shm, spark, tests, web
+from rotunda.broker.testing import RotundaBroker
+
+
+def test_own_packages_are_there():
+    assert {each.OWNER for each in (broker, ops, shm, spark, tests, web)} == {"the project"}
+
+
+def test_records(rotunda_broker, rotunda_topic):
+    assert isinstance(rotunda_broker, RotundaBroker)
+    producer = KafkaProducer(bootstrap_servers=rotunda_broker.bootstrap)
+    producer.send(rotunda_topic, b"three apples")
+    producer.close()
+    consumer = KafkaConsumer(rotunda_topic, bootstrap_servers=rotunda_broker.bootstrap, auto_offset_reset="earliest")
+    assert next(consumer).value == b"three apples"
+    consumer.close()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_project_may_have_packages_of_the_names_that_ours_have(environment: Path, tmp_path: Path) -> None:
+    """They are in the current directory and on PYTHONPATH, of the processes of the broker too."""
+    for name in (*ROOMS, "tests", "ops"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text('OWNER = "the project"\n')
+    (tmp_path / "tests" / "test_own.py").write_text(OWN_TEST)
+    options = ("-q", "-n2", "-p", "no:cacheprovider", "-o", "faulthandler_timeout=60")
+    assert "2 passed" in run(environment, tmp_path, "pytest", *options, path=str(tmp_path))
+    where = ("--run-dir", str(tmp_path / "run"))
+    command = ("python", "-m", "rotunda")
+    listen = ("--ephemeral", "--listen", "127.0.0.1:0", "--set", "status.port=0")
+    run(environment, tmp_path, *command, "start", "--daemon", "--wait", *listen, *where, path=str(tmp_path))
+    status = json.loads(run(environment, tmp_path, *command, "status", "--json", *where, path=str(tmp_path)))
+    assert {process["state"] for process in status["processes"] if process["role"] != "web"} == {"running"}
+    run(environment, tmp_path, *command, "stop", *where, path=str(tmp_path))
+
+
+def test_the_version_and_its_changes(environment: Path, tmp_path: Path) -> None:
+    version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
+    assert run(environment, tmp_path, "rotunda", "--version") == f"rotunda {version}, follows Apache Kafka 4.3\n"
+    assert re.findall(r"^## (.*)$", (REPOSITORY / "CHANGELOG.md").read_text(), re.MULTILINE)[0] == version

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition
+from rotunda.broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition
 
 _LETTERS = "ab.é€😀"
 _BITS = {"int8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32, "int64": 64}

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from broker.apis.table import API_TABLE, Api
-from broker.errors import InvalidReceive
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey, request_header_version, response_header_version
+from rotunda.broker.apis.table import API_TABLE, Api
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey, request_header_version, response_header_version
 
 CREATED = {
     "throttle_time_ms": 5,

@@ -15,11 +15,11 @@ import pytest
 from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
-from broker.errors import InvalidReceive
-from broker.protocol.compile import read, reader, write, writer
-from broker.protocol.primitives import MOST_TAGGED_FIELDS, unsigned_varint_bytes
-from broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition, definition
-from broker.protocol.schema.table import APIS, MESSAGES
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol.compile import read, reader, write, writer
+from rotunda.broker.protocol.primitives import MOST_TAGGED_FIELDS, unsigned_varint_bytes
+from rotunda.broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition, definition
+from rotunda.broker.protocol.schema.table import APIS, MESSAGES
 from tests.protocol.random_messages import present_fields, random_mapping, random_message, versions_of
 
 SEED = random.randrange(2**32)

@@ -9,8 +9,8 @@ from itertools import pairwise
 import cramjam
 import pytest
 
-from broker.errors import ApiError
-from broker.protocol.compression import MOST_PIECES, compress, decompress, prefixes
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.compression import MOST_PIECES, compress, decompress, prefixes
 from tests.support.feeds import random_seed
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from broker.errors import InvalidReceive
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.codec import encode_request
-from broker.protocol.coordinator_routing import (
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.codec import encode_request
+from rotunda.broker.protocol.coordinator_routing import (
     COORDINATED_KEYS,
     GROUP_TOPIC,
     TRANSACTION_TOPIC,
@@ -17,7 +17,7 @@ from broker.protocol.coordinator_routing import (
     coordinator_partition,
     java_hash,
 )
-from broker.protocol.routing import owner_of, owner_of_coordinator, route, topic_hash
+from rotunda.broker.protocol.routing import owner_of, owner_of_coordinator, route, topic_hash
 from tests.support.feeds import mutations, random_seed
 
 PARTITIONS = CoordinatorPartitions(groups=50, transactions=7)

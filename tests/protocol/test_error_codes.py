@@ -2,7 +2,7 @@
 
 from kio.schema.errors import ErrorCode as KioErrorCode
 
-from broker.protocol.error_codes import ErrorCode, text_of
+from rotunda.broker.protocol.error_codes import ErrorCode, text_of
 
 
 def test_numbers_and_retriability_are_those_of_kio() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from broker.apis.table import API_TABLE
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_responses import error_response
-from broker.protocol.headers import parse_header
-from broker.protocol.schema.marks import error_paths, values_at
+from rotunda.broker.apis.table import API_TABLE
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_responses import error_response
+from rotunda.broker.protocol.headers import parse_header
+from rotunda.broker.protocol.schema.marks import error_paths, values_at
 from tests.support.large_requests import arrays_of, request_with
 
 ERROR, MESSAGE = 31, "no"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.apis.table import API_TABLE
-from broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey, is_flexible
-from broker.protocol.schema.definitions import request
+from rotunda.broker.apis.table import API_TABLE
+from rotunda.broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey, is_flexible
+from rotunda.broker.protocol.schema.definitions import request
 from tests.protocol.messages import (
     test_fetch,
     test_produce,

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from kio.schema.request_header.v1.header import RequestHeader as KioHeaderV1
 from kio.schema.request_header.v2.header import RequestHeader as KioHeaderV2
 
-from broker.errors import InvalidReceive
-from broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey, is_flexible, request_header_version
-from broker.protocol.headers import framed, is_valid_software, parse_header, response_header
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey, is_flexible, request_header_version
+from rotunda.broker.protocol.headers import framed, is_valid_software, parse_header, response_header
 from tests.protocol.kio_entities import few, kio_bytes
 from tests.protocol.messages.hostile import check_hostile
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.schema.marks import asked_partitions, error_paths
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.schema.marks import asked_partitions, error_paths
 
 
 def test_error_codes_are_found_at_any_depth_outer_ones_first() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from broker.errors import InvalidReceive
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.messages.produce import MOST_PARTS, parse_produce
-from broker.protocol.primitives import (
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.messages.produce import MOST_PARTS, parse_produce
+from rotunda.broker.protocol.primitives import (
     MOST_ELEMENTS,
     MOST_TAGGED_FIELDS,
     read_tagged_fields,

@@ -5,11 +5,11 @@ from types import ModuleType
 import cramjam
 import pytest
 
-from broker.errors import ApiError
-from broker.protocol.record_reader import (
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.record_reader import (
     Record,
 )
-from broker.protocol.records import patch_log_append_time, read_header
+from rotunda.broker.protocol.records import patch_log_append_time, read_header
 from tests.support.feeds import mutations, random_seed
 from tests.support.native import IMPLEMENTATIONS, implementation
 from tests.support.record_batches import TIMESTAMP_MS, record_batch
@@ -18,7 +18,7 @@ from tests.support.record_batches import TIMESTAMP_MS, record_batch
 @pytest.fixture(params=IMPLEMENTATIONS)
 def reader(request: pytest.FixtureRequest) -> ModuleType:
     """Return the module that reads records, in Python or in C."""
-    return implementation("broker.protocol.record_reader", request.param)
+    return implementation("rotunda.broker.protocol.record_reader", request.param)
 
 
 @pytest.mark.parametrize("codec", range(5))

@@ -5,9 +5,9 @@ import random
 import pytest
 from aiokafka.record.memory_records import MemoryRecords
 
-from broker.protocol.record_reader import Record, iterate_records
-from broker.protocol.record_writer import EndTransactionMarker, build_batch, end_transaction_marker, read_marker
-from broker.protocol.records import BATCH_HEADER_BYTES, crc_ok, patch_base_offset, read_header, validate
+from rotunda.broker.protocol.record_reader import Record, iterate_records
+from rotunda.broker.protocol.record_writer import EndTransactionMarker, build_batch, end_transaction_marker, read_marker
+from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, crc_ok, patch_base_offset, read_header, validate
 from tests.support.feeds import random_seed
 from tests.support.record_batches import TIMESTAMP_MS, record_batch
 

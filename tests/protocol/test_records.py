@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from crc32c import crc32c
 
-from broker.protocol.records import (
+from rotunda.broker.protocol.records import (
     BATCH_HEADER_BYTES,
     batch_headers,
     crc_ok,

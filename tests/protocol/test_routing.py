@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from kio.index import load_request_schema
 
-from broker.errors import InvalidReceive
-from broker.ipc import connection_id
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.codec import encode_request
-from broker.protocol.routing import owner_of, route, route_produce, topic_hash, topic_id_for, topic_id_hash
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.ipc import connection_id
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.codec import encode_request
+from rotunda.broker.protocol.routing import owner_of, route, route_produce, topic_hash, topic_id_for, topic_id_hash
 from tests.protocol.kio_entities import kio_bytes, module_of
 from tests.support.feeds import mutations, random_seed
 
@@ -122,7 +122,7 @@ def test_topic_ids_carry_the_hash_of_the_name_and_look_random() -> None:
 
 
 _ELSEWHERE = """
-from broker.protocol.routing import owner_of, route, route_produce, topic_hash
+from rotunda.broker.protocol.routing import owner_of, route, route_produce, topic_hash
 names = [b"orders", b"", b"n" * 249, "\u00fc".encode()]
 print([owner_of(topic_hash(name), 3, 7) for name in names])
 print([route(b"", 3, 9, (p << 48) + (1 << 32) + n, 7) for p in range(3) for n in range(20)])

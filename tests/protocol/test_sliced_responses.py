@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.schema.definitions import response
-from broker.protocol.sliced_responses import (
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.schema.definitions import response
+from rotunda.broker.protocol.sliced_responses import (
     AnswerTooLargeError,
     Lazily,
     MemorySink,

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from broker.protocol.compression import compress, unpacked
-from broker.protocol.records import CODECS
-from broker.protocol.steps import beside, finished
+from rotunda.broker.protocol.compression import compress, unpacked
+from rotunda.broker.protocol.records import CODECS
+from rotunda.broker.protocol.steps import beside, finished
 
 #: Its room is large, though it is small.
 LARGE = bytes(range(256)) * (36 << 12)

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from broker.apis.cluster.api_versions import unsupported_version_response
-from broker.apis.table import API_TABLE
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.schema.definitions import response
-from broker.protocol.schema.throttle_time import throttle_place, with_throttle_time
+from rotunda.broker.apis.cluster.api_versions import unsupported_version_response
+from rotunda.broker.apis.table import API_TABLE
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.schema.definitions import response
+from rotunda.broker.protocol.schema.throttle_time import throttle_place, with_throttle_time
 
 SERVED = [(int(api.key), version) for api in API_TABLE for version in range(api.min_version, api.max_version + 1)]
 THROTTLE_MS = 0x01020304

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.metadata.configs.client_quotas import CLIENT_ID, USER, ClientQuotas
-from broker.quotas.entities import Limit, limit_of, quotas_in_force
-from broker.security.session import ANONYMOUS_USER
+from rotunda.broker.metadata.configs.client_quotas import CLIENT_ID, USER, ClientQuotas
+from rotunda.broker.quotas.entities import Limit, limit_of, quotas_in_force
+from rotunda.broker.security.session import ANONYMOUS_USER
 
 QUOTA = "producer_byte_rate"
 

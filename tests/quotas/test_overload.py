@@ -1,6 +1,6 @@
 """The overload controller on a clock of its own: a burst passes, a standing queue does not."""
 
-from broker.quotas.overload import FIRST_MS, INTERVAL_NS, MOST_MS, Overload
+from rotunda.broker.quotas.overload import FIRST_MS, INTERVAL_NS, MOST_MS, Overload
 
 MS = 1_000_000
 TARGET_MS = 10

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from broker.config.broker_config import load
-from broker.metadata.configs.client_quotas import CLIENT_ID, USER, ClientQuotas
-from broker.quotas import quota_manager
-from broker.quotas.quota_manager import MOST_ID_BYTES, QuotaManager
-from broker.security.session import ANONYMOUS_USER
-from shm.tables.quota_tables import QuotaTables
+from rotunda.broker.config.broker_config import load
+from rotunda.broker.metadata.configs.client_quotas import CLIENT_ID, USER, ClientQuotas
+from rotunda.broker.quotas import quota_manager
+from rotunda.broker.quotas.quota_manager import MOST_ID_BYTES, QuotaManager
+from rotunda.broker.security.session import ANONYMOUS_USER
+from rotunda.shm.tables.quota_tables import QuotaTables
 
 CONFIG = load(None, {"broker.quota.request.rate": "1000", "broker.quota.white.list.listener": "INNER"}, {})
 QUOTAS: ClientQuotas = {

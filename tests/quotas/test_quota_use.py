@@ -1,10 +1,10 @@
 """What clients use of their quotas, as it is listed for whoever looks."""
 
-from broker.metrics.quota_use import ClientUse, clients_use
-from broker.quotas.entities import Limit
-from broker.quotas.meters import Book, RateMeter
-from shm.tables.quota_rates import Windows
-from shm.tables.quota_tables import PRODUCE, QuotaTables, QuotaTableWriter
+from rotunda.broker.metrics.quota_use import ClientUse, clients_use
+from rotunda.broker.quotas.entities import Limit
+from rotunda.broker.quotas.meters import Book, RateMeter
+from rotunda.shm.tables.quota_rates import Windows
+from rotunda.shm.tables.quota_tables import PRODUCE, QuotaTables, QuotaTableWriter
 
 WINDOWS = Windows(3, 2000)
 NOW_NS = 10**13

@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from broker.quotas.entities import Limit
-from broker.quotas.meters import NS_PER_PERCENT, Book, RateMeter, TokenMeter
-from shm.quota_layout import QUOTA_TABLE
-from shm.tables.quota_rates import Windows
-from shm.tables.quota_tables import QuotaTables, QuotaTableWriter
+from rotunda.broker.quotas.entities import Limit
+from rotunda.broker.quotas.meters import NS_PER_PERCENT, Book, RateMeter, TokenMeter
+from rotunda.shm.quota_layout import QUOTA_TABLE
+from rotunda.shm.tables.quota_rates import Windows
+from rotunda.shm.tables.quota_tables import QuotaTables, QuotaTableWriter
 
 MS = 1_000_000
 START_NS = 1_000_000 * MS

@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from broker.apis.table import API_TABLE
-from broker.errors import InvalidReceive
-from broker.protocol.compile import read
-from broker.protocol.schema.definitions import request
 from ops.reliability.frames import FrameMaker, Template
 from ops.reliability.mutations import Mutator
+from rotunda.broker.apis.table import API_TABLE
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol.compile import read
+from rotunda.broker.protocol.schema.definitions import request
 
 SEED = random.randrange(2**32)
 VERSIONS = [(int(api.key), v) for api in API_TABLE for v in range(api.advertised_min, api.max_version + 1)]

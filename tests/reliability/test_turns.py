@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from broker.server_log.slow_turns import UPKEEP, SlowTurns
 from ops.reliability.turns import Turns
+from rotunda.broker.server_log.slow_turns import UPKEEP, SlowTurns
 from tests.support.fakes import FakeClock
 
 MS = 1_000_000

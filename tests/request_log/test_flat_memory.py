@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.request_log import names, recent, row_buffers
-from broker.request_log.names import Clients, Subjects
-from shm.rings.recorder_rings import pack_text
-from shm.tables.recent_requests import BYTES_NEEDED, SLOWEST_ROWS, RecentWriter
+from rotunda.broker.request_log import names, recent, row_buffers
+from rotunda.broker.request_log.names import Clients, Subjects
+from rotunda.shm.rings.recorder_rings import pack_text
+from rotunda.shm.tables.recent_requests import BYTES_NEEDED, SLOWEST_ROWS, RecentWriter
 from tests.support.recorder_bench import RecorderBench, rows_of
 
 BATCH = 500

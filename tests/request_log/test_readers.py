@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from broker.request_log import log_reader
+from rotunda.broker.request_log import log_reader
 from tests.support.generated_log import LATER_COLUMNS
 from tests.support.recorder_bench import WALL_MS, RecorderBench, rows_of
 from tests.support.roles_bench import INTERVAL_MS, RolesBench

@@ -6,12 +6,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from broker.ipc import connection_id
-from broker.protocol.api_keys import ApiKey
-from broker.request_log.names import Clients
-from broker.request_log.recent import INTERVAL_NS, RecentRequests
-from shm.recorder_layout import CONNECTION_EVENT, REQUEST_ROW
-from shm.tables.recent_requests import BYTES_NEEDED, NEWEST_ROWS, SLOWEST_ROWS, Recent, RecentReader, RecentWriter
+from rotunda.broker.ipc import connection_id
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.request_log.names import Clients
+from rotunda.broker.request_log.recent import INTERVAL_NS, RecentRequests
+from rotunda.shm.recorder_layout import CONNECTION_EVENT, REQUEST_ROW
+from rotunda.shm.tables.recent_requests import (
+    BYTES_NEEDED,
+    NEWEST_ROWS,
+    SLOWEST_ROWS,
+    Recent,
+    RecentReader,
+    RecentWriter,
+)
 
 MS = 1_000_000
 

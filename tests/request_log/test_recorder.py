@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from broker.request_log import part_files
-from broker.request_log.columns import DATASETS
-from broker.request_log.names import MOST_DENIALS, Denial
-from broker.request_log.part_files import apply_retention, finished, remove_unfinished
-from broker.request_log.row_buffers import GROUP_ROWS
-from broker.request_log.slow_requests import durations_ns, is_slow
-from shm.recorder_layout import INJECTED, INJECTED_SHIFT, MIXED_CODECS, REQUEST_ROW, THROTTLED_BY
-from shm.rings.recorder_rings import RecorderFeed, pack_text
+from rotunda.broker.request_log import part_files
+from rotunda.broker.request_log.columns import DATASETS
+from rotunda.broker.request_log.names import MOST_DENIALS, Denial
+from rotunda.broker.request_log.part_files import apply_retention, finished, remove_unfinished
+from rotunda.broker.request_log.row_buffers import GROUP_ROWS
+from rotunda.broker.request_log.slow_requests import durations_ns, is_slow
+from rotunda.shm.recorder_layout import INJECTED, INJECTED_SHIFT, MIXED_CODECS, REQUEST_ROW, THROTTLED_BY
+from rotunda.shm.rings.recorder_rings import RecorderFeed, pack_text
 from tests.support.fakes import FakeClock
 from tests.support.recorder_bench import CLIENT, WALL_MS, RecorderBench, client_text, rows_of
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.request_log.columns import DATASETS
-from broker.request_log.part_files import apply_retention, finished
-from broker.request_log.role_rows import LOOK_NS
-from shm.layout import RING_HEADER
-from shm.metrics.process_metrics import MetricsReader
-from shm.tables.process_slots import PROCESSOR, ROLES, RUNNING
+from rotunda.broker.request_log.columns import DATASETS
+from rotunda.broker.request_log.part_files import apply_retention, finished
+from rotunda.broker.request_log.role_rows import LOOK_NS
+from rotunda.shm.layout import RING_HEADER
+from rotunda.shm.metrics.process_metrics import MetricsReader
+from rotunda.shm.tables.process_slots import PROCESSOR, ROLES, RUNNING
 from tests.support.roles_bench import INTERVAL_MS, RING_BYTES, RolesBench
 
 MS = 1_000_000

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.errors import BootFailed
-from broker.runtime.boot_failures import boot_failures, describe_shortage
+from rotunda.broker.errors import BootFailed
+from rotunda.broker.runtime.boot_failures import boot_failures, describe_shortage
 
 
 def of(number: int, path: str | None = None) -> OSError:

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from broker.runtime.child_process import MOST_FAULTS, FaultLimit
+from rotunda.broker.runtime.child_process import MOST_FAULTS, FaultLimit
 
 
 class Passing(Exception):  # noqa: N818  named for what is the case

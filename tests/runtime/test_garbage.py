@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from broker.apis.table import API_TABLE
-from broker.protocol.api_keys import ApiKey
-from broker.runtime import garbage
-from broker.runtime.garbage import LONG_NS, OLD, GarbageSearch
+from rotunda.broker.apis.table import API_TABLE
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.runtime import garbage
+from rotunda.broker.runtime.garbage import LONG_NS, OLD, GarbageSearch
 from tests.support.fakes import FakeClock
 from tests.support.groups.requests import Member, broker_with_groups, groups_of
 from tests.support.large_requests import arrays_of, request_with

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.errors import BootFailed, UsageError
-from broker.runtime import run_dir
+from rotunda.broker.errors import BootFailed, UsageError
+from rotunda.broker.runtime import run_dir
 
 RECORD = run_dir.RunRecord(
     instance="i",

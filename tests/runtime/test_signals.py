@@ -15,10 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
-from broker.runtime import run_dir
-from broker.runtime.signals import DUMP_STACKS, StopFlag
-from broker.runtime.stack_dumps import StackPipe
-from broker.server_log.log_file import LogFile
+from rotunda.broker.runtime import run_dir
+from rotunda.broker.runtime.signals import DUMP_STACKS, StopFlag
+from rotunda.broker.runtime.stack_dumps import StackPipe
+from rotunda.broker.server_log.log_file import LogFile
 from tests.support.broker_process import REPOSITORY, BrokerProcess
 from tests.support.deadline import wait_until
 from tests.support.supervised import Supervised, ask, command
@@ -227,7 +227,7 @@ def test_no_signal_but_one_to_stop_ends_a_broker_that_is_starting(tmp_path: Path
     """It is still reading its configuration, from a pipe into which nobody has written yet."""
     configuration = tmp_path / "server.properties"
     os.mkfifo(configuration)
-    command = [sys.executable, "-m", "broker", "start", "--ephemeral", "--run-dir", str(tmp_path / "run")]
+    command = [sys.executable, "-m", "rotunda", "start", "--ephemeral", "--run-dir", str(tmp_path / "run")]
     command += ["--config", str(configuration)]
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as starting:
         assert starting.stdout is not None

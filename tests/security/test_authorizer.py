@@ -7,10 +7,10 @@ import tracemalloc
 
 import pytest
 
-from broker.apis.table import API_TABLE
-from broker.errors import ApiError
-from broker.protocol.steps import finished
-from broker.security.acl.acls import (
+from rotunda.broker.apis.table import API_TABLE
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.steps import finished
+from rotunda.broker.security.acl.acls import (
     Acl,
     AclFilter,
     Operation,
@@ -21,9 +21,9 @@ from broker.security.acl.acls import (
     check_new,
     stored_name,
 )
-from broker.security.acl.authorizer import Authorizer, super_users_of
-from broker.security.acl.checks import CHECKS, FREE, refusal
-from broker.security.session import Session
+from rotunda.broker.security.acl.authorizer import Authorizer, super_users_of
+from rotunda.broker.security.acl.checks import CHECKS, FREE, refusal
+from rotunda.broker.security.session import Session
 
 ALICE, BOB = Session("alice", "10.0.0.1"), Session("bob", "10.0.0.2")
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP

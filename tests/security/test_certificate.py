@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID
 
-from broker.security.tls.certificate import covers, names, not_after, subject
+from rotunda.broker.security.tls.certificate import covers, names, not_after, subject
 from tests.support.certificates import Authority
 
 AUTHORITY = Authority()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.security.tls.principal_mapping import PrincipalMapping
+from rotunda.broker.security.tls.principal_mapping import PrincipalMapping
 
 KAFKAS = (
     "RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/L, "

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.security.session import MOST_KNOWN, MOST_USER_BYTES, Sessions, pack_session
+from rotunda.broker.security.session import MOST_KNOWN, MOST_USER_BYTES, Sessions, pack_session
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "10.20.30.40", "::1", "2001:db8::17"])

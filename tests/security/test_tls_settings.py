@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.config.broker_config import load
-from broker.errors import ConfigError
-from broker.security.tls.checks import check_tls
-from broker.security.tls.ciphers import OF_TLS_1_3, openssl_name
-from broker.security.tls.contexts import ServerTls, make
-from broker.security.tls.listener_tls import tls_of
+from rotunda.broker.config.broker_config import load
+from rotunda.broker.errors import ConfigError
+from rotunda.broker.security.tls.checks import check_tls
+from rotunda.broker.security.tls.ciphers import OF_TLS_1_3, openssl_name
+from rotunda.broker.security.tls.contexts import ServerTls, make
+from rotunda.broker.security.tls.listener_tls import tls_of
 from tests.support.certificates import Authority, rsa_key
 
 AUTHORITY = Authority()

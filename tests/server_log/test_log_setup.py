@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.server_log import log_setup
+from rotunda.broker.server_log import log_setup
 
 
 class FakeClock:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.server_log import log_setup
-from broker.server_log.rate_limit import BURST_BYTES, BYTES_PER_SECOND, UNLIMITED
+from rotunda.broker.server_log import log_setup
+from rotunda.broker.server_log.rate_limit import BURST_BYTES, BYTES_PER_SECOND, UNLIMITED
 
 logger = logging.getLogger("broker.limited")
 LINES = 20_000

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from broker.server_log.slow_turns import SLOW_TURN_NS, UPKEEP, SlowTurns
+from rotunda.broker.server_log.slow_turns import SLOW_TURN_NS, UPKEEP, SlowTurns
 from tests.support.fakes import FakeClock
 
 MS = 1_000_000

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shm.rings.arena import BLOCK_BYTES, ArenaAllocator
+from rotunda.shm.rings.arena import BLOCK_BYTES, ArenaAllocator
 
 
 def test_low_addresses_first_and_whole_blocks() -> None:

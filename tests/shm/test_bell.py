@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import posix_ipc
 import pytest
 
-from shm.rings.bell import EventBell, SemaphoreBell
+from rotunda.shm.rings.bell import EventBell, SemaphoreBell
 
 
 @pytest.fixture

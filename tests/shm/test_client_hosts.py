@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shm.tables import client_hosts
-from shm.tables.client_hosts import ROWS, UNKNOWN, ClientHosts, ClientHostWriter, host_text, packed_host
+from rotunda.shm.tables import client_hosts
+from rotunda.shm.tables.client_hosts import ROWS, UNKNOWN, ClientHosts, ClientHostWriter, host_text, packed_host
 
 PROCESSORS = 2
 

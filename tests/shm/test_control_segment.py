@@ -1,7 +1,7 @@
 """The control segment: its parts lie side by side and do not touch each other."""
 
-from shm.control import ControlSegment
-from shm.tables.process_slots import WEB
+from rotunda.shm.control import ControlSegment
+from rotunda.shm.tables.process_slots import WEB
 
 
 def test_parts_do_not_overlap() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shm.metrics.histogram import BUCKETS, MAX_VALUE, HistogramReading, bounds_of, bucket_of, buckets_of
+from rotunda.shm.metrics.histogram import BUCKETS, MAX_VALUE, HistogramReading, bounds_of, bucket_of, buckets_of
 
 
 def reading_of(values: list[int]) -> HistogramReading:

@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
-from shm.layout import RECORDS, Field, Record
-from shm.layout_page import describe, describe_markdown, main
+from rotunda.shm.layout import RECORDS, Field, Record
+from rotunda.shm.layout_page import describe, describe_markdown, main
 
 ALL = pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
 

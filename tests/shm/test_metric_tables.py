@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from shm.metrics.metric_tables import (
+from rotunda.shm.metrics.metric_tables import (
     NO_TEXT,
     OTHER,
     OTHER_TEXT,

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from shm.metrics.catalogue import PHASES
-from shm.metrics.process_metrics import OTHER_API_KEY, MetricsReader, MetricsSegment, MetricsWriter
-from shm.tables.process_slots import ACCEPTOR, CONTROLLER, HANDLER, PROCESSOR
+from rotunda.shm.metrics.catalogue import PHASES
+from rotunda.shm.metrics.process_metrics import OTHER_API_KEY, MetricsReader, MetricsSegment, MetricsWriter
+from rotunda.shm.tables.process_slots import ACCEPTOR, CONTROLLER, HANDLER, PROCESSOR
 
 
 @pytest.fixture

@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from broker.metrics.derived_metrics import DERIVED
-from broker.metrics.kafka_metrics import KAFKA_METRICS, KafkaMetric
-from broker.metrics.prometheus import exposed_name
-from broker.metrics.reference_page import describe_markdown, describe_metric
-from shm.metrics.catalogue import CATALOGUE
-from shm.metrics.metric import COUNTER, GAUGE, HISTOGRAM, Metric
-from shm.tables.process_slots import ROLES
+from rotunda.broker.metrics.derived_metrics import DERIVED
+from rotunda.broker.metrics.kafka_metrics import KAFKA_METRICS, KafkaMetric
+from rotunda.broker.metrics.prometheus import exposed_name
+from rotunda.broker.metrics.reference_page import describe_markdown, describe_metric
+from rotunda.shm.metrics.catalogue import CATALOGUE
+from rotunda.shm.metrics.metric import COUNTER, GAUGE, HISTOGRAM, Metric
+from rotunda.shm.tables.process_slots import ROLES
 
 METRICS = pytest.mark.parametrize(
     "metric", [metric for metrics in CATALOGUE.values() for metric in metrics], ids=lambda metric: metric.name

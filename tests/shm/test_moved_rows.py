@@ -3,7 +3,7 @@
 import random
 import secrets
 
-from shm.tables.moved_rows import CAPACITY, MovedRows
+from rotunda.shm.tables.moved_rows import CAPACITY, MovedRows
 
 HANDLERS = 3
 

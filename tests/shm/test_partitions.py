@@ -5,8 +5,8 @@ import secrets
 
 import pytest
 
-from shm.layout import PARTITION_ROW
-from shm.tables.partitions import (
+from rotunda.shm.layout import PARTITION_ROW
+from rotunda.shm.tables.partitions import (
     STATE_CLOSED,
     STATE_OPEN,
     STATE_UNOPENED,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shm.tables.process_slots import (
+from rotunda.shm.tables.process_slots import (
     ACCEPTOR,
     CLEANER,
     CONTROLLER,

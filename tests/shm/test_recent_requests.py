@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from shm.layout import RECENT_BUFFER
-from shm.recorder_layout import REQUEST_ROW
-from shm.tables.recent_requests import BUFFER_BYTES, BYTES_NEEDED, RecentReader, RecentWriter
+from rotunda.shm.layout import RECENT_BUFFER
+from rotunda.shm.recorder_layout import REQUEST_ROW
+from rotunda.shm.tables.recent_requests import BUFFER_BYTES, BYTES_NEEDED, RecentReader, RecentWriter
 
 ROW = bytes(range(REQUEST_ROW.size))
 

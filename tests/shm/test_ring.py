@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shm.layout import RING_HEADER
-from shm.rings.ring import RingConsumer, RingCorrupt, RingProducer, initialise, ring_bytes
+from rotunda.shm.layout import RING_HEADER
+from rotunda.shm.rings.ring import RingConsumer, RingCorrupt, RingProducer, initialise, ring_bytes
 
 BASE = 128
 

@@ -3,8 +3,8 @@
 import os
 import random
 
-from shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
-from shm.rings.ring_fill import RingFill, read_fill
+from rotunda.shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
+from rotunda.shm.rings.ring_fill import RingFill, read_fill
 from tests.litmus.two_processes import run_together, segment_of
 
 BASE = 64

@@ -12,9 +12,9 @@ from pathlib import Path
 import posix_ipc
 import pytest
 
-from shm import segment
-from shm.layout import LAYOUT_VERSION, SEGMENT_HEADER
-from shm.segment import Segment, attach, create, new_instance, remove_stale, start_ticks
+from rotunda.shm import segment
+from rotunda.shm.layout import LAYOUT_VERSION, SEGMENT_HEADER
+from rotunda.shm.segment import Segment, attach, create, new_instance, remove_stale, start_ticks
 
 SHM = Path("/dev/shm")  # noqa: S108  where POSIX shared memory is
 
@@ -176,7 +176,7 @@ def test_start_ticks_tell_processes_apart() -> None:
 
 CRASHING_RUN = """
 import os, sys, posix_ipc
-from shm.segment import create, new_instance
+from rotunda.shm.segment import create, new_instance
 prefix, instance = sys.argv[1], sys.argv[2] or new_instance()
 create(f"/{prefix}{instance}-control", 4096)
 create(f"/{prefix}{instance}-rings-and-more", 4096)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shm.tables.snapshot_buffer import HANDLER_BYTES, LEFT_OUT, SnapshotReader, SnapshotSegment, SnapshotWriter
+from rotunda.shm.tables.snapshot_buffer import HANDLER_BYTES, LEFT_OUT, SnapshotReader, SnapshotSegment, SnapshotWriter
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shm.words import fence, words_of
+from rotunda.shm.words import fence, words_of
 
 
 def test_words_alias_the_view() -> None:

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import pyspark
 from pyspark import SparkContext
 
-from spark.__main__ import main
+from rotunda.spark.__main__ import main
 from tests.support.generated_log import random_requests, write
 
 #: What runs once on a few rows is not worth the slower compiler of Java's two: it takes half of all the time.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from spark.session import session
+from rotunda.spark.session import session
 from tests.spark import class_archive
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import spark as jobs
-from spark import bounded
-from spark.bounded import rows_of
-from spark.failures import JobFailed
+import rotunda.spark as jobs
+from rotunda.spark import bounded
+from rotunda.spark.bounded import rows_of
+from rotunda.spark.failures import JobFailed
 
 #: What brings all rows to the driver, and what Spark calls Python for, row by row or in batches.
 UNBOUNDED = re.compile(

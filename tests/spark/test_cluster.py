@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import pyspark
 import pytest
 
+import rotunda
 from tests.spark.test_runs import FEW_PARTS, JOB_SECONDS, QUICK_TO_START, RANGE, failed_with, run
 from tests.support.broker_process import REPOSITORY
 from tests.support.deadline import wait_until
@@ -40,7 +40,7 @@ def test_a_master_with_two_workers_finds_what_spark_submit_finds_on_this_machine
 
     ask("here", submitted, {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"})
     with standalone(tmp_path) as master:
-        command = [sys.executable, "-m", "spark", "latency", "--master", master]
+        command = [sys.executable, "-m", "rotunda.spark", "latency", "--master", master]
         assert not ask("workers", command, {"SPARK_LOCAL_IP": "127.0.0.1"})
     assert found["workers"] == found["here"]
     # Each worker had an executor of the job.
@@ -81,17 +81,15 @@ def daemon(started: ExitStack, directory: Path, name: str, kind: str, *words: st
 
 
 def _package(directory: Path) -> Path:
-    path = directory / "spark.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        for file in (REPOSITORY / "spark").rglob("*.py"):
-            archive.write(file, file.relative_to(REPOSITORY))
+    path = directory / "rotunda.zip"
+    subprocess.run([sys.executable, "-m", "zipfile", "-c", path, rotunda.__path__[0]], check=True)
     return path
 
 
 def test_an_unknown_job_is_bad_usage_and_a_time_that_is_none_a_failure(tmp_path: Path) -> None:
-    done = run([sys.executable, "-m", "spark", "nothing"])
+    done = run([sys.executable, "-m", "rotunda.spark", "nothing"])
     assert done.returncode == 2
     assert "unknown report 'nothing'" in done.stderr
     where = ["--input", str(tmp_path), "--output", str(tmp_path)]
-    line = failed_with(run([sys.executable, "-m", "spark", "latency", *where, "--from", "x"]))
+    line = failed_with(run([sys.executable, "-m", "rotunda.spark", "latency", *where, "--from", "x"]))
     assert "'x' is not a time" in line

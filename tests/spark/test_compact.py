@@ -16,14 +16,14 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from broker.request_log import log_reader, part_files
-from spark.hourly import compaction
-from spark.hourly.compaction import ASIDE, recover
-from spark.hourly.rollups import Rollups
-from spark.job import Context
-from spark.jobs.compact import answer, compact
-from spark.log.request_log import RequestLog
-from spark.time_range import TimeRange
+from rotunda.broker.request_log import log_reader, part_files
+from rotunda.spark.hourly import compaction
+from rotunda.spark.hourly.compaction import ASIDE, recover
+from rotunda.spark.hourly.rollups import Rollups
+from rotunda.spark.job import Context
+from rotunda.spark.jobs.compact import answer, compact
+from rotunda.spark.log.request_log import RequestLog
+from rotunda.spark.time_range import TimeRange
 from tests.support.feeds import random_seed
 from tests.support.generated_log import LATER_COLUMNS, random_requests, write
 

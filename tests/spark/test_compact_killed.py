@@ -8,8 +8,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from broker.request_log import log_reader, part_files
-from spark.hourly.compaction import ASIDE
+from rotunda.broker.request_log import log_reader, part_files
+from rotunda.spark.hourly.compaction import ASIDE
 from tests.spark.test_compact import counted_all_the_time
 from tests.spark.test_runs import JOB_SECONDS, QUICK_TO_START, command, run
 from tests.support.broker_process import REPOSITORY

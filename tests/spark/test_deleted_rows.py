@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark.failures import JobFailed
-from spark.hourly.rollups import Rollups
-from spark.job import Context, Job
-from spark.jobs import capacity, clients, diagnose, errors, groups, latency, quotas, replay, slo, traffic
-from spark.log.deleted_rows import Deleted
-from spark.log.request_log import RequestLog
-from spark.results.output import Run, write_summary
-from spark.results.result import Result
-from spark.time_range import TimeRange
+from rotunda.spark.failures import JobFailed
+from rotunda.spark.hourly.rollups import Rollups
+from rotunda.spark.job import Context, Job
+from rotunda.spark.jobs import capacity, clients, diagnose, errors, groups, latency, quotas, replay, slo, traffic
+from rotunda.spark.log.deleted_rows import Deleted
+from rotunda.spark.log.request_log import RequestLog
+from rotunda.spark.results.output import Run, write_summary
+from rotunda.spark.results.result import Result
+from rotunda.spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, random_requests, write

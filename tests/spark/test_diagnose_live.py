@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from broker.request_log.part_files import hour_path
-from spark.analysis.load_features import features
-from spark.jobs.diagnose import COLUMNS, transform
-from spark.log.request_log import RequestLog
-from spark.time_range import TimeRange, to_us
+from rotunda.broker.request_log.part_files import hour_path
+from rotunda.spark.analysis.load_features import features
+from rotunda.spark.jobs.diagnose import COLUMNS, transform
+from rotunda.spark.log.request_log import RequestLog
+from rotunda.spark.time_range import TimeRange, to_us
 from tests.support.caused_conditions import CONDITIONS, build_load_generator, cause
 from tests.support.generated_log import START
 

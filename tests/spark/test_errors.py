@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ops.benchmarks.questions import BURSTS, ERRORS
-from spark.hourly.rollups import Rollups
-from spark.job import Context
-from spark.jobs.errors import COLUMNS, answer, bursts, runs, transform
-from spark.log.request_log import RequestLog
-from spark.time_range import TimeRange
+from rotunda.spark.hourly.rollups import Rollups
+from rotunda.spark.job import Context
+from rotunda.spark.jobs.errors import COLUMNS, answer, bursts, runs, transform
+from rotunda.spark.log.request_log import RequestLog
+from rotunda.spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, random_requests, request, write

@@ -14,14 +14,14 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import SparkSession
 
-from spark.failures import JobFailed
-from spark.hourly.lock import NAME, exclusive
-from spark.hourly.rollups import Rollups
-from spark.jobs import compact
-from spark.jobs.latency import counts, transform
-from spark.log.request_log import RequestLog, lasting
-from spark.storage import Storage
-from spark.time_range import TimeRange
+from rotunda.spark.failures import JobFailed
+from rotunda.spark.hourly.lock import NAME, exclusive
+from rotunda.spark.hourly.rollups import Rollups
+from rotunda.spark.jobs import compact
+from rotunda.spark.jobs.latency import counts, transform
+from rotunda.spark.log.request_log import RequestLog, lasting
+from rotunda.spark.storage import Storage
+from rotunda.spark.time_range import TimeRange
 from tests.support.feeds import random_seed
 from tests.support.generated_log import random_requests, write
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark.job import FORMATS
-from spark.log.request_log import Coverage
-from spark.results.output import Run, write_summary, write_tables
-from spark.results.result import Result
-from spark.time_range import TimeRange
+from rotunda.spark.job import FORMATS
+from rotunda.spark.log.request_log import Coverage
+from rotunda.spark.results.output import Run, write_summary, write_tables
+from rotunda.spark.results.result import Result
+from rotunda.spark.time_range import TimeRange
 
 HOSTILE = [
     "plain",

@@ -12,12 +12,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ops.benchmarks.questions import MEMBERS
-from spark.hourly.rollups import Rollups
-from spark.job import Context
-from spark.jobs.groups import JOB, MEMBER_EVENTS
-from spark.log.request_log import RequestLog
-from spark.results.result import Result
-from spark.time_range import TimeRange
+from rotunda.spark.hourly.rollups import Rollups
+from rotunda.spark.job import Context
+from rotunda.spark.jobs.groups import JOB, MEMBER_EVENTS
+from rotunda.spark.log.request_log import RequestLog
+from rotunda.spark.results.result import Result
+from rotunda.spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, request, write

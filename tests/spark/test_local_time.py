@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql.types import TimestampType
 
-from spark.results.output import plain
-from spark.results.text_table import cell
+from rotunda.spark.results.output import plain
+from rotunda.spark.results.text_table import cell
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from spark.analysis.burn import SPANS_US, Count, standing
-from spark.analysis.objectives import Objective, read_objectives
-from spark.failures import JobFailed
-from spark.job import main
-from spark.jobs import slo
+from rotunda.spark.analysis.burn import SPANS_US, Count, standing
+from rotunda.spark.analysis.objectives import Objective, read_objectives
+from rotunda.spark.failures import JobFailed
+from rotunda.spark.job import main
+from rotunda.spark.jobs import slo
 
 SAMPLE = Path(__file__).parents[2] / "ops" / "objectives.toml"
 DAY_US = 86_400_000_000

@@ -2,10 +2,10 @@
 
 import pytest
 
-from spark.failures import JobFailed
-from spark.job import main
-from spark.jobs import traffic
-from spark.options import length_us, positive, several
+from rotunda.spark.failures import JobFailed
+from rotunda.spark.job import main
+from rotunda.spark.jobs import traffic
+from rotunda.spark.options import length_us, positive, several
 
 WHERE = ["--input", "log", "--output", "out"]
 

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 
 from pyspark.sql import SparkSession
 
-from spark.log.request_log import Coverage
-from spark.results.charts import Chart, Series
-from spark.results.output import SUMMARY_ROWS, Run, write_summary, write_tables
-from spark.results.result import Result
-from spark.time_range import TimeRange
-from web.reports.reports import Reports
-from web.sources import JobFacts
+from rotunda.spark.log.request_log import Coverage
+from rotunda.spark.results.charts import Chart, Series
+from rotunda.spark.results.output import SUMMARY_ROWS, Run, write_summary, write_tables
+from rotunda.spark.results.result import Result
+from rotunda.spark.time_range import TimeRange
+from rotunda.web.reports.reports import Reports
+from rotunda.web.sources import JobFacts
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 

@@ -9,15 +9,20 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from spark.analysis import handler_queues, load_features
-from spark.analysis.batching import COLUMNS as PRODUCE_COLUMNS
-from spark.analysis.batching import batch_sizes, savings
-from spark.analysis.connections import EVENT_COLUMNS, REQUEST_COLUMNS, by_client, is_idle, is_short_lived, lives
-from spark.analysis.lag import Bounds, episodes, spans
-from spark.analysis.objectives import Objective
-from spark.analysis.quota_charges import CONNECTION_COLUMNS, connection_charges, mutation_charges, request_charges
-from spark.analysis.quota_charges import REQUEST_COLUMNS as CHARGED_COLUMNS
-from spark.hourly.rollups import (
+from rotunda.spark.analysis import handler_queues, load_features
+from rotunda.spark.analysis.batching import COLUMNS as PRODUCE_COLUMNS
+from rotunda.spark.analysis.batching import batch_sizes, savings
+from rotunda.spark.analysis.connections import EVENT_COLUMNS, REQUEST_COLUMNS, by_client, is_idle, is_short_lived, lives
+from rotunda.spark.analysis.lag import Bounds, episodes, spans
+from rotunda.spark.analysis.objectives import Objective
+from rotunda.spark.analysis.quota_charges import (
+    CONNECTION_COLUMNS,
+    connection_charges,
+    mutation_charges,
+    request_charges,
+)
+from rotunda.spark.analysis.quota_charges import REQUEST_COLUMNS as CHARGED_COLUMNS
+from rotunda.spark.hourly.rollups import (
     INPUT_COLUMNS,
     PHASES,
     latencies_by_key,
@@ -25,10 +30,23 @@ from spark.hourly.rollups import (
     merged_requests,
     requests_by_key,
 )
-from spark.jobs import JOBS, capacity, clients, compact, diagnose, errors, groups, latency, quotas, replay, slo, traffic
-from spark.log.request_log import RequestLog
-from spark.log.schema import PARTITION_COLUMNS
-from spark.time_range import TimeRange
+from rotunda.spark.jobs import (
+    JOBS,
+    capacity,
+    clients,
+    compact,
+    diagnose,
+    errors,
+    groups,
+    latency,
+    quotas,
+    replay,
+    slo,
+    traffic,
+)
+from rotunda.spark.log.request_log import RequestLog
+from rotunda.spark.log.schema import PARTITION_COLUMNS
+from rotunda.spark.time_range import TimeRange
 from tests.support.generated_log import START, request, write
 
 #: Spark's plans take long to make on a machine that is busy.

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from spark.analysis.queueing import mean_wait, unthinned_variation
+from rotunda.spark.analysis.queueing import mean_wait, unthinned_variation
 from tests.support.feeds import random_seed
 from tests.support.simulated_queue import Load, served
 

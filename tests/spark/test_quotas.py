@@ -13,13 +13,13 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from ops.benchmarks.questions import charges
-from spark.failures import JobFailed
-from spark.hourly.rollups import Rollups
-from spark.job import Context
-from spark.jobs.quotas import ENTITIES, JOB
-from spark.log.request_log import RequestLog
-from spark.results.result import Result
-from spark.time_range import TimeRange
+from rotunda.spark.failures import JobFailed
+from rotunda.spark.hourly.rollups import Rollups
+from rotunda.spark.job import Context
+from rotunda.spark.jobs.quotas import ENTITIES, JOB
+from rotunda.spark.log.request_log import RequestLog
+from rotunda.spark.results.result import Result
+from rotunda.spark.time_range import TimeRange
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, random_requests, request, write
 

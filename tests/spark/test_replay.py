@@ -14,16 +14,16 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
-from broker.bench.profile import read
-from broker.bench.requests import KINDS
 from ops.benchmarks.questions import REPLAYED
-from spark.hourly.rollups import Rollups
-from spark.job import Context
-from spark.jobs.replay import JOB, PROFILE_VERSION
-from spark.log.request_log import RequestLog
-from spark.results.output import write_tables
-from spark.results.result import Result
-from spark.time_range import TimeRange
+from rotunda.broker.bench.profile import read
+from rotunda.broker.bench.requests import KINDS
+from rotunda.spark.hourly.rollups import Rollups
+from rotunda.spark.job import Context
+from rotunda.spark.jobs.replay import JOB, PROFILE_VERSION
+from rotunda.spark.log.request_log import RequestLog
+from rotunda.spark.results.output import write_tables
+from rotunda.spark.results.result import Result
+from rotunda.spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until

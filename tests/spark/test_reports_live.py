@@ -11,12 +11,12 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark.sql import SparkSession
 
-from spark.analysis.objectives import Objective
-from spark.hourly.rollups import Rollups
-from spark.job import Context
-from spark.jobs import clients, errors, latency, quotas, slo, traffic
-from spark.log.request_log import RequestLog
-from spark.time_range import TimeRange, to_us
+from rotunda.spark.analysis.objectives import Objective
+from rotunda.spark.hourly.rollups import Rollups
+from rotunda.spark.job import Context
+from rotunda.spark.jobs import clients, errors, latency, quotas, slo, traffic
+from rotunda.spark.log.request_log import RequestLog
+from rotunda.spark.time_range import TimeRange, to_us
 from tests.support.broker_process import BrokerProcess
 
 with warnings.catch_warnings():

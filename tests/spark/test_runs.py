@@ -14,8 +14,8 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from spark.failures import JobFailed
-from spark.log.request_log import RequestLog
+from rotunda.spark.failures import JobFailed
+from rotunda.spark.log.request_log import RequestLog
 from tests.spark.class_archive import JAVA_OPTIONS
 from tests.support.broker_process import REPOSITORY
 from tests.support.deadline import wait_until
@@ -34,7 +34,7 @@ QUICK_TO_START = {
 def command(directory: Path, name: str, *arguments: str) -> list[str]:
     """Return the command line of a job over the log in a directory."""
     where = ["--input", str(directory / "request-log"), "--output", str(directory / "out" / name)]
-    return [sys.executable, "-m", "broker", "report", name, *where, "--master", "local[2]", *arguments]
+    return [sys.executable, "-m", "rotunda", "report", name, *where, "--master", "local[2]", *arguments]
 
 
 def run(

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark.hourly.rollups import INPUT_COLUMNS, KEYS, PHASES, Rollups, latencies_by_key
-from spark.jobs.latency import counts, transform
-from spark.log.request_log import RequestLog
-from spark.log.schema import PARTITION_COLUMNS
-from spark.time_range import TimeRange
+from rotunda.spark.hourly.rollups import INPUT_COLUMNS, KEYS, PHASES, Rollups, latencies_by_key
+from rotunda.spark.jobs.latency import counts, transform
+from rotunda.spark.log.request_log import RequestLog
+from rotunda.spark.log.schema import PARTITION_COLUMNS
+from rotunda.spark.time_range import TimeRange
 from tests.support.generated_log import random_requests, write
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)

@@ -3,8 +3,8 @@
 import pytest
 from pyspark.sql.types import StructField
 
-from broker.request_log.columns import DATASETS, FORMAT_VERSION, TIMESTAMP
-from spark.log import schema
+from rotunda.broker.request_log.columns import DATASETS, FORMAT_VERSION, TIMESTAMP
+from rotunda.spark.log import schema
 
 NAMES = {"bool": "boolean", "int16": "smallint", "int32": "int", "int64": "bigint", TIMESTAMP: "timestamp"}
 

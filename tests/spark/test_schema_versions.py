@@ -8,12 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from spark.analysis.batching import COLUMNS as PRODUCE_COLUMNS
-from spark.analysis.batching import batch_sizes
-from spark.hourly.rollups import Rollups
-from spark.jobs.traffic import COLUMNS, flows, transform
-from spark.log.request_log import RequestLog
-from spark.time_range import TimeRange
+from rotunda.spark.analysis.batching import COLUMNS as PRODUCE_COLUMNS
+from rotunda.spark.analysis.batching import batch_sizes
+from rotunda.spark.hourly.rollups import Rollups
+from rotunda.spark.jobs.traffic import COLUMNS, flows, transform
+from rotunda.spark.log.request_log import RequestLog
+from rotunda.spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
 from tests.spark.test_runs import JOB_SECONDS, command, failed_with, run
 from tests.support.feeds import random_seed

@@ -8,12 +8,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ops.benchmarks.questions import OBJECTIVE, OBJECTIVE_BY_MINUTE
-from spark.analysis.objectives import Objective
-from spark.hourly.rollups import Rollups
-from spark.job import Context
-from spark.jobs.slo import COLUMNS, answer, counts, history, spans
-from spark.log.request_log import RequestLog
-from spark.time_range import TimeRange
+from rotunda.spark.analysis.objectives import Objective
+from rotunda.spark.hourly.rollups import Rollups
+from rotunda.spark.job import Context
+from rotunda.spark.jobs.slo import COLUMNS, answer, counts, history, spans
+from rotunda.spark.log.request_log import RequestLog
+from rotunda.spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, random_requests, request, write

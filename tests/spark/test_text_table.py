@@ -1,6 +1,6 @@
 """Texts for a terminal: nothing in them acts upon it, and long ones are cut."""
 
-from spark.results.text_table import cell, lines, printable
+from rotunda.spark.results.text_table import cell, lines, printable
 
 
 def test_what_a_terminal_would_act_upon_does_not_reach_it() -> None:

@@ -9,13 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ops.benchmarks.questions import BATCHES, SAVINGS, SKEW, SKEWS, TRAFFIC
-from spark.analysis.batching import COLUMNS as PRODUCE_COLUMNS
-from spark.analysis.batching import batch_sizes, savings
-from spark.hourly.rollups import Rollups
-from spark.job import Context
-from spark.jobs.traffic import COLUMNS, answer, flows, skews, transform
-from spark.log.request_log import RequestLog
-from spark.time_range import TimeRange
+from rotunda.spark.analysis.batching import COLUMNS as PRODUCE_COLUMNS
+from rotunda.spark.analysis.batching import batch_sizes, savings
+from rotunda.spark.hourly.rollups import Rollups
+from rotunda.spark.job import Context
+from rotunda.spark.jobs.traffic import COLUMNS, answer, flows, skews, transform
+from rotunda.spark.log.request_log import RequestLog
+from rotunda.spark.time_range import TimeRange
 from tests.spark.duck import ask, assert_same
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, random_requests, request, write

@@ -4,8 +4,8 @@ import os
 import signal
 from pathlib import Path
 
-from shm.control import BrokerWords, ControlSegment
-from shm.segment import attach
+from rotunda.shm.control import BrokerWords, ControlSegment
+from rotunda.shm.segment import attach
 from tests.support.deadline import wait_until
 from tests.support.supervised import Supervised, ask
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.supervisor.service_manager import ServiceManager
+from rotunda.broker.supervisor.service_manager import ServiceManager
 from tests.support.broker_process import BrokerProcess
 
 WAIT_S = 60

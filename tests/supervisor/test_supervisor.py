@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from broker.cli.main import main
-from broker.network.handoff import QUEUE_SOCKETS
-from broker.runtime import run_dir
-from shm.tables.process_slots import ACCEPTOR
+from rotunda.broker.cli.main import main
+from rotunda.broker.network.handoff import QUEUE_SOCKETS
+from rotunda.broker.runtime import run_dir
+from rotunda.shm.tables.process_slots import ACCEPTOR
 from tests.support.broker_process import is_alive
 from tests.support.deadline import wait_until
 from tests.support.supervised import Supervised, ask, command

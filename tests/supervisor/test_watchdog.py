@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from broker.runtime import stack_dumps
-from broker.runtime.child_process import Role
-from broker.supervisor import watchdog
-from broker.supervisor.watchdog import LOOK_MS, NEVER, Watchdog
-from shm.tables.process_slots import ProcessSlots
+from rotunda.broker.runtime import stack_dumps
+from rotunda.broker.runtime.child_process import Role
+from rotunda.broker.supervisor import watchdog
+from rotunda.broker.supervisor.watchdog import LOOK_MS, NEVER, Watchdog
+from rotunda.shm.tables.process_slots import ProcessSlots
 from tests.support.deadline import wait_until
 from tests.support.fakes import FakeClock
 

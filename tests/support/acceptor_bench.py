@@ -6,13 +6,13 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from broker.ipc.process_context import BoundListener
-from broker.network.acceptor.acceptor import Acceptor
-from broker.network.acceptor.acceptor_metrics import AcceptorMeters
-from broker.network.acceptor.connection_limits import ConnectionLimits
-from broker.network.handoff import HandoffReceiver, HandoffSender, NewConnection
-from shm.metrics.process_metrics import MetricsReader, MetricsSegment, MetricsWriter
-from shm.tables.process_slots import ACCEPTOR
+from rotunda.broker.ipc.process_context import BoundListener
+from rotunda.broker.network.acceptor.acceptor import Acceptor
+from rotunda.broker.network.acceptor.acceptor_metrics import AcceptorMeters
+from rotunda.broker.network.acceptor.connection_limits import ConnectionLimits
+from rotunda.broker.network.handoff import HandoffReceiver, HandoffSender, NewConnection
+from rotunda.shm.metrics.process_metrics import MetricsReader, MetricsSegment, MetricsWriter
+from rotunda.shm.tables.process_slots import ACCEPTOR
 from tests.support.deadline import wait_until
 from tests.support.fakes import FakeClock
 

@@ -12,23 +12,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from broker.apis.context import Access, BrokerContext
-from broker.config.broker_config import BrokerConfig, load
-from broker.ipc.listener_table import ListenerEntry
-from broker.ipc.request import Request
-from broker.log.maintenance_tasks import DELETE_RECORDS
-from broker.metadata.controller import Controller
-from broker.metadata.metadata_cache import Changes, MetadataCache, PartitionInfo, TopicInfo
-from broker.metadata.storage.metadata_file import metadata_path
-from broker.metadata.topics.topic_validation import NewTopic
-from broker.protocol import codec
-from broker.protocol.headers import parse_header
-from broker.quotas.quota_manager import QuotaManager
-from broker.scheduling.deferred import Deferred
-from broker.scheduling.peer_tasks import TaskDone
-from broker.security.session import ANONYMOUS
-from shm.tables.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
-from shm.tables.quota_tables import QuotaTables
+from rotunda.broker.apis.context import Access, BrokerContext
+from rotunda.broker.config.broker_config import BrokerConfig, load
+from rotunda.broker.ipc.listener_table import ListenerEntry
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.log.maintenance_tasks import DELETE_RECORDS
+from rotunda.broker.metadata.controller import Controller
+from rotunda.broker.metadata.metadata_cache import Changes, MetadataCache, PartitionInfo, TopicInfo
+from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.metadata.topics.topic_validation import NewTopic
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.headers import parse_header
+from rotunda.broker.quotas.quota_manager import QuotaManager
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.scheduling.peer_tasks import TaskDone
+from rotunda.broker.security.session import ANONYMOUS
+from rotunda.shm.tables.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
+from rotunda.shm.tables.quota_tables import QuotaTables
 from tests.support.fakes import FakeClock
 from tests.support.slices import finished
 

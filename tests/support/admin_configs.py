@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from broker.apis.configs.alter_configs import handle_incremental_alter_configs
-from broker.apis.configs.describe_configs import handle_describe_configs
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.apis.configs.alter_configs import handle_incremental_alter_configs
+from rotunda.broker.apis.configs.describe_configs import handle_describe_configs
+from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.admin_cluster import AdminCluster
 
 SET, DELETE, APPEND, SUBTRACT = range(4)

@@ -1,7 +1,7 @@
 """A request as a target has it when it answers: the envelope, without the request's memory."""
 
-from broker.ipc.request import Request
-from broker.security.session import ANONYMOUS
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.security.session import ANONYMOUS
 
 
 def answered_request(

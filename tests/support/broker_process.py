@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from broker.cli.main import main
+from rotunda.broker.cli.main import main
 from tests.support.deadline import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ class BrokerProcess:
         directory: Path,
         settings: Mapping[str, object] | None = None,
         ephemeral: bool = True,
-        module: str = "broker",
+        module: str = "rotunda",
         environment: Mapping[str, str] | None = None,
         before: Sequence[str] = (),
     ):
@@ -94,7 +94,7 @@ class BrokerProcess:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run one subcommand against this instance."""
-        line = [sys.executable, "-m", "broker", *arguments, "--run-dir", str(self.run_dir)]
+        line = [sys.executable, "-m", "rotunda", *arguments, "--run-dir", str(self.run_dir)]
         return subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
 
     def pid(self) -> int:

@@ -4,7 +4,7 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.described_requests import ask
 from tests.support.wire_client import WireClient
 

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from broker.protocol.api_keys import ApiKey
-from broker.scheduling.slices import BUDGET_NS
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.scheduling.slices import BUDGET_NS
 from tests.support.fakes import FakeClock
 from tests.support.stepped_broker import SteppedBroker
 

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker.cli.instance.metrics_reader import attached
-from broker.clock import SystemClock
-from broker.metrics.broker_reading import LOOKS_NS
-from broker.metrics.prometheus import render
-from broker.runtime import run_dir
+from rotunda.broker.cli.instance.metrics_reader import attached
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.metrics.broker_reading import LOOKS_NS
+from rotunda.broker.metrics.prometheus import render
+from rotunda.broker.runtime import run_dir
 from tests.support.broker_process import BrokerProcess
 
 #: Given to every series by the Prometheus that scrapes it.

@@ -16,17 +16,17 @@ import signal
 import sys
 from pathlib import Path
 
-from broker.clock import SystemClock
-from broker.config.broker_config import load
-from broker.errors import BootFailed
-from broker.ipc.process_context import ProcessContext
-from broker.network.acceptor import acceptor_process
-from broker.network.handoff import HandoffReceiver
-from broker.runtime.child_process import Retired, Role
-from broker.runtime.signals import StopFlag
-from broker.server_log.log_file import LogOutput
-from broker.supervisor.broker_main import serve
-from shm.tables.process_slots import BEAT_S
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.config.broker_config import load
+from rotunda.broker.errors import BootFailed
+from rotunda.broker.ipc.process_context import ProcessContext
+from rotunda.broker.network.acceptor import acceptor_process
+from rotunda.broker.network.handoff import HandoffReceiver
+from rotunda.broker.runtime.child_process import Retired, Role
+from rotunda.broker.runtime.signals import StopFlag
+from rotunda.broker.server_log.log_file import LogOutput
+from rotunda.broker.supervisor.broker_main import serve
+from rotunda.shm.tables.process_slots import BEAT_S
 from tests.support.deadline import wait_until
 
 

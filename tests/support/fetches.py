@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from broker.protocol import codec
+from rotunda.broker.protocol import codec
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, Sent, SteppedBroker
 from tests.support.wire_messages import FETCH, read_batches

@@ -3,7 +3,7 @@
 import resource
 import sys
 
-from broker.cli.main import main
+from rotunda.broker.cli.main import main
 
 FEW = 256
 

@@ -17,9 +17,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from broker.request_log.columns import DATASETS
-from broker.request_log.part_files import hour_path
-from broker.request_log.tables import schema_of
+from rotunda.broker.request_log.columns import DATASETS
+from rotunda.broker.request_log.part_files import hour_path
+from rotunda.broker.request_log.tables import schema_of
 
 Row = Mapping[str, Any]
 

@@ -4,12 +4,12 @@ import json
 from types import SimpleNamespace
 from typing import Any, cast
 
-from broker.coordinator.classic.group import ClassicGroup
-from broker.coordinator.group_status_publisher import INTERVAL_NS, GroupStatusPublisher
-from broker.coordinator.offsets.offsets import CommittedOffset, OffsetStore
-from broker.protocol.steps import finished
-from shm.tables.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
-from shm.tables.snapshot_buffer import SnapshotReader, SnapshotSegment, SnapshotWriter
+from rotunda.broker.coordinator.classic.group import ClassicGroup
+from rotunda.broker.coordinator.group_status_publisher import INTERVAL_NS, GroupStatusPublisher
+from rotunda.broker.coordinator.offsets.offsets import CommittedOffset, OffsetStore
+from rotunda.broker.protocol.steps import finished
+from rotunda.shm.tables.partitions import STATE_CLOSED, STATE_OPEN, PartitionTable
+from rotunda.shm.tables.snapshot_buffer import SnapshotReader, SnapshotSegment, SnapshotWriter
 
 TOPIC, GONE, CLOSED = "orders", "gone", "closed"
 TOPIC_ID = bytes(range(16))

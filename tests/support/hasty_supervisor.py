@@ -5,8 +5,8 @@ python -m tests.support.hasty_supervisor start ...
 
 import sys
 
-from broker.cli.main import main
-from broker.supervisor import handler_count
+from rotunda.broker.cli.main import main
+from rotunda.broker.supervisor import handler_count
 
 if __name__ == "__main__":
     handler_count._HOLD_NS = handler_count._RETRY_NS = 1_000_000_000  # type: ignore[misc]

@@ -6,10 +6,10 @@ import os
 import subprocess
 from pathlib import Path
 
-from broker.log.data_dir import random_uuid
 from ops.benchmarks.kafka import JAVA_OPTIONS, LOGGING, PROPERTIES
 from ops.compatibility import preparation
 from ops.free_ports import free_ports
+from rotunda.broker.log.data_dir import random_uuid
 
 _SMALL = ["-Xmx256M" if each == "-Xmx1G" else "-Xms256M" if each == "-Xms1G" else each for each in JAVA_OPTIONS]
 _FORMAT_S = 90

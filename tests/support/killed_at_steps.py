@@ -19,20 +19,20 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, Self
 
-from broker.cli.main import main
-from broker.handler import handler_process
-from broker.log.committed_log import CommittedLog
-from broker.log.log_manager import LogManager
-from broker.metadata.active_controller import ActiveController
-from broker.metadata.controller import Controller
-from broker.network.acceptor.open_listeners import OpenListeners
-from broker.network.acceptor.processor_link import ProcessorsInUse
-from broker.network.processor import processor_process
-from broker.network.processor.processor import Processor
-from broker.network.processor.targets import Targets
-from broker.supervisor import handler_count, listener_set, process_memory, processor_count
-from broker.supervisor.child import Child
-from broker.supervisor.supervisor import Supervisor
+from rotunda.broker.cli.main import main
+from rotunda.broker.handler import handler_process
+from rotunda.broker.log.committed_log import CommittedLog
+from rotunda.broker.log.log_manager import LogManager
+from rotunda.broker.metadata.active_controller import ActiveController
+from rotunda.broker.metadata.controller import Controller
+from rotunda.broker.network.acceptor.open_listeners import OpenListeners
+from rotunda.broker.network.acceptor.processor_link import ProcessorsInUse
+from rotunda.broker.network.processor import processor_process
+from rotunda.broker.network.processor.processor import Processor
+from rotunda.broker.network.processor.targets import Targets
+from rotunda.broker.supervisor import handler_count, listener_set, process_memory, processor_count
+from rotunda.broker.supervisor.child import Child
+from rotunda.broker.supervisor.supervisor import Supervisor
 
 CHANGES = tuple(str(module.__file__) for module in (handler_count, listener_set, process_memory, processor_count))
 #: By role, what others do: as (owner, function). A handler's and a controller's are the same.

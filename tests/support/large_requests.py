@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from broker.protocol import codec
-from broker.protocol.schema.definitions import Field, StructureDefinition, request
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.schema.definitions import Field, StructureDefinition, request
 
 #: The fields that lead to an array, from the outermost on.
 Path = tuple[str, ...]

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from broker import native
+from rotunda.broker import native
 
 _SOURCES = sorted((Path(__file__).parents[2] / "broker/native").glob("*.c"))
 _BUILD_S = 120

@@ -8,9 +8,9 @@ import signal
 import sys
 from typing import Any
 
-from broker.cli.main import main
-from broker.handler.request_handler import RequestHandler
-from broker.network.processor.request_reader import RequestReader
+from rotunda.broker.cli.main import main
+from rotunda.broker.handler.request_handler import RequestHandler
+from rotunda.broker.network.processor.request_reader import RequestReader
 
 #: A request with these bytes in it kills whoever takes it, and one with the others keeps it busy for ever.
 KILLS, HANGS = b"-kill-me-", b"-keep-me-"

@@ -17,29 +17,29 @@ from typing import NamedTuple
 
 import posix_ipc
 
-from broker.config.broker_config import load
-from broker.ipc import connection_id
-from broker.ipc.request import Request
-from broker.ipc.request_channel import INLINE, REQUEST, ChannelShape, RequestChannel
-from broker.ipc.response_writer import AnswerFacts, FileRange, ResponseWriter
-from broker.network.accounting.client_registry import ClientRegistry
-from broker.network.accounting.completed_requests import CompletedRequests
-from broker.network.accounting.network_time import NetworkTime
-from broker.network.accounting.request_log_sender import RequestLogSender
-from broker.network.handoff import Closed, HandoffReceiver, HandoffSender
-from broker.network.processor.kept_requests import KeptRequests
-from broker.network.processor.processor import Processor
-from broker.network.processor.processor_metrics import ProcessorMetrics
-from broker.network.processor.request_reader import RequestReader
-from broker.network.processor.request_sender import MemoryPool, RequestSender, spill_area
-from broker.network.processor.response_reader import ResponseReader
-from broker.network.processor.throttling.retry_storms import RetryStorms
-from broker.quotas.quota_manager import QuotaManager
-from shm.metrics.process_metrics import MetricsReader, MetricsSegment, MetricsWriter
-from shm.rings.bell import EventBell, SemaphoreBell
-from shm.rings.recorder_rings import RecorderFeed, RecorderRings
-from shm.tables.process_slots import PROCESSOR
-from shm.tables.quota_tables import QuotaTables
+from rotunda.broker.config.broker_config import load
+from rotunda.broker.ipc import connection_id
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.ipc.request_channel import INLINE, REQUEST, ChannelShape, RequestChannel
+from rotunda.broker.ipc.response_writer import AnswerFacts, FileRange, ResponseWriter
+from rotunda.broker.network.accounting.client_registry import ClientRegistry
+from rotunda.broker.network.accounting.completed_requests import CompletedRequests
+from rotunda.broker.network.accounting.network_time import NetworkTime
+from rotunda.broker.network.accounting.request_log_sender import RequestLogSender
+from rotunda.broker.network.handoff import Closed, HandoffReceiver, HandoffSender
+from rotunda.broker.network.processor.kept_requests import KeptRequests
+from rotunda.broker.network.processor.processor import Processor
+from rotunda.broker.network.processor.processor_metrics import ProcessorMetrics
+from rotunda.broker.network.processor.request_reader import RequestReader
+from rotunda.broker.network.processor.request_sender import MemoryPool, RequestSender, spill_area
+from rotunda.broker.network.processor.response_reader import ResponseReader
+from rotunda.broker.network.processor.throttling.retry_storms import RetryStorms
+from rotunda.broker.quotas.quota_manager import QuotaManager
+from rotunda.shm.metrics.process_metrics import MetricsReader, MetricsSegment, MetricsWriter
+from rotunda.shm.rings.bell import EventBell, SemaphoreBell
+from rotunda.shm.rings.recorder_rings import RecorderFeed, RecorderRings
+from rotunda.shm.tables.process_slots import PROCESSOR
+from rotunda.shm.tables.quota_tables import QuotaTables
 from tests.support.answered_request import answered_request
 from tests.support.fakes import FakeClock
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.broker_process import BrokerProcess
 from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient, sized

@@ -11,16 +11,16 @@ import numpy as np
 import posix_ipc
 import pyarrow.parquet as pq
 
-from broker.config.broker_config import load
-from broker.metadata.configs.request_log_settings import store_settings
-from broker.metadata.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
-from broker.network.accounting.client_registry import ClientRegistry
-from broker.network.accounting.request_log_sender import RequestLogSender
-from broker.request_log.part_files import dataset_path, finished
-from broker.request_log.recorder import Recorder
-from shm.recorder_layout import NOT_TOLD, REQUEST_ROW
-from shm.rings.bell import SemaphoreBell
-from shm.rings.recorder_rings import RecorderFeed, RecorderRings, pack_text
+from rotunda.broker.config.broker_config import load
+from rotunda.broker.metadata.configs.request_log_settings import store_settings
+from rotunda.broker.metadata.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
+from rotunda.broker.network.accounting.client_registry import ClientRegistry
+from rotunda.broker.network.accounting.request_log_sender import RequestLogSender
+from rotunda.broker.request_log.part_files import dataset_path, finished
+from rotunda.broker.request_log.recorder import Recorder
+from rotunda.shm.recorder_layout import NOT_TOLD, REQUEST_ROW
+from rotunda.shm.rings.bell import SemaphoreBell
+from rotunda.shm.rings.recorder_rings import RecorderFeed, RecorderRings, pack_text
 from tests.support.fakes import FakeClock
 
 #: Half an hour into an hour.

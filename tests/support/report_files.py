@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from spark.results.charts import Chart, Series, to_svg
+from rotunda.spark.results.charts import Chart, Series, to_svg
 
 CHART = Chart("Requests by client", "bars", ["app", "billing"], [Series("requests", [1200, 300])], "requests")
 

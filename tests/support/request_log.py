@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from broker.request_log.part_files import dataset_path, finished
+from rotunda.broker.request_log.part_files import dataset_path, finished
 from tests.support.broker_process import BrokerProcess
 
 Start = Callable[..., BrokerProcess]

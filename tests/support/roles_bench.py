@@ -3,11 +3,11 @@
 import os
 from pathlib import Path
 
-from broker.request_log.role_rows import RoleRows, RoleSources
-from shm.metrics.process_metrics import MetricsSegment, MetricsWriter
-from shm.rings.ring import RingProducer, initialise, ring_bytes
-from shm.rings.ring_fill import RingShare
-from shm.tables.process_slots import HANDLER, PROCESSOR, SUPERVISOR, ProcessSlots
+from rotunda.broker.request_log.role_rows import RoleRows, RoleSources
+from rotunda.shm.metrics.process_metrics import MetricsSegment, MetricsWriter
+from rotunda.shm.rings.ring import RingProducer, initialise, ring_bytes
+from rotunda.shm.rings.ring_fill import RingShare
+from rotunda.shm.tables.process_slots import HANDLER, PROCESSOR, SUPERVISOR, ProcessSlots
 from tests.support.recorder_bench import RecorderBench
 
 INTERVAL_MS = 10_000

@@ -4,8 +4,8 @@ import socket
 import struct
 from typing import Any, Self
 
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
 from tests.support.scram_client import ScramClient
 
 

@@ -20,13 +20,13 @@ from types import FrameType
 from typing import Any, NamedTuple
 from unittest import mock
 
-from broker.apis.context import BrokerContext
-from broker.config.broker_config import load
-from broker.handler import handler_process
-from broker.handler.request_handler import RequestHandler
-from broker.ipc.poison_requests import PoisonRequests
-from broker.ipc.process_context import BoundListener
-from broker.ipc.request_channel import (
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.config.broker_config import load
+from rotunda.broker.handler import handler_process
+from rotunda.broker.handler.request_handler import RequestHandler
+from rotunda.broker.ipc.poison_requests import PoisonRequests
+from rotunda.broker.ipc.process_context import BoundListener
+from rotunda.broker.ipc.request_channel import (
     CLOSE_CONNECTION,
     FAILED,
     INLINE_REQUEST_BYTES,
@@ -37,18 +37,18 @@ from broker.ipc.request_channel import (
     THROTTLED,
     ChannelShape,
 )
-from broker.log.data_dir import prepare_data_dir
-from broker.log.offset_checkpoints import OffsetCheckpoints
-from broker.metadata.active_controller import ActiveController
-from broker.metadata.controller import Controller
-from broker.metadata.metadata_cache import PartitionInfo
-from broker.metadata.storage.preparation import prepare as prepare_metadata
-from broker.metadata.topics.topic_validation import NewTopic
-from broker.network.processor.request_sender import MemoryPool, RequestSender, spill_area
-from broker.partitions.partition_manager import PartitionManager
-from broker.server_log.log_file import LogOutput
-from broker.supervisor import shared_resources
-from shm.layout import RESPONSE_ENVELOPE
+from rotunda.broker.log.data_dir import prepare_data_dir
+from rotunda.broker.log.offset_checkpoints import OffsetCheckpoints
+from rotunda.broker.metadata.active_controller import ActiveController
+from rotunda.broker.metadata.controller import Controller
+from rotunda.broker.metadata.metadata_cache import PartitionInfo
+from rotunda.broker.metadata.storage.preparation import prepare as prepare_metadata
+from rotunda.broker.metadata.topics.topic_validation import NewTopic
+from rotunda.broker.network.processor.request_sender import MemoryPool, RequestSender, spill_area
+from rotunda.broker.partitions.partition_manager import PartitionManager
+from rotunda.broker.server_log.log_file import LogOutput
+from rotunda.broker.supervisor import shared_resources
+from rotunda.shm.layout import RESPONSE_ENVELOPE
 from tests.support.fakes import FakeClock
 from tests.support.wire_messages import PRODUCE, ReadRecord, produce_body, read_batches, read_produce, string
 

@@ -10,8 +10,8 @@ from typing import Any, Self
 
 import psutil
 
-from shm.metrics.process_metrics import MetricsReader, MetricsSegment
-from shm.segment import attach
+from rotunda.shm.metrics.process_metrics import MetricsReader, MetricsSegment
+from rotunda.shm.segment import attach
 from tests.support.broker_process import status_of
 from tests.support.deadline import wait_until
 
@@ -99,7 +99,7 @@ class Supervised:
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run one `rotunda` command."""
     return subprocess.run(
-        [sys.executable, "-m", "broker", *arguments],
+        [sys.executable, "-m", "rotunda", *arguments],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from broker.ipc.listener_table import ListenerEntry
+from rotunda.broker.ipc.listener_table import ListenerEntry
 from tests.support.certificates import Authority, Issued
 from tests.support.processor_bench import ProcessorBench
 

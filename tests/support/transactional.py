@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-from broker.log.indexes.transaction_index import TransactionIndex
-from broker.protocol import codec
+from rotunda.broker.log.indexes.transaction_index import TransactionIndex
+from rotunda.broker.protocol import codec
 from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import OURS, Client, Killed, Sent, SteppedBroker, may_die_in
 from tests.support.wire_messages import Reader, read_record

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.errors import UsageError
-from broker.runtime import run_dir
-from broker.testing import RotundaBroker
-from broker.testing.faults import Faults
+from rotunda.broker.errors import UsageError
+from rotunda.broker.runtime import run_dir
+from rotunda.broker.testing import RotundaBroker
+from rotunda.broker.testing.faults import Faults
 from tests.testing.test_plugin import run
 
 #: What all three begin with: how often each record is there says whether a producer has doubled any.
@@ -254,7 +254,7 @@ def test_what_makes_no_sense_is_refused_with_the_reason(broker: RotundaBroker, i
 
 
 def test_a_broker_that_was_not_started_for_tests_takes_no_faults(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "broker", "start", "--ephemeral", "--listen", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "rotunda", "start", "--ephemeral", "--listen", "127.0.0.1:0"]
     command += ["--run-dir", str(tmp_path), "--set", "status.port=0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -269,7 +269,7 @@ def test_a_broker_that_was_not_started_for_tests_takes_no_faults(tmp_path: Path)
 def test_no_setting_makes_a_broker_take_faults() -> None:
     for name in ("injects.faults", "injects_faults", "for.tests"):
         done = subprocess.run(
-            [sys.executable, "-m", "broker", "check-config", "--set", f"{name}=true"], capture_output=True, check=False
+            [sys.executable, "-m", "rotunda", "check-config", "--set", f"{name}=true"], capture_output=True, check=False
         )
         assert done.returncode == 2
         assert b"unknown setting" in done.stderr

@@ -12,7 +12,7 @@ def test_unittest_has_a_broker_and_faults_of_its_own(pytester: pytest.Pytester) 
     source = """
         import unittest
 
-        from broker.testing import RotundaBroker
+        from rotunda.broker.testing import RotundaBroker
         from confluent_kafka import Producer
 
 

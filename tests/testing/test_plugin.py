@@ -12,9 +12,9 @@ import psutil
 import pytest
 from confluent_kafka import Consumer
 
-from broker.client.admin import topics
-from broker.client.network.blocking_client import BlockingClient
-from broker.testing import RotundaBroker
+from rotunda.broker.client.admin import topics
+from rotunda.broker.client.network.blocking_client import BlockingClient
+from rotunda.broker.testing import RotundaBroker
 from tests.support.broker_process import REPOSITORY, is_alive
 from tests.support.deadline import wait_until
 from tests.support.supervised import SHARED_MEMORY
@@ -250,7 +250,7 @@ def test_an_external_broker_is_used_and_keeps_what_is_not_of_the_tests(pytester:
             pytester,
             """
             import pytest
-            from broker.errors import UsageError
+            from rotunda.broker.errors import UsageError
 
 
             def test_it(rotunda_broker, rotunda_topic, rotunda_reset):
@@ -339,7 +339,9 @@ def test_a_project_that_asks_for_none_of_it_gets_no_broker_and_loads_nothing_lar
 
 
 def test_a_broker_ends_when_its_tests_are_killed(tmp_path: Path) -> None:
-    source = "from broker.testing import RotundaBroker\nprint(RotundaBroker().start().pid, flush=True)\ninput()\n"
+    source = (
+        "from rotunda.broker.testing import RotundaBroker\nprint(RotundaBroker().start().pid, flush=True)\ninput()\n"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path
     ) as tests:
@@ -380,7 +382,7 @@ import sys
 
 import psutil
 
-from broker.testing import RotundaBroker
+from rotunda.broker.testing import RotundaBroker
 from tests.support.broker_process import REPOSITORY, is_alive
 from tests.support.deadline import wait_until
 from tests.support.supervised import SHARED_MEMORY

@@ -58,7 +58,7 @@ def make(checkout: Path, name: str, settings: Sequence[str]) -> None:
 def _started(
     checkout: Path, directory: Path, data: Path, settings: Sequence[str]
 ) -> tuple["subprocess.Popen[str]", str]:
-    command = [sys.executable, "-m", "broker", "start", "--run-dir", str(directory / "run"), "--data-dir", str(data)]
+    command = [sys.executable, "-m", "rotunda", "start", "--run-dir", str(directory / "run"), "--data-dir", str(data)]
     for setting in ("listeners=PLAINTEXT://127.0.0.1:0", *settings):
         command += ["--set", setting]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.metadata.storage.metadata_file import metadata_path
-from broker.metadata.storage.store import MetadataStore
+from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.metadata.storage.store import MetadataStore
 from tests.support.broker_process import BrokerProcess
 from tests.upgrade.content import DIRECTORIES, WAIT_S, committed, records, topic_settings
 

@@ -5,7 +5,7 @@ import base64
 
 import pytest
 
-from web.http.access import OPEN, Access, Admission
+from rotunda.web.http.access import OPEN, Access, Admission
 
 HOST = "192.0.2.1"
 TOKEN, METRICS_TOKEN = "the-page's-own-token", "prometheus-has-this"

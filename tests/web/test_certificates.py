@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from web.facts.certificates import certificate_remarks
+from rotunda.web.facts.certificates import certificate_remarks
 
 DAY_MS = 86_400_000
 NOW_MS = 1_800_000_000_000

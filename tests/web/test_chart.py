@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from spark.results.charts import Chart, Series, to_svg
+from rotunda.spark.results.charts import Chart, Series, to_svg
+from rotunda.web.reports.chart import MOST_BYTES, MOST_ELEMENTS, ChartRefused, sanitised
 from tests.support.feeds import random_seed
-from web.reports.chart import MOST_BYTES, MOST_ELEMENTS, ChartRefused, sanitised
 
 HOSTILE = "\"><script>alert(1)</script>&'\u202e\x00\ud800]]>"
 

@@ -14,9 +14,9 @@ import duckdb
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from rotunda.web.screens import SCREENS, Screen
 from tests.support.broker_process import REPOSITORY, BrokerProcess
 from tests.support.deadline import wait_until
-from web.screens import SCREENS, Screen
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,7 @@ def test_the_command_does_what_the_screen_shows(broker: BrokerProcess, screen: S
     name, *arguments = shlex.split(equivalents(broker, screen)["Command"])
     assert name == "rotunda"
     # What goes on for ever is only looked at.
-    line = [sys.executable, "-m", "broker", *(each for each in arguments if each != "--follow")]
+    line = [sys.executable, "-m", "rotunda", *(each for each in arguments if each != "--follow")]
     done = subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, timeout=380, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from web.http.access import OPEN, Access
-from web.http.guards import Guard, host_name
+from rotunda.web.http.access import OPEN, Access
+from rotunda.web.http.guards import Guard, host_name
 
 
 async def _served(_scope: MutableMapping[str, Any], _receive: Any, send: Any) -> None:

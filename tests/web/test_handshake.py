@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import uvicorn
 
-from broker.security.development_ca import DevelopmentCa
-from shm.metrics.process_metrics import MetricsReader, MetricsSegment, MetricsWriter
-from shm.tables.process_slots import WEB
+from rotunda.broker.security.development_ca import DevelopmentCa
+from rotunda.shm.metrics.process_metrics import MetricsReader, MetricsSegment, MetricsWriter
+from rotunda.shm.tables.process_slots import WEB
+from rotunda.web.http.handshake import handshakes_in
+from rotunda.web.http.room import Limits, Room
+from rotunda.web.server import _Server
 from tests.support.deadline import wait_until
-from web.http.handshake import handshakes_in
-from web.http.room import Limits, Room
-from web.server import _Server
 
 MOST_CONNECTIONS = 16
 

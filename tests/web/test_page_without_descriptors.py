@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from rotunda.web.http.listening_socket import ListeningSocket
 from tests.support.broker_process import BrokerProcess
 from tests.support.deadline import wait_until
 from tests.web.test_status_page import address, ask
-from web.http.listening_socket import ListeningSocket
 
 #: Fewer than the web process has open.
 FEW = 10

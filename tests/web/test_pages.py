@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from web.app import STATIC
-from web.pages import metric_lines, page
-from web.screens import SCREENS, Screen
-from web.sources import BrokerFacts
+from rotunda.web.app import STATIC
+from rotunda.web.pages import metric_lines, page
+from rotunda.web.screens import SCREENS, Screen
+from rotunda.web.sources import BrokerFacts
 
 HOSTILE = "\"><script>alert(1)</script>&'"
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from broker.status.report_jobs import report_jobs
-from spark.jobs import JOBS
+from rotunda.broker.status.report_jobs import report_jobs
+from rotunda.spark.jobs import JOBS
+from rotunda.web.reports import reports as module
+from rotunda.web.reports.chart import ChartRefused
+from rotunda.web.reports.reports import MOST_BYTES, Reports
+from rotunda.web.reports.summary import LONGEST_CELL, MOST_ROWS
+from rotunda.web.sources import JobFacts
 from tests.support.report_files import CHART, summary, write_report
-from web.reports import reports as module
-from web.reports.chart import ChartRefused
-from web.reports.reports import MOST_BYTES, Reports
-from web.reports.summary import LONGEST_CELL, MOST_ROWS
-from web.sources import JobFacts
 
 KNOWN = {"latency": JobFacts("How long?", ""), "diagnose": JobFacts("What is wrong?", "--model FILE")}
 

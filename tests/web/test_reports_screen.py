@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from spark.jobs import JOBS
-from spark.results.charts import Chart, Series, to_html
+from rotunda.spark.jobs import JOBS
+from rotunda.spark.results.charts import Chart, Series, to_html
 from tests.support.broker_process import BrokerProcess
 from tests.support.report_files import write_report
 from tests.web.test_screens import Watched

@@ -2,10 +2,10 @@
 
 import pytest
 
-from shm.metrics.process_metrics import MetricsSegment, MetricsWriter
-from shm.tables.process_slots import WEB
-from web.http import room as module
-from web.http.room import Limits, Room
+from rotunda.shm.metrics.process_metrics import MetricsSegment, MetricsWriter
+from rotunda.shm.tables.process_slots import WEB
+from rotunda.web.http import room as module
+from rotunda.web.http.room import Limits, Room
 
 
 class Visitor:

@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from playwright.sync_api import Browser, Page, expect
 
 from ops.screens.load import PageLoad, warm_up
+from rotunda.web.screens import SCREENS
 from tests.support.broker_process import BrokerProcess
 from tests.support.quota_client import QuotaClient
 from tests.support.record_batches import record_batch
@@ -21,7 +22,6 @@ from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import FETCH, FETCH_VERSION, create_topic, fetch_body, produce
 from tests.web.conftest import WAIT_MS
 from tests.web.test_status_page import address
-from web.screens import SCREENS
 
 pytestmark = pytest.mark.slow
 

@@ -6,10 +6,10 @@ import socket
 
 import pytest
 
-from broker.config.broker_config import load
-from broker.errors import BootFailed, ConfigError
-from broker.supervisor import status_listener
-from broker.supervisor.status_listener import bind_status_page, status_url
+from rotunda.broker.config.broker_config import load
+from rotunda.broker.errors import BootFailed, ConfigError
+from rotunda.broker.supervisor import status_listener
+from rotunda.broker.supervisor.status_listener import bind_status_page, status_url
 
 TOKEN = "a-token-of-the-page"  # noqa: S105
 

@@ -1,7 +1,7 @@
 """Where requests wait: what is down first, then full queues, then whoever has no time left."""
 
-from web.facts.status import Process, Processor, Ring, Target
-from web.facts.verdict import not_ready, remarks, verdict
+from rotunda.web.facts.status import Process, Processor, Ring, Target
+from rotunda.web.facts.verdict import not_ready, remarks, verdict
 
 
 def process(role: str, index: int = 0, *, serves: bool = True, silent_s: float | None = 0.1) -> Process:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from web import watch as module
-from web.watch import TooManyStreams, Watch
+from rotunda.web import watch as module
+from rotunda.web.watch import TooManyStreams, Watch
 
 
 class Places:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shm.metrics.process_metrics import MetricsReading
+    from rotunda.shm.metrics.process_metrics import MetricsReading
 
 _DAY_MS = 86_400_000
 #: Days before the end of a certificate from which on it is named, as in the log.

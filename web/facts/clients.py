@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.metrics.quota_use import MOST_LISTED
-from web.facts.requests import activity
-from web.facts.status import Call, Client, Quota
+from rotunda.broker.metrics.quota_use import MOST_LISTED
+from rotunda.web.facts.requests import activity
+from rotunda.web.facts.status import Call, Client, Quota
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from web.facts.growth import Growth
-    from web.facts.readings import Reading
-    from web.sources import Sources
+    from rotunda.web.facts.growth import Growth
+    from rotunda.web.facts.readings import Reading
+    from rotunda.web.sources import Sources
 
 
 def clients_of(growth: Growth, earlier: Reading | None, now: Reading, sources: Sources) -> list[Client]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from web.facts.status import Group, Member, Offset, Transaction
+from rotunda.web.facts.status import Group, Member, Offset, Transaction
 
 if TYPE_CHECKING:
-    from web.facts.readings import Reading
+    from rotunda.web.facts.readings import Reading
 
 
 def groups_of(now: Reading) -> list[Group]:

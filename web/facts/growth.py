@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from web.facts.readings import Reading
+    from rotunda.web.facts.readings import Reading
 
 
 class Growth:

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 
-from web.sources import PartitionFacts, TopicFacts
+from rotunda.web.sources import PartitionFacts, TopicFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from broker.metrics.broker_reading import BrokerReading
-    from shm.metrics.process_metrics import MetricsReading
-    from shm.tables.recent_requests import Recent
-    from web.sources import Sources
+    from rotunda.broker.metrics.broker_reading import BrokerReading
+    from rotunda.shm.metrics.process_metrics import MetricsReading
+    from rotunda.shm.tables.recent_requests import Recent
+    from rotunda.web.sources import Sources
 
 #: Adding up a process's pages holds its memory map for a moment: done this seldom.
 PSS_INTERVAL_NS = 5_000_000_000

@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from shm.recorder_layout import NOT_TOLD, REQUEST_ROW
+from rotunda.shm.recorder_layout import NOT_TOLD, REQUEST_ROW
 
 if TYPE_CHECKING:
-    from broker.metrics.broker_reading import Names
-    from shm.tables.recent_requests import Recent
-    from web.sources import Sources
+    from rotunda.broker.metrics.broker_reading import Names
+    from rotunda.shm.tables.recent_requests import Recent
+    from rotunda.web.sources import Sources
 
 #: What a page shows of the newest ones.
 TAIL_ROWS = 100

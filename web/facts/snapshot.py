@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.metrics.quota_use import MOST_LISTED
-from web.facts.certificates import certificate_remarks
-from web.facts.clients import clients_of, left_out, quotas_of
-from web.facts.groups import groups_of, transactions_of
-from web.facts.growth import Growth, total
-from web.facts.status import Acceptor, Api, Broker, Partition, Process, Processor, Ring, Snapshot, Target, Topic, Totals
-from web.facts.verdict import (
+from rotunda.broker.metrics.quota_use import MOST_LISTED
+from rotunda.web.facts.certificates import certificate_remarks
+from rotunda.web.facts.clients import clients_of, left_out, quotas_of
+from rotunda.web.facts.groups import groups_of, transactions_of
+from rotunda.web.facts.growth import Growth, total
+from rotunda.web.facts.status import (
+    Acceptor,
+    Api,
+    Broker,
+    Partition,
+    Process,
+    Processor,
+    Ring,
+    Snapshot,
+    Target,
+    Topic,
+    Totals,
+)
+from rotunda.web.facts.verdict import (
     RECORDER_RING,
     REQUEST_RING,
     RESPONSE_RING,
@@ -22,13 +34,13 @@ from web.facts.verdict import (
 )
 
 if TYPE_CHECKING:
-    from broker.metrics.broker_reading import Names
-    from broker.metrics.broker_reading import Partition as PartitionReading
-    from broker.metrics.broker_reading import Ring as RingReading
-    from shm.metrics.histogram import HistogramReading
-    from shm.metrics.process_metrics import MetricsReading
-    from web.facts.readings import Reading
-    from web.sources import BrokerFacts, Sources, TopicFacts
+    from rotunda.broker.metrics.broker_reading import Names
+    from rotunda.broker.metrics.broker_reading import Partition as PartitionReading
+    from rotunda.broker.metrics.broker_reading import Ring as RingReading
+    from rotunda.shm.metrics.histogram import HistogramReading
+    from rotunda.shm.metrics.process_metrics import MetricsReading
+    from rotunda.web.facts.readings import Reading
+    from rotunda.web.sources import BrokerFacts, Sources, TopicFacts
 
 
 #: Rings that a request or its row in the request log passes.

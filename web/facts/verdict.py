@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from shm.tables.process_slots import SILENT_NS
-from web.facts.status import Process, Processor, Ring, Target, Verdict
+from rotunda.shm.tables.process_slots import SILENT_NS
+from rotunda.web.facts.status import Process, Processor, Ring, Target, Verdict
 
 if TYPE_CHECKING:
-    from shm.storage import StorageReading
+    from rotunda.shm.storage import StorageReading
 
 REQUEST_RING, RESPONSE_RING, RECORDER_RING = "request", "response", "recorder"
 

@@ -9,7 +9,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 if TYPE_CHECKING:
     from asyncio import Transport
 
-    from web.http.room import Room
+    from rotunda.web.http.room import Room
 
 
 class Connection(H11Protocol):

@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
-from web.http.access import CHALLENGES, Access
+from rotunda.web.http.access import CHALLENGES, Access
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -10,13 +10,13 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from web.http.connection import Connection, connections_in
+from rotunda.web.http.connection import Connection, connections_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from ssl import SSLContext
 
-    from web.http.room import Room
+    from rotunda.web.http.room import Room
 
     Context = Callable[[], SSLContext]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from shm.metrics.process_metrics import MetricsWriter
+    from rotunda.shm.metrics.process_metrics import MetricsWriter
 
 #: Bytes of answers that wait for slow readers, all together.
 MOST_UNREAD_BYTES = 32 * 1024 * 1024

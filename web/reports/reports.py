@@ -12,14 +12,14 @@ import stat
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from web.reports.chart import MOST_BYTES as MOST_CHART_BYTES
-from web.reports.chart import ChartRefused, sanitised
-from web.reports.summary import Brief, Report, Unreadable, parsed
+from rotunda.web.reports.chart import MOST_BYTES as MOST_CHART_BYTES
+from rotunda.web.reports.chart import ChartRefused, sanitised
+from rotunda.web.reports.summary import Brief, Report, Unreadable, parsed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from web.sources import JobFacts, Sources
+    from rotunda.web.sources import JobFacts, Sources
 
 MOST_BYTES = 2 * 1024 * 1024
 #: The job whose headline stands on the overview.

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.acls.acl_fields import acl_fields, filter_of, no_authorizer
-from broker.apis.cluster.controller_access import announce, controller_of, request_id_of
-from broker.apis.context import BrokerContext
-from broker.errors import ApiError, InvalidReceive
-from broker.ipc.request import Request
-from broker.metadata.security.acls import MOST_CHANGES
-from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.sliced_responses import Lazily
-from broker.scheduling.long_answers import each_of
-from broker.scheduling.slices import Work
-from broker.security.acl.acls import Acl, AclFilter, check_new
+from rotunda.broker.apis.acls.acl_fields import acl_fields, filter_of, no_authorizer
+from rotunda.broker.apis.cluster.controller_access import announce, controller_of, request_id_of
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.errors import ApiError, InvalidReceive
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.metadata.security.acls import MOST_CHANGES
+from rotunda.broker.protocol.error_codes import ErrorCode, text_of
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.scheduling.slices import Work
+from rotunda.broker.security.acl.acls import Acl, AclFilter, check_new
 
 _GOOD: dict[str, Any] = {}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.errors import InvalidReceive
-from broker.ipc.request import Request
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.error_responses import error_response
-from broker.security.acl.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType, is_known
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.error_responses import error_response
+from rotunda.broker.security.acl.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType, is_known
 
 _NO_AUTHORIZER = "No Authorizer is configured on the broker: every client may do everything, and no ACLs are kept"
 

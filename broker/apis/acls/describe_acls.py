@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.acls.acl_fields import acl_fields, filter_of, no_authorizer
-from broker.apis.context import BrokerContext
-from broker.ipc.request import Request
-from broker.protocol.sliced_responses import Lazily
-from broker.scheduling.long_answers import each_of
-from broker.scheduling.slices import Work
-from broker.security.acl.acls import Acl
+from rotunda.broker.apis.acls.acl_fields import acl_fields, filter_of, no_authorizer
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.scheduling.slices import Work
+from rotunda.broker.security.acl.acls import Acl
 
 
 def handle_describe_acls(request: Request, broker: BrokerContext, body: Any) -> Work | dict[str, Any]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.apis.context import BrokerContext
-from broker.ipc.request import Request
-from broker.metadata.features import SUPPORTED_FEATURES
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.headers import is_valid_software
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.metadata.features import SUPPORTED_FEATURES
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.headers import is_valid_software
 
 _SOFTWARE_FROM: Final = 3
 _ZERO_FEATURE_MINIMUM_FROM: Final = 4

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.apis.context import BrokerContext
-from broker.ipc.request import Request
-from broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
 
 NOT_ASKED_FOR = -2147483648
 

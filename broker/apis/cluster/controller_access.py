@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from broker.apis.context import BrokerContext
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.metadata.active_controller import ActiveController
-from broker.metadata.controller import Controller
-from broker.quotas.controller_mutations import ControllerMutationQuota
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.metadata.active_controller import ActiveController
+from rotunda.broker.metadata.controller import Controller
+from rotunda.broker.quotas.controller_mutations import ControllerMutationQuota
 
 
 def controller_of(broker: BrokerContext) -> Controller:

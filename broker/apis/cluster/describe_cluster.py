@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.cluster.authorized_operations import cluster_operations
-from broker.apis.context import BrokerContext
-from broker.ipc.request import Request
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.apis.cluster.authorized_operations import cluster_operations
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 _BROKERS, _CONTROLLERS = 1, 2
 

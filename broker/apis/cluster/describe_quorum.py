@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import BrokerContext
-from broker.ipc.request import Request
-from broker.metadata.topics.topic_validation import CLUSTER_METADATA_TOPIC
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.sliced_responses import Lazily
-from broker.scheduling.long_answers import at_length
-from broker.scheduling.slices import Work
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.metadata.topics.topic_validation import CLUSTER_METADATA_TOPIC
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.scheduling.long_answers import at_length
+from rotunda.broker.scheduling.slices import Work
 
 _LEADER_EPOCH = 1
 _UNKNOWN = -1

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.cluster.controller_access import announce, controller_of, request_id_of
-from broker.apis.context import BrokerContext
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.metadata.features import FeatureUpdate, UpgradeType
-from broker.protocol.error_codes import text_of
-from broker.scheduling.long_answers import each_of
-from broker.scheduling.slices import Work
+from rotunda.broker.apis.cluster.controller_access import announce, controller_of, request_id_of
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.metadata.features import FeatureUpdate, UpgradeType
+from rotunda.broker.protocol.error_codes import text_of
+from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.scheduling.slices import Work
 
 
 def handle_update_features(request: Request, broker: BrokerContext, body: Any) -> Work:

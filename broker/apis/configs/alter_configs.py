@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from broker.apis.cluster.controller_access import (
+from rotunda.broker.apis.cluster.controller_access import (
     ANNOUNCED_AT_ONCE,
     MOST_CHANGES,
     TOO_MANY_CHANGES,
@@ -16,11 +16,11 @@ from broker.apis.cluster.controller_access import (
     controller_of,
     portions,
 )
-from broker.apis.configs.config_refusals import refusal_of
-from broker.apis.context import BrokerContext
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.metadata.configs.alter_configs import (
+from rotunda.broker.apis.configs.config_refusals import refusal_of
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.metadata.configs.alter_configs import (
     BROKER,
     BROKER_LOGGER,
     Alteration,
@@ -29,9 +29,9 @@ from broker.metadata.configs.alter_configs import (
     altered_loggers,
     check_broker_id,
 )
-from broker.metadata.storage.metadata_file import LOG_LEVELS
-from broker.protocol.error_codes import ErrorCode, text_of
-from broker.scheduling.slices import Work
+from rotunda.broker.metadata.storage.metadata_file import LOG_LEVELS
+from rotunda.broker.protocol.error_codes import ErrorCode, text_of
+from rotunda.broker.scheduling.slices import Work
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from broker.apis.cluster.controller_access import (
+from rotunda.broker.apis.cluster.controller_access import (
     ANNOUNCED_AT_ONCE,
     MOST_CHANGES,
     TOO_MANY_CHANGES,
@@ -15,14 +15,21 @@ from broker.apis.cluster.controller_access import (
     controller_of,
     portions,
 )
-from broker.apis.context import BrokerContext
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.metadata.configs.client_quotas import ENTITY_TYPES, Match, QuotaEntity, QuotaOp, entity_of, filter_of
-from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.sliced_responses import Lazily
-from broker.scheduling.long_answers import each_of
-from broker.scheduling.slices import Work
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.metadata.configs.client_quotas import (
+    ENTITY_TYPES,
+    Match,
+    QuotaEntity,
+    QuotaOp,
+    entity_of,
+    filter_of,
+)
+from rotunda.broker.protocol.error_codes import ErrorCode, text_of
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.scheduling.slices import Work
 
 #: The types of an entity, and its names.
 _Parts = tuple[tuple[str, str | None], ...]

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from broker.apis.context import BrokerContext
-from broker.ipc.request import Request
-from broker.metadata.configs.alter_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.sliced_responses import Lazily
-from broker.scheduling.long_answers import at_length
-from broker.scheduling.slices import Work
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.metadata.configs.alter_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.scheduling.long_answers import at_length
+from rotunda.broker.scheduling.slices import Work
 
 
 def handle_list_config_resources(request: Request, broker: BrokerContext, body: Any) -> Work | dict[str, Any]:

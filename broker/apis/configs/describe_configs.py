@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from broker.apis.configs.config_entries import described
-from broker.apis.configs.config_refusals import refusal_of
-from broker.apis.context import BrokerContext
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.metadata.configs.alter_configs import (
+from rotunda.broker.apis.configs.config_entries import described
+from rotunda.broker.apis.configs.config_refusals import refusal_of
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.metadata.configs.alter_configs import (
     BROKER,
     BROKER_LOGGER,
     CLIENT_METRICS,
@@ -20,7 +20,7 @@ from broker.metadata.configs.alter_configs import (
     TOPIC,
     check_broker_id,
 )
-from broker.metadata.configs.describe_configs import (
+from rotunda.broker.metadata.configs.describe_configs import (
     ConfigEntry,
     describe_broker,
     describe_client_metrics,
@@ -29,13 +29,13 @@ from broker.metadata.configs.describe_configs import (
     describe_loggers,
     describe_topic,
 )
-from broker.metadata.storage.metadata_file import EVERY_BROKER
-from broker.metadata.topics.topic_validation import check_topic_name
-from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.sliced_responses import Lazily
-from broker.protocol.steps import Steps
-from broker.scheduling.long_answers import TOO_LONG, TOO_LONG_MESSAGE, each_of
-from broker.scheduling.slices import Work
+from rotunda.broker.metadata.storage.metadata_file import EVERY_BROKER
+from rotunda.broker.metadata.topics.topic_validation import check_topic_name
+from rotunda.broker.protocol.error_codes import ErrorCode, text_of
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.scheduling.long_answers import TOO_LONG, TOO_LONG_MESSAGE, each_of
+from rotunda.broker.scheduling.slices import Work
 
 
 class _Asked(NamedTuple):

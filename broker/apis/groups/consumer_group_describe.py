@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.cluster.authorized_operations import group_operations
-from broker.apis.context import BrokerContext
-from broker.apis.groups.consumer_group_heartbeat import require_consumer_protocol
-from broker.apis.groups.group_calls import MultiGroupApi, call_owners, failed_group
-from broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment
-from broker.coordinator.consumer.group import ConsumerGroup
-from broker.coordinator.consumer.member import ConsumerGroupMember
-from broker.coordinator.consumer.target_assignment import preferred_assignor
-from broker.ipc.request import Request
-from broker.metadata.metadata_cache import MetadataCache
-from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.sliced_responses import Lazily
-from broker.scheduling.slices import Work
-from broker.security.acl.acls import ResourceType
+from rotunda.broker.apis.cluster.authorized_operations import group_operations
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.apis.groups.consumer_group_heartbeat import require_consumer_protocol
+from rotunda.broker.apis.groups.group_calls import MultiGroupApi, call_owners, failed_group
+from rotunda.broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment
+from rotunda.broker.coordinator.consumer.group import ConsumerGroup
+from rotunda.broker.coordinator.consumer.member import ConsumerGroupMember
+from rotunda.broker.coordinator.consumer.target_assignment import preferred_assignor
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.metadata.metadata_cache import MetadataCache
+from rotunda.broker.protocol.error_codes import ErrorCode, text_of
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.scheduling.slices import Work
+from rotunda.broker.security.acl.acls import ResourceType
 
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 

@@ -6,17 +6,17 @@ import base64
 import hashlib
 from typing import Any
 
-from broker.apis.context import BrokerContext
-from broker.coordinator.consumer.heartbeat import MEMBER_ID_FROM_CLIENT, Client
-from broker.coordinator.consumer.member import JOIN_EPOCH
-from broker.coordinator.consumer.topic_patterns import NO_MATCHES, Matches
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.metadata.features import GROUP_VERSION
-from broker.protocol.error_codes import ErrorCode, text_of
-from broker.scheduling.deferred import Deferred
-from broker.scheduling.slices import Work
-from broker.security.acl.acls import ResourceType
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.coordinator.consumer.heartbeat import MEMBER_ID_FROM_CLIENT, Client
+from rotunda.broker.coordinator.consumer.member import JOIN_EPOCH
+from rotunda.broker.coordinator.consumer.topic_patterns import NO_MATCHES, Matches
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.metadata.features import GROUP_VERSION
+from rotunda.broker.protocol.error_codes import ErrorCode, text_of
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.scheduling.slices import Work
+from rotunda.broker.security.acl.acls import ResourceType
 
 _UUID_BYTES = 16
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import BrokerContext
-from broker.apis.groups.group_calls import MultiGroupApi, call_owners, failed_group
-from broker.coordinator.offsets.offset_expiration import delete_offsets
-from broker.ipc.request import Request
-from broker.protocol.error_codes import ErrorCode
-from broker.scheduling.deferred import Deferred
-from broker.scheduling.slices import Work
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.apis.groups.group_calls import MultiGroupApi, call_owners, failed_group
+from rotunda.broker.coordinator.offsets.offset_expiration import delete_offsets
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.scheduling.slices import Work
 
 
 def handle_delete_groups(request: Request, broker: BrokerContext, body: Any) -> Work:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.cluster.authorized_operations import group_operations
-from broker.apis.context import BrokerContext
-from broker.apis.groups.group_calls import MultiGroupApi, call_owners
-from broker.coordinator.classic.group import DEAD, STABLE, ClassicGroup
-from broker.ipc.request import Request
-from broker.protocol.error_codes import ErrorCode
-from broker.scheduling.slices import Work
+from rotunda.broker.apis.cluster.authorized_operations import group_operations
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.apis.groups.group_calls import MultiGroupApi, call_owners
+from rotunda.broker.coordinator.classic.group import DEAD, STABLE, ClassicGroup
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.scheduling.slices import Work
 
 _NOT_FOUND_FROM = 6
 

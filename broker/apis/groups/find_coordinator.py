@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from broker.apis.context import BrokerContext
-from broker.ipc.request import Request
-from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
-from broker.protocol.error_codes import ErrorCode, text_of
-from broker.scheduling.deferred import Deferred
-from broker.scheduling.following import after
-from broker.scheduling.long_answers import AT_ONCE, each_of
-from broker.scheduling.slices import Work
-from broker.security.acl.acls import ResourceType
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
+from rotunda.broker.protocol.error_codes import ErrorCode, text_of
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.scheduling.following import after
+from rotunda.broker.scheduling.long_answers import AT_ONCE, each_of
+from rotunda.broker.scheduling.slices import Work
+from rotunda.broker.security.acl.acls import ResourceType
 
 _RESOURCES = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 _TOPICS = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}

@@ -13,22 +13,22 @@ from operator import itemgetter
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.apis.context import BrokerContext
-from broker.errors import ApiError
-from broker.ipc.request import Request, peer_request
-from broker.protocol import codec
-from broker.protocol.coordinator_routing import GROUP_TOPIC
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.headers import parse_header
-from broker.protocol.sliced_responses import Encoded, Lazily, encoded_elements
-from broker.protocol.steps import Steps
-from broker.scheduling.deferred import Deferred
-from broker.scheduling.long_answers import AT_ONCE, TOO_LONG, each_of
-from broker.security.acl.acls import ResourceType
-from broker.security.session import ANONYMOUS, Sessions, pack_session
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request, peer_request
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.headers import parse_header
+from rotunda.broker.protocol.sliced_responses import Encoded, Lazily, encoded_elements
+from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.scheduling.long_answers import AT_ONCE, TOO_LONG, each_of
+from rotunda.broker.security.acl.acls import ResourceType
+from rotunda.broker.security.session import ANONYMOUS, Sessions, pack_session
 
 if TYPE_CHECKING:
-    from broker.scheduling.slices import Work
+    from rotunda.broker.scheduling.slices import Work
 
 TASK = "call_group_api"
 

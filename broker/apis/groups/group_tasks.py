@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from broker.apis.groups.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
-from broker.apis.groups.delete_groups import DELETE_GROUPS
-from broker.apis.groups.describe_groups import DESCRIBE_GROUPS
-from broker.apis.groups.group_calls import MultiGroupApi, register_group_calls
-from broker.apis.groups.list_groups import register_list_groups
-from broker.apis.groups.offset_fetch import OFFSET_FETCH
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.apis.groups.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
+from rotunda.broker.apis.groups.delete_groups import DELETE_GROUPS
+from rotunda.broker.apis.groups.describe_groups import DESCRIBE_GROUPS
+from rotunda.broker.apis.groups.group_calls import MultiGroupApi, register_group_calls
+from rotunda.broker.apis.groups.list_groups import register_list_groups
+from rotunda.broker.apis.groups.offset_fetch import OFFSET_FETCH
+from rotunda.broker.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from broker.apis.context import BrokerContext
+    from rotunda.broker.apis.context import BrokerContext
 
 MULTI_GROUP_APIS: Final[Mapping[int, MultiGroupApi]] = MappingProxyType(
     {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import BrokerContext
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 
 def handle_heartbeat(_request: Request, broker: BrokerContext, body: Any) -> dict[str, int]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import BrokerContext
-from broker.apis.groups.consumer_group_heartbeat import client_host
-from broker.coordinator.group import JoinedMember, JoinRequest, JoinResult
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.sliced_responses import Lazily
-from broker.scheduling.deferred import Deferred
-from broker.scheduling.long_answers import at_length
-from broker.scheduling.slices import Work
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.apis.groups.consumer_group_heartbeat import client_host
+from rotunda.broker.coordinator.group import JoinedMember, JoinRequest, JoinResult
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.scheduling.long_answers import at_length
+from rotunda.broker.scheduling.slices import Work
 
 _MEMBER_ID_REQUIRED_FROM = 4
 _NULL_PROTOCOL_FROM = 7

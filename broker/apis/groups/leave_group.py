@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import BrokerContext
-from broker.apis.groups.join_group import MOST_OF_A_REASON, NO_REASON
-from broker.coordinator.group import LeavingMember
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.protocol.error_codes import ErrorCode
-from broker.scheduling.deferred import Deferred
-from broker.scheduling.slices import Work
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.apis.groups.join_group import MOST_OF_A_REASON, NO_REASON
+from rotunda.broker.coordinator.group import LeavingMember
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.scheduling.slices import Work
 
 _BATCHED_FROM = 3
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.apis.context import BrokerContext
-from broker.ipc.request import Request
-from broker.protocol.coordinator_routing import GROUP_TOPIC
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.primitives import read_string, string_bytes
-from broker.protocol.sliced_responses import Lazily
-from broker.scheduling.long_answers import AT_ONCE, each_of, in_order
-from broker.security.acl.acls import ResourceType
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.primitives import read_string, string_bytes
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.scheduling.long_answers import AT_ONCE, each_of, in_order
+from rotunda.broker.security.acl.acls import ResourceType
 
 if TYPE_CHECKING:
-    from broker.coordinator.group import Group
-    from broker.scheduling.slices import Work
+    from rotunda.broker.coordinator.group import Group
+    from rotunda.broker.scheduling.slices import Work
 
 TASK = "list_groups"
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.apis.context import BrokerContext
-from broker.coordinator.offsets.commits import (
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.coordinator.offsets.commits import (
     Committer,
     CommitTime,
     drop_unused,
@@ -18,21 +18,21 @@ from broker.coordinator.offsets.commits import (
     take_commit,
     validate_commit,
 )
-from broker.coordinator.offsets.offsets import NO_EXPIRY
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
-from broker.scheduling.deferred import Deferred
-from broker.scheduling.following import after
-from broker.scheduling.slices import Work
-from broker.security.acl.acls import ResourceType
-from broker.security.acl.checks import refusal
+from rotunda.broker.coordinator.offsets.offsets import NO_EXPIRY
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.scheduling.following import after
+from rotunda.broker.scheduling.slices import Work
+from rotunda.broker.security.acl.acls import ResourceType
+from rotunda.broker.security.acl.checks import refusal
 
 if TYPE_CHECKING:
-    from broker.coordinator.group_shard import GroupShard
-    from broker.coordinator.records import Record
-    from broker.security.session import Session
+    from rotunda.broker.coordinator.group_shard import GroupShard
+    from rotunda.broker.coordinator.records import Record
+    from rotunda.broker.security.session import Session
 
 _OFFSET_COMMIT = int(ApiKey.OFFSET_COMMIT)
 

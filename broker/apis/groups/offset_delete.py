@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from broker.apis.context import BrokerContext
-from broker.coordinator.offsets.offset_expiration import delete_offset
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.sliced_responses import Lazily
-from broker.scheduling.deferred import Deferred
-from broker.scheduling.slices import Work
-from broker.security.acl.acls import ResourceType
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.coordinator.offsets.offset_expiration import delete_offset
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.scheduling.slices import Work
+from rotunda.broker.security.acl.acls import ResourceType
 
 if TYPE_CHECKING:
-    from broker.coordinator.group import Group
-    from broker.coordinator.group_shard import GroupShard
-    from broker.coordinator.records import Record
+    from rotunda.broker.coordinator.group import Group
+    from rotunda.broker.coordinator.group_shard import GroupShard
+    from rotunda.broker.coordinator.records import Record
 
 #: Offsets deleted between two yields.
 _AT_ONCE = 128

@@ -6,22 +6,22 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.apis.context import BrokerContext
-from broker.apis.groups.group_calls import MultiGroupApi, call_owners, failed_group
-from broker.coordinator.offsets.offsets import CommittedOffset
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.primitives import ZERO_TOPIC_ID
-from broker.protocol.sliced_responses import Lazily
-from broker.protocol.steps import Steps
-from broker.scheduling.deferred import Deferred
-from broker.scheduling.long_answers import each_of
-from broker.scheduling.slices import Work
-from broker.security.acl.acls import ResourceType
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.apis.groups.group_calls import MultiGroupApi, call_owners, failed_group
+from rotunda.broker.coordinator.offsets.offsets import CommittedOffset
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.primitives import ZERO_TOPIC_ID
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.scheduling.slices import Work
+from rotunda.broker.security.acl.acls import ResourceType
 
 if TYPE_CHECKING:
-    from broker.coordinator.group_shard import GroupShard
+    from rotunda.broker.coordinator.group_shard import GroupShard
 
 _BATCHED_FROM = 8
 _TOPIC_ID_FROM = 10

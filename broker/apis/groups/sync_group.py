@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import BrokerContext
-from broker.coordinator.group import SyncRequest, SyncResult
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.protocol.error_codes import ErrorCode
-from broker.scheduling.deferred import Deferred
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.coordinator.group import SyncRequest, SyncResult
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.scheduling.deferred import Deferred
 
 _PROTOCOL_FROM = 5
 

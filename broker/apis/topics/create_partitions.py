@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from broker.apis.cluster.controller_access import (
+from rotunda.broker.apis.cluster.controller_access import (
     TOPICS_AT_ONCE,
     announce,
     controller_of,
@@ -13,15 +13,15 @@ from broker.apis.cluster.controller_access import (
     part_of,
     request_id_of,
 )
-from broker.apis.context import BrokerContext
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.ipc.request_facts import Changed
-from broker.metadata.topics.topic_validation import AddedPartitions
-from broker.protocol.error_codes import ErrorCode, text_of
-from broker.scheduling.long_answers import each_of
-from broker.scheduling.slices import Work
-from broker.security.acl.acls import ResourceType
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.ipc.request_facts import Changed
+from rotunda.broker.metadata.topics.topic_validation import AddedPartitions
+from rotunda.broker.protocol.error_codes import ErrorCode, text_of
+from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.scheduling.slices import Work
+from rotunda.broker.security.acl.acls import ResourceType
 
 #: From this version on topics are refused while the quota of controller mutations is used up (KIP-599).
 QUOTA_IS_STRICT_FROM = 3

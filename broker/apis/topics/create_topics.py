@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from broker.apis.cluster.controller_access import (
+from rotunda.broker.apis.cluster.controller_access import (
     TOPICS_AT_ONCE,
     announce,
     controller_of,
@@ -15,21 +15,21 @@ from broker.apis.cluster.controller_access import (
     part_of,
     request_id_of,
 )
-from broker.apis.configs.config_entries import creation_summary
-from broker.apis.context import BrokerContext
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.ipc.request_facts import Changed
-from broker.metadata.configs.describe_configs import describe_topic
-from broker.metadata.controller import Controller
-from broker.metadata.storage.request_dedup import TopicOutcome
-from broker.metadata.topics.topic_validation import CLUSTER_METADATA_TOPIC, NewTopic
-from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.sliced_responses import Lazily
-from broker.quotas.controller_mutations import ControllerMutationQuota
-from broker.scheduling.long_answers import each_of
-from broker.scheduling.slices import Work
-from broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
+from rotunda.broker.apis.configs.config_entries import creation_summary
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.ipc.request_facts import Changed
+from rotunda.broker.metadata.configs.describe_configs import describe_topic
+from rotunda.broker.metadata.controller import Controller
+from rotunda.broker.metadata.storage.request_dedup import TopicOutcome
+from rotunda.broker.metadata.topics.topic_validation import CLUSTER_METADATA_TOPIC, NewTopic
+from rotunda.broker.protocol.error_codes import ErrorCode, text_of
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.quotas.controller_mutations import ControllerMutationQuota
+from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.scheduling.slices import Work
+from rotunda.broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
 
 _DUPLICATE, _FORBIDDEN = int(ErrorCode.INVALID_REQUEST), int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from broker.apis.cluster.controller_access import (
+from rotunda.broker.apis.cluster.controller_access import (
     TOPICS_AT_ONCE,
     announce,
     controller_of,
@@ -14,18 +14,18 @@ from broker.apis.cluster.controller_access import (
     part_of,
     request_id_of,
 )
-from broker.apis.context import BrokerContext
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.ipc.request_facts import Changed
-from broker.metadata.metadata_cache import TopicInfo
-from broker.metadata.storage.request_dedup import TopicOutcome
-from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.sliced_responses import Lazily
-from broker.quotas.controller_mutations import ControllerMutationQuota
-from broker.scheduling.long_answers import each_of
-from broker.scheduling.slices import Work
-from broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.ipc.request_facts import Changed
+from rotunda.broker.metadata.metadata_cache import TopicInfo
+from rotunda.broker.metadata.storage.request_dedup import TopicOutcome
+from rotunda.broker.protocol.error_codes import ErrorCode, text_of
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.quotas.controller_mutations import ControllerMutationQuota
+from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.scheduling.slices import Work
+from rotunda.broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
 
 _NO_ID, _FORBIDDEN = bytes(16), int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _FIRST_WITH_DISABLED = 3

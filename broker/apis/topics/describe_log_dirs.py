@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from broker.apis.context import BrokerContext
-from broker.ipc.request import Request
-from broker.metadata.metadata_cache import PartitionInfo
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.sliced_responses import Lazily
-from broker.scheduling.long_answers import each_of
-from broker.scheduling.slices import Work
-from shm.tables.partitions import STATE_OPEN
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.metadata.metadata_cache import PartitionInfo
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.scheduling.slices import Work
+from rotunda.shm.tables.partitions import STATE_OPEN
 
 _UNKNOWN_SIZE = -1
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import BrokerContext
-from broker.coordinator.transaction.admin import ActiveProducer, Producers
-from broker.ipc.request import Request
-from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.sliced_responses import Lazily
-from broker.scheduling.long_answers import TOO_LONG, TOO_LONG_MESSAGE
-from broker.scheduling.slices import Work
-from broker.security.acl.acls import ResourceType
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.coordinator.transaction.admin import ActiveProducer, Producers
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.error_codes import ErrorCode, text_of
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.scheduling.long_answers import TOO_LONG, TOO_LONG_MESSAGE
+from rotunda.broker.scheduling.slices import Work
+from rotunda.broker.security.acl.acls import ResourceType
 
 _NOBODY = Producers(b"")
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from broker.apis.cluster.authorized_operations import topic_operations
-from broker.apis.context import BrokerContext
-from broker.apis.topics.published_offsets import published_leader_epoch
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.metadata.metadata_cache import PartitionInfo, TopicInfo
-from broker.metadata.topics.topic_validation import check_topic_name
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.sliced_responses import Lazily
-from broker.scheduling.long_answers import AT_ONCE, in_order
-from broker.scheduling.slices import Work
-from broker.security.acl.acls import ResourceType
+from rotunda.broker.apis.cluster.authorized_operations import topic_operations
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.apis.topics.published_offsets import published_leader_epoch
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.metadata.metadata_cache import PartitionInfo, TopicInfo
+from rotunda.broker.metadata.topics.topic_validation import check_topic_name
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.scheduling.long_answers import AT_ONCE, in_order
+from rotunda.broker.scheduling.slices import Work
+from rotunda.broker.security.acl.acls import ResourceType
 
 #: Kafka's max.request.partition.size.limit.
 MOST_PARTITIONS = 2000

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from broker.apis.context import BrokerContext
-from broker.ipc.request import Request
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.sliced_responses import Lazily
-from broker.scheduling.deferred import Deferred
-from broker.scheduling.long_answers import at_length, each_of
-from broker.scheduling.slices import Work
-from shm.tables.partitions import STATE_OPEN
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.scheduling.long_answers import at_length, each_of
+from rotunda.broker.scheduling.slices import Work
+from rotunda.shm.tables.partitions import STATE_OPEN
 
 _PREFERRED, _UNCLEAN = 0, 1
 

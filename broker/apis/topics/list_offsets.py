@@ -10,16 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from broker.apis.context import BrokerContext
-from broker.apis.topics.published_offsets import PartitionEnds, epoch_error, published_ends
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.log.log_reader import ATTEMPTS, End, LogReader
-from broker.log.timestamp_search import TimestampOffset
-from broker.metadata.metadata_cache import PartitionInfo
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.steps import Steps, finished
-from broker.security.acl.acls import ResourceType
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.apis.topics.published_offsets import PartitionEnds, epoch_error, published_ends
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.log.log_reader import ATTEMPTS, End, LogReader
+from rotunda.broker.log.timestamp_search import TimestampOffset
+from rotunda.broker.metadata.metadata_cache import PartitionInfo
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.steps import Steps, finished
+from rotunda.broker.security.acl.acls import ResourceType
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
     -1,

@@ -13,21 +13,21 @@ from operator import itemgetter
 from struct import Struct, calcsize
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from broker.apis.topics.list_offsets import EARLIEST, LATEST, READ_COMMITTED, parts_of
-from broker.ipc.request import Request
-from broker.ipc.request_facts import NO_RECORDS, subject, tail
-from broker.ipc.response_writer import AnswerFacts, ResponseWriter
-from broker.partitions.request_memo import PREFIX_START, RequestMemo
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.headers import parse_header
-from broker.security.acl.acls import ResourceType
-from broker.security.acl.checks import refusal
-from shm.tables.partitions import STATE_OPEN
+from rotunda.broker.apis.topics.list_offsets import EARLIEST, LATEST, READ_COMMITTED, parts_of
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.ipc.request_facts import NO_RECORDS, subject, tail
+from rotunda.broker.ipc.response_writer import AnswerFacts, ResponseWriter
+from rotunda.broker.partitions.request_memo import PREFIX_START, RequestMemo
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.headers import parse_header
+from rotunda.broker.security.acl.acls import ResourceType
+from rotunda.broker.security.acl.checks import refusal
+from rotunda.shm.tables.partitions import STATE_OPEN
 
 if TYPE_CHECKING:
-    from broker.partitions.partition_manager import PartitionManager
-    from broker.security.session import Session
+    from rotunda.broker.partitions.partition_manager import PartitionManager
+    from rotunda.broker.security.session import Session
 
 #: Requests that are remembered, twice as many at most; bytes of each.
 MOST_REMEMBERED: Final = 1_000

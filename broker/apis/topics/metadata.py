@@ -10,19 +10,19 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from broker.apis.cluster.authorized_operations import cluster_operations, topic_operations
-from broker.apis.context import BrokerContext
-from broker.apis.topics.published_offsets import UNKNOWN_EPOCH, published_leader_epoch
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.metadata.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
-from broker.metadata.topics.topic_validation import check_topic_name
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.sliced_responses import Lazily
-from broker.scheduling.deferred import Deferred
-from broker.scheduling.long_answers import at_length, each_of
-from broker.scheduling.slices import Work
-from broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
+from rotunda.broker.apis.cluster.authorized_operations import cluster_operations, topic_operations
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.apis.topics.published_offsets import UNKNOWN_EPOCH, published_leader_epoch
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.metadata.metadata_cache import MetadataCache, PartitionInfo, TopicInfo
+from rotunda.broker.metadata.topics.topic_validation import check_topic_name
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.scheduling.long_answers import at_length, each_of
+from rotunda.broker.scheduling.slices import Work
+from rotunda.broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
 
 #: How long a request waits for the topics that it had created. The client asks again after an error.
 AUTO_CREATE_WAIT_MS = 2000

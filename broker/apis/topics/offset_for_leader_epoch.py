@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from broker.apis.context import BrokerContext
-from broker.apis.topics.published_offsets import epoch_error, published_ends
-from broker.ipc.request import Request
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.sliced_responses import Lazily
-from broker.scheduling.long_answers import at_length
-from broker.scheduling.slices import Work
-from broker.security.acl.acls import ResourceType
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.apis.topics.published_offsets import epoch_error, published_ends
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.scheduling.long_answers import at_length
+from rotunda.broker.scheduling.slices import Work
+from rotunda.broker.security.acl.acls import ResourceType
 
 _UNDEFINED = -1
 

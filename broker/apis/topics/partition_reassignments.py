@@ -8,13 +8,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from broker.apis.context import BrokerContext
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.protocol.error_codes import ErrorCode, text_of
-from broker.protocol.sliced_responses import Lazily
-from broker.scheduling.long_answers import at_length
-from broker.scheduling.slices import Work
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.error_codes import ErrorCode, text_of
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.scheduling.long_answers import at_length
+from rotunda.broker.scheduling.slices import Work
 
 
 def handle_alter_partition_reassignments(_request: Request, broker: BrokerContext, body: Any) -> Work:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.apis.context import BrokerContext
-from broker.metadata.metadata_cache import PartitionInfo, TopicInfo
-from broker.protocol.error_codes import ErrorCode
-from shm.tables.partitions import STATE_OPEN
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.metadata.metadata_cache import PartitionInfo, TopicInfo
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.shm.tables.partitions import STATE_OPEN
 
 UNKNOWN_EPOCH = -1
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import BrokerContext
-from broker.apis.transactions.transaction_errors import for_version
-from broker.ipc.request import Request
-from broker.partitions.transaction_messages import Producer
-from broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
-from broker.protocol.error_codes import ErrorCode
-from broker.scheduling.deferred import Deferred
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.apis.transactions.transaction_errors import for_version
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.partitions.transaction_messages import Producer
+from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.scheduling.deferred import Deferred
 
 #: The transaction version of clients that say themselves what they are going to write.
 _PLAIN = 0

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import BrokerContext
-from broker.apis.transactions.transaction_errors import for_version
-from broker.ipc.request import Request
-from broker.partitions.transaction_messages import Membership, Producer, TopicPartition
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.sliced_responses import Lazily
-from broker.protocol.steps import Steps
-from broker.scheduling.deferred import Deferred
-from broker.scheduling.long_answers import at_length, each_of
-from broker.scheduling.slices import Work
-from broker.security.acl.acls import ResourceType
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.apis.transactions.transaction_errors import for_version
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.partitions.transaction_messages import Membership, Producer, TopicPartition
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.scheduling.long_answers import at_length, each_of
+from rotunda.broker.scheduling.slices import Work
+from rotunda.broker.security.acl.acls import ResourceType
 
 _FIRST_BATCHED_VERSION = 4
 

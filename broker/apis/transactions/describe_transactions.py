@@ -6,14 +6,14 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
-from broker.apis.context import BrokerContext
-from broker.coordinator.transaction.transaction import TransactionMetadata
-from broker.ipc.request import Request
-from broker.protocol.sliced_responses import Lazily
-from broker.scheduling.deferred import Deferred
-from broker.scheduling.long_answers import TOO_LONG
-from broker.scheduling.slices import Work
-from broker.security.acl.acls import ResourceType
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.coordinator.transaction.transaction import TransactionMetadata
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.scheduling.long_answers import TOO_LONG
+from rotunda.broker.scheduling.slices import Work
+from rotunda.broker.security.acl.acls import ResourceType
 
 #: Ids asked for between two yields.
 _IDS_AT_ONCE = 32

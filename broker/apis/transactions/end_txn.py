@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import BrokerContext
-from broker.apis.transactions.transaction_errors import for_version
-from broker.coordinator.transaction.transaction import EPOCH_BUMP_FROM, TransactionMetadata
-from broker.ipc.request import Request
-from broker.partitions.transaction_messages import Producer
-from broker.scheduling.deferred import Deferred
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.apis.transactions.transaction_errors import for_version
+from rotunda.broker.coordinator.transaction.transaction import EPOCH_BUMP_FROM, TransactionMetadata
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.partitions.transaction_messages import Producer
+from rotunda.broker.scheduling.deferred import Deferred
 
 #: From this version on the answer carries the epoch in which the producer goes on (KIP-890).
 _EPOCH_BUMP_VERSION = 5

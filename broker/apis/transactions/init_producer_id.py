@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.cluster.controller_access import controller_of
-from broker.apis.context import BrokerContext
-from broker.apis.transactions.transaction_errors import for_version
-from broker.coordinator.transaction.transaction import NO_EPOCH, NO_PRODUCER_ID, TransactionMetadata
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.partitions.transaction_messages import Producer
-from broker.protocol.error_codes import ErrorCode
-from broker.scheduling.deferred import Deferred
-from broker.security.acl.acls import Operation, ResourceType
+from rotunda.broker.apis.cluster.controller_access import controller_of
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.apis.transactions.transaction_errors import for_version
+from rotunda.broker.coordinator.transaction.transaction import NO_EPOCH, NO_PRODUCER_ID, TransactionMetadata
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.partitions.transaction_messages import Producer
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.security.acl.acls import Operation, ResourceType
 
 #: From this version on clients know PRODUCER_FENCED.
 _FENCED_FROM = 4

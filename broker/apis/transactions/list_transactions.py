@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import BrokerContext
-from broker.coordinator.transaction.admin import Listed, ListFilter
-from broker.coordinator.transaction.transaction import TransactionState
-from broker.ipc.request import Request
-from broker.metadata.topics.topic_regex import InvalidPatternError, compiled
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.sliced_responses import Lazily
-from broker.scheduling.long_answers import at_length, each_of
-from broker.scheduling.slices import Work
-from broker.security.acl.acls import ResourceType
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.coordinator.transaction.admin import Listed, ListFilter
+from rotunda.broker.coordinator.transaction.transaction import TransactionState
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.metadata.topics.topic_regex import InvalidPatternError, compiled
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.scheduling.long_answers import at_length, each_of
+from rotunda.broker.scheduling.slices import Work
+from rotunda.broker.security.acl.acls import ResourceType
 
 _STATES = {state.text: state for state in TransactionState}
 

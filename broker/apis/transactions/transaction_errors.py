@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.ipc.request import Request
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 #: From this version of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn on clients know PRODUCER_FENCED.
 FENCED_FROM = 2

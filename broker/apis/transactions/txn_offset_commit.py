@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from broker.apis.context import BrokerContext
-from broker.apis.groups.offset_commit import is_long, merge_topics, portions_of
-from broker.apis.transactions.transaction_errors import for_offsets
-from broker.coordinator.offsets.commits import Committer, CommitTime, drop_unused, take_commit, validate_commit
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.partitions.transaction_messages import Membership, Producer
-from broker.protocol.coordinator_routing import GROUP_TOPIC
-from broker.protocol.error_codes import ErrorCode
-from broker.scheduling.deferred import Deferred
-from broker.scheduling.following import after
-from broker.scheduling.slices import Work
-from broker.security.acl.acls import ResourceType
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.apis.groups.offset_commit import is_long, merge_topics, portions_of
+from rotunda.broker.apis.transactions.transaction_errors import for_offsets
+from rotunda.broker.coordinator.offsets.commits import Committer, CommitTime, drop_unused, take_commit, validate_commit
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.partitions.transaction_messages import Membership, Producer
+from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.scheduling.following import after
+from rotunda.broker.scheduling.slices import Work
+from rotunda.broker.security.acl.acls import ResourceType
 
 if TYPE_CHECKING:
-    from broker.coordinator.records import Record
+    from rotunda.broker.coordinator.records import Record
 
 #: From this version on the partition becomes part of the transaction with the first commit.
 _ADDED_FROM = 5

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.apis.context import BrokerContext
-from broker.coordinator.transaction.markers import TransactionPeers
-from broker.ipc.request import Request
-from broker.partitions.transaction_messages import Marker
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.sliced_responses import Lazily
-from broker.scheduling.deferred import Deferred
-from broker.scheduling.slices import Work
-from broker.security.acl.acls import Operation, ResourceType
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.coordinator.transaction.markers import TransactionPeers
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.partitions.transaction_messages import Marker
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.sliced_responses import Lazily
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.scheduling.slices import Work
+from rotunda.broker.security.acl.acls import Operation, ResourceType
 
 #: Markers that are written in one slice: each is a write to a log.
 AT_ONCE = 16

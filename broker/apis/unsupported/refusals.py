@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from broker.apis.context import BrokerContext
-from broker.ipc.request import Request
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.error_responses import error_response
-from broker.security.session import ANONYMOUS_USER, USER_TYPE
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.error_responses import error_response
+from rotunda.broker.security.session import ANONYMOUS_USER, USER_TYPE
 
 Refusal = Callable[[Request, BrokerContext, Any], dict[str, Any]]
 

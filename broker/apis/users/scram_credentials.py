@@ -9,14 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from broker.apis.cluster.controller_access import ANNOUNCED_AT_ONCE, alter_each, announce, controller_of, portions
-from broker.apis.context import BrokerContext
-from broker.errors import ApiError
-from broker.ipc.request import Request
-from broker.metadata.security.scram_users import MECHANISMS, Deletion, Upsertion, described, mechanism_of
-from broker.protocol.error_codes import ErrorCode, text_of
-from broker.scheduling.long_answers import each_of
-from broker.scheduling.slices import Work
+from rotunda.broker.apis.cluster.controller_access import (
+    ANNOUNCED_AT_ONCE,
+    alter_each,
+    announce,
+    controller_of,
+    portions,
+)
+from rotunda.broker.apis.context import BrokerContext
+from rotunda.broker.errors import ApiError
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.metadata.security.scram_users import MECHANISMS, Deletion, Upsertion, described, mechanism_of
+from rotunda.broker.protocol.error_codes import ErrorCode, text_of
+from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.scheduling.slices import Work
 
 
 def handle_describe_user_scram_credentials(_request: Request, broker: BrokerContext, body: Any) -> Work:

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from broker.bench.profile import partitions_needed, read
-from broker.bench.requests import BenchTopic, RequestMaker
-from broker.bench.tally import HEADERS, Tallies, quantile_ms
-from broker.cli.cluster.cluster_client import connected
-from broker.client.admin import topics
-from broker.client.network.blocking_client import BlockingClient
-from broker.clock import SystemClock
-from broker.errors import RotundaError
-from broker.protocol.primitives import ZERO_TOPIC_ID
-from broker.text_table import aligned, printable
+from rotunda.broker.bench.profile import partitions_needed, read
+from rotunda.broker.bench.requests import BenchTopic, RequestMaker
+from rotunda.broker.bench.tally import HEADERS, Tallies, quantile_ms
+from rotunda.broker.cli.cluster.cluster_client import connected
+from rotunda.broker.client.admin import topics
+from rotunda.broker.client.network.blocking_client import BlockingClient
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.errors import RotundaError
+from rotunda.broker.protocol.primitives import ZERO_TOPIC_ID
+from rotunda.broker.text_table import aligned, printable
 
 _US = 1_000_000
 _LONGEST_NAME = 249
@@ -31,10 +31,10 @@ _LONGEST_NAME = 249
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Run a profile, or produce, and return the exit code: 1 when connections or records were lost. RotundaError."""
     if parsed.topic is not None:
-        from broker.cli.analysis import bench_producer  # noqa: PLC0415 - the other half of the command
+        from rotunda.broker.cli.analysis import bench_producer  # noqa: PLC0415 - the other half of the command
 
         return bench_producer.run(parsed, environment)
-    from broker.bench.load import Load  # noqa: PLC0415 - costs 200 ms to import, which complaints need not wait for
+    from rotunda.broker.bench.load import Load  # noqa: PLC0415 - costs 200 ms to import, which complaints need not wait for
 
     events = read(Path(parsed.profile))
     if parsed.seconds is not None:

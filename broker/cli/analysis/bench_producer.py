@@ -15,16 +15,16 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from broker.bench.producer_clients import NAMES, run_load
-from broker.bench.producer_load import Figures, Plan
-from broker.cli.cluster.cluster_client import connected
-from broker.cli.config import assignment
-from broker.client.admin import offsets, topics
-from broker.client.topic_partition import TopicPartition
-from broker.clock import SystemClock
-from broker.config.keys import did_you_mean
-from broker.errors import ApiError, UsageError
-from broker.text_table import aligned
+from rotunda.broker.bench.producer_clients import NAMES, run_load
+from rotunda.broker.bench.producer_load import Figures, Plan
+from rotunda.broker.cli.cluster.cluster_client import connected
+from rotunda.broker.cli.config import assignment
+from rotunda.broker.client.admin import offsets, topics
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.config.keys import did_you_mean
+from rotunda.broker.errors import ApiError, UsageError
+from rotunda.broker.text_table import aligned
 
 _HEADERS = ("client", "turns", "records/s", "least", "most", "MB/s", "p50 ms", "p95 ms", "p99 ms", "p99.9 ms", "errors")
 _MEGABYTE = 1 << 20

@@ -12,9 +12,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from broker.errors import BootFailed, RotundaError
-from broker.request_log.part_files import DIRECTORY
-from broker.runtime import run_dir
+from rotunda.broker.errors import BootFailed, RotundaError
+from rotunda.broker.request_log.part_files import DIRECTORY
+from rotunda.broker.runtime import run_dir
 
 #: Below the data directory: what jobs find, each in a directory of its own, and the hourly tables.
 REPORTS, ROLLUPS = "reports", "rollups"
@@ -46,7 +46,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
 
 
 def _job(name: str, arguments: list[str]) -> int:
-    code: int = import_module("spark.__main__").main([name, *arguments])
+    code: int = import_module("rotunda.spark.__main__").main([name, *arguments])
     return code
 
 

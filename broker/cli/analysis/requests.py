@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from broker.clock import SystemClock
-from broker.errors import BootFailed, RotundaError, UsageError
-from broker.request_log.log_reader import ATTEMPTS, files_since, read, read_files
-from broker.request_log.part_files import COMPACTED, DIRECTORY, FOLLOWED
-from broker.runtime import run_dir
-from broker.text_table import aligned, quoted
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.errors import BootFailed, RotundaError, UsageError
+from rotunda.broker.request_log.log_reader import ATTEMPTS, files_since, read, read_files
+from rotunda.broker.request_log.part_files import COMPACTED, DIRECTORY, FOLLOWED
+from rotunda.broker.runtime import run_dir
+from rotunda.broker.text_table import aligned, quoted
 
 _HEADERS = (
     "TIME", "API", "VERSION", "CLIENT", "ADDRESS", "TOPIC", "PARTITION", "ERROR", "BYTES IN", "BYTES OUT",

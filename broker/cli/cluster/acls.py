@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
-from broker.cli.cluster.cluster_client import connected
-from broker.client.admin import acls
-from broker.errors import UsageError
-from broker.security.acl.acls import (
+from rotunda.broker.cli.cluster.cluster_client import connected
+from rotunda.broker.client.admin import acls
+from rotunda.broker.errors import UsageError
+from rotunda.broker.security.acl.acls import (
     CLUSTER_NAME,
     WILDCARD,
     Acl,
@@ -21,7 +21,7 @@ from broker.security.acl.acls import (
     ResourceType,
     name_of,
 )
-from broker.text_table import aligned, printable
+from rotunda.broker.text_table import aligned, printable
 
 #: By option of the command line.
 _KINDS = {

@@ -9,17 +9,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.cli.config import assignment, check_address
-from broker.cli.process_list import hide
-from broker.client.access import PLAIN_TEXT, SECRETS, Access, access_of, is_of_access, read_properties
-from broker.client.network.blocking_client import BlockingClient, ConnectionEnded
-from broker.errors import ApiError, BootFailed, RotundaError
-from broker.protocol.error_codes import name_of, text_of
-from broker.runtime import run_dir
-from broker.text_table import printable
+from rotunda.broker.cli.config import assignment, check_address
+from rotunda.broker.cli.process_list import hide
+from rotunda.broker.client.access import PLAIN_TEXT, SECRETS, Access, access_of, is_of_access, read_properties
+from rotunda.broker.client.network.blocking_client import BlockingClient, ConnectionEnded
+from rotunda.broker.errors import ApiError, BootFailed, RotundaError
+from rotunda.broker.protocol.error_codes import name_of, text_of
+from rotunda.broker.runtime import run_dir
+from rotunda.broker.text_table import printable
 
 if TYPE_CHECKING:
-    from broker.runtime.run_dir import RunRecord
+    from rotunda.broker.runtime.run_dir import RunRecord
 
 _NOT_RUNNING_EXIT_CODE = 3
 
@@ -57,7 +57,7 @@ def access(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Access
     """
     hide(SECRETS.__contains__)
     # What a client's log would print to standard error is in the exceptions, which are printed.
-    logging.getLogger("broker.client").addHandler(logging.NullHandler())
+    logging.getLogger("rotunda.broker.client").addHandler(logging.NullHandler())
     named = _of_file(parsed, environment) | of_options(parsed)
     return access_of(named) if named else PLAIN_TEXT
 

@@ -12,16 +12,16 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.cli.cluster.cluster_client import access, address, running
-from broker.client.admin.checkup import Checkup, Wanted
-from broker.client.admin.reach import FAIL, OK, WARN, Finding
-from broker.clock import SystemClock
-from broker.log.data_dir import want_of_privacy
-from broker.log.descriptor_limit import partitions_in, want_of_descriptors
-from broker.text_table import printable
+from rotunda.broker.cli.cluster.cluster_client import access, address, running
+from rotunda.broker.client.admin.checkup import Checkup, Wanted
+from rotunda.broker.client.admin.reach import FAIL, OK, WARN, Finding
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.log.data_dir import want_of_privacy
+from rotunda.broker.log.descriptor_limit import partitions_in, want_of_descriptors
+from rotunda.broker.text_table import printable
 
 if TYPE_CHECKING:
-    from broker.runtime.run_dir import RunRecord
+    from rotunda.broker.runtime.run_dir import RunRecord
 
 _FAILURE_EXIT_CODE = 1
 

@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from broker.cli.cluster.cluster_client import connected
-from broker.client.admin import groups, lag
-from broker.clock import SystemClock
-from broker.errors import ApiError, RotundaError
-from broker.protocol.error_codes import ErrorCode, name_of, text_of
-from broker.text_table import aligned, printable, quoted
+from rotunda.broker.cli.cluster.cluster_client import connected
+from rotunda.broker.client.admin import groups, lag
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.errors import ApiError, RotundaError
+from rotunda.broker.protocol.error_codes import ErrorCode, name_of, text_of
+from rotunda.broker.text_table import aligned, printable, quoted
 
 if TYPE_CHECKING:
-    from broker.client.admin.groups import Group, Member
-    from broker.client.admin.lag import PartitionLag
-    from broker.client.network.blocking_client import BlockingClient
-    from broker.client.network.snapshot import Node
-    from broker.client.topic_partition import TopicPartition
+    from rotunda.broker.client.admin.groups import Group, Member
+    from rotunda.broker.client.admin.lag import PartitionLag
+    from rotunda.broker.client.network.blocking_client import BlockingClient
+    from rotunda.broker.client.network.snapshot import Node
+    from rotunda.broker.client.topic_partition import TopicPartition
 
 _NO_GROUP = "unknown group {}; see `rotunda group list`"
 _MEMBER_HEADERS = ("MEMBER", "INSTANCE", "CLIENT", "HOST", "ASSIGNED")

@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from broker.cli.cluster.cluster_client import running
-from broker.cli.config import check_address
-from broker.client.access import SECRETS, read_properties
-from broker.errors import UsageError
+from rotunda.broker.cli.cluster.cluster_client import running
+from rotunda.broker.cli.config import check_address
+from rotunda.broker.client.access import SECRETS, read_properties
+from rotunda.broker.errors import UsageError
 
 _FILES = "org.apache.kafka.common.config.provider.FileConfigProvider"
 _OF_LIBRDKAFKA = {

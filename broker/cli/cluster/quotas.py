@@ -10,17 +10,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from broker.cli.cluster.cluster_client import connected
-from broker.cli.config import assignment
-from broker.client.admin import quotas
-from broker.client.admin.quotas import Entity, EntityQuotas
-from broker.client.network.blocking_client import BlockingClient
-from broker.errors import UsageError
-from broker.runtime import run_dir
-from broker.text_table import aligned, printable
+from rotunda.broker.cli.cluster.cluster_client import connected
+from rotunda.broker.cli.config import assignment
+from rotunda.broker.client.admin import quotas
+from rotunda.broker.client.admin.quotas import Entity, EntityQuotas
+from rotunda.broker.client.network.blocking_client import BlockingClient
+from rotunda.broker.errors import UsageError
+from rotunda.broker.runtime import run_dir
+from rotunda.broker.text_table import aligned, printable
 
 if TYPE_CHECKING:
-    from broker.metrics.quota_use import ClientUse
+    from rotunda.broker.metrics.quota_use import ClientUse
 
 _TYPES = ("user", "client-id", "ip")
 _Changes = Sequence[tuple[str, float | None]]
@@ -123,10 +123,10 @@ def _uses(parsed: argparse.Namespace, environment: Mapping[str, str], entity: En
     """Return what clients use, of those that fit the entity; None of a broker that is another machine's."""
     if parsed.bootstrap or "ip" in entity:
         return None
-    from broker.clock import SystemClock  # noqa: PLC0415
-    from broker.metrics.quota_use import clients_use  # noqa: PLC0415
-    from shm.segment import attach  # noqa: PLC0415
-    from shm.tables.quota_tables import QuotaTables  # noqa: PLC0415
+    from rotunda.broker.clock import SystemClock  # noqa: PLC0415
+    from rotunda.broker.metrics.quota_use import clients_use  # noqa: PLC0415
+    from rotunda.shm.segment import attach  # noqa: PLC0415
+    from rotunda.shm.tables.quota_tables import QuotaTables  # noqa: PLC0415
 
     record = run_dir.read(parsed.run_dir or run_dir.default_path(environment))
     if record is None:

@@ -9,20 +9,20 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from broker.cli.cluster.cluster_client import connected
-from broker.cli.cluster.groups import members_of
-from broker.client.admin import groups, resets, topics
-from broker.client.admin.resets import Goal
-from broker.client.topic_partition import TopicPartition
-from broker.clock import SystemClock
-from broker.errors import ApiError, RotundaError, UsageError
-from broker.protocol.error_codes import ErrorCode, name_of
-from broker.text_table import aligned, printable, quoted
+from rotunda.broker.cli.cluster.cluster_client import connected
+from rotunda.broker.cli.cluster.groups import members_of
+from rotunda.broker.client.admin import groups, resets, topics
+from rotunda.broker.client.admin.resets import Goal
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.errors import ApiError, RotundaError, UsageError
+from rotunda.broker.protocol.error_codes import ErrorCode, name_of
+from rotunda.broker.text_table import aligned, printable, quoted
 
 if TYPE_CHECKING:
-    from broker.client.admin.resets import Reset
-    from broker.client.network.blocking_client import BlockingClient
-    from broker.clock import Clock
+    from rotunda.broker.client.admin.resets import Reset
+    from rotunda.broker.client.network.blocking_client import BlockingClient
+    from rotunda.broker.clock import Clock
 
 _HEADERS: Final = ("TOPIC", "PARTITION", "BEFORE", "AFTER", "NOTE")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

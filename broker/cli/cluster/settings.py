@@ -7,15 +7,15 @@ import json
 import textwrap
 from collections.abc import Callable, Mapping
 
-from broker.cli.cluster.cluster_client import connected
-from broker.cli.config import assignment, is_secret, read_value
-from broker.cli.process_list import hide
-from broker.client.admin import settings
-from broker.client.admin.settings import Resource, Setting
-from broker.client.network.blocking_client import BlockingClient
-from broker.config.keys import did_you_mean
-from broker.errors import RotundaError, UsageError
-from broker.text_table import printable
+from rotunda.broker.cli.cluster.cluster_client import connected
+from rotunda.broker.cli.config import assignment, is_secret, read_value
+from rotunda.broker.cli.process_list import hide
+from rotunda.broker.client.admin import settings
+from rotunda.broker.client.admin.settings import Resource, Setting
+from rotunda.broker.client.network.blocking_client import BlockingClient
+from rotunda.broker.config.keys import did_you_mean
+from rotunda.broker.errors import RotundaError, UsageError
+from rotunda.broker.text_table import printable
 
 _WIDTH = 100
 _Changes = Mapping[str, str | None]

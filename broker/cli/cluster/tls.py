@@ -8,11 +8,18 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from broker.cli.cluster.client_snippets import Access, snippets
-from broker.cli.config import check_address
-from broker.clock import SystemClock
-from broker.errors import RotundaError, UsageError
-from broker.security.development_ca import CA_CERTIFICATE, CA_KEY, SERVER, DevelopmentCa, client_file, host_names
+from rotunda.broker.cli.cluster.client_snippets import Access, snippets
+from rotunda.broker.cli.config import check_address
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.errors import RotundaError, UsageError
+from rotunda.broker.security.development_ca import (
+    CA_CERTIFICATE,
+    CA_KEY,
+    SERVER,
+    DevelopmentCa,
+    client_file,
+    host_names,
+)
 
 _PORT = 9093
 

@@ -6,12 +6,12 @@ import argparse
 import json
 from collections.abc import Callable, Mapping
 
-from broker.cli.cluster.cluster_client import connected
-from broker.cli.config import assignment
-from broker.client.admin import topics
-from broker.client.network.blocking_client import BlockingClient
-from broker.errors import UsageError
-from broker.text_table import printable
+from rotunda.broker.cli.cluster.cluster_client import connected
+from rotunda.broker.cli.config import assignment
+from rotunda.broker.client.admin import topics
+from rotunda.broker.client.network.blocking_client import BlockingClient
+from rotunda.broker.errors import UsageError
+from rotunda.broker.text_table import printable
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:

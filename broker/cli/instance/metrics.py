@@ -8,16 +8,16 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from broker.cli.instance.metrics_reader import attached
-from broker.cli.instance.status import run_path
-from broker.clock import SystemClock
-from broker.errors import BootFailed
-from broker.metrics.prometheus import render
-from broker.runtime import run_dir
-from shm.segment import SegmentError
+from rotunda.broker.cli.instance.metrics_reader import attached
+from rotunda.broker.cli.instance.status import run_path
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.errors import BootFailed
+from rotunda.broker.metrics.prometheus import render
+from rotunda.broker.runtime import run_dir
+from rotunda.shm.segment import SegmentError
 
 if TYPE_CHECKING:
-    from broker.metrics.broker_reading import BrokerReading
+    from rotunda.broker.metrics.broker_reading import BrokerReading
 
 _USAGE_EXIT_CODE = 2
 _NOT_RUNNING_EXIT_CODE = 3
@@ -50,7 +50,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
 
 
 def _describe(name: str) -> int:
-    from broker.metrics.reference_page import describe_metric  # noqa: PLC0415
+    from rotunda.broker.metrics.reference_page import describe_metric  # noqa: PLC0415
 
     text = describe_metric(name)
     if not text:

@@ -7,25 +7,25 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.clock import SystemClock
-from broker.config.broker_config import load
-from broker.ipc.listener_table import ListenerNames, ListenerTable
-from broker.metadata.metadata_cache import MetadataCache
-from broker.metadata.storage.metadata_file import metadata_path
-from broker.metrics.broker_reading import BrokerReader, Names, Segments, Topic
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
-from broker.release import installed_version
-from shm.control import ControlSegment
-from shm.metrics.process_metrics import MetricsSegment
-from shm.rings.recorder_rings import RecorderRings
-from shm.segment import attach
-from shm.tables.quota_tables import QuotaTables
-from shm.tables.snapshot_buffer import SnapshotSegment
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.config.broker_config import load
+from rotunda.broker.ipc.listener_table import ListenerNames, ListenerTable
+from rotunda.broker.metadata.metadata_cache import MetadataCache
+from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.metrics.broker_reading import BrokerReader, Names, Segments, Topic
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.release import installed_version
+from rotunda.shm.control import ControlSegment
+from rotunda.shm.metrics.process_metrics import MetricsSegment
+from rotunda.shm.rings.recorder_rings import RecorderRings
+from rotunda.shm.segment import attach
+from rotunda.shm.tables.quota_tables import QuotaTables
+from rotunda.shm.tables.snapshot_buffer import SnapshotSegment
 
 if TYPE_CHECKING:
-    from broker.runtime.run_dir import RunRecord
-    from shm.control import BrokerWords
+    from rotunda.broker.runtime.run_dir import RunRecord
+    from rotunda.shm.control import BrokerWords
 
 
 def attached(record: RunRecord) -> BrokerReader:

@@ -9,13 +9,13 @@ import argparse
 import json
 from collections.abc import Mapping
 
-from broker.cli.cluster.cluster_client import connected
-from broker.cli.config import configuration
-from broker.client.admin import settings
-from broker.config.broker_config import BROKER_KEYS
-from broker.config.listener_overrides import split
-from broker.errors import UsageError
-from broker.text_table import printable
+from rotunda.broker.cli.cluster.cluster_client import connected
+from rotunda.broker.cli.config import configuration
+from rotunda.broker.client.admin import settings
+from rotunda.broker.config.broker_config import BROKER_KEYS
+from rotunda.broker.config.listener_overrides import split
+from rotunda.broker.errors import UsageError
+from rotunda.broker.text_table import printable
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:

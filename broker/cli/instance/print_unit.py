@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from broker.config.broker_config import BROKER_KEYS
-from broker.errors import UsageError
+from rotunda.broker.config.broker_config import BROKER_KEYS
+from rotunda.broker.errors import UsageError
 
 #: The supervisor sends a sign of life every second, and replaces whatever else hangs itself.
 _WATCHDOG_S = 30
@@ -70,7 +70,7 @@ _HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:  # noqa: ARG001 - as every command
     """Print the unit. Raises UsageError for a configuration file that is not there."""
     program = Path(sys.executable).parent / "rotunda"
-    start = [str(program)] if program.exists() else [sys.executable, "-m", "broker"]
+    start = [str(program)] if program.exists() else [sys.executable, "-m", "rotunda"]
     start += ["start", "--data-dir", "%S/rotunda", "--run-dir", "%t/rotunda"]
     options = ""
     needed = [program, Path(sys.base_prefix).resolve()]

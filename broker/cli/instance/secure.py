@@ -13,17 +13,17 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from broker.cli.config import assignment, check_address, configuration
-from broker.clock import SystemClock
-from broker.config.settings.sasl import SCRAM_SHA_256, SCRAM_SHA_512
-from broker.config.sources import Source
-from broker.errors import UsageError
-from broker.metadata.security.offline_users import store_user, stored_users
-from broker.security.sasl.scram_credential import FEWEST_ITERATIONS, new_password
-from broker.security.sasl.user_credentials import SECRET_NAME
+from rotunda.broker.cli.config import assignment, check_address, configuration
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.config.settings.sasl import SCRAM_SHA_256, SCRAM_SHA_512
+from rotunda.broker.config.sources import Source
+from rotunda.broker.errors import UsageError
+from rotunda.broker.metadata.security.offline_users import store_user, stored_users
+from rotunda.broker.security.sasl.scram_credential import FEWEST_ITERATIONS, new_password
+from rotunda.broker.security.sasl.user_credentials import SECRET_NAME
 
 if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
+    from rotunda.broker.config.broker_config import BrokerConfig
 
 USER = "admin"
 _DIRECTORY = "tls"
@@ -83,7 +83,7 @@ class SecureStart:
         return below
 
     def _make_certificates(self, config: BrokerConfig) -> None:
-        from broker.security.development_ca import SERVER, DevelopmentCa, host_names  # noqa: PLC0415 - costs 50 ms
+        from rotunda.broker.security.development_ca import SERVER, DevelopmentCa, host_names  # noqa: PLC0415 - costs 50 ms
 
         if (self.directory / SERVER).exists():
             return

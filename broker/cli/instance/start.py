@@ -18,19 +18,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from broker.cli.config import configuration
-from broker.clock import SystemClock
-from broker.errors import BootFailed, RotundaError, UsageError
-from broker.runtime import run_dir
-from broker.runtime.boot_failures import boot_failures
-from broker.runtime.signals import ignore_tasks
-from shm.segment import new_instance
+from rotunda.broker.cli.config import configuration
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.errors import BootFailed, RotundaError, UsageError
+from rotunda.broker.runtime import run_dir
+from rotunda.broker.runtime.boot_failures import boot_failures
+from rotunda.broker.runtime.signals import ignore_tasks
+from rotunda.shm.segment import new_instance
 
 if TYPE_CHECKING:
-    from broker.cli.instance.secure import SecureStart
-    from broker.config.broker_config import BrokerConfig
-    from broker.runtime.run_dir import RunRecord
-    from broker.server_log.log_file import LogFile
+    from rotunda.broker.cli.instance.secure import SecureStart
+    from rotunda.broker.config.broker_config import BrokerConfig
+    from rotunda.broker.runtime.run_dir import RunRecord
+    from rotunda.broker.server_log.log_file import LogFile
 
 #: How directories begin that go with a process: its instance follows.
 EPHEMERAL_PREFIX = "rotunda-ephemeral-"
@@ -65,7 +65,7 @@ def _secure(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Secur
         if parsed.new_password:
             raise UsageError("--new-password needs --secure")
         return None
-    from broker.cli.instance.secure import SecureStart  # noqa: PLC0415 - others do without it
+    from rotunda.broker.cli.instance.secure import SecureStart  # noqa: PLC0415 - others do without it
 
     if parsed.daemon and parsed.wait is None:
         # Nobody else could print the password.
@@ -114,8 +114,8 @@ def _run(
         # none. The supervisor and its children collect what they make later.
         gc.disable()
         undo.callback(gc.enable)
-        from broker.server_log.log_file import LogOutput  # noqa: PLC0415 - a daemon's parent does without them
-        from broker.supervisor.broker_main import serve  # noqa: PLC0415
+        from rotunda.broker.server_log.log_file import LogOutput  # noqa: PLC0415 - a daemon's parent does without them
+        from rotunda.broker.supervisor.broker_main import serve  # noqa: PLC0415
 
         with boot_failures("the temporary directory cannot be used"):
             if config.ephemeral:
@@ -207,7 +207,7 @@ def _become_daemon(
 
 def _detach(run_path: Path, config: BrokerConfig) -> LogFile:
     """Let stdin read nothing, and stdout and stderr go to the log in the run directory; return that."""
-    from broker.server_log.log_file import LogFile  # noqa: PLC0415 - a daemon's parent does without it
+    from rotunda.broker.server_log.log_file import LogFile  # noqa: PLC0415 - a daemon's parent does without it
 
     log_file = LogFile(
         run_path / run_dir.LOG_NAME,

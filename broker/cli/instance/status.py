@@ -16,17 +16,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker.clock import SystemClock
-from broker.errors import BootFailed, RotundaError
-from broker.runtime import run_dir
-from broker.text_table import Cell, aligned, printable
-from shm.control import ControlSegment
-from shm.segment import SegmentError, attach
-from shm.tables.process_slots import SILENT_NS
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.errors import BootFailed, RotundaError
+from rotunda.broker.runtime import run_dir
+from rotunda.broker.text_table import Cell, aligned, printable
+from rotunda.shm.control import ControlSegment
+from rotunda.shm.segment import SegmentError, attach
+from rotunda.shm.tables.process_slots import SILENT_NS
 
 if TYPE_CHECKING:
-    from broker.runtime.run_dir import RunRecord
-    from shm.tables.process_slots import ProcessStatus
+    from rotunda.broker.runtime.run_dir import RunRecord
+    from rotunda.shm.tables.process_slots import ProcessStatus
 
 _NOT_RUNNING_EXIT_CODE = 3
 _LOOK_AGAIN_S = 0.01

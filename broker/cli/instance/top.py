@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker.cli.instance.status import run_path
-from broker.errors import BootFailed
-from broker.runtime import run_dir
-from broker.text_table import printable
-from shm.segment import SegmentError
+from rotunda.broker.cli.instance.status import run_path
+from rotunda.broker.errors import BootFailed
+from rotunda.broker.runtime import run_dir
+from rotunda.broker.text_table import printable
+from rotunda.shm.segment import SegmentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from broker.runtime.run_dir import RunRecord
-    from web.facts.readings import Reader, Reading
-    from web.facts.status import Snapshot
-    from web.sources import Sources
+    from rotunda.broker.runtime.run_dir import RunRecord
+    from rotunda.web.facts.readings import Reader, Reading
+    from rotunda.web.facts.status import Snapshot
+    from rotunda.web.sources import Sources
 
 _NOT_RUNNING_EXIT_CODE = 3
 _LEVELS = {"calm": "green", "busy": "yellow", "stuck": "bold red"}
@@ -68,12 +68,12 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
 
 
 def _sources(record: RunRecord) -> tuple[Sources, Reader]:
-    from broker.cli.instance.metrics_reader import attached  # noqa: PLC0415
-    from broker.protocol.api_keys import DEPRECATED_UP_TO  # noqa: PLC0415
-    from shm.segment import attach  # noqa: PLC0415
-    from shm.tables.recent_requests import RecentReader  # noqa: PLC0415
-    from web.facts.readings import Reader  # noqa: PLC0415
-    from web.sources import BrokerFacts, Sources  # noqa: PLC0415
+    from rotunda.broker.cli.instance.metrics_reader import attached  # noqa: PLC0415
+    from rotunda.broker.protocol.api_keys import DEPRECATED_UP_TO  # noqa: PLC0415
+    from rotunda.shm.segment import attach  # noqa: PLC0415
+    from rotunda.shm.tables.recent_requests import RecentReader  # noqa: PLC0415
+    from rotunda.web.facts.readings import Reader  # noqa: PLC0415
+    from rotunda.web.sources import BrokerFacts, Sources  # noqa: PLC0415
 
     found = attached(record)
     sources = Sources(
@@ -104,7 +104,7 @@ def _sources(record: RunRecord) -> tuple[Sources, Reader]:
 
 
 def _snapshot(sources: Sources, earlier: Reading, now: Reading) -> Snapshot:
-    from web.facts.snapshot import snapshot  # noqa: PLC0415
+    from rotunda.web.facts.snapshot import snapshot  # noqa: PLC0415
 
     return snapshot(earlier, now, sources)
 
@@ -146,7 +146,7 @@ def _screen(now: Snapshot) -> RenderableType:
 def _processes(now: Snapshot) -> Table:
     from rich.markup import escape  # noqa: PLC0415
 
-    from web.facts.verdict import hangs  # noqa: PLC0415
+    from rotunda.web.facts.verdict import hangs  # noqa: PLC0415
 
     idle = {("processor", each.index): each.idle for each in now.processors}
     idle |= {("handler", each.index): each.idle for each in now.handlers} | {("controller", 0): now.controller.idle}

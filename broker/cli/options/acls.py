@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from broker.cli.options.common import Action, add_actions, json_option
+from rotunda.broker.cli.options.common import Action, add_actions, json_option
 
 _JSON = """\
 --json prints an array of objects: resource_type, name, pattern_type, principal, host, operation, permission

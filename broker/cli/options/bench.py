@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from broker.cli.options.common import json_option, run_dir_option
-from broker.cli.options.values import count, factor, interval_s
+from rotunda.broker.cli.options.common import json_option, run_dir_option
+from rotunda.broker.cli.options.values import count, factor, interval_s
 
 
 def add_bench(command: argparse.ArgumentParser) -> None:

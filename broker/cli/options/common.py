@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.cli.options.values import count, interval_s
+from rotunda.broker.cli.options.values import count, interval_s
 
 _STATES = (
     "PreparingRebalance",
@@ -351,6 +351,9 @@ _GROUP_ACTIONS = {
     "describe": Action("show a group's members, offsets and lag", _describe_group, _DESCRIBE_JSON),
     "delete": Action("delete groups without members, with their offsets", _delete_groups, _DELETE_JSON),
     "reset-offsets": Action(
-        "set the offsets of a group without members", _reset_offsets, _RESET_JSON, module="broker.cli.cluster.reset"
+        "set the offsets of a group without members",
+        _reset_offsets,
+        _RESET_JSON,
+        module="rotunda.broker.cli.cluster.reset",
     ),
 }

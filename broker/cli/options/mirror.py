@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from broker.cli.options.common import client_options, run_dir_option
-from broker.cli.options.values import count
+from rotunda.broker.cli.options.common import client_options, run_dir_option
+from rotunda.broker.cli.options.values import count
 
 
 def add_mirror_config(command: argparse.ArgumentParser) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from broker.cli.options.common import Action, add_actions, json_option
+from rotunda.broker.cli.options.common import Action, add_actions, json_option
 
 _LIST_JSON = """\
 --json prints an array of objects: entity {type: name, or null for the default}, quotas {name: value}

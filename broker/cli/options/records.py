@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from broker.cli.options.common import client_options, run_dir_option
-from broker.cli.options.values import count
+from rotunda.broker.cli.options.common import client_options, run_dir_option
+from rotunda.broker.cli.options.values import count
 
 _CONSUME_EPILOG = r"""
 Prints the records present at the start and exits; with --follow it continues until Ctrl-C. A topic that begins with ^

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from broker.cli.options.common import client_options, json_option, run_dir_option
-from broker.cli.options.values import seconds
+from rotunda.broker.cli.options.common import client_options, json_option, run_dir_option
+from rotunda.broker.cli.options.values import seconds
 
 _INIT_JSON = """\
 Files: ca.pem for every client; ca.key, the signing key, which must stay secret; server.pem and client-NAME.pem with a

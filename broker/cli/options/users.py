@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from broker.cli.options.common import Action, add_actions, json_option
+from rotunda.broker.cli.options.common import Action, add_actions, json_option
 
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 

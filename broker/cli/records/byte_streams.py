@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from typing import BinaryIO, TextIO
 
-from broker.errors import RotundaError
+from rotunda.broker.errors import RotundaError
 
 
 def standard_input() -> BinaryIO:

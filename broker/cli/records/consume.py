@@ -12,16 +12,16 @@ from collections.abc import Mapping
 from functools import partial
 from typing import BinaryIO, Final
 
-from broker.cli.cluster.cluster_client import access, address, explained, of_options
-from broker.cli.held_signals import Signals
-from broker.cli.records.byte_streams import standard_output
-from broker.cli.records.record_format import Formatter, delimited, formatter, json_line, unescaped
-from broker.client.access import is_of_access
-from broker.client.consumer.reader import Reader, Wanted
-from broker.client.consumer.start import STORED, parse_start, parse_time
-from broker.client.network.blocking_client import BlockingClient
-from broker.clock import SystemClock
-from broker.errors import UsageError
+from rotunda.broker.cli.cluster.cluster_client import access, address, explained, of_options
+from rotunda.broker.cli.held_signals import Signals
+from rotunda.broker.cli.records.byte_streams import standard_output
+from rotunda.broker.cli.records.record_format import Formatter, delimited, formatter, json_line, unescaped
+from rotunda.broker.client.access import is_of_access
+from rotunda.broker.client.consumer.reader import Reader, Wanted
+from rotunda.broker.client.consumer.start import STORED, parse_start, parse_time
+from rotunda.broker.client.network.blocking_client import BlockingClient
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.errors import UsageError
 
 _CLIENT_ID: Final = "rotunda-consume"
 _CHUNK_BYTES: Final = 1 << 16

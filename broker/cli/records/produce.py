@@ -13,18 +13,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from broker.cli.cluster.cluster_client import access, address, explained, properties
-from broker.cli.held_signals import Signals
-from broker.cli.records.byte_streams import standard_input, standard_output
-from broker.cli.records.record_format import unescaped
-from broker.cli.records.record_input import InputError, Outgoing, Shape, records_of_files, records_of_lines
-from broker.client.errors import IllegalState, KafkaError, SerializationFailed
-from broker.client.network.blocking_client import BlockingClient
-from broker.client.producer.config import KEYS
-from broker.client.producer.futures import RecordMetadata
-from broker.client.producer.producer import Producer
-from broker.client.topic_partition import TopicPartition
-from broker.errors import RotundaError, UsageError
+from rotunda.broker.cli.cluster.cluster_client import access, address, explained, properties
+from rotunda.broker.cli.held_signals import Signals
+from rotunda.broker.cli.records.byte_streams import standard_input, standard_output
+from rotunda.broker.cli.records.record_format import unescaped
+from rotunda.broker.cli.records.record_input import InputError, Outgoing, Shape, records_of_files, records_of_lines
+from rotunda.broker.client.errors import IllegalState, KafkaError, SerializationFailed
+from rotunda.broker.client.network.blocking_client import BlockingClient
+from rotunda.broker.client.producer.config import KEYS
+from rotunda.broker.client.producer.futures import RecordMetadata
+from rotunda.broker.client.producer.producer import Producer
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.errors import RotundaError, UsageError
 
 _FAILURE_EXIT_CODE: Final = 1
 _STDIN: Final = "standard input"

@@ -13,8 +13,8 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from broker.client.consumer.fetcher import Fetched
-from broker.errors import UsageError
+from rotunda.broker.client.consumer.fetcher import Fetched
+from rotunda.broker.errors import UsageError
 
 Formatter = Callable[[Fetched], bytes]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from broker.errors import RotundaError
+from rotunda.broker.errors import RotundaError
 
 _CHUNK_BYTES: Final = 1 << 16
 _FIELDS: Final = frozenset({"topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers"})

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from broker.client.network.blocking_client import check
-from broker.protocol.api_keys import ApiKey
-from broker.security.acl.acls import Acl, AclFilter
+from rotunda.broker.client.network.blocking_client import check
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.security.acl.acls import Acl, AclFilter
 
 if TYPE_CHECKING:
-    from broker.client.network.blocking_client import BlockingClient
+    from rotunda.broker.client.network.blocking_client import BlockingClient
 
 _VERSION = 3
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from broker.client.access import Access
-from broker.client.admin.reach import (
+from rotunda.broker.client.access import Access
+from rotunda.broker.client.admin.reach import (
     FAIL,
     HTTP,
     KAFKA,
@@ -28,11 +28,11 @@ from broker.client.admin.reach import (
     spoken,
     unchecked,
 )
-from broker.client.network.blocking_client import BlockingClient, check
-from broker.client.sasl import exchange
-from broker.errors import ApiError, RotundaError
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode, name_of
+from rotunda.broker.client.network.blocking_client import BlockingClient, check
+from rotunda.broker.client.sasl import exchange
+from rotunda.broker.errors import ApiError, RotundaError
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode, name_of
 
 _MOST_SKEW_MS = 5_000
 _READ, _WRITE = 3, 4

@@ -10,17 +10,17 @@ import select
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from broker.client.admin.offsets import commit_fields
-from broker.client.admin.subscriptions import assigned_partitions
-from broker.client.network.blocking_client import check
-from broker.client.topic_partition import TopicPartition
-from broker.errors import ApiError
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.client.admin.offsets import commit_fields
+from rotunda.broker.client.admin.subscriptions import assigned_partitions
+from rotunda.broker.client.network.blocking_client import check
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.client.network.blocking_client import BlockingClient
-    from broker.clock import Clock
+    from rotunda.broker.client.network.blocking_client import BlockingClient
+    from rotunda.broker.clock import Clock
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from broker.client.admin import offsets
-from broker.client.fetch import AbortedTransactions, FetchLimits, fetch, whole_batches
-from broker.client.topic_partition import TopicPartition
-from broker.errors import ApiError
-from broker.protocol.error_codes import name_of
-from broker.protocol.record_reader import iterate_records
+from rotunda.broker.client.admin import offsets
+from rotunda.broker.client.fetch import AbortedTransactions, FetchLimits, fetch, whole_batches
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.error_codes import name_of
+from rotunda.broker.protocol.record_reader import iterate_records
 
 if TYPE_CHECKING:
-    from broker.client.admin.groups import Committed
-    from broker.client.admin.offsets import Bounds
-    from broker.client.network.blocking_client import BlockingClient
-    from broker.client.topic_partition import TopicPartition
-    from broker.clock import Clock
+    from rotunda.broker.client.admin.groups import Committed
+    from rotunda.broker.client.admin.offsets import Bounds
+    from rotunda.broker.client.network.blocking_client import BlockingClient
+    from rotunda.broker.client.topic_partition import TopicPartition
+    from rotunda.broker.clock import Clock
 
 _LIMITS: Final = FetchLimits(0, 0, 1 << 23, 1 << 17)
 _MOST_ANSWERS: Final = 1000

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from struct import Struct
 from typing import NamedTuple
 
-from broker.errors import RotundaError
+from rotunda.broker.errors import RotundaError
 
 OK, WARN, FAIL, UNKNOWN = "ok", "warn", "fail", "unknown"
 KAFKA, TLS, HTTP = "Kafka", "TLS", "HTTP"

@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Mapping
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.client.admin import offsets
-from broker.errors import RotundaError
+from rotunda.broker.client.admin import offsets
+from rotunda.broker.errors import RotundaError
 
 if TYPE_CHECKING:
-    from broker.client.admin.offsets import Bounds
-    from broker.client.network.blocking_client import BlockingClient
-    from broker.client.topic_partition import TopicPartition
+    from rotunda.broker.client.admin.offsets import Bounds
+    from rotunda.broker.client.network.blocking_client import BlockingClient
+    from rotunda.broker.client.topic_partition import TopicPartition
 
 NO_PARTITION: Final = "the partition does not exist; left as it is"
 ABOVE_LATEST: Final = "offset {} is higher than the latest offset; set to that"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.client.network.blocking_client import check
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.client.network.blocking_client import check
+from rotunda.broker.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from broker.client.network.blocking_client import BlockingClient
+    from rotunda.broker.client.network.blocking_client import BlockingClient
 
 TOPIC, BROKER, LOGGERS, GROUP = 2, 4, 8, 32
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.client.topic_partition import TopicPartition
-from broker.errors import ApiError
-from broker.protocol.messages.consumer_protocol import decode_assignment
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.messages.consumer_protocol import decode_assignment
 
 
 def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...] | None:

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from broker.client.admin import settings
-from broker.client.admin.settings import Resource
-from broker.client.network.blocking_client import check
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.client.admin import settings
+from rotunda.broker.client.admin.settings import Resource
+from rotunda.broker.client.network.blocking_client import check
+from rotunda.broker.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from broker.client.network.blocking_client import BlockingClient
+    from rotunda.broker.client.network.blocking_client import BlockingClient
 
 _METADATA_VERSION = 12
 _CREATE_VERSION = 7

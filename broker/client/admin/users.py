@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from broker.client.network.blocking_client import check
-from broker.errors import ApiError
-from broker.metadata.security.scram_users import MECHANISMS
-from broker.protocol.api_keys import ApiKey
-from broker.security.sasl.scram_credential import new_salt, salted
+from rotunda.broker.client.network.blocking_client import check
+from rotunda.broker.errors import ApiError
+from rotunda.broker.metadata.security.scram_users import MECHANISMS
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.security.sasl.scram_credential import new_salt, salted
 
 if TYPE_CHECKING:
-    from broker.client.network.blocking_client import BlockingClient
+    from rotunda.broker.client.network.blocking_client import BlockingClient
 
 _NAMES = {number: name for name, number in MECHANISMS.items()}
 _NOT_FOUND = 91

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from broker.client.admin.offsets import by_topic
-from broker.client.topic_partition import TopicPartition
+from rotunda.broker.client.admin.offsets import by_topic
+from rotunda.broker.client.topic_partition import TopicPartition
 
 ASSIGNOR: Final = "range"
 

@@ -10,17 +10,17 @@ import select
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from broker.client.admin.offsets import bounds
-from broker.client.fetch import AbortedTransactions, FetchLimits, fetch, whole_batches
-from broker.client.network.blocking_client import BlockingClient, ConnectionFailed
-from broker.client.topic_partition import TopicPartition
-from broker.errors import ApiError
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.record_reader import Record, iterate_records
-from broker.protocol.records import crc_ok
+from rotunda.broker.client.admin.offsets import bounds
+from rotunda.broker.client.fetch import AbortedTransactions, FetchLimits, fetch, whole_batches
+from rotunda.broker.client.network.blocking_client import BlockingClient, ConnectionFailed
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.record_reader import Record, iterate_records
+from rotunda.broker.protocol.records import crc_ok
 
 if TYPE_CHECKING:
-    from broker.clock import Clock
+    from rotunda.broker.clock import Clock
 
 _PARTITION_BYTES: Final = 1 << 20
 _RESPONSE_BYTES: Final = 50 << 20

@@ -11,19 +11,23 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from broker.client.admin.groups import when_loaded
-from broker.client.admin.offsets import by_topic, commit_fields
-from broker.client.admin.subscriptions import assigned_partitions
-from broker.client.consumer.assignment import ASSIGNOR, by_ranges, partitions_of
-from broker.client.network.blocking_client import BlockingClient, ConnectionFailed, check
-from broker.client.topic_partition import TopicPartition
-from broker.errors import ApiError, RotundaError
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.messages.consumer_protocol import decode_subscription, encode_assignment, encode_subscription
+from rotunda.broker.client.admin.groups import when_loaded
+from rotunda.broker.client.admin.offsets import by_topic, commit_fields
+from rotunda.broker.client.admin.subscriptions import assigned_partitions
+from rotunda.broker.client.consumer.assignment import ASSIGNOR, by_ranges, partitions_of
+from rotunda.broker.client.network.blocking_client import BlockingClient, ConnectionFailed, check
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.errors import ApiError, RotundaError
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.messages.consumer_protocol import (
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
 
 if TYPE_CHECKING:
-    from broker.clock import Clock
+    from rotunda.broker.clock import Clock
 
 _SESSION_MS: Final = 45_000
 _REBALANCE_MS: Final = 60_000

@@ -12,17 +12,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from broker.client.consumer.assignment import partitions_of
-from broker.client.consumer.fetcher import Fetched, Fetcher
-from broker.client.consumer.group_member import GroupMember
-from broker.client.consumer.start import FROM_BEGINNING, Start, spans
-from broker.client.network.blocking_client import BlockingClient, ConnectionFailed
-from broker.client.topic_partition import TopicPartition
-from broker.errors import ApiError, RotundaError, UsageError
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.client.consumer.assignment import partitions_of
+from rotunda.broker.client.consumer.fetcher import Fetched, Fetcher
+from rotunda.broker.client.consumer.group_member import GroupMember
+from rotunda.broker.client.consumer.start import FROM_BEGINNING, Start, spans
+from rotunda.broker.client.network.blocking_client import BlockingClient, ConnectionFailed
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.errors import ApiError, RotundaError, UsageError
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.clock import Clock
+    from rotunda.broker.clock import Clock
 
 _MAX_WAIT_MS: Final = 500
 _COMMIT_NS: Final = 5_000_000_000

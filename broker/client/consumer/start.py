@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.client.admin.offsets import Bounds, at_time, bounds
-from broker.client.topic_partition import TopicPartition
-from broker.errors import RotundaError, UsageError
+from rotunda.broker.client.admin.offsets import Bounds, at_time, bounds
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.errors import RotundaError, UsageError
 
 if TYPE_CHECKING:
-    from broker.client.network.blocking_client import BlockingClient
+    from rotunda.broker.client.network.blocking_client import BlockingClient
 
 BEGINNING: Final = "beginning"
 END: Final = "end"

@@ -12,8 +12,8 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from broker.client.network.network_config import CANONICAL_BOOTSTRAP
-from broker.errors import ConfigError
+from rotunda.broker.client.network.network_config import CANONICAL_BOOTSTRAP
+from rotunda.broker.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 

@@ -11,12 +11,12 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.client.errors import UnsupportedVersion
-from broker.client.network.requests import Buffer, Build, codec_request
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.codec import decode_body
-from broker.protocol.error_codes import ErrorCode
-from broker.release import installed_version
+from rotunda.broker.client.errors import UnsupportedVersion
+from rotunda.broker.client.network.requests import Buffer, Build, codec_request
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.codec import decode_body
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.release import installed_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

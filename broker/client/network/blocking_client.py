@@ -13,21 +13,21 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
-from broker.client.access import PLAIN_TEXT, Access
-from broker.client.errors import SaslAuthenticationFailed, UnsupportedSaslMechanism
-from broker.client.network.addresses import parse_host_and_port
-from broker.client.network.metadata import Metadata
-from broker.client.network.network_client import NetworkClient
-from broker.client.network.network_config import NetworkConfig
-from broker.client.network.requests import ClientRequest, ClientResponse, codec_request
-from broker.client.network.selectable import ChannelPhase
-from broker.client.network.selector import Selector
-from broker.client.network.snapshot import Node, TopicMetadata, metadata_fields, metadata_response
-from broker.client.topic_partition import TopicPartition
-from broker.clock import Clock, SystemClock
-from broker.errors import ApiError, ConfigError, RotundaError
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.client.access import PLAIN_TEXT, Access
+from rotunda.broker.client.errors import SaslAuthenticationFailed, UnsupportedSaslMechanism
+from rotunda.broker.client.network.addresses import parse_host_and_port
+from rotunda.broker.client.network.metadata import Metadata
+from rotunda.broker.client.network.network_client import NetworkClient
+from rotunda.broker.client.network.network_config import NetworkConfig
+from rotunda.broker.client.network.requests import ClientRequest, ClientResponse, codec_request
+from rotunda.broker.client.network.selectable import ChannelPhase
+from rotunda.broker.client.network.selector import Selector
+from rotunda.broker.client.network.snapshot import Node, TopicMetadata, metadata_fields, metadata_response
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.clock import Clock, SystemClock
+from rotunda.broker.errors import ApiError, ConfigError, RotundaError
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 CLIENT_ID: Final = "rotunda-cli"
 _NANOSECONDS: Final = 1_000_000

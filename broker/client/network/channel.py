@@ -14,12 +14,12 @@ import ssl
 import struct
 from collections.abc import Iterator, Sequence
 
-from broker.client.access import Access
-from broker.client.errors import AuthenticationFailed
-from broker.client.network.requests import Buffer, NetworkReceive, NetworkSend
-from broker.client.network.sasl_authenticator import SaslAuthenticator, renewal_ms
-from broker.client.network.selectable import ChannelPhase, ChannelState, Endpoint
-from broker.errors import InvalidReceive
+from rotunda.broker.client.access import Access
+from rotunda.broker.client.errors import AuthenticationFailed
+from rotunda.broker.client.network.requests import Buffer, NetworkReceive, NetworkSend
+from rotunda.broker.client.network.sasl_authenticator import SaslAuthenticator, renewal_ms
+from rotunda.broker.client.network.selectable import ChannelPhase, ChannelState, Endpoint
+from rotunda.broker.errors import InvalidReceive
 
 _READ_BYTES = 65536
 #: The system takes no more buffers at once.

@@ -11,10 +11,10 @@ import random
 from collections.abc import Sequence
 from enum import Enum, auto
 
-from broker.client.errors import AuthenticationFailed, IllegalState
-from broker.client.network.addresses import Address, Resolve, resolve
-from broker.client.network.backoff import ExponentialBackoff, time_left_ms
-from broker.client.network.network_config import NetworkConfig
+from rotunda.broker.client.errors import AuthenticationFailed, IllegalState
+from rotunda.broker.client.network.addresses import Address, Resolve, resolve
+from rotunda.broker.client.network.backoff import ExponentialBackoff, time_left_ms
+from rotunda.broker.client.network.network_config import NetworkConfig
 
 logger = logging.getLogger(__name__)
 

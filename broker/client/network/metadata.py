@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from broker.client.errors import (
+from rotunda.broker.client.errors import (
     DeliveryTimeout,
     IllegalState,
     InvalidMetadata,
@@ -24,11 +24,11 @@ from broker.client.errors import (
     TopicAuthorizationFailed,
     error_of,
 )
-from broker.client.network.addresses import HostAndPort
-from broker.client.network.backoff import ExponentialBackoff, time_left_ms
-from broker.client.network.network_config import NetworkConfig
-from broker.client.network.requests import Build
-from broker.client.network.snapshot import (
+from rotunda.broker.client.network.addresses import HostAndPort
+from rotunda.broker.client.network.backoff import ExponentialBackoff, time_left_ms
+from rotunda.broker.client.network.network_config import NetworkConfig
+from rotunda.broker.client.network.requests import Build
+from rotunda.broker.client.network.snapshot import (
     ClusterSnapshot,
     MetadataResponse,
     Node,
@@ -36,8 +36,8 @@ from broker.client.network.snapshot import (
     TopicMetadata,
     metadata_request,
 )
-from broker.clock import Clock
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.clock import Clock
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 logger = logging.getLogger(__name__)
 _NANOSECONDS = 1_000_000

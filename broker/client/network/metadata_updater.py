@@ -10,12 +10,12 @@ import math
 from collections.abc import Iterable
 from typing import Protocol
 
-from broker.client.errors import AuthenticationFailed, KafkaError
-from broker.client.network.metadata import Metadata
-from broker.client.network.network_config import REBOOTSTRAP, NetworkConfig
-from broker.client.network.requests import Build
-from broker.client.network.snapshot import MetadataResponse, Node
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.client.errors import AuthenticationFailed, KafkaError
+from rotunda.broker.client.network.metadata import Metadata
+from rotunda.broker.client.network.network_config import REBOOTSTRAP, NetworkConfig
+from rotunda.broker.client.network.requests import Build
+from rotunda.broker.client.network.snapshot import MetadataResponse, Node
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 logger = logging.getLogger(__name__)
 

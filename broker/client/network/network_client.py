@@ -12,9 +12,9 @@ import math
 import random
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.client.errors import IllegalState, UnsupportedVersion
-from broker.client.network.addresses import Resolve, resolve
-from broker.client.network.api_versions import (
+from rotunda.broker.client.errors import IllegalState, UnsupportedVersion
+from rotunda.broker.client.network.addresses import Resolve, resolve
+from rotunda.broker.client.network.api_versions import (
     CLIENT_VERSIONS,
     ApiVersions,
     api_versions_request,
@@ -22,9 +22,9 @@ from broker.client.network.api_versions import (
     node_api_versions,
     version_to_try_next,
 )
-from broker.client.network.connection_states import ClusterConnectionStates
-from broker.client.network.metadata_updater import MetadataUpdater
-from broker.client.network.requests import (
+from rotunda.broker.client.network.connection_states import ClusterConnectionStates
+from rotunda.broker.client.network.metadata_updater import MetadataUpdater
+from rotunda.broker.client.network.requests import (
     Build,
     ClientRequest,
     ClientResponse,
@@ -36,17 +36,17 @@ from broker.client.network.requests import (
     completed,
     throttle_time_ms,
 )
-from broker.client.network.sasl_authenticator import FIRST_RESERVED_CORRELATION_ID
-from broker.client.network.selectable import ChannelPhase, ChannelState, Endpoint, Selectable
-from broker.client.network.snapshot import metadata_response
-from broker.errors import InvalidReceive
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.client.network.sasl_authenticator import FIRST_RESERVED_CORRELATION_ID
+from rotunda.broker.client.network.selectable import ChannelPhase, ChannelState, Endpoint, Selectable
+from rotunda.broker.client.network.snapshot import metadata_response
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from broker.client.network.metadata import Metadata
-    from broker.client.network.network_config import NetworkConfig
-    from broker.client.network.snapshot import Node
-    from broker.clock import Clock
+    from rotunda.broker.client.network.metadata import Metadata
+    from rotunda.broker.client.network.network_config import NetworkConfig
+    from rotunda.broker.client.network.snapshot import Node
+    from rotunda.broker.clock import Clock
 
 logger = logging.getLogger(__name__)
 

@@ -13,15 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from broker.client.errors import IllegalState
-from broker.client.network.backoff import time_left_ms
-from broker.errors import InvalidReceive
-from broker.protocol.api_keys import ApiKey, response_header_version
-from broker.protocol.codec import decode_body, encode_request
-from broker.protocol.primitives import MALFORMED, skip_tagged_fields
+from rotunda.broker.client.errors import IllegalState
+from rotunda.broker.client.network.backoff import time_left_ms
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol.api_keys import ApiKey, response_header_version
+from rotunda.broker.protocol.codec import decode_body, encode_request
+from rotunda.broker.protocol.primitives import MALFORMED, skip_tagged_fields
 
 if TYPE_CHECKING:
-    from broker.client.errors import KafkaError
+    from rotunda.broker.client.errors import KafkaError
 
 logger = logging.getLogger(__name__)
 

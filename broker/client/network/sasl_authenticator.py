@@ -12,13 +12,13 @@ from collections.abc import Generator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from broker.client.access import Access
-from broker.client.errors import (
+from rotunda.broker.client.access import Access
+from rotunda.broker.client.errors import (
     NetworkFailure,
     SaslAuthenticationFailed,
     UnsupportedSaslMechanism,
 )
-from broker.client.network.api_versions import (
+from rotunda.broker.client.network.api_versions import (
     CLIENT_VERSIONS,
     NodeApiVersions,
     api_versions_request,
@@ -26,13 +26,13 @@ from broker.client.network.api_versions import (
     node_api_versions,
     version_to_try_next,
 )
-from broker.client.network.requests import Buffer, Build, Decode, codec_request
-from broker.client.sasl import NotTheBroker, exchange
-from broker.errors import InvalidReceive
-from broker.protocol.api_keys import ApiKey, response_header_version
-from broker.protocol.codec import decode_body
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.primitives import MALFORMED, skip_tagged_fields
+from rotunda.broker.client.network.requests import Buffer, Build, Decode, codec_request
+from rotunda.broker.client.sasl import NotTheBroker, exchange
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol.api_keys import ApiKey, response_header_version
+from rotunda.broker.protocol.codec import decode_body
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.primitives import MALFORMED, skip_tagged_fields
 
 LARGEST_CORRELATION_ID: Final = 2**31 - 1
 #: From here on the ids are for SASL.

@@ -9,9 +9,9 @@ import logging
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
-from broker.client.errors import AuthenticationFailed
-from broker.client.network.addresses import Address
-from broker.client.network.requests import NetworkReceive, NetworkSend
+from rotunda.broker.client.errors import AuthenticationFailed
+from rotunda.broker.client.network.addresses import Address
+from rotunda.broker.client.network.requests import NetworkReceive, NetworkSend
 
 logger = logging.getLogger(__name__)
 

@@ -14,16 +14,16 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from broker.client.access import Access
-from broker.client.errors import AuthenticationFailed, IllegalState, NetworkFailure, UnsupportedVersion
-from broker.client.network.channel import Channel, PlainTransport, TlsTransport
-from broker.client.network.network_config import NetworkConfig
-from broker.client.network.requests import NetworkReceive, NetworkSend
-from broker.client.network.selectable import ChannelPhase, ChannelState, Endpoint
-from broker.errors import InvalidReceive
+from rotunda.broker.client.access import Access
+from rotunda.broker.client.errors import AuthenticationFailed, IllegalState, NetworkFailure, UnsupportedVersion
+from rotunda.broker.client.network.channel import Channel, PlainTransport, TlsTransport
+from rotunda.broker.client.network.network_config import NetworkConfig
+from rotunda.broker.client.network.requests import NetworkReceive, NetworkSend
+from rotunda.broker.client.network.selectable import ChannelPhase, ChannelState, Endpoint
+from rotunda.broker.errors import InvalidReceive
 
 if TYPE_CHECKING:
-    from broker.clock import Clock
+    from rotunda.broker.clock import Clock
 
 logger = logging.getLogger(__name__)
 _NANOSECONDS = 1_000_000

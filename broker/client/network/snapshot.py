@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from broker.client.network.addresses import HostAndPort
-from broker.client.network.requests import Build, codec_request
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.client.network.addresses import HostAndPort
+from rotunda.broker.client.network.requests import Build, codec_request
+from rotunda.broker.protocol.api_keys import ApiKey
 
 #: Older brokers give no epochs that can be relied on (KAFKA-8659).
 _RELIABLE_EPOCHS_FROM = 9

@@ -17,15 +17,15 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
-from broker.client.errors import KafkaError
-from broker.client.producer.batches.record_layout import Headers
-from broker.client.producer.futures import DeliveryCallback, RecordFuture, RecordMetadata
-from broker.client.producer.producer import Producer
-from broker.client.topic_partition import TopicPartition
+from rotunda.broker.client.errors import KafkaError
+from rotunda.broker.client.producer.batches.record_layout import Headers
+from rotunda.broker.client.producer.futures import DeliveryCallback, RecordFuture, RecordMetadata
+from rotunda.broker.client.producer.producer import Producer
+from rotunda.broker.client.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from broker.client.network.snapshot import PartitionMetadata
-    from broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
+    from rotunda.broker.client.network.snapshot import PartitionMetadata
+    from rotunda.broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any, Final
 
-from broker.client.access import PLAIN_TEXT, Access, access_of
-from broker.client.producer.batches.producer_batch import Compression
-from broker.client.producer.settings import ProducerSettings
-from broker.config.keys import MAX_INT, Key, Kind, did_you_mean, keys_of
-from broker.errors import ConfigError, UsageError
-from broker.protocol.records import CODECS
+from rotunda.broker.client.access import PLAIN_TEXT, Access, access_of
+from rotunda.broker.client.producer.batches.producer_batch import Compression
+from rotunda.broker.client.producer.settings import ProducerSettings
+from rotunda.broker.config.keys import MAX_INT, Key, Kind, did_you_mean, keys_of
+from rotunda.broker.errors import ConfigError, UsageError
+from rotunda.broker.protocol.records import CODECS
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from broker.client.topic_partition import TopicPartition
+from rotunda.broker.client.topic_partition import TopicPartition
 
 _MOST_OF_LONG: Final = (1 << 63) - 1
 

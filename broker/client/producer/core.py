@@ -12,23 +12,23 @@ import threading
 from contextlib import ExitStack
 from typing import Any, Final
 
-from broker.client.network.addresses import parse_bootstrap
-from broker.client.network.metadata import ProducerMetadata
-from broker.client.network.network_client import NetworkClient
-from broker.client.network.network_config import NetworkConfig
-from broker.client.network.selector import Selector
-from broker.client.producer.batches.buffer_pool import BufferPool
-from broker.client.producer.batches.record_accumulator import RecordAccumulator
-from broker.client.producer.batches.record_queues import AccumulatorConfig
-from broker.client.producer.config import ProducerConfig
-from broker.client.producer.interceptors import ProducerInterceptors
-from broker.client.producer.metrics import ProducerMetrics
-from broker.client.producer.partitioner import Partitioner, RoundRobinPartitioner
-from broker.client.producer.sending.sender import Sender, SenderConfig
-from broker.client.producer.serializers import load, serializer_of
-from broker.client.producer.transactions.transaction_manager import TransactionManager
-from broker.clock import Clock, SystemClock
-from broker.errors import ConfigError
+from rotunda.broker.client.network.addresses import parse_bootstrap
+from rotunda.broker.client.network.metadata import ProducerMetadata
+from rotunda.broker.client.network.network_client import NetworkClient
+from rotunda.broker.client.network.network_config import NetworkConfig
+from rotunda.broker.client.network.selector import Selector
+from rotunda.broker.client.producer.batches.buffer_pool import BufferPool
+from rotunda.broker.client.producer.batches.record_accumulator import RecordAccumulator
+from rotunda.broker.client.producer.batches.record_queues import AccumulatorConfig
+from rotunda.broker.client.producer.config import ProducerConfig
+from rotunda.broker.client.producer.interceptors import ProducerInterceptors
+from rotunda.broker.client.producer.metrics import ProducerMetrics
+from rotunda.broker.client.producer.partitioner import Partitioner, RoundRobinPartitioner
+from rotunda.broker.client.producer.sending.sender import Sender, SenderConfig
+from rotunda.broker.client.producer.serializers import load, serializer_of
+from rotunda.broker.client.producer.transactions.transaction_manager import TransactionManager
+from rotunda.broker.clock import Clock, SystemClock
+from rotunda.broker.errors import ConfigError
 
 _LOG: Final = logging.getLogger(__name__)
 _NETWORK_FIELDS: Final = tuple(NetworkConfig.__slots__)

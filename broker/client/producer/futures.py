@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
-from broker.client.errors import KafkaError
-from broker.client.topic_partition import TopicPartition
+from rotunda.broker.client.errors import KafkaError
+from rotunda.broker.client.topic_partition import TopicPartition
 
 
 class RecordMetadata(NamedTuple):

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from broker.client.errors import KafkaError
-from broker.client.producer.batches.record_layout import Headers
-from broker.client.producer.futures import DeliveryCallback, RecordMetadata
-from broker.client.producer.serializers import load
-from broker.errors import ConfigError
+from rotunda.broker.client.errors import KafkaError
+from rotunda.broker.client.producer.batches.record_layout import Headers
+from rotunda.broker.client.producer.futures import DeliveryCallback, RecordMetadata
+from rotunda.broker.client.producer.serializers import load
+from rotunda.broker.errors import ConfigError
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from broker.client.network.metadata import ProducerMetadata
-from broker.client.network.network_client import NetworkClient
-from broker.client.network.selector import NodeTraffic, Selector
-from broker.client.producer.batches.buffer_pool import BufferPool
-from broker.client.producer.batches.producer_batch import ProducerBatch
-from broker.clock import Clock
+from rotunda.broker.client.network.metadata import ProducerMetadata
+from rotunda.broker.client.network.network_client import NetworkClient
+from rotunda.broker.client.network.selector import NodeTraffic, Selector
+from rotunda.broker.client.producer.batches.buffer_pool import BufferPool
+from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
+from rotunda.broker.clock import Clock
 
 _NS_OF_MS = 1_000_000
 _NS_OF_S = 1_000_000_000

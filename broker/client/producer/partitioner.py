@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from broker.client.network.snapshot import ClusterSnapshot
+    from rotunda.broker.client.network.snapshot import ClusterSnapshot
 
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995

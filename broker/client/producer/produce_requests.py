@@ -11,9 +11,9 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.headers import request_header
-from broker.protocol.primitives import (
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.headers import request_header
+from rotunda.broker.protocol.primitives import (
     INT32,
     ZERO_TOPIC_ID,
     Buffer,

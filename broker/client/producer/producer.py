@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Self
 from weakref import WeakSet
 
-from broker.client.errors import (
+from rotunda.broker.client.errors import (
     DeliveryTimeout,
     IllegalState,
     Interrupted,
@@ -25,8 +25,8 @@ from broker.client.errors import (
     SerializationFailed,
     error_of,
 )
-from broker.client.producer.batches.producer_batch import NOT_OPEN, TimedValue
-from broker.client.producer.batches.record_layout import (
+from rotunda.broker.client.producer.batches.producer_batch import NOT_OPEN, TimedValue
+from rotunda.broker.client.producer.batches.record_layout import (
     Headers,
     check_topic,
     packed_headers,
@@ -34,21 +34,21 @@ from broker.client.producer.batches.record_layout import (
     timestamp_of,
     upper_bound_bytes,
 )
-from broker.client.producer.config import read_config
-from broker.client.producer.consumer_offsets import check_offsets
-from broker.client.producer.core import ProducerCore
-from broker.client.producer.futures import DeliveryCallback, FailedFuture, RecordFuture
-from broker.client.producer.interceptors import ProducerRecord
-from broker.client.producer.partitioner import partition_for_key
-from broker.client.producer.serializers import serialize_bytes, serialized
-from broker.client.topic_partition import TopicPartition
-from broker.protocol.records import BATCH_HEADER_BYTES
+from rotunda.broker.client.producer.config import read_config
+from rotunda.broker.client.producer.consumer_offsets import check_offsets
+from rotunda.broker.client.producer.core import ProducerCore
+from rotunda.broker.client.producer.futures import DeliveryCallback, FailedFuture, RecordFuture
+from rotunda.broker.client.producer.interceptors import ProducerRecord
+from rotunda.broker.client.producer.partitioner import partition_for_key
+from rotunda.broker.client.producer.serializers import serialize_bytes, serialized
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
 
 if TYPE_CHECKING:
-    from broker.client.network.snapshot import ClusterSnapshot, PartitionMetadata
-    from broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
-    from broker.client.producer.transactions.transaction_manager import TransactionManager
-    from broker.client.producer.transactions.transaction_state import TransactionalRequestResult
+    from rotunda.broker.client.network.snapshot import ClusterSnapshot, PartitionMetadata
+    from rotunda.broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
+    from rotunda.broker.client.producer.transactions.transaction_manager import TransactionManager
+    from rotunda.broker.client.producer.transactions.transaction_state import TransactionalRequestResult
 
 _LOG: Final = logging.getLogger(__name__)
 #: These say that the call was wrong; all others come by the future.

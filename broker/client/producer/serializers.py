@@ -11,10 +11,10 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from broker.client.errors import SerializationFailed
-from broker.client.producer.batches.record_layout import Headers
-from broker.config.keys import did_you_mean
-from broker.errors import ConfigError
+from rotunda.broker.client.errors import SerializationFailed
+from rotunda.broker.client.producer.batches.record_layout import Headers
+from rotunda.broker.config.keys import did_you_mean
+from rotunda.broker.errors import ConfigError
 
 #: (topic, key or value, headers) -> bytes; None stays null.
 Serializer: TypeAlias = Callable[[str, Any, Headers], bytes | None]

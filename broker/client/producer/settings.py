@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.config.keys import Key, Kind, setting
-from broker.config.settings.log import LZ4_LEVELS, ZSTD_LEVELS, gzip_level_complaint
-from broker.protocol.records import CODECS
+from rotunda.broker.config.keys import Key, Kind, setting
+from rotunda.broker.config.settings.log import LZ4_LEVELS, ZSTD_LEVELS, gzip_level_complaint
+from rotunda.broker.protocol.records import CODECS
 
 
 def _recovery_complaint(value: str) -> str | None:

@@ -5,8 +5,8 @@ Runs only when the pages are made or checked.
 
 from __future__ import annotations
 
-from broker.client.producer.config import KEYS, LEGACY, REFUSED, WITHOUT_MEANING
-from broker.config.reference_page import settings_table
+from rotunda.broker.client.producer.config import KEYS, LEGACY, REFUSED, WITHOUT_MEANING
+from rotunda.broker.config.reference_page import settings_table
 
 _INTRODUCTION = """\
 # Settings of the producer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.config.limits.rows import Area, Limit
+from rotunda.broker.config.limits.rows import Area, Limit
 
 CONNECTIONS = Area(
     title="Connections",
@@ -51,14 +51,14 @@ CONNECTIONS = Area(
         ),
         Limit(
             what="Connections that wait to be closed; half of the open files where that is less",
-            bounds=("broker.network.acceptor.parked_sockets:MOST_PARKED",),
+            bounds=("rotunda.broker.network.acceptor.parked_sockets:MOST_PARKED",),
             metrics=("rotunda_acceptor_connections_parked",),
             beyond="the one that would end first is closed at once",
             end="a second at most",
         ),
         Limit(
             what="Addresses with a known rate",
-            bounds=("broker.network.acceptor.admission:MOST_ADDRESSES",),
+            bounds=("rotunda.broker.network.acceptor.admission:MOST_ADDRESSES",),
             metrics=("rotunda_acceptor_ip_accept_throttled_total",),
             beyond="the longest silent one is dropped, and may start with a burst",
             end="an hour without a connection",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.config.limits.rows import Area, Limit
+from rotunda.broker.config.limits.rows import Area, Limit
 
 METADATA = Area(
     title="Topics and settings",
@@ -16,7 +16,7 @@ METADATA = Area(
         ),
         Limit(
             what="Settings of groups, client metrics subscriptions, quotas, users and ACLs",
-            bounds=("broker.metadata.storage.entity_store:MOST_BYTES",),
+            bounds=("rotunda.broker.metadata.storage.entity_store:MOST_BYTES",),
             metrics=("rotunda_handler_settings_bytes",),
             beyond="POLICY_VIOLATION",
             end="they are deleted",
@@ -25,9 +25,9 @@ METADATA = Area(
             what="Users and client ids, by quota, with recorded use in a process; client ids with cached quotas, and "
             "bytes of one",
             bounds=(
-                "shm.tables.quota_tables:SLOTS",
-                "broker.quotas.quota_manager:MOST_KNOWN",
-                "broker.quotas.quota_manager:MOST_ID_BYTES",
+                "rotunda.shm.tables.quota_tables:SLOTS",
+                "rotunda.broker.quotas.quota_manager:MOST_KNOWN",
+                "rotunda.broker.quotas.quota_manager:MOST_ID_BYTES",
             ),
             metrics=("rotunda_client_quota_rate", "rotunda_request_throttle_seconds"),
             beyond="the longest idle one restarts at zero; all are looked up again; ids with equal beginnings are one",
@@ -35,7 +35,7 @@ METADATA = Area(
         ),
         Limit(
             what="Users and client ids, by quota, that the status page and /metrics list one by one",
-            bounds=("broker.metrics.quota_use:MOST_LISTED",),
+            bounds=("rotunda.broker.metrics.quota_use:MOST_LISTED",),
             metrics=("rotunda_client_quotas_left_out",),
             beyond="counted and left out; throttled ones and those nearest to their limit are listed",
             end="an hour without use, or the quota is deleted",
@@ -43,8 +43,8 @@ METADATA = Area(
         Limit(
             what="Characters of a setting; settings of one resource, or quotas of an entity, that one request changes",
             bounds=(
-                "broker.metadata.configs.alter_configs:MOST_CHARACTERS",
-                "broker.apis.cluster.controller_access:MOST_CHANGES",
+                "rotunda.broker.metadata.configs.alter_configs:MOST_CHARACTERS",
+                "rotunda.broker.apis.cluster.controller_access:MOST_CHANGES",
             ),
             metrics=("rotunda_request_errors_total",),
             beyond="INVALID_CONFIG; INVALID_REQUEST",
@@ -52,7 +52,7 @@ METADATA = Area(
         ),
         Limit(
             what="Responses of the controller for repeated requests",
-            bounds=("broker.metadata.storage.request_dedup:MOST_REQUESTS",),
+            bounds=("rotunda.broker.metadata.storage.request_dedup:MOST_REQUESTS",),
             metrics=("rotunda_handler_requests_handled_total",),
             beyond="the oldest are dropped",
             end="the broker starts",

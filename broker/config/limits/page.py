@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 
-from broker.config.broker_config import BROKER_KEYS
-from broker.config.limits.table import LIMITS
+from rotunda.broker.config.broker_config import BROKER_KEYS
+from rotunda.broker.config.limits.table import LIMITS
 
 _PREAMBLE = """# Limits
 

@@ -7,16 +7,16 @@ when the page is made or checked; nothing in it runs.
 
 from __future__ import annotations
 
-from broker.config.limits.connections import CONNECTIONS
-from broker.config.limits.metadata import METADATA
-from broker.config.limits.rows import Area, Limit
+from rotunda.broker.config.limits.connections import CONNECTIONS
+from rotunda.broker.config.limits.metadata import METADATA
+from rotunda.broker.config.limits.rows import Area, Limit
 
 _REQUESTS = Area(
     title="Requests",
     limits=(
         Limit(
             what="Connections with a known address for descriptions of groups, of each processor",
-            bounds=("shm.tables.client_hosts:ROWS",),
+            bounds=("rotunda.shm.tables.client_hosts:ROWS",),
             metrics=("rotunda_processor_connections",),
             beyond="members are described without an address",
             end="with the connection",
@@ -37,7 +37,7 @@ _REQUESTS = Area(
         ),
         Limit(
             what="Bytes of copies of unanswered requests for a handler's replacement; in addition, of each connection",
-            bounds=("pipeline.max.total.bytes", "broker.network.processor.kept_requests:OWN_BYTES"),
+            bounds=("pipeline.max.total.bytes", "rotunda.broker.network.processor.kept_requests:OWN_BYTES"),
             metrics=("rotunda_processor_requests_kept_bytes", "rotunda_processor_requests_not_kept_total"),
             beyond="a connection has one more request, without a copy, and is not read until its requests are answered",
             end="with their responses",
@@ -51,14 +51,17 @@ _REQUESTS = Area(
         ),
         Limit(
             what="Elements of the arrays of a request together; parts of a Produce; of a Fetch, twice max.partitions",
-            bounds=("broker.protocol.primitives:MOST_ELEMENTS", "broker.protocol.messages.produce:MOST_PARTS"),
+            bounds=(
+                "rotunda.broker.protocol.primitives:MOST_ELEMENTS",
+                "rotunda.broker.protocol.messages.produce:MOST_PARTS",
+            ),
             metrics=("rotunda_processor_connections_closed_total",),
             beyond="INVALID_REQUEST if the response has an error code of its own, else the connection is closed",
             end="with the response",
         ),
         Limit(
             what="Uncompressed bytes of a compressed batch; its pieces",
-            bounds=("message.max.uncompressed.bytes", "broker.protocol.compression:MOST_PIECES"),
+            bounds=("message.max.uncompressed.bytes", "rotunda.broker.protocol.compression:MOST_PIECES"),
             metrics=("rotunda_request_errors_total",),
             beyond="MESSAGE_TOO_LARGE, CORRUPT_MESSAGE; compaction leaves the batch as it is",
             end="with the response",
@@ -67,9 +70,9 @@ _REQUESTS = Area(
             what="Time in ns in which long parts of one Produce are started; parts under way; "
             "long batches that a handler validates at a time",
             bounds=(
-                "broker.partitions.produce.produces:LONGEST_NS",
-                "broker.partitions.produce.produces:MOST_UNDER_WAY",
-                "broker.partitions.produce.sliced_validation:MOST_JUDGED",
+                "rotunda.broker.partitions.produce.produces:LONGEST_NS",
+                "rotunda.broker.partitions.produce.produces:MOST_UNDER_WAY",
+                "rotunda.broker.partitions.produce.sliced_validation:MOST_JUDGED",
             ),
             metrics=("rotunda_request_errors_total", "rotunda_handler_slow_turns_total"),
             beyond="REQUEST_TIMED_OUT for the remaining parts: clients retry",
@@ -78,8 +81,8 @@ _REQUESTS = Area(
         Limit(
             what="Records, and their bytes, read to find the invalid ones of a rejected Produce",
             bounds=(
-                "broker.partitions.produce.record_errors:MOST_RECORDS",
-                "broker.partitions.produce.record_errors:MOST_BYTES",
+                "rotunda.broker.partitions.produce.record_errors:MOST_RECORDS",
+                "rotunda.broker.partitions.produce.record_errors:MOST_BYTES",
             ),
             metrics=("rotunda_request_errors_total",),
             beyond="later ones are not named",
@@ -87,7 +90,10 @@ _REQUESTS = Area(
         ),
         Limit(
             what="Records, and their bytes, read to find one by its time",
-            bounds=("broker.log.timestamp_search:MOST_RECORDS", "broker.log.timestamp_search:MOST_BYTES"),
+            bounds=(
+                "rotunda.broker.log.timestamp_search:MOST_RECORDS",
+                "rotunda.broker.log.timestamp_search:MOST_BYTES",
+            ),
             metrics=("rotunda_requests_total",),
             beyond="the result is the first unread record",
             end="with the response",
@@ -109,8 +115,8 @@ _REQUESTS = Area(
         Limit(
             what="Delayed responses to clients that fail again and again, of each processor; bytes of such a response",
             bounds=(
-                "broker.network.processor.throttling.delayed_answers:MOST",
-                "broker.network.processor.throttling.retry_storms:MOST_BYTES",
+                "rotunda.broker.network.processor.throttling.delayed_answers:MOST",
+                "rotunda.broker.network.processor.throttling.retry_storms:MOST_BYTES",
             ),
             metrics=("rotunda_processor_answers_held_back", "rotunda_processor_answers_delayed_total"),
             beyond="further ones are sent at once",
@@ -118,7 +124,7 @@ _REQUESTS = Area(
         ),
         Limit(
             what="Recent failures, of each processor",
-            bounds=("broker.network.processor.throttling.retry_storms:MOST_REMEMBERED",),
+            bounds=("rotunda.broker.network.processor.throttling.retry_storms:MOST_REMEMBERED",),
             metrics=("rotunda_processor_answers_delayed_total",),
             beyond="the oldest is dropped",
             end="a second without a failure",
@@ -132,7 +138,10 @@ _REQUESTS = Area(
         ),
         Limit(
             what="Requests served in slices or waiting for it, of each target; bytes of the large ones",
-            bounds=("broker.scheduling.slices:MOST_WAITING", "broker.scheduling.slices:MOST_WAITING_BYTES"),
+            bounds=(
+                "rotunda.broker.scheduling.slices:MOST_WAITING",
+                "rotunda.broker.scheduling.slices:MOST_WAITING_BYTES",
+            ),
             metrics=("rotunda_handler_works_waiting",),
             beyond="the connection is closed",
             end="with the response",
@@ -140,8 +149,8 @@ _REQUESTS = Area(
         Limit(
             what="Parked fetches, and the partitions that they watch, of each handler",
             bounds=(
-                "broker.scheduling.purgatory:MOST_OPERATIONS",
-                "broker.scheduling.purgatory:MOST_WATCHED_ROWS",
+                "rotunda.broker.scheduling.purgatory:MOST_OPERATIONS",
+                "rotunda.broker.scheduling.purgatory:MOST_WATCHED_ROWS",
             ),
             metrics=(
                 "rotunda_handler_operations_waiting",
@@ -155,7 +164,7 @@ _REQUESTS = Area(
             what="Fetch sessions, all handlers together, and partitions in those of each handler",
             bounds=(
                 "max.incremental.fetch.session.cache.slots",
-                "broker.partitions.fetch.fetch_sessions:MOST_PARTITIONS",
+                "rotunda.broker.partitions.fetch.fetch_sessions:MOST_PARTITIONS",
             ),
             metrics=(
                 "rotunda_handler_fetch_sessions",
@@ -168,8 +177,8 @@ _REQUESTS = Area(
         Limit(
             what="Stored bytes of a client id, and characters of a name, of a connection",
             bounds=(
-                "broker.network.accounting.client_registry:MOST_CLIENT_ID_BYTES",
-                "broker.network.accounting.client_registry:MOST_CHARACTERS",
+                "rotunda.broker.network.accounting.client_registry:MOST_CLIENT_ID_BYTES",
+                "rotunda.broker.network.accounting.client_registry:MOST_CHARACTERS",
             ),
             metrics=("rotunda_client_connections",),
             beyond="the rest is cut; an invalid software name is not stored",
@@ -177,7 +186,7 @@ _REQUESTS = Area(
         ),
         Limit(
             what="Ended connections with requests under way, of each processor",
-            bounds=("broker.network.accounting.client_registry:MOST_DEPARTED",),
+            bounds=("rotunda.broker.network.accounting.client_registry:MOST_DEPARTED",),
             metrics=("rotunda_processor_connections_closed_total",),
             beyond="the oldest are dropped: their rows of the request log lack the names",
             end="with the responses",
@@ -204,14 +213,14 @@ _GROUPS = Area(
         ),
         Limit(
             what="Protocols of a member of a classic group; topics, and half of the partitions, of a consumer",
-            bounds=("broker.apis.groups.join_group:MOST_PROTOCOLS", "max.partitions"),
+            bounds=("rotunda.broker.apis.groups.join_group:MOST_PROTOCOLS", "max.partitions"),
             metrics=("rotunda_request_errors_total",),
             beyond="INVALID_REQUEST",
             end="with the response",
         ),
         Limit(
             what="Member ids of a group that no member has joined with yet",
-            bounds=("broker.coordinator.classic.protocol:MOST_PENDING_MEMBERS",),
+            bounds=("rotunda.broker.coordinator.classic.protocol:MOST_PENDING_MEMBERS",),
             metrics=("rotunda_handler_group_state_bytes",),
             beyond="the oldest is dropped: its client gets another",
             end="session.timeout.ms",
@@ -219,8 +228,8 @@ _GROUPS = Area(
         Limit(
             what="Instructions of a pattern that RE2 has compiled; those times the bytes of a name, for each name",
             bounds=(
-                "broker.metadata.topics.topic_regex:MOST_INSTRUCTIONS",
-                "broker.metadata.topics.topic_regex:MOST_COST",
+                "rotunda.broker.metadata.topics.topic_regex:MOST_INSTRUCTIONS",
+                "rotunda.broker.metadata.topics.topic_regex:MOST_COST",
             ),
             metrics=("rotunda_request_errors_total",),
             beyond="INVALID_REGULAR_EXPRESSION",
@@ -249,14 +258,14 @@ _GROUPS = Area(
         ),
         Limit(
             what="Producer ids of a partition",
-            bounds=("broker.log.producers.producer_state:MOST_PRODUCERS", "producer.id.expiration.ms"),
+            bounds=("rotunda.broker.log.producers.producer_state:MOST_PRODUCERS", "producer.id.expiration.ms"),
             metrics=("rotunda_handler_producer_ids",),
             beyond="the longest silent ones are dropped, and may start with any sequence number",
             end="producer.id.expiration.ms",
         ),
         Limit(
             what="Verified partitions of transactions, of each handler",
-            bounds=("broker.partitions.produce.verification:MOST_GUARDS",),
+            bounds=("rotunda.broker.partitions.produce.verification:MOST_GUARDS",),
             metrics=("rotunda_transactions",),
             beyond="the oldest is verified again",
             end="with the transaction",
@@ -264,8 +273,8 @@ _GROUPS = Area(
         Limit(
             what="Cached Produce requests for comparison, of each handler; bytes of each",
             bounds=(
-                "broker.partitions.produce.produce_memo:MAX_REMEMBERED",
-                "broker.partitions.produce.produce_memo:MOST_REMEMBERED_BYTES",
+                "rotunda.broker.partitions.produce.produce_memo:MAX_REMEMBERED",
+                "rotunda.broker.partitions.produce.produce_memo:MOST_REMEMBERED_BYTES",
             ),
             metrics=("rotunda_handler_requests_handled_total",),
             beyond="the least recently used is dropped, a longer one is not cached: the next one is parsed",
@@ -274,10 +283,10 @@ _GROUPS = Area(
         Limit(
             what="Cached Fetch and ListOffsets requests for comparison, of each handler and API; bytes of each",
             bounds=(
-                "broker.partitions.fetch.fetch_shape:MOST_REMEMBERED",
-                "broker.partitions.fetch.fetch_shape:MOST_REMEMBERED_BYTES",
-                "broker.apis.topics.list_offsets_memo:MOST_REMEMBERED",
-                "broker.apis.topics.list_offsets_memo:MOST_REMEMBERED_BYTES",
+                "rotunda.broker.partitions.fetch.fetch_shape:MOST_REMEMBERED",
+                "rotunda.broker.partitions.fetch.fetch_shape:MOST_REMEMBERED_BYTES",
+                "rotunda.broker.apis.topics.list_offsets_memo:MOST_REMEMBERED",
+                "rotunda.broker.apis.topics.list_offsets_memo:MOST_REMEMBERED_BYTES",
             ),
             metrics=("rotunda_handler_requests_handled_total",),
             beyond="the least recently used is dropped, a longer one is not cached: the next one is parsed",
@@ -286,9 +295,9 @@ _GROUPS = Area(
         Limit(
             what="Cached responses until metadata change, of each handler; bytes of a request, of a response",
             bounds=(
-                "broker.handler.answer_cache:MOST_ANSWERS",
-                "broker.handler.answer_cache:MOST_REQUEST_BYTES",
-                "broker.handler.answer_cache:MOST_ANSWER_BYTES",
+                "rotunda.broker.handler.answer_cache:MOST_ANSWERS",
+                "rotunda.broker.handler.answer_cache:MOST_REQUEST_BYTES",
+                "rotunda.broker.handler.answer_cache:MOST_ANSWER_BYTES",
             ),
             metrics=("rotunda_handler_requests_handled_total",),
             beyond="the least recently used is dropped, a longer one is not cached: the next request is decoded",
@@ -302,21 +311,24 @@ _RECORDS = Area(
     limits=(
         Limit(
             what="Names of clients in unwritten rows",
-            bounds=("broker.request_log.names:MOST_NAMES_BYTES",),
+            bounds=("rotunda.broker.request_log.names:MOST_NAMES_BYTES",),
             metrics=("rotunda_request_log_rows_total",),
             beyond="waiting rows are written, and the names dropped",
             end="their rows are written",
         ),
         Limit(
             what="Partitions of deleted topics in unwritten rows",
-            bounds=("broker.request_log.names:MOST_GONE_SUBJECTS",),
+            bounds=("rotunda.broker.request_log.names:MOST_GONE_SUBJECTS",),
             metrics=("rotunda_request_log_rows_total",),
             beyond="as for names of clients",
             end="their rows are written",
         ),
         Limit(
             what="Connections whose requests are listed, and how many APIs and versions of each",
-            bounds=("broker.request_log.recent:MOST_CONNECTIONS", "broker.request_log.recent:MOST_CALLS"),
+            bounds=(
+                "rotunda.broker.request_log.recent:MOST_CONNECTIONS",
+                "rotunda.broker.request_log.recent:MOST_CALLS",
+            ),
             metrics=("rotunda_processor_connections",),
             beyond="the least recently active, or the rarest version, is dropped",
             end="with the connection",
@@ -330,7 +342,7 @@ _RECORDS = Area(
         ),
         Limit(
             what="Names of client software that a processor's metrics distinguish",
-            bounds=("shm.metrics.metric_tables:TEXT_SLOTS",),
+            bounds=("rotunda.shm.metrics.metric_tables:TEXT_SLOTS",),
             metrics=("rotunda_client_connections", "rotunda_deprecated_requests_total"),
             beyond='counted under "other"',
             end="the last connection of that name ends",
@@ -338,8 +350,8 @@ _RECORDS = Area(
         Limit(
             what="Groups that the status page and /metrics list one by one, of each handler",
             bounds=(
-                "broker.coordinator.group_status_publisher:MOST_MEMBERS",
-                "broker.coordinator.group_status_publisher:MOST_OFFSETS",
+                "rotunda.broker.coordinator.group_status_publisher:MOST_MEMBERS",
+                "rotunda.broker.coordinator.group_status_publisher:MOST_OFFSETS",
             ),
             metrics=("rotunda_groups_left_out",),
             beyond="counted and left out",
@@ -367,7 +379,7 @@ _PAGE = Area(
         ),
         Limit(
             what="Bytes of responses that clients do not read",
-            bounds=("web.http.room:MOST_UNREAD_BYTES",),
+            bounds=("rotunda.web.http.room:MOST_UNREAD_BYTES",),
             metrics=("rotunda_web_connections_dropped_total",),
             beyond="the slowest are dropped",
             end="status.request.timeout.ms without 64 KiB being read",

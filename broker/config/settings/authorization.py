@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.config.keys import Key, Kind, setting
+from rotunda.broker.config.keys import Key, Kind, setting
 
 #: The one authorizer that there is, by the name of Kafka's.
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"

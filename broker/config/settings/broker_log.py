@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.config.keys import Key, Kind, setting
+from rotunda.broker.config.keys import Key, Kind, setting
 
 #: A file that a few lines fill would be given away all the time.
 SMALLEST_FILE_BYTES = 16 * 1024

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from broker.config.keys import Key, Kind, setting
+from rotunda.broker.config.keys import Key, Kind, setting
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from broker.config.keys import MAX_INT, Key, Kind, setting
+from rotunda.broker.config.keys import MAX_INT, Key, Kind, setting
 
 #: A host as Kafka allows it to be written (its ``validHostPattern``), and a number behind the last colon.
 _OVERRIDE = re.compile(r"\[?[0-9A-Za-z\-%._:]+\]?:([0-9]{1,10})")

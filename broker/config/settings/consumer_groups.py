@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from broker.config.keys import MAX_INT, Key, Kind, setting
+from rotunda.broker.config.keys import MAX_INT, Key, Kind, setting
 
 
 def _ms(name: str, default: int, doc: str, *, least: int = 1, dynamic: bool = False) -> Any:

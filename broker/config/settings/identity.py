@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.config.keys import Key, Kind, setting
+from rotunda.broker.config.keys import Key, Kind, setting
 
 
 def _roles_complaint(roles: tuple[str, ...]) -> str | None:

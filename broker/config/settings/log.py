@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.config.keys import MAX_LONG, Key, Kind, setting
+from rotunda.broker.config.keys import MAX_LONG, Key, Kind, setting
 
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 CLEANUP_POLICIES = ("compact", "delete")

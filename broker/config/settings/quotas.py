@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.config.keys import MAX_LONG, Key, Kind, setting
+from rotunda.broker.config.keys import MAX_LONG, Key, Kind, setting
 
 #: What is kept of each client grows with the windows.
 _MOST_WINDOWS = 100

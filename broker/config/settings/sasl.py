@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
-from broker.config.jaas import parse
-from broker.config.keys import MAX_INT, Key, Kind, setting
+from rotunda.broker.config.jaas import parse
+from rotunda.broker.config.keys import MAX_INT, Key, Kind, setting
 
 if TYPE_CHECKING:
-    from broker.config.keys import Value
-    from broker.config.listeners import Listener
+    from rotunda.broker.config.keys import Value
+    from rotunda.broker.config.listeners import Listener
 
 PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER = "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.config.settings.authorization import AuthorizationSettings
-from broker.config.settings.sasl import SaslSettings
-from broker.config.settings.tls import TlsSettings
+from rotunda.broker.config.settings.authorization import AuthorizationSettings
+from rotunda.broker.config.settings.sasl import SaslSettings
+from rotunda.broker.config.settings.tls import TlsSettings
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)

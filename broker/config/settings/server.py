@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.config.keys import MAX_INT, ONE_REPLICA, Key, Kind, setting
+from rotunda.broker.config.keys import MAX_INT, ONE_REPLICA, Key, Kind, setting
 
 SMALLEST_ARENA_BYTES = 1024 * 1024
 

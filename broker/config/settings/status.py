@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from broker.config.keys import Key, Kind, setting
-from broker.config.listeners import Listener
+from rotunda.broker.config.keys import Key, Kind, setting
+from rotunda.broker.config.listeners import Listener
 
 STATUS_PORT, STATUS_TOKEN = "status.port", "status.token"
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.coordinator.group import (
+from rotunda.broker.coordinator.group import (
     CLASSIC,
     CONSUMER_PROTOCOL_TYPE,
     JoinAnswer,
@@ -22,15 +22,15 @@ from broker.coordinator.group import (
     SyncAnswer,
     SyncResult,
 )
-from broker.coordinator.group_memory import MEMBER_BYTES, TEXT_BYTES, protocols_bytes, texts_bytes
-from broker.coordinator.records import Record, RecordType
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.messages.consumer_protocol import subscribed_topics
-from broker.protocol.schema.values import Structure
-from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
+from rotunda.broker.coordinator.group_memory import MEMBER_BYTES, TEXT_BYTES, protocols_bytes, texts_bytes
+from rotunda.broker.coordinator.records import Record, RecordType
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.messages.consumer_protocol import subscribed_topics
+from rotunda.broker.protocol.schema.values import Structure
+from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
 
 if TYPE_CHECKING:
-    from broker.scheduling.timers import Timer
+    from rotunda.broker.scheduling.timers import Timer
 
 #: `is_rebalancing`: a member has left since the assignments of these were made, so there has to be a rebalance.
 GROUP_METADATA: Final = RecordType("GroupMetadata", own_fields="is_rebalancing bool 4+ tag=10000")

@@ -13,7 +13,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.coordinator.classic.group import (
+from rotunda.broker.coordinator.classic.group import (
     COMPLETING_REBALANCE,
     DEAD,
     EMPTY,
@@ -25,9 +25,9 @@ from broker.coordinator.classic.group import (
     ClassicMember,
     GroupState,
 )
-from broker.coordinator.classic.rebalance import ClassicRebalance
-from broker.coordinator.coordinator_log import nobody_waits
-from broker.coordinator.group import (
+from rotunda.broker.coordinator.classic.rebalance import ClassicRebalance
+from rotunda.broker.coordinator.coordinator_log import nobody_waits
+from rotunda.broker.coordinator.group import (
     Group,
     JoinAnswer,
     JoinRequest,
@@ -38,18 +38,18 @@ from broker.coordinator.group import (
     SyncRequest,
     SyncResult,
 )
-from broker.coordinator.group_events import GroupEvents, event_of
-from broker.coordinator.group_memory import join_bytes
-from broker.coordinator.group_shard import GroupShard
-from broker.coordinator.records import Apply, RecordType
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.steps import Steps
+from rotunda.broker.coordinator.group_events import GroupEvents, event_of
+from rotunda.broker.coordinator.group_memory import join_bytes
+from rotunda.broker.coordinator.group_shard import GroupShard
+from rotunda.broker.coordinator.records import Apply, RecordType
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.steps import Steps
 
 if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
-    from broker.coordinator.offsets.commits import Committer
-    from broker.coordinator.records import Record
-    from broker.scheduling.timers import Timers
+    from rotunda.broker.config.broker_config import BrokerConfig
+    from rotunda.broker.coordinator.offsets.commits import Committer
+    from rotunda.broker.coordinator.records import Record
+    from rotunda.broker.scheduling.timers import Timers
 
 
 #: How long a new member may wait for the others: it cannot send heartbeats yet, and may be gone.

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from broker.coordinator.classic.group import (
+from rotunda.broker.coordinator.classic.group import (
     COMPLETING_REBALANCE,
     EMPTY,
     PREPARING_REBALANCE,
@@ -22,16 +22,16 @@ from broker.coordinator.classic.group import (
     ClassicGroup,
     ClassicMember,
 )
-from broker.coordinator.coordinator_log import nobody_waits
-from broker.coordinator.group import JoinResult, SyncAnswer, SyncResult
-from broker.coordinator.group_events import GroupEvents, event_of
-from broker.coordinator.group_shard import GroupShard
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.coordinator.coordinator_log import nobody_waits
+from rotunda.broker.coordinator.group import JoinResult, SyncAnswer, SyncResult
+from rotunda.broker.coordinator.group_events import GroupEvents, event_of
+from rotunda.broker.coordinator.group_shard import GroupShard
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
-    from broker.coordinator.coordinator_log import Done
-    from broker.scheduling.timers import Timers
+    from rotunda.broker.config.broker_config import BrokerConfig
+    from rotunda.broker.coordinator.coordinator_log import Done
+    from rotunda.broker.scheduling.timers import Timers
 
 logger = logging.getLogger(__name__)
 

@@ -13,15 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from broker.coordinator.classic.group import ClassicGroup, ClassicMember
-from broker.coordinator.consumer.assignment import Assignment, assignment_of
-from broker.coordinator.consumer.group import ConsumerGroup
-from broker.coordinator.consumer.heartbeat import dynamic_member
-from broker.coordinator.consumer.member import ClassicMetadata, ConsumerGroupMember, MemberState, Report
-from broker.coordinator.consumer.sessions import Cluster, Sessions
-from broker.coordinator.consumer.target_assignment import Topics
-from broker.coordinator.consumer.update import GroupUpdate
-from broker.coordinator.group import (
+from rotunda.broker.coordinator.classic.group import ClassicGroup, ClassicMember
+from rotunda.broker.coordinator.consumer.assignment import Assignment, assignment_of
+from rotunda.broker.coordinator.consumer.group import ConsumerGroup
+from rotunda.broker.coordinator.consumer.heartbeat import dynamic_member
+from rotunda.broker.coordinator.consumer.member import ClassicMetadata, ConsumerGroupMember, MemberState, Report
+from rotunda.broker.coordinator.consumer.sessions import Cluster, Sessions
+from rotunda.broker.coordinator.consumer.target_assignment import Topics
+from rotunda.broker.coordinator.consumer.update import GroupUpdate
+from rotunda.broker.coordinator.group import (
     CONSUMER_PROTOCOL_TYPE,
     JoinAnswer,
     JoinRequest,
@@ -32,20 +32,20 @@ from broker.coordinator.group import (
     SyncRequest,
     SyncResult,
 )
-from broker.coordinator.group_memory import join_bytes
-from broker.errors import ApiError
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.messages.consumer_protocol import (
+from rotunda.broker.coordinator.group_memory import join_bytes
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.messages.consumer_protocol import (
     Partitions,
     decode_assignment,
     decode_subscription,
     encode_assignment,
 )
-from broker.protocol.steps import finished
+from rotunda.broker.protocol.steps import finished
 
 if TYPE_CHECKING:
-    from broker.coordinator.consumer.events import ConsumerGroupEvents
-    from broker.coordinator.group_shard import GroupShard
+    from rotunda.broker.coordinator.consumer.events import ConsumerGroupEvents
+    from rotunda.broker.coordinator.group_shard import GroupShard
 
 #: The policies under which groups change over in each direction.
 UPGRADING: Final = frozenset({"bidirectional", "upgrade"})

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from broker.coordinator.consumer.group import ConsumerGroup
-from broker.coordinator.group_events import GroupEvent, GroupEvents, event_of
+from rotunda.broker.coordinator.consumer.group import ConsumerGroup
+from rotunda.broker.coordinator.group_events import GroupEvent, GroupEvents, event_of
 
 if TYPE_CHECKING:
-    from broker.coordinator.group import Group
+    from rotunda.broker.coordinator.group import Group
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment, difference
-from broker.coordinator.consumer.member import ConsumerGroupMember
-from broker.coordinator.consumer.records import (
+from rotunda.broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment, difference
+from rotunda.broker.coordinator.consumer.member import ConsumerGroupMember
+from rotunda.broker.coordinator.consumer.records import (
     ResolvedRegex,
     current_member_record,
     group_record,
@@ -25,13 +25,13 @@ from broker.coordinator.consumer.records import (
     target_member_record,
     target_record,
 )
-from broker.coordinator.group import CONSUMER, CONSUMER_PROTOCOL_TYPE
-from broker.coordinator.group_memory import MEMBER_BYTES, protocols_bytes, texts_bytes
-from broker.coordinator.records import Record
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.coordinator.group import CONSUMER, CONSUMER_PROTOCOL_TYPE
+from rotunda.broker.coordinator.group_memory import MEMBER_BYTES, protocols_bytes, texts_bytes
+from rotunda.broker.coordinator.records import Record
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.scheduling.timers import Timer
+    from rotunda.broker.scheduling.timers import Timer
 
 #: The first version of OffsetCommit that says a member's epoch.
 _FIRST_COMMIT_WITH_EPOCH: Final = 9

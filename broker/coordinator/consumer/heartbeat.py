@@ -9,21 +9,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from broker.coordinator.consumer.assignment import Assignment
-from broker.coordinator.consumer.group import ConsumerGroup
-from broker.coordinator.consumer.member import (
+from rotunda.broker.coordinator.consumer.assignment import Assignment
+from rotunda.broker.coordinator.consumer.group import ConsumerGroup
+from rotunda.broker.coordinator.consumer.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     ConsumerGroupMember,
 )
-from broker.coordinator.group_memory import GROUP_BYTES, MEMBER_BYTES, texts_bytes
-from broker.errors import ApiError
-from broker.metadata.topics.topic_regex import InvalidPatternError, compiled
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.coordinator.group_memory import GROUP_BYTES, MEMBER_BYTES, texts_bytes
+from rotunda.broker.errors import ApiError
+from rotunda.broker.metadata.topics.topic_regex import InvalidPatternError, compiled
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.security.session import Session
+    from rotunda.broker.security.session import Session
 
 #: From this version on, a member brings its id (KIP-1082); before, one is made for it.
 MEMBER_ID_FROM_CLIENT: Final = 1

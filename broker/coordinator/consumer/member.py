@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from broker.coordinator.consumer.assignment import (
+from rotunda.broker.coordinator.consumer.assignment import (
     NO_PARTITIONS,
     Assignment,
     difference,

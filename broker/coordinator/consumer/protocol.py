@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from broker.coordinator.classic.group import ClassicGroup
-from broker.coordinator.consumer.assignment import Assignment
-from broker.coordinator.consumer.classic_members import (
+from rotunda.broker.coordinator.classic.group import ClassicGroup
+from rotunda.broker.coordinator.consumer.assignment import Assignment
+from rotunda.broker.coordinator.consumer.classic_members import (
     DOWNGRADING,
     UPGRADING,
     ClassicMembers,
@@ -22,9 +22,9 @@ from broker.coordinator.consumer.classic_members import (
     downgraded,
     upgraded,
 )
-from broker.coordinator.consumer.events import ConsumerGroupEvents
-from broker.coordinator.consumer.group import ConsumerGroup, Session
-from broker.coordinator.consumer.heartbeat import (
+from rotunda.broker.coordinator.consumer.events import ConsumerGroupEvents
+from rotunda.broker.coordinator.consumer.group import ConsumerGroup, Session
+from rotunda.broker.coordinator.consumer.heartbeat import (
     Client,
     assignment_fields,
     dynamic_member,
@@ -36,17 +36,17 @@ from broker.coordinator.consumer.heartbeat import (
     validate,
     wants_assignment,
 )
-from broker.coordinator.consumer.member import (
+from rotunda.broker.coordinator.consumer.member import (
     JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
     ConsumerGroupMember,
     MemberState,
 )
-from broker.coordinator.consumer.sessions import Cluster, Sessions
-from broker.coordinator.consumer.topic_patterns import Matches
-from broker.coordinator.consumer.update import Environment, GroupUpdate
-from broker.coordinator.coordinator_log import nobody_waits
-from broker.coordinator.group import (
+from rotunda.broker.coordinator.consumer.sessions import Cluster, Sessions
+from rotunda.broker.coordinator.consumer.topic_patterns import Matches
+from rotunda.broker.coordinator.consumer.update import Environment, GroupUpdate
+from rotunda.broker.coordinator.coordinator_log import nobody_waits
+from rotunda.broker.coordinator.group import (
     Group,
     JoinAnswer,
     JoinRequest,
@@ -55,15 +55,15 @@ from broker.coordinator.group import (
     SyncAnswer,
     SyncRequest,
 )
-from broker.coordinator.group_events import GroupEvents
-from broker.coordinator.group_shard import GroupShard
-from broker.errors import ApiError
-from broker.protocol.error_codes import ErrorCode, text_of
+from rotunda.broker.coordinator.group_events import GroupEvents
+from rotunda.broker.coordinator.group_shard import GroupShard
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.error_codes import ErrorCode, text_of
 
 if TYPE_CHECKING:
-    from broker.coordinator.offsets.commits import Committer
-    from broker.coordinator.records import Record
-    from broker.scheduling.timers import Timers
+    from rotunda.broker.coordinator.offsets.commits import Committer
+    from rotunda.broker.coordinator.records import Record
+    from rotunda.broker.scheduling.timers import Timers
 
 logger = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from broker.coordinator.consumer.assignment import Assignment
-from broker.coordinator.consumer.member import ConsumerGroupMember
-from broker.coordinator.records import Record, RecordType
-from broker.protocol.schema.values import Structure
+from rotunda.broker.coordinator.consumer.assignment import Assignment
+from rotunda.broker.coordinator.consumer.member import ConsumerGroupMember
+from rotunda.broker.coordinator.records import Record, RecordType
+from rotunda.broker.protocol.schema.values import Structure
 
 GROUP_METADATA: Final = RecordType("ConsumerGroupMetadata")
 MEMBER_METADATA: Final = RecordType("ConsumerGroupMemberMetadata")

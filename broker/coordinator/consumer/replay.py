@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment, assignment_of
-from broker.coordinator.consumer.group import ConsumerGroup
-from broker.coordinator.consumer.member import LEAVE_EPOCH, ClassicMetadata, ConsumerGroupMember, MemberState
-from broker.coordinator.consumer.records import (
+from rotunda.broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment, assignment_of
+from rotunda.broker.coordinator.consumer.group import ConsumerGroup
+from rotunda.broker.coordinator.consumer.member import LEAVE_EPOCH, ClassicMetadata, ConsumerGroupMember, MemberState
+from rotunda.broker.coordinator.consumer.records import (
     CURRENT_ASSIGNMENT,
     GROUP_METADATA,
     MEMBER_METADATA,
@@ -21,7 +21,7 @@ from broker.coordinator.consumer.records import (
     TARGET_ASSIGNMENT_MEMBER,
     ResolvedRegex,
 )
-from broker.coordinator.group_shard import group_table
+from rotunda.broker.coordinator.group_shard import group_table
 
 
 def _apply_group(group: ConsumerGroup, key: Any, value: Any) -> None:

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker.config.group_config import GROUP_CONFIGS, group_value
-from broker.coordinator.consumer.group import ConsumerGroup, Session
-from broker.coordinator.consumer.member import ConsumerGroupMember
-from broker.coordinator.consumer.update import Environment
+from rotunda.broker.config.group_config import GROUP_CONFIGS, group_value
+from rotunda.broker.coordinator.consumer.group import ConsumerGroup, Session
+from rotunda.broker.coordinator.consumer.member import ConsumerGroupMember
+from rotunda.broker.coordinator.consumer.update import Environment
 
 if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
-    from broker.config.keys import Value
-    from broker.coordinator.consumer.target_assignment import Topics
-    from broker.coordinator.group_shard import GroupShard
-    from broker.scheduling.timers import Timers
+    from rotunda.broker.config.broker_config import BrokerConfig
+    from rotunda.broker.config.keys import Value
+    from rotunda.broker.coordinator.consumer.target_assignment import Topics
+    from rotunda.broker.coordinator.group_shard import GroupShard
+    from rotunda.broker.scheduling.timers import Timers
 
 #: Goes on without a member: (partition, group, member id, why).
 Fence = Callable[["GroupShard", ConsumerGroup, str, str], None]

@@ -15,8 +15,8 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
-from broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment
-from broker.coordinator.consumer.member import ConsumerGroupMember
+from rotunda.broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment
+from rotunda.broker.coordinator.consumer.member import ConsumerGroupMember
 
 
 class Topic(Protocol):

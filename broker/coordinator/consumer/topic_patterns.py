@@ -13,15 +13,15 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from broker.metadata.topics.topic_regex import InvalidPatternError, compiled
-from broker.scheduling.long_answers import each_of
-from broker.security.acl.acls import Operation, ResourceType
+from rotunda.broker.metadata.topics.topic_regex import InvalidPatternError, compiled
+from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.security.acl.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from broker.coordinator.consumer.target_assignment import Topics
-    from broker.protocol.steps import Steps
-    from broker.security.acl.authorizer import Authorizer
-    from broker.security.session import Session
+    from rotunda.broker.coordinator.consumer.target_assignment import Topics
+    from rotunda.broker.protocol.steps import Steps
+    from rotunda.broker.security.acl.authorizer import Authorizer
+    from rotunda.broker.security.session import Session
 
 logger = logging.getLogger(__name__)
 

@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment
-from broker.coordinator.consumer.group import ConsumerGroup, Subscription
-from broker.coordinator.consumer.heartbeat import (
+from rotunda.broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment
+from rotunda.broker.coordinator.consumer.group import ConsumerGroup, Subscription
+from rotunda.broker.coordinator.consumer.heartbeat import (
     Client,
     check_epoch,
     dynamic_member,
     static_member,
     updated_member,
 )
-from broker.coordinator.consumer.member import (
+from rotunda.broker.coordinator.consumer.member import (
     JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
     ConsumerGroupMember,
@@ -30,7 +30,7 @@ from broker.coordinator.consumer.member import (
     Target,
     reconcile,
 )
-from broker.coordinator.consumer.records import (
+from rotunda.broker.coordinator.consumer.records import (
     ResolvedRegex,
     current_member_record,
     group_record,
@@ -41,21 +41,21 @@ from broker.coordinator.consumer.records import (
     target_member_record,
     target_record,
 )
-from broker.coordinator.consumer.target_assignment import (
+from rotunda.broker.coordinator.consumer.target_assignment import (
     Topics,
     compute_target,
     existing,
     metadata_hash,
     preferred_assignor,
 )
-from broker.coordinator.consumer.topic_patterns import NO_MATCHES, Matches
-from broker.errors import ApiError
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.coordinator.consumer.topic_patterns import NO_MATCHES, Matches
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.coordinator.coordinator_log import Done
-    from broker.coordinator.group_shard import GroupShard
-    from broker.coordinator.records import Record
+    from rotunda.broker.coordinator.coordinator_log import Done
+    from rotunda.broker.coordinator.group_shard import GroupShard
+    from rotunda.broker.coordinator.records import Record
 
 logger = logging.getLogger(__name__)
 

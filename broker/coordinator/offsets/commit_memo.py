@@ -11,15 +11,15 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from broker.coordinator.offsets.commits import Committer, RepeatedCommit
-from broker.partitions.request_memo import PREFIX_START
-from broker.protocol import intern_pool
-from broker.protocol.api_keys import ApiKey, is_flexible
-from broker.protocol.compile import write
+from rotunda.broker.coordinator.offsets.commits import Committer, RepeatedCommit
+from rotunda.broker.partitions.request_memo import PREFIX_START
+from rotunda.broker.protocol import intern_pool
+from rotunda.broker.protocol.api_keys import ApiKey, is_flexible
+from rotunda.broker.protocol.compile import write
 
 if TYPE_CHECKING:
-    from broker.coordinator.group_shard import GroupShard
-    from broker.security.session import Session
+    from rotunda.broker.coordinator.group_shard import GroupShard
+    from rotunda.broker.security.session import Session
 
 #: Longer requests are parsed each time, and those that say for how long their offsets are kept.
 _LONGEST_BYTES: Final = 8192

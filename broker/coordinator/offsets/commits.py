@@ -10,17 +10,17 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from broker.coordinator.classic.group import ClassicGroup
-from broker.coordinator.offsets.offset_records import numbered_offset_value, offset_key_prefix, offset_value
-from broker.coordinator.offsets.offsets import NO_EXPIRY, CommitTarget, CommitTargets, CommittedOffset
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.primitives import INT32
-from broker.protocol.record_template import RepeatedRecords
-from broker.protocol.steps import Steps
+from rotunda.broker.coordinator.classic.group import ClassicGroup
+from rotunda.broker.coordinator.offsets.offset_records import numbered_offset_value, offset_key_prefix, offset_value
+from rotunda.broker.coordinator.offsets.offsets import NO_EXPIRY, CommitTarget, CommitTargets, CommittedOffset
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.primitives import INT32
+from rotunda.broker.protocol.record_template import RepeatedRecords
+from rotunda.broker.protocol.steps import Steps
 
 if TYPE_CHECKING:
-    from broker.coordinator.group_shard import GroupShard
-    from broker.coordinator.records import Record
+    from rotunda.broker.coordinator.group_shard import GroupShard
+    from rotunda.broker.coordinator.records import Record
 
 _GROUP_ID_NOT_FOUND_FROM: Final = 9
 

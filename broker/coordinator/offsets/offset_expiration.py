@@ -12,21 +12,21 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from broker.coordinator.coordinator_log import nobody_waits
-from broker.coordinator.group import Group
-from broker.coordinator.group_shard import GroupShard
-from broker.coordinator.offsets.offset_records import offset_key
-from broker.coordinator.offsets.offsets import NO_EXPIRY, OFFSETS_AT_ONCE, CommittedOffset
-from broker.errors import ApiError
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.primitives import ZERO_TOPIC_ID
-from broker.protocol.steps import Steps
+from rotunda.broker.coordinator.coordinator_log import nobody_waits
+from rotunda.broker.coordinator.group import Group
+from rotunda.broker.coordinator.group_shard import GroupShard
+from rotunda.broker.coordinator.offsets.offset_records import offset_key
+from rotunda.broker.coordinator.offsets.offsets import NO_EXPIRY, OFFSETS_AT_ONCE, CommittedOffset
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.primitives import ZERO_TOPIC_ID
+from rotunda.broker.protocol.steps import Steps
 
 if TYPE_CHECKING:
-    from broker.clock import Clock
-    from broker.coordinator.records import Record
-    from broker.metadata.metadata_cache import MetadataCache
-    from broker.scheduling.timers import Timers
+    from rotunda.broker.clock import Clock
+    from rotunda.broker.coordinator.records import Record
+    from rotunda.broker.metadata.metadata_cache import MetadataCache
+    from rotunda.broker.scheduling.timers import Timers
 
 logger = logging.getLogger(__name__)
 

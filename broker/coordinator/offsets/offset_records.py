@@ -11,14 +11,14 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.coordinator.classic.group import ClassicGroup
-from broker.coordinator.offsets.offsets import NO_EXPIRY, CommittedOffset
-from broker.coordinator.records import Apply, RecordType
-from broker.protocol.primitives import INT16, INT32, INT64, ZERO_TOPIC_ID
-from broker.protocol.record_template import NumberedValue
+from rotunda.broker.coordinator.classic.group import ClassicGroup
+from rotunda.broker.coordinator.offsets.offsets import NO_EXPIRY, CommittedOffset
+from rotunda.broker.coordinator.records import Apply, RecordType
+from rotunda.broker.protocol.primitives import INT16, INT32, INT64, ZERO_TOPIC_ID
+from rotunda.broker.protocol.record_template import NumberedValue
 
 if TYPE_CHECKING:
-    from broker.coordinator.group_shard import GroupShard
+    from rotunda.broker.coordinator.group_shard import GroupShard
 
 OFFSET_COMMIT: Final = RecordType("OffsetCommit")
 _LEGACY_OFFSET_COMMIT: Final = RecordType("LegacyOffsetCommit", "OffsetCommit")

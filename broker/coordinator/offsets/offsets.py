@@ -14,8 +14,8 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from broker.protocol.primitives import ZERO_TOPIC_ID
-from broker.protocol.steps import Steps
+from rotunda.broker.protocol.primitives import ZERO_TOPIC_ID
+from rotunda.broker.protocol.steps import Steps
 
 NO_EXPIRY: Final = -1
 

@@ -10,25 +10,25 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, overload
 
-from broker.coordinator.transaction.records import TRANSACTION_LOG, encode_value, metadata_of
-from broker.coordinator.transaction.transaction import TransactionMetadata, TransactionState
-from broker.errors import ApiError
-from broker.metadata.topics.topic_regex import InvalidPatternError, compiled
-from broker.partitions.transaction_messages import TopicPartition
-from broker.protocol.coordinator_routing import TRANSACTION_TOPIC
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.primitives import read_string, string_bytes
-from broker.scheduling.long_answers import AT_ONCE, each_of, in_order
-from broker.scheduling.peer_tasks import TargetTasks, TaskDone
-from broker.scheduling.slices import Work
+from rotunda.broker.coordinator.transaction.records import TRANSACTION_LOG, encode_value, metadata_of
+from rotunda.broker.coordinator.transaction.transaction import TransactionMetadata, TransactionState
+from rotunda.broker.errors import ApiError
+from rotunda.broker.metadata.topics.topic_regex import InvalidPatternError, compiled
+from rotunda.broker.partitions.transaction_messages import TopicPartition
+from rotunda.broker.protocol.coordinator_routing import TRANSACTION_TOPIC
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.primitives import read_string, string_bytes
+from rotunda.broker.scheduling.long_answers import AT_ONCE, each_of, in_order
+from rotunda.broker.scheduling.peer_tasks import TargetTasks, TaskDone
+from rotunda.broker.scheduling.slices import Work
 
 if TYPE_CHECKING:
-    from broker.clock import Clock
-    from broker.coordinator.locator import CoordinatorOwnership
-    from broker.coordinator.transaction.coordinator import TransactionCoordinator
-    from broker.coordinator.transaction.shard import Transaction
-    from broker.log.producers.producer_entry import ProducerEntry
-    from broker.partitions.partition_manager import PartitionManager
+    from rotunda.broker.clock import Clock
+    from rotunda.broker.coordinator.locator import CoordinatorOwnership
+    from rotunda.broker.coordinator.transaction.coordinator import TransactionCoordinator
+    from rotunda.broker.coordinator.transaction.shard import Transaction
+    from rotunda.broker.log.producers.producer_entry import ProducerEntry
+    from rotunda.broker.partitions.partition_manager import PartitionManager
 
 _INT32: Final = struct.Struct(">i")
 _PRODUCER: Final = struct.Struct(

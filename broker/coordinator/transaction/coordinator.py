@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.coordinator.coordinator_log import call_each, nobody_waits
-from broker.coordinator.transaction.markers import TransactionEnd, TransactionPeers
-from broker.coordinator.transaction.shard import Done, Transaction, TransactionShard, id_bytes
-from broker.coordinator.transaction.transaction import (
+from rotunda.broker.coordinator.coordinator_log import call_each, nobody_waits
+from rotunda.broker.coordinator.transaction.markers import TransactionEnd, TransactionPeers
+from rotunda.broker.coordinator.transaction.shard import Done, Transaction, TransactionShard, id_bytes
+from rotunda.broker.coordinator.transaction.transaction import (
     AT_REST,
     ENDING,
     NO_PRODUCER_ID,
@@ -34,23 +34,23 @@ from broker.coordinator.transaction.transaction import (
     judge_verify,
     timed_out,
 )
-from broker.errors import ApiError
-from broker.metadata.features import TRANSACTION_VERSION
-from broker.partitions.transaction_messages import Producer, TopicPartition
-from broker.protocol.coordinator_routing import TRANSACTION_TOPIC, coordinator_partition
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.steps import Steps
-from broker.scheduling.long_answers import each_of
-from broker.server_log.log_setup import RepeatedWarnings
+from rotunda.broker.errors import ApiError
+from rotunda.broker.metadata.features import TRANSACTION_VERSION
+from rotunda.broker.partitions.transaction_messages import Producer, TopicPartition
+from rotunda.broker.protocol.coordinator_routing import TRANSACTION_TOPIC, coordinator_partition
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.scheduling.long_answers import each_of
+from rotunda.broker.server_log.log_setup import RepeatedWarnings
 
 if TYPE_CHECKING:
-    from broker.clock import Clock
-    from broker.coordinator.coordinator_log import CoordinatorLog
-    from broker.coordinator.group_coordinator import OpenNow
-    from broker.coordinator.locator import CoordinatorOwnership
-    from broker.coordinator.replay import Replayer
-    from broker.metadata.metadata_cache import MetadataCache
-    from broker.scheduling.timers import Timer, Timers
+    from rotunda.broker.clock import Clock
+    from rotunda.broker.coordinator.coordinator_log import CoordinatorLog
+    from rotunda.broker.coordinator.group_coordinator import OpenNow
+    from rotunda.broker.coordinator.locator import CoordinatorOwnership
+    from rotunda.broker.coordinator.replay import Replayer
+    from rotunda.broker.metadata.metadata_cache import MetadataCache
+    from rotunda.broker.scheduling.timers import Timer, Timers
 
 logger = logging.getLogger(__name__)
 

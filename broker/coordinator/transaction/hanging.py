@@ -12,19 +12,25 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.coordinator.transaction.admin import ListFilter
-from broker.coordinator.transaction.transaction import COMPLETE_ABORT, COMPLETE_COMMIT, DEAD, EMPTY, TransactionState
-from broker.partitions.transaction_messages import Marker
-from broker.protocol.coordinator_routing import TRANSACTION_TOPIC
-from broker.protocol.steps import ELEMENTS_AT_ONCE
-from broker.scheduling.slices import SlicedWork, TooManyWaitError, Work
-from shm.tables.partitions import STATE_OPEN
+from rotunda.broker.coordinator.transaction.admin import ListFilter
+from rotunda.broker.coordinator.transaction.transaction import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    DEAD,
+    EMPTY,
+    TransactionState,
+)
+from rotunda.broker.partitions.transaction_messages import Marker
+from rotunda.broker.protocol.coordinator_routing import TRANSACTION_TOPIC
+from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE
+from rotunda.broker.scheduling.slices import SlicedWork, TooManyWaitError, Work
+from rotunda.shm.tables.partitions import STATE_OPEN
 
 if TYPE_CHECKING:
-    from broker.coordinator.coordinators import Coordinators
-    from broker.log.partition_log import PartitionLog
-    from broker.partitions.partition_manager import PartitionManager
-    from broker.scheduling.slices import Slices
+    from rotunda.broker.coordinator.coordinators import Coordinators
+    from rotunda.broker.log.partition_log import PartitionLog
+    from rotunda.broker.partitions.partition_manager import PartitionManager
+    from rotunda.broker.scheduling.slices import Slices
 
 logger = logging.getLogger(__name__)
 

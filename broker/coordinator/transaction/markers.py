@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.coordinator.transaction.transaction import TransactionMetadata
-from broker.partitions.transaction_messages import Marker, TopicPartition
-from broker.protocol.error_codes import ErrorCode
-from broker.scheduling.timers import Timers
+from rotunda.broker.coordinator.transaction.transaction import TransactionMetadata
+from rotunda.broker.partitions.transaction_messages import Marker, TopicPartition
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.scheduling.timers import Timers
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
 
-from broker.coordinator.records import RecordType
-from broker.coordinator.transaction.transaction import TransactionMetadata, TransactionState
+from rotunda.broker.coordinator.records import RecordType
+from rotunda.broker.coordinator.transaction.transaction import TransactionMetadata, TransactionState
 
 TRANSACTION_LOG: Final = RecordType("TransactionLog", own_fields="last_producer_epoch int16 1+ tag=10000 default=-1")
 

@@ -12,19 +12,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from broker.coordinator.transaction.transaction import EPOCH_BUMP_FROM
-from broker.partitions.transaction_messages import Marker, Membership, Producer, TopicPartition
-from broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.primitives import read_string, string_bytes
-from broker.scheduling.peer_tasks import TargetTasks, TaskDone
+from rotunda.broker.coordinator.transaction.transaction import EPOCH_BUMP_FROM
+from rotunda.broker.partitions.transaction_messages import Marker, Membership, Producer, TopicPartition
+from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, TRANSACTION_TOPIC
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.primitives import read_string, string_bytes
+from rotunda.broker.scheduling.peer_tasks import TargetTasks, TaskDone
 
 if TYPE_CHECKING:
-    from broker.coordinator.group_coordinator import GroupCoordinator, OpenNow
-    from broker.coordinator.locator import CoordinatorOwnership
-    from broker.coordinator.transaction.coordinator import TransactionCoordinator
-    from broker.partitions.partition_manager import PartitionManager
-    from broker.partitions.produce.partition_appender import PartitionAppender
+    from rotunda.broker.coordinator.group_coordinator import GroupCoordinator, OpenNow
+    from rotunda.broker.coordinator.locator import CoordinatorOwnership
+    from rotunda.broker.coordinator.transaction.coordinator import TransactionCoordinator
+    from rotunda.broker.partitions.partition_manager import PartitionManager
+    from rotunda.broker.partitions.produce.partition_appender import PartitionAppender
 
 _MARKER: Final = struct.Struct(
     ">i"  # partition

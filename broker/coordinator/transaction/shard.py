@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.coordinator.coordinator_log import call_each, nobody_waits
-from broker.coordinator.records import RecordTable
-from broker.coordinator.transaction.records import TRANSACTION_LOG, encode_key, encode_value, metadata_of
-from broker.coordinator.transaction.transaction import TransactionMetadata
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.steps import Steps
-from broker.scheduling.long_answers import AT_ONCE
+from rotunda.broker.coordinator.coordinator_log import call_each, nobody_waits
+from rotunda.broker.coordinator.records import RecordTable
+from rotunda.broker.coordinator.transaction.records import TRANSACTION_LOG, encode_key, encode_value, metadata_of
+from rotunda.broker.coordinator.transaction.transaction import TransactionMetadata
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.steps import Steps
+from rotunda.broker.scheduling.long_answers import AT_ONCE
 
 if TYPE_CHECKING:
-    from broker.coordinator.coordinator_log import CoordinatorLog
+    from rotunda.broker.coordinator.coordinator_log import CoordinatorLog
 
 #: What a transactional id takes in memory, without its text.
 TRANSACTION_BYTES = 1500

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from broker.partitions.transaction_messages import Producer, TopicPartition
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.partitions.transaction_messages import Producer, TopicPartition
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1

@@ -9,7 +9,7 @@ import os
 import struct
 from pathlib import Path
 
-from broker.log.segments.open_segments import OPEN_SEGMENTS
+from rotunda.broker.log.segments.open_segments import OPEN_SEGMENTS
 
 
 class IndexFile:

@@ -7,8 +7,8 @@ The owner stages entries while it stages batches; readers look positions up. Kno
 import struct
 from pathlib import Path
 
-from broker.log.indexes.index_file import IndexFile
-from broker.log.segments.segment_files import INDEX_SUFFIX, segment_file
+from rotunda.broker.log.indexes.index_file import IndexFile
+from rotunda.broker.log.segments.segment_files import INDEX_SUFFIX, segment_file
 
 ENTRY = struct.Struct(
     ">I"  # offset relative to the base offset

@@ -7,8 +7,8 @@ endian. Timestamps strictly ascend. When a segment is closed its largest timesta
 import struct
 from pathlib import Path
 
-from broker.log.indexes.index_file import IndexFile
-from broker.log.segments.segment_files import TIME_INDEX_SUFFIX, segment_file
+from rotunda.broker.log.indexes.index_file import IndexFile
+from rotunda.broker.log.segments.segment_files import TIME_INDEX_SUFFIX, segment_file
 
 ENTRY = struct.Struct(
     ">q"  # timestamp, ms

@@ -10,8 +10,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.log.indexes.index_file import IndexFile
-from broker.log.segments.segment_files import TXN_INDEX_SUFFIX, segment_file
+from rotunda.broker.log.indexes.index_file import IndexFile
+from rotunda.broker.log.segments.segment_files import TXN_INDEX_SUFFIX, segment_file
 
 ENTRY = struct.Struct(
     ">h"  # version

@@ -12,8 +12,8 @@ from bisect import bisect_left
 from operator import attrgetter
 from pathlib import Path
 
-from broker.log.indexes.transaction_index import ENTRY, AbortedTransaction
-from broker.log.segments.segment_files import TXN_INDEX_SUFFIX, offsets_of, segment_file
+from rotunda.broker.log.indexes.transaction_index import ENTRY, AbortedTransaction
+from rotunda.broker.log.segments.segment_files import TXN_INDEX_SUFFIX, offsets_of, segment_file
 
 _last_offset = attrgetter("last_offset")
 

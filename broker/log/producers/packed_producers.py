@@ -21,7 +21,7 @@ from itertools import accumulate, groupby
 from sys import byteorder
 from typing import cast
 
-from broker.log.producers.producer_entry import (
+from rotunda.broker.log.producers.producer_entry import (
     BATCHES_TO_RETAIN,
     NO_SEQUENCE,
     PACKED_BATCH,

@@ -8,17 +8,17 @@ where markers may lack their entries, it begins early enough to write them again
 import os
 from pathlib import Path
 
-from broker.log.indexes.offset_index import OffsetIndex
-from broker.log.indexes.transaction_index import AbortedTransaction, TransactionIndex
-from broker.log.producers.producer_state import ProducerState
-from broker.log.producers.snapshot_schedule import (
+from rotunda.broker.log.indexes.offset_index import OffsetIndex
+from rotunda.broker.log.indexes.transaction_index import AbortedTransaction, TransactionIndex
+from rotunda.broker.log.producers.producer_state import ProducerState
+from rotunda.broker.log.producers.snapshot_schedule import (
     WALK_BYTES_MORE_PER_MARKER,
     WALK_BYTES_PER_BATCH,
     SnapshotSchedule,
 )
-from broker.log.recovery import LoadedFiles, SegmentInfo
-from broker.log.segments.segment_files import LOG_SUFFIX, segment_file
-from broker.log.segments.segment_scan import scan_markers
+from rotunda.broker.log.recovery import LoadedFiles, SegmentInfo
+from rotunda.broker.log.segments.segment_files import LOG_SUFFIX, segment_file
+from rotunda.broker.log.segments.segment_scan import scan_markers
 
 
 def load_producers(directory: Path, files: LoadedFiles, snapshots: SnapshotSchedule) -> ProducerState:

@@ -21,13 +21,19 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from broker.log.producers.packed_producers import ROW_BYTES, PackedProducers
-from broker.log.producers.producer_entry import PACKED_BATCH
-from broker.log.producers.producer_state import ProducerState
-from broker.log.segments.log_segment import IOV_MAX
-from broker.log.segments.open_segments import OPEN_SEGMENTS
-from broker.log.segments.segment_files import SNAPSHOT_SUFFIX, offsets_of, read_file, remove_if_there, segment_file
-from broker.protocol.crc import crc32c
+from rotunda.broker.log.producers.packed_producers import ROW_BYTES, PackedProducers
+from rotunda.broker.log.producers.producer_entry import PACKED_BATCH
+from rotunda.broker.log.producers.producer_state import ProducerState
+from rotunda.broker.log.segments.log_segment import IOV_MAX
+from rotunda.broker.log.segments.open_segments import OPEN_SEGMENTS
+from rotunda.broker.log.segments.segment_files import (
+    SNAPSHOT_SUFFIX,
+    offsets_of,
+    read_file,
+    remove_if_there,
+    segment_file,
+)
+from rotunda.broker.protocol.crc import crc32c
 
 VERSION = 1
 PREFIX = struct.Struct(

@@ -12,9 +12,9 @@ from heapq import nsmallest
 from itertools import islice
 from operator import itemgetter
 
-from broker.log.indexes.transaction_index import AbortedTransaction
-from broker.log.producers.packed_producers import NO_PRODUCERS, PackedProducers, pack
-from broker.log.producers.producer_entry import (
+from rotunda.broker.log.indexes.transaction_index import AbortedTransaction
+from rotunda.broker.log.producers.packed_producers import NO_PRODUCERS, PackedProducers, pack
+from rotunda.broker.log.producers.producer_entry import (
     NO_PRODUCER_EPOCH,
     NO_SEQUENCE,
     NO_TRANSACTION,
@@ -24,9 +24,9 @@ from broker.log.producers.producer_entry import (
     CachedBatch,
     ProducerEntry,
 )
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.record_writer import EndTransactionMarker
-from broker.protocol.records import CONTROL_BIT, RawHeader
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.record_writer import EndTransactionMarker
+from rotunda.broker.protocol.records import CONTROL_BIT, RawHeader
 
 #: So many producers of one partition are remembered; those that have been silent longest are forgotten as after
 #: `producer.id.expiration.ms`. Clients choose their ids, and Kafka has no limit but that time.

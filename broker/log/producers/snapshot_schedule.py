@@ -8,8 +8,8 @@ restored, counts: it stands behind the same snapshot still.
 import logging
 from pathlib import Path
 
-from broker.log.producers.producer_snapshot import SnapshotFiles, encode
-from broker.log.producers.producer_state import ProducerState
+from rotunda.broker.log.producers.producer_snapshot import SnapshotFiles, encode
+from rotunda.broker.log.producers.producer_state import ProducerState
 
 #: Producer state is put on disk when walking what was written since would cost as much as reading this many bytes:
 #: about 10 ms, be they few large batches or many small ones.

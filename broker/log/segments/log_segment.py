@@ -13,15 +13,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
-from broker.log.indexes.offset_index import ENTRY as OFFSET_ENTRY
-from broker.log.indexes.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
-from broker.log.indexes.time_index import ENTRY as TIME_ENTRY
-from broker.log.indexes.time_index import NO_TIMESTAMP, TimeIndex
-from broker.log.indexes.transaction_index import TransactionIndex
-from broker.log.segments.open_segments import OPEN_SEGMENTS
-from broker.log.segments.segment_files import LOG_SUFFIX, remove_segment_files, segment_file
-from broker.protocol.records import BATCH_HEADER_BYTES
-from broker.protocol.steps import Steps
+from rotunda.broker.log.indexes.offset_index import ENTRY as OFFSET_ENTRY
+from rotunda.broker.log.indexes.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
+from rotunda.broker.log.indexes.time_index import ENTRY as TIME_ENTRY
+from rotunda.broker.log.indexes.time_index import NO_TIMESTAMP, TimeIndex
+from rotunda.broker.log.indexes.transaction_index import TransactionIndex
+from rotunda.broker.log.segments.open_segments import OPEN_SEGMENTS
+from rotunda.broker.log.segments.segment_files import LOG_SUFFIX, remove_segment_files, segment_file
+from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
+from rotunda.broker.protocol.steps import Steps
 
 #: What lies in memory and goes into the file as it is.
 Chunk: TypeAlias = bytes | bytearray | memoryview

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Final, Protocol
 
-from broker.log.disk_room import NO_DESCRIPTOR
+from rotunda.broker.log.disk_room import NO_DESCRIPTOR
 
 #: The log file and its three indexes.
 FILES_A_SEGMENT: Final = 4

@@ -2,9 +2,9 @@
 
 import random
 
-from broker.config.topic_config import LogConfig
-from broker.log.recovery import SegmentShape
-from broker.log.segments.log_segment import LogSegment
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.log.recovery import SegmentShape
+from rotunda.broker.log.segments.log_segment import LogSegment
 
 
 class RollPolicy:

@@ -7,9 +7,9 @@ segment that is appended to is never among them.
 import logging
 from pathlib import Path
 
-from broker.log.recovery import SegmentInfo
-from broker.log.segments.segment_files import LOG_SUFFIX, doom_segment_files, offsets_of, segment_file
-from broker.log.segments.segment_swap import SegmentSwap, commit_swap, complete_swaps, is_prepared
+from rotunda.broker.log.recovery import SegmentInfo
+from rotunda.broker.log.segments.segment_files import LOG_SUFFIX, doom_segment_files, offsets_of, segment_file
+from rotunda.broker.log.segments.segment_swap import SegmentSwap, commit_swap, complete_swaps, is_prepared
 
 _log = logging.getLogger(__name__)
 

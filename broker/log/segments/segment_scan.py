@@ -6,8 +6,8 @@ Used by the owner (recovery, replay of producer state) and by readers (from an i
 import os
 from collections.abc import Iterator
 
-from broker.protocol.record_writer import EndTransactionMarker, read_marker
-from broker.protocol.records import (
+from rotunda.broker.protocol.record_writer import EndTransactionMarker, read_marker
+from rotunda.broker.protocol.records import (
     BATCH_HEADER_BYTES,
     CONTROL_BIT,
     LOG_OVERHEAD_BYTES,

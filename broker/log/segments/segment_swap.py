@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from broker.log.segments.segment_files import (
+from rotunda.broker.log.segments.segment_files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -33,7 +33,7 @@ from broker.log.segments.segment_files import (
     rename_if_there,
     segment_file,
 )
-from broker.log.segments.segment_scan import scan_headers
+from rotunda.broker.log.segments.segment_scan import scan_headers
 
 _SWAP = struct.Struct(
     ">q"  # first base offset

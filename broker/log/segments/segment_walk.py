@@ -8,10 +8,10 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.log.indexes.offset_index import OffsetIndex
-from broker.log.segments.segment_files import LOG_SUFFIX, segment_file
-from broker.log.segments.segment_scan import scan_headers
-from broker.protocol.records import BATCH_HEADER_BYTES
+from rotunda.broker.log.indexes.offset_index import OffsetIndex
+from rotunda.broker.log.segments.segment_files import LOG_SUFFIX, segment_file
+from rotunda.broker.log.segments.segment_scan import scan_headers
+from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
 
 #: Damaged indexes that have been reported.
 _reported: set[Path] = set()

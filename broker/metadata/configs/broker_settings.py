@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.config.broker_config import BrokerConfig
-from broker.errors import ConfigError
-from broker.metadata.configs.stored_values import KEEP_RECORDS_OF_ALL, SetAside
-from broker.metadata.storage.entity_store import BROKER
-from broker.metadata.storage.metadata_file import (
+from rotunda.broker.config.broker_config import BrokerConfig
+from rotunda.broker.errors import ConfigError
+from rotunda.broker.metadata.configs.stored_values import KEEP_RECORDS_OF_ALL, SetAside
+from rotunda.broker.metadata.storage.entity_store import BROKER
+from rotunda.broker.metadata.storage.metadata_file import (
     CERTIFICATES,
     CONFIGURATION_FILE,
     EVERY_BROKER,
     LOG_LEVELS,
     UNTIL_RESTART,
 )
-from broker.server_log import log_levels
+from rotunda.broker.server_log import log_levels
 
 
 class BrokerSettings:

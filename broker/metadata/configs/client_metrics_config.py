@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from broker.config.keys import Key, Kind, Value, did_you_mean
-from broker.errors import ApiError
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.config.keys import Key, Kind, Value, did_you_mean
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 _INTERVAL: Final = "interval.ms"
 _MATCH: Final = "match"
@@ -111,7 +111,7 @@ def _is_pair(pair: str) -> bool:
 
 def _is_pattern(pattern: str) -> bool:
     """Return whether Python or RE2 takes a pattern: what Kafka takes, Java's syntax, is nearly all in one of them."""
-    from broker.metadata.topics.topic_regex import InvalidPatternError, compiled  # noqa: PLC0415 - few admins need RE2
+    from rotunda.broker.metadata.topics.topic_regex import InvalidPatternError, compiled  # noqa: PLC0415 - few admins need RE2
 
     try:
         compiled(pattern)

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from broker.errors import ApiError
-from broker.metadata.storage.entity_store import Entities
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.errors import ApiError
+from rotunda.broker.metadata.storage.entity_store import Entities
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 ENTITY_TYPES = (USER, CLIENT_ID, IP)

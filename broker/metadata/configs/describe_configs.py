@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
-from broker.config.broker_config import BROKER_KEYS, BrokerConfig, key_of, load
-from broker.config.group_config import GROUP_CONFIGS, group_value
-from broker.config.kafka import kafka_settings
-from broker.config.keys import Key, Value, render
-from broker.config.listener_overrides import split
-from broker.config.sources import Layer, Origin, Source
-from broker.config.topic_config import TOPIC_CONFIGS, LogConfig
-from broker.metadata.configs.client_metrics_config import CLIENT_METRICS_CONFIGS, client_metrics_value
-from broker.server_log.log_levels import level_of, logger_names
+from rotunda.broker.config.broker_config import BROKER_KEYS, BrokerConfig, key_of, load
+from rotunda.broker.config.group_config import GROUP_CONFIGS, group_value
+from rotunda.broker.config.kafka import kafka_settings
+from rotunda.broker.config.keys import Key, Value, render
+from rotunda.broker.config.listener_overrides import split
+from rotunda.broker.config.sources import Layer, Origin, Source
+from rotunda.broker.config.topic_config import TOPIC_CONFIGS, LogConfig
+from rotunda.broker.metadata.configs.client_metrics_config import CLIENT_METRICS_CONFIGS, client_metrics_value
+from rotunda.broker.server_log.log_levels import level_of, logger_names
 
 #: DescribeConfigs' numbers for where a value came from (KIP-226).
 TOPIC_CONFIG = 1

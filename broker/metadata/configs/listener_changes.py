@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.config.bound_socket import bound_socket
-from broker.errors import ApiError, BootFailed
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.config.bound_socket import bound_socket
+from rotunda.broker.errors import ApiError, BootFailed
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
-    from broker.config.listeners import Listener
+    from rotunda.broker.config.broker_config import BrokerConfig
+    from rotunda.broker.config.listeners import Listener
 
 
 def check_listeners(old: BrokerConfig, new: BrokerConfig) -> None:

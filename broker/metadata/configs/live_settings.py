@@ -13,13 +13,13 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from broker.config.broker_config import BrokerConfig
-from broker.metadata.configs.broker_settings import BrokerSettings
-from broker.metadata.configs.client_quotas import ClientQuotas, QuotaEntity, quotas_of
-from broker.metadata.configs.stored_values import SetAside
-from broker.metadata.storage.entity_store import Entities, EntityKind, replace_changed
-from broker.metadata.storage.reader import MetadataDelta, MetadataReader
-from broker.security.sasl.user_credentials import UserCredentials
+from rotunda.broker.config.broker_config import BrokerConfig
+from rotunda.broker.metadata.configs.broker_settings import BrokerSettings
+from rotunda.broker.metadata.configs.client_quotas import ClientQuotas, QuotaEntity, quotas_of
+from rotunda.broker.metadata.configs.stored_values import SetAside
+from rotunda.broker.metadata.storage.entity_store import Entities, EntityKind, replace_changed
+from rotunda.broker.metadata.storage.reader import MetadataDelta, MetadataReader
+from rotunda.broker.security.sasl.user_credentials import UserCredentials
 
 INTERVAL_NS = 100_000_000
 RETRY_NS = 1_000_000_000

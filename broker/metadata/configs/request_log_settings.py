@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.config.keys import MAX_LONG
+from rotunda.broker.config.keys import MAX_LONG
 
 if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
-    from shm.rings.recorder_rings import RecorderRings
+    from rotunda.broker.config.broker_config import BrokerConfig
+    from rotunda.shm.rings.recorder_rings import RecorderRings
 
 _NS_PER_MS = 1_000_000
 

@@ -16,20 +16,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
-from broker.config.broker_config import find_key
-from broker.config.group_config import GROUP_CONFIGS
-from broker.config.topic_config import TOPIC_CONFIGS
-from broker.errors import ApiError
-from broker.metadata.configs.client_metrics_config import CLIENT_METRICS_CONFIGS
-from broker.metadata.configs.client_quotas import is_entity, quotas_of
-from broker.metadata.features import finalized_levels
-from broker.metadata.storage.entity_store import BROKER, TOPIC, EntityKind, StoredValue
-from broker.metadata.storage.metadata_file import CERTIFICATES, LOG_LEVELS, UNTIL_RESTART
-from broker.protocol.error_codes import ErrorCode
-from broker.security.acl.acls import Acl, acls_of
-from broker.security.sasl.user_credentials import UserCredentials
-from broker.server_log.log_levels import LEVELS
-from broker.server_log.rate_limit import UNLIMITED
+from rotunda.broker.config.broker_config import find_key
+from rotunda.broker.config.group_config import GROUP_CONFIGS
+from rotunda.broker.config.topic_config import TOPIC_CONFIGS
+from rotunda.broker.errors import ApiError
+from rotunda.broker.metadata.configs.client_metrics_config import CLIENT_METRICS_CONFIGS
+from rotunda.broker.metadata.configs.client_quotas import is_entity, quotas_of
+from rotunda.broker.metadata.features import finalized_levels
+from rotunda.broker.metadata.storage.entity_store import BROKER, TOPIC, EntityKind, StoredValue
+from rotunda.broker.metadata.storage.metadata_file import CERTIFICATES, LOG_LEVELS, UNTIL_RESTART
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.security.acl.acls import Acl, acls_of
+from rotunda.broker.security.sasl.user_credentials import UserCredentials
+from rotunda.broker.server_log.log_levels import LEVELS
+from rotunda.broker.server_log.rate_limit import UNLIMITED
 
 #: What stands for unreadable settings until they are set again, so that nothing is deleted that they have kept: those
 #: of a topic, if any of its settings cannot be read, and those of a broker, each for itself.

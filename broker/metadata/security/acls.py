@@ -12,15 +12,15 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 
-from broker.errors import ApiError
-from broker.metadata.metadata_cache import MetadataCache
-from broker.metadata.storage.request_dedup import TopicOutcome
-from broker.metadata.storage.store import Transaction
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
-from broker.security.acl.acls import Acl, AclFilter, acls_of, stored_name
-from broker.security.acl.authorizer import Authorizer
-from broker.security.acl.filter_index import FilterIndex
+from rotunda.broker.errors import ApiError
+from rotunda.broker.metadata.metadata_cache import MetadataCache
+from rotunda.broker.metadata.storage.request_dedup import TopicOutcome
+from rotunda.broker.metadata.storage.store import Transaction
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
+from rotunda.broker.security.acl.acls import Acl, AclFilter, acls_of, stored_name
+from rotunda.broker.security.acl.authorizer import Authorizer
+from rotunda.broker.security.acl.filter_index import FilterIndex
 
 log = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
-from broker.metadata.configs.stored_values import SetAside, check_readable
-from broker.metadata.security.scram_users import MECHANISMS, Upsertion, changed_users
-from broker.metadata.storage.entity_store import EntityKind
-from broker.metadata.storage.metadata_file import metadata_path
-from broker.metadata.storage.reader import MetadataReader
-from broker.metadata.storage.store import MetadataStore
-from broker.security.sasl.scram_credential import new_salt, salted
+from rotunda.broker.metadata.configs.stored_values import SetAside, check_readable
+from rotunda.broker.metadata.security.scram_users import MECHANISMS, Upsertion, changed_users
+from rotunda.broker.metadata.storage.entity_store import EntityKind
+from rotunda.broker.metadata.storage.metadata_file import metadata_path
+from rotunda.broker.metadata.storage.reader import MetadataReader
+from rotunda.broker.metadata.storage.store import MetadataStore
+from rotunda.broker.security.sasl.scram_credential import new_salt, salted
 
 
 def stored_users(data_dir: Path) -> dict[str, dict[str, str]]:

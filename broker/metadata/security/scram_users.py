@@ -11,18 +11,18 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from broker.config.settings.sasl import SCRAM_SHA_256, SCRAM_SHA_512
-from broker.errors import ApiError
-from broker.protocol.error_codes import ErrorCode
-from broker.security.sasl.scram_credential import (
+from rotunda.broker.config.settings.sasl import SCRAM_SHA_256, SCRAM_SHA_512
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.security.sasl.scram_credential import (
     FEWEST_ITERATIONS,
     MOST_ITERATIONS,
     credential_of,
     read,
     written,
 )
-from broker.security.sasl.user_credentials import SALT_KEY, SECRET_NAME
-from broker.security.session import MOST_USER_BYTES
+from rotunda.broker.security.sasl.user_credentials import SALT_KEY, SECRET_NAME
+from rotunda.broker.security.session import MOST_USER_BYTES
 
 log = logging.getLogger(__name__)
 

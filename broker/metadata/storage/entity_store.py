@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
 
-from broker.errors import ApiError
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
 
 #: A value as stored: text for configs, numbers for quotas and feature levels.
 StoredValue = str | int | float

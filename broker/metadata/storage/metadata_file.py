@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from broker.metadata.storage import request_dedup
-from broker.metadata.storage.entity_store import ensure_schema, has_table, has_tables
+from rotunda.broker.metadata.storage import request_dedup
+from rotunda.broker.metadata.storage.entity_store import ensure_schema, has_table, has_tables
 
 FORMAT = 1
 FILE_NAME = "rotunda-metadata.sqlite3"

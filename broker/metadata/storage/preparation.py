@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from broker.errors import ApiError, BootFailed
-from broker.metadata.storage.metadata_file import UNTIL_RESTART, metadata_path
-from broker.metadata.storage.store import MetadataStore, nothing_to_do
+from rotunda.broker.errors import ApiError, BootFailed
+from rotunda.broker.metadata.storage.metadata_file import UNTIL_RESTART, metadata_path
+from rotunda.broker.metadata.storage.store import MetadataStore, nothing_to_do
 
 
 def prepare(

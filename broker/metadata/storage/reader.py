@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.metadata.storage.entity_store import (
+from rotunda.broker.metadata.storage.entity_store import (
     RECORDED_CHANGES,
     Entities,
     EntityKind,
     read_changed_entities,
     read_entities,
 )
-from broker.metadata.storage.metadata_file import BUSY_TIMEOUT_S, decode_configs, has_schema, state_of
-from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps, finished
+from rotunda.broker.metadata.storage.metadata_file import BUSY_TIMEOUT_S, decode_configs, has_schema, state_of
+from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE, Steps, finished
 
 _ROWS_AT_ONCE = ELEMENTS_AT_ONCE
 

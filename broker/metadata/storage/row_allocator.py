@@ -19,9 +19,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
-from broker.errors import ApiError
-from broker.protocol.error_codes import ErrorCode
-from shm.tables.partitions import STATE_CLOSED, PartitionTable
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.shm.tables.partitions import STATE_CLOSED, PartitionTable
 
 #: Rows that are taken off the record with one change: ten milliseconds of it.
 MOST_LET_GO = 1000

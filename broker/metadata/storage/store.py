@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from broker.errors import ApiError, BootFailed
-from broker.metadata.storage import request_dedup
-from broker.metadata.storage.entity_store import (
+from rotunda.broker.errors import ApiError, BootFailed
+from rotunda.broker.metadata.storage import request_dedup
+from rotunda.broker.metadata.storage.entity_store import (
     BROKER,
     TOPIC,
     Check,
@@ -30,7 +30,7 @@ from broker.metadata.storage.entity_store import (
     stage_names,
     used_bytes,
 )
-from broker.metadata.storage.metadata_file import (
+from rotunda.broker.metadata.storage.metadata_file import (
     BUSY_TIMEOUT_S,
     FORMAT,
     complete_schema,
@@ -38,9 +38,9 @@ from broker.metadata.storage.metadata_file import (
     make_private,
     state_of,
 )
-from broker.metadata.storage.request_dedup import TopicOutcome
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.steps import Steps
+from rotunda.broker.metadata.storage.request_dedup import TopicOutcome
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.steps import Steps
 
 EXIT_DATA_FROM_NEWER_VERSION = 5
 

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 import re2
 
-from broker.protocol.steps import Steps
+from rotunda.broker.protocol.steps import Steps
 
 #: The longest pattern: parsing one takes up to 30 ms.
 _LONGEST: Final = 1024

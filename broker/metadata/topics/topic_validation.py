@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from broker.config.broker_config import BrokerConfig
-from broker.errors import ApiError
-from broker.protocol.coordinator_routing import GROUP_TOPIC
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.config.broker_config import BrokerConfig
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 MAX_NAME_LENGTH = 249
 USE_DEFAULT = -1

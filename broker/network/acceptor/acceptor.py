@@ -22,25 +22,33 @@ import socket
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from broker.config.listeners import MOST_LISTENERS
-from broker.network.acceptor.acceptor_metrics import AcceptorMeters
-from broker.network.acceptor.admission import Admission
-from broker.network.acceptor.connection_limits import ConnectionLimits
-from broker.network.acceptor.connection_quotas import ConnectionQuotas
-from broker.network.acceptor.descriptors import RAISE
-from broker.network.acceptor.excess import shares
-from broker.network.acceptor.host_names import canonical
-from broker.network.acceptor.listener_state import Held, ListenerState
-from broker.network.acceptor.open_listeners import OpenListeners
-from broker.network.acceptor.parked_sockets import ParkedSockets
-from broker.network.acceptor.processor_link import ProcessorLink, ProcessorsInUse
-from broker.network.handoff import Closed, CloseOrder, HandoffSender, Hello, Obeyed, Reconciliation, SocketsTaken
-from broker.server_log.log_setup import RepeatedWarnings
+from rotunda.broker.config.listeners import MOST_LISTENERS
+from rotunda.broker.network.acceptor.acceptor_metrics import AcceptorMeters
+from rotunda.broker.network.acceptor.admission import Admission
+from rotunda.broker.network.acceptor.connection_limits import ConnectionLimits
+from rotunda.broker.network.acceptor.connection_quotas import ConnectionQuotas
+from rotunda.broker.network.acceptor.descriptors import RAISE
+from rotunda.broker.network.acceptor.excess import shares
+from rotunda.broker.network.acceptor.host_names import canonical
+from rotunda.broker.network.acceptor.listener_state import Held, ListenerState
+from rotunda.broker.network.acceptor.open_listeners import OpenListeners
+from rotunda.broker.network.acceptor.parked_sockets import ParkedSockets
+from rotunda.broker.network.acceptor.processor_link import ProcessorLink, ProcessorsInUse
+from rotunda.broker.network.handoff import (
+    Closed,
+    CloseOrder,
+    HandoffSender,
+    Hello,
+    Obeyed,
+    Reconciliation,
+    SocketsTaken,
+)
+from rotunda.broker.server_log.log_setup import RepeatedWarnings
 
 if TYPE_CHECKING:
-    from broker.clock import Clock
-    from broker.ipc.process_context import BoundListener
-    from broker.network.acceptor.listener_orders import ListenerOrders
+    from rotunda.broker.clock import Clock
+    from rotunda.broker.ipc.process_context import BoundListener
+    from rotunda.broker.network.acceptor.listener_orders import ListenerOrders
 
 _log = logging.getLogger(__name__)
 

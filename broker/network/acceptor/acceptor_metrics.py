@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shm.metrics.catalogue import MAX_LISTENERS
+from rotunda.shm.metrics.catalogue import MAX_LISTENERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shm.metrics.process_metrics import MetricsWriter
+    from rotunda.shm.metrics.process_metrics import MetricsWriter
 
 
 class AcceptorMeters:

@@ -10,24 +10,24 @@ import resource
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.clock import SystemClock
-from broker.config.listeners import MOST_LISTENERS
-from broker.ipc.listener_table import ListenerNames
-from broker.network.acceptor.acceptor import Acceptor
-from broker.network.acceptor.acceptor_metrics import AcceptorMeters
-from broker.network.acceptor.connection_limits import limits_of
-from broker.network.acceptor.descriptors import descriptors_of
-from broker.network.acceptor.host_names import HostNames
-from broker.network.acceptor.listener_orders import ListenerOrders
-from broker.network.acceptor.processor_link import ProcessorsInUse
-from broker.network.handoff import HandoffSender
-from broker.runtime.child_process import FaultLimit, Role
-from shm.tables.process_slots import ACCEPTOR
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.config.listeners import MOST_LISTENERS
+from rotunda.broker.ipc.listener_table import ListenerNames
+from rotunda.broker.network.acceptor.acceptor import Acceptor
+from rotunda.broker.network.acceptor.acceptor_metrics import AcceptorMeters
+from rotunda.broker.network.acceptor.connection_limits import limits_of
+from rotunda.broker.network.acceptor.descriptors import descriptors_of
+from rotunda.broker.network.acceptor.host_names import HostNames
+from rotunda.broker.network.acceptor.listener_orders import ListenerOrders
+from rotunda.broker.network.acceptor.processor_link import ProcessorsInUse
+from rotunda.broker.network.handoff import HandoffSender
+from rotunda.broker.runtime.child_process import FaultLimit, Role
+from rotunda.shm.tables.process_slots import ACCEPTOR
 
 if TYPE_CHECKING:
-    from broker.ipc.process_context import ProcessContext
-    from broker.network.acceptor.connection_limits import ConnectionLimits
-    from broker.runtime.signals import StopFlag
+    from rotunda.broker.ipc.process_context import ProcessContext
+    from rotunda.broker.network.acceptor.connection_limits import ConnectionLimits
+    from rotunda.broker.runtime.signals import StopFlag
 
 _log = logging.getLogger(__name__)
 

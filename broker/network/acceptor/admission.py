@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from broker.network.acceptor.connection_limits import ConnectionLimits
-from broker.network.acceptor.connection_rate import UNLIMITED, ConnectionRate
+from rotunda.broker.network.acceptor.connection_limits import ConnectionLimits
+from rotunda.broker.network.acceptor.connection_rate import UNLIMITED, ConnectionRate
 
 if TYPE_CHECKING:
-    from broker.network.acceptor.connection_quotas import ConnectionQuotas
+    from rotunda.broker.network.acceptor.connection_quotas import ConnectionQuotas
 
 #: Addresses whose rates are known at a time; beyond it the one that has been silent longest is forgotten.
 MOST_ADDRESSES = 10_000

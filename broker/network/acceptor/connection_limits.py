@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.network.acceptor.connection_rate import UNLIMITED, Windows
-from broker.network.acceptor.descriptors import Descriptors
-from broker.network.acceptor.host_names import is_address
+from rotunda.broker.network.acceptor.connection_rate import UNLIMITED, Windows
+from rotunda.broker.network.acceptor.descriptors import Descriptors
+from rotunda.broker.network.acceptor.host_names import is_address
 
 if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
+    from rotunda.broker.config.broker_config import BrokerConfig
 
 _NONE: Final[Mapping[str, int]] = MappingProxyType({})
 _KAFKAS_WINDOWS: Final = Windows()

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.ipc.segment_file_cache import MAX_OPEN_FILES
-from broker.network.acceptor.connection_rate import UNLIMITED
-from broker.network.acceptor.parked_sockets import MOST_PARKED
+from rotunda.broker.ipc.segment_file_cache import MAX_OPEN_FILES
+from rotunda.broker.network.acceptor.connection_rate import UNLIMITED
+from rotunda.broker.network.acceptor.parked_sockets import MOST_PARKED
 
 #: What is said when there are no more.
 RAISE = "raise the limit of open files (ulimit -n), or set max.connections"

@@ -12,8 +12,8 @@ import socket
 import threading
 from collections.abc import Callable
 
-from broker.server_log.log_setup import RepeatedWarnings
-from shm.tables.client_hosts import host_text, packed_host
+from rotunda.broker.server_log.log_setup import RepeatedWarnings
+from rotunda.shm.tables.client_hosts import host_text, packed_host
 
 _log = logging.getLogger(__name__)
 

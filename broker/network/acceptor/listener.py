@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.config.bound_socket import bound_socket, refused
-from broker.ipc.process_context import BoundListener
+from rotunda.broker.config.bound_socket import bound_socket, refused
+from rotunda.broker.ipc.process_context import BoundListener
 
 if TYPE_CHECKING:
-    from broker.config.listeners import Listener
+    from rotunda.broker.config.listeners import Listener
 
 
 def bind(wanted: Listener, advertised: Listener, receive_buffer_bytes: int, index: int) -> BoundListener:

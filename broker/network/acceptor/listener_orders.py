@@ -11,8 +11,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker.ipc.process_context import BoundListener
-from broker.network.fd_passing import try_receive
+from rotunda.broker.ipc.process_context import BoundListener
+from rotunda.broker.network.fd_passing import try_receive
 
 _log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import socket
 
-    from broker.ipc.process_context import BoundListener
+    from rotunda.broker.ipc.process_context import BoundListener
 
 
 @dataclass(slots=True)

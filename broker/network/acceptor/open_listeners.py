@@ -10,13 +10,13 @@ import select
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from broker.network.acceptor.listener_state import Held, ListenerState
+from rotunda.broker.network.acceptor.listener_state import Held, ListenerState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from broker.ipc.process_context import BoundListener
-    from broker.network.acceptor.listener_orders import ListenerOrders
+    from rotunda.broker.ipc.process_context import BoundListener
+    from rotunda.broker.network.acceptor.listener_orders import ListenerOrders
 
 _FIRST_BACKOFF_NS = 100_000_000
 _LONGEST_BACKOFF_NS = 1_000_000_000

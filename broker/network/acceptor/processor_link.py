@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.network.handoff import QUEUE_SOCKETS, HandoffSender
+from rotunda.broker.network.handoff import QUEUE_SOCKETS, HandoffSender
 
 
 class ProcessorLink:

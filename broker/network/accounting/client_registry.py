@@ -14,18 +14,18 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from broker.errors import InvalidReceive
-from broker.network.accounting.client import Client
-from broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey
-from broker.protocol.headers import is_valid_software
-from broker.protocol.primitives import MALFORMED, read_compact_string, skip_tagged_fields
-from broker.security.session import principal_of
-from shm.rings.recorder_rings import pack_text
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.network.accounting.client import Client
+from rotunda.broker.protocol.api_keys import FLEXIBLE_FROM, ApiKey
+from rotunda.broker.protocol.headers import is_valid_software
+from rotunda.broker.protocol.primitives import MALFORMED, read_compact_string, skip_tagged_fields
+from rotunda.broker.security.session import principal_of
+from rotunda.shm.rings.recorder_rings import pack_text
 
 if TYPE_CHECKING:
-    from broker.ipc.listener_table import ListenerEntry
-    from broker.network.processor.channel import Channel
-    from shm.tables.client_hosts import ClientHostWriter
+    from rotunda.broker.ipc.listener_table import ListenerEntry
+    from rotunda.broker.network.processor.channel import Channel
+    from rotunda.shm.tables.client_hosts import ClientHostWriter
 
 #: Texts of clients are cut to this many characters, and client ids are told apart by so many bytes: a connection may
 #: send 32 KB of them.

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.network.accounting.request_counts import record_connections, record_requests
-from shm.metrics.catalogue import CLOSE_CAUSES
-from shm.recorder_layout import CONNECTION_EVENT, REQUEST_ROW
+from rotunda.broker.network.accounting.request_counts import record_connections, record_requests
+from rotunda.shm.metrics.catalogue import CLOSE_CAUSES
+from rotunda.shm.recorder_layout import CONNECTION_EVENT, REQUEST_ROW
 
 if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-    from broker.network.accounting.client_registry import ClientRegistry
-    from broker.network.accounting.request_log_sender import RequestLogSender
-    from broker.network.processor.channel import Answered, Channel
-    from shm.metrics.process_metrics import MetricsWriter
+    from rotunda.broker.network.accounting.client_registry import ClientRegistry
+    from rotunda.broker.network.accounting.request_log_sender import RequestLogSender
+    from rotunda.broker.network.processor.channel import Answered, Channel
+    from rotunda.shm.metrics.process_metrics import MetricsWriter
 
     Rows = NDArray[numpy.void]
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.ipc import connection_id
+from rotunda.broker.ipc import connection_id
 
 if TYPE_CHECKING:
-    from broker.ipc.listener_table import ListenerEntry
-    from broker.network.processor.channel import Channel
-    from shm.tables.snapshot_buffer import SnapshotWriter, Wants
+    from rotunda.broker.ipc.listener_table import ListenerEntry
+    from rotunda.broker.network.processor.channel import Channel
+    from rotunda.shm.tables.snapshot_buffer import SnapshotWriter, Wants
 
 logger = logging.getLogger(__name__)
 

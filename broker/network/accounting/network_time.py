@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from broker.network.processor.channel import Answered, Channel
-    from broker.quotas.quota_manager import QuotaManager
+    from rotunda.broker.network.processor.channel import Answered, Channel
+    from rotunda.broker.quotas.quota_manager import QuotaManager
 
     Finish = Callable[[Channel, Answered, int], None]
 

@@ -11,16 +11,16 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from broker.protocol.api_keys import DEPRECATED_UP_TO, ApiKey
-from shm.metrics.catalogue import PHASES
-from shm.recorder_layout import RECORDER_TEXT, THROTTLED_BY, THROTTLED_BY_MASK
+from rotunda.broker.protocol.api_keys import DEPRECATED_UP_TO, ApiKey
+from rotunda.shm.metrics.catalogue import PHASES
+from rotunda.shm.recorder_layout import RECORDER_TEXT, THROTTLED_BY, THROTTLED_BY_MASK
 
 if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-    from shm.metrics.metric_tables import TableWriter
-    from shm.metrics.process_metrics import MetricsWriter
+    from rotunda.shm.metrics.metric_tables import TableWriter
+    from rotunda.shm.metrics.process_metrics import MetricsWriter
 
     Rows = NDArray[numpy.void]
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from broker.network.accounting.sampling_budget import SamplingBudget
-from broker.request_log.slow_requests import is_slow, select
+from rotunda.broker.network.accounting.sampling_budget import SamplingBudget
+from rotunda.broker.request_log.slow_requests import is_slow, select
 
 if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-    from shm.rings.bell import SemaphoreBell
-    from shm.rings.recorder_rings import RecorderFeed
+    from rotunda.shm.rings.bell import SemaphoreBell
+    from rotunda.shm.rings.recorder_rings import RecorderFeed
 
     Rows = NDArray[numpy.void]
 

@@ -14,21 +14,21 @@ from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol
 
-from broker.errors import InvalidReceive
-from broker.network.processor.foreign_protocols import describe_foreign
-from broker.network.processor.throttling.mute_state import MuteCause
-from broker.protocol.api_keys import ApiKey
-from broker.security.sasl.listener import SaslListener
-from broker.security.sasl.listeners import SaslListeners
-from broker.security.sasl.user_credentials import UserCredentials
-from broker.security.session import pack_session
-from broker.server_log.log_setup import RepeatedWarnings
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.network.processor.foreign_protocols import describe_foreign
+from rotunda.broker.network.processor.throttling.mute_state import MuteCause
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.security.sasl.listener import SaslListener
+from rotunda.broker.security.sasl.listeners import SaslListeners
+from rotunda.broker.security.sasl.user_credentials import UserCredentials
+from rotunda.broker.security.session import pack_session
+from rotunda.broker.server_log.log_setup import RepeatedWarnings
 
 if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
-    from broker.network.accounting.client_registry import ClientRegistry
-    from broker.network.processor.channel import Channel
-    from broker.security.sasl.authenticator import Authenticator, Failure, Step
+    from rotunda.broker.config.broker_config import BrokerConfig
+    from rotunda.broker.network.accounting.client_registry import ClientRegistry
+    from rotunda.broker.network.processor.channel import Channel
+    from rotunda.broker.security.sasl.authenticator import Authenticator, Failure, Step
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ class Authentication:
         name, protocol, *_ = self.listeners[channel.listener]
         if protocol.startswith("SASL_"):
             # A processor without SASL need not load the schemas of messages.
-            from broker.security.sasl.authenticator import Authenticator  # noqa: PLC0415
+            from rotunda.broker.security.sasl.authenticator import Authenticator  # noqa: PLC0415
 
             live = self._live
             if live is not None:

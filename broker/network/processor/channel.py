@@ -11,15 +11,15 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from broker.ipc import connection_id
-from broker.ipc.segment_file_cache import OpenFile
-from broker.network.processor.throttling.mute_state import MuteCause
-from broker.protocol.api_keys import ApiKey
-from broker.security.session import ANONYMOUS_USER
+from rotunda.broker.ipc import connection_id
+from rotunda.broker.ipc.segment_file_cache import OpenFile
+from rotunda.broker.network.processor.throttling.mute_state import MuteCause
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.security.session import ANONYMOUS_USER
 
 if TYPE_CHECKING:
-    from broker.network.accounting.client import Client
-    from broker.security.sasl.authenticator import Authenticator
+    from rotunda.broker.network.accounting.client import Client
+    from rotunda.broker.security.sasl.authenticator import Authenticator
 
 #: Read size for connections that send small requests; one read usually takes in everything that has arrived.
 SMALL_READ_BYTES = 64 * 1024

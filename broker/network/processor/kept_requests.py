@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.network.processor.channel import Channel
-from broker.network.processor.throttling.mute_state import MuteCause
+from rotunda.broker.network.processor.channel import Channel
+from rotunda.broker.network.processor.throttling.mute_state import MuteCause
 
 #: Of each connection, whatever others keep: small requests are kept always, and counted with one addition.
 OWN_BYTES = 8192

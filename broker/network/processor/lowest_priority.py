@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
-from broker.network.handoff import CloseOrder
-from broker.network.processor.channel import Channel
+from rotunda.broker.network.handoff import CloseOrder
+from rotunda.broker.network.processor.channel import Channel
 
 
 def excess_channels(order: CloseOrder, channels: Iterable[Channel]) -> list[Channel]:

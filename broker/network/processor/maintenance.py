@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.network.accounting.completed_requests import BATCH_ROWS, CompletedRequests
+from rotunda.broker.network.accounting.completed_requests import BATCH_ROWS, CompletedRequests
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker.network.processor.channel import Channel
-    from broker.network.processor.processor_metrics import ProcessorMetrics
-    from broker.network.processor.request_reader import RequestReader
-    from broker.network.processor.response_reader import ResponseReader
-    from broker.network.processor.tls.tls_listeners import TlsListeners
+    from rotunda.broker.network.processor.channel import Channel
+    from rotunda.broker.network.processor.processor_metrics import ProcessorMetrics
+    from rotunda.broker.network.processor.request_reader import RequestReader
+    from rotunda.broker.network.processor.response_reader import ResponseReader
+    from rotunda.broker.network.processor.tls.tls_listeners import TlsListeners
 
 #: How often, at most, it is looked whether anything is due: the turns of a busy loop are much shorter.
 LOOK_NS: Final = 1_000_000

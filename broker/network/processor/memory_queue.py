@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.errors import InvalidReceive
-from broker.network.processor.throttling.mute_state import MuteCause
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.network.processor.throttling.mute_state import MuteCause
 
 if TYPE_CHECKING:
-    from broker.network.processor.channel import Channel
-    from broker.network.processor.request_sender import Block, RequestSender
+    from rotunda.broker.network.processor.channel import Channel
+    from rotunda.broker.network.processor.request_sender import Block, RequestSender
 
 #: How long others may pass the one that has waited longest. By then handlers have answered what they had.
 PASSED_NS: Final = 250_000_000

@@ -13,27 +13,27 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from broker.errors import InvalidReceive
-from broker.network.accounting.network_time import NetworkTime
-from broker.network.handoff import HandoffReceiver
-from broker.network.processor.channel import Channel
-from broker.network.processor.lowest_priority import excess_channels
-from broker.network.processor.maintenance import Maintenance
-from broker.network.processor.request_reader import RequestReader
-from broker.network.processor.resender import Resender
-from broker.network.processor.response_reader import ResponseReader
-from broker.network.processor.selector import GONE, READ, WRITE, WRITING_NS, Selector
-from broker.network.processor.sessions import NewSessions
-from broker.network.processor.throttling.mute_state import ENDED_BY_HANGING_UP, MuteCause
-from broker.network.processor.tls.tls_listeners import TlsListeners
-from broker.network.processor.unwritten_answers import UnwrittenAnswers
-from broker.server_log.log_setup import RepeatedWarnings
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.network.accounting.network_time import NetworkTime
+from rotunda.broker.network.handoff import HandoffReceiver
+from rotunda.broker.network.processor.channel import Channel
+from rotunda.broker.network.processor.lowest_priority import excess_channels
+from rotunda.broker.network.processor.maintenance import Maintenance
+from rotunda.broker.network.processor.request_reader import RequestReader
+from rotunda.broker.network.processor.resender import Resender
+from rotunda.broker.network.processor.response_reader import ResponseReader
+from rotunda.broker.network.processor.selector import GONE, READ, WRITE, WRITING_NS, Selector
+from rotunda.broker.network.processor.sessions import NewSessions
+from rotunda.broker.network.processor.throttling.mute_state import ENDED_BY_HANGING_UP, MuteCause
+from rotunda.broker.network.processor.tls.tls_listeners import TlsListeners
+from rotunda.broker.network.processor.unwritten_answers import UnwrittenAnswers
+from rotunda.broker.server_log.log_setup import RepeatedWarnings
 
 if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
-    from broker.network.accounting.completed_requests import CompletedRequests
-    from broker.network.processor.processor_metrics import ProcessorMetrics
-    from shm.rings.bell import EventBell
+    from rotunda.broker.config.broker_config import BrokerConfig
+    from rotunda.broker.network.accounting.completed_requests import CompletedRequests
+    from rotunda.broker.network.processor.processor_metrics import ProcessorMetrics
+    from rotunda.shm.rings.bell import EventBell
 
 logger = logging.getLogger(__name__)
 

@@ -8,20 +8,20 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from broker.network.processor.throttling.mute_state import MuteCause
-from broker.server_log.slow_turns import SlowTurns
-from shm.metrics.catalogue import CLOSE_CAUSES, MAX_LISTENERS
+from rotunda.broker.network.processor.throttling.mute_state import MuteCause
+from rotunda.broker.server_log.slow_turns import SlowTurns
+from rotunda.shm.metrics.catalogue import CLOSE_CAUSES, MAX_LISTENERS
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from broker.network.accounting.completed_requests import CompletedRequests
-    from broker.network.accounting.connection_status_publisher import ConnectionStatusPublisher
-    from broker.network.processor.channel import Channel
-    from broker.network.processor.request_reader import RequestReader
-    from broker.network.processor.response_reader import ResponseReader
-    from broker.network.processor.tls.tls_listeners import TlsListeners
-    from shm.metrics.process_metrics import MetricsWriter
+    from rotunda.broker.network.accounting.completed_requests import CompletedRequests
+    from rotunda.broker.network.accounting.connection_status_publisher import ConnectionStatusPublisher
+    from rotunda.broker.network.processor.channel import Channel
+    from rotunda.broker.network.processor.request_reader import RequestReader
+    from rotunda.broker.network.processor.response_reader import ResponseReader
+    from rotunda.broker.network.processor.tls.tls_listeners import TlsListeners
+    from rotunda.shm.metrics.process_metrics import MetricsWriter
 
 logger = logging.getLogger(__name__)
 

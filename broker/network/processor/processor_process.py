@@ -12,36 +12,36 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.clock import SystemClock
-from broker.ipc import connection_id
-from broker.ipc.listener_table import ListenerNames
-from broker.network.accounting.client_registry import ClientRegistry
-from broker.network.accounting.completed_requests import CompletedRequests
-from broker.network.accounting.connection_status_publisher import ConnectionStatusPublisher
-from broker.network.accounting.network_time import NetworkTime
-from broker.network.accounting.request_log_sender import RequestLogSender
-from broker.network.handoff import HandoffReceiver
-from broker.network.processor.kept_requests import KeptRequests
-from broker.network.processor.processor import Processor
-from broker.network.processor.processor_metrics import ProcessorMetrics
-from broker.network.processor.removed_listeners import RemovedListeners
-from broker.network.processor.request_reader import RequestReader
-from broker.network.processor.request_sender import MemoryPool, RequestSender, spill_area
-from broker.network.processor.response_reader import ResponseReader
-from broker.network.processor.targets import Targets
-from broker.network.processor.throttling.retry_storms import RetryStorms
-from broker.network.processor.tls.certificate_expiry import CertificateExpiry
-from broker.quotas.quota_manager import QuotaManager
-from broker.runtime.child_process import FaultLimit, Role
-from broker.runtime.garbage import GarbageSearch
-from broker.server_log.log_setup import REPORT_INTERVAL_NS, report_held_back
-from shm.rings.recorder_rings import RecorderFeed
-from shm.tables.process_slots import BUSY_BEAT_NS
-from shm.tables.snapshot_buffer import SnapshotWriter
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.ipc import connection_id
+from rotunda.broker.ipc.listener_table import ListenerNames
+from rotunda.broker.network.accounting.client_registry import ClientRegistry
+from rotunda.broker.network.accounting.completed_requests import CompletedRequests
+from rotunda.broker.network.accounting.connection_status_publisher import ConnectionStatusPublisher
+from rotunda.broker.network.accounting.network_time import NetworkTime
+from rotunda.broker.network.accounting.request_log_sender import RequestLogSender
+from rotunda.broker.network.handoff import HandoffReceiver
+from rotunda.broker.network.processor.kept_requests import KeptRequests
+from rotunda.broker.network.processor.processor import Processor
+from rotunda.broker.network.processor.processor_metrics import ProcessorMetrics
+from rotunda.broker.network.processor.removed_listeners import RemovedListeners
+from rotunda.broker.network.processor.request_reader import RequestReader
+from rotunda.broker.network.processor.request_sender import MemoryPool, RequestSender, spill_area
+from rotunda.broker.network.processor.response_reader import ResponseReader
+from rotunda.broker.network.processor.targets import Targets
+from rotunda.broker.network.processor.throttling.retry_storms import RetryStorms
+from rotunda.broker.network.processor.tls.certificate_expiry import CertificateExpiry
+from rotunda.broker.quotas.quota_manager import QuotaManager
+from rotunda.broker.runtime.child_process import FaultLimit, Role
+from rotunda.broker.runtime.garbage import GarbageSearch
+from rotunda.broker.server_log.log_setup import REPORT_INTERVAL_NS, report_held_back
+from rotunda.shm.rings.recorder_rings import RecorderFeed
+from rotunda.shm.tables.process_slots import BUSY_BEAT_NS
+from rotunda.shm.tables.snapshot_buffer import SnapshotWriter
 
 if TYPE_CHECKING:
-    from broker.ipc.process_context import ProcessContext
-    from broker.runtime.signals import StopFlag
+    from rotunda.broker.ipc.process_context import ProcessContext
+    from rotunda.broker.runtime.signals import StopFlag
 
 logger = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from broker.ipc.listener_table import ListenerTable
-    from broker.network.processor.channel import Channel
-    from broker.network.processor.processor import Processor
+    from rotunda.broker.ipc.listener_table import ListenerTable
+    from rotunda.broker.network.processor.channel import Channel
+    from rotunda.broker.network.processor.processor import Processor
 
 
 class RemovedListeners:

@@ -10,29 +10,29 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from broker.clock import SystemClock
-from broker.errors import InvalidReceive
-from broker.ipc.request_channel import INLINE_REQUEST_BYTES
-from broker.network.processor.authentication import Authentication
-from broker.network.processor.channel import (
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.ipc.request_channel import INLINE_REQUEST_BYTES
+from rotunda.broker.network.processor.authentication import Authentication
+from rotunda.broker.network.processor.channel import (
     LARGE_READ_BYTES,
     SMALL_READ_BYTES,
     Channel,
     LargeReceive,
     ReadBlockedByWriteError,
 )
-from broker.network.processor.foreign_protocols import describe_foreign
-from broker.network.processor.kept_requests import OWN_BYTES
-from broker.network.processor.memory_queue import MemoryQueue
-from broker.network.processor.request_sender import RequestSender
-from broker.network.processor.throttling.mute_state import MuteCause
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.routing import MAYBE_CONTROLLER_KEYS, route_produce
+from rotunda.broker.network.processor.foreign_protocols import describe_foreign
+from rotunda.broker.network.processor.kept_requests import OWN_BYTES
+from rotunda.broker.network.processor.memory_queue import MemoryQueue
+from rotunda.broker.network.processor.request_sender import RequestSender
+from rotunda.broker.network.processor.throttling.mute_state import MuteCause
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.routing import MAYBE_CONTROLLER_KEYS, route_produce
 
 if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
-    from broker.network.accounting.client_registry import ClientRegistry
-    from broker.network.processor.kept_requests import KeptRequests
+    from rotunda.broker.config.broker_config import BrokerConfig
+    from rotunda.broker.network.accounting.client_registry import ClientRegistry
+    from rotunda.broker.network.processor.kept_requests import KeptRequests
 
 #: size, api key, api version, correlation id: all that is read of a frame before its routing key.
 _FRAME_START = Struct(">ihhi")

@@ -15,12 +15,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.ipc.request_channel import ARENA, INLINE, REQUEST, SPILL, RequestChannel
-from broker.protocol.coordinator_routing import CoordinatorPartitions
-from broker.protocol.routing import route
-from shm.rings.arena import ArenaAllocator
-from shm.rings.bell import SemaphoreBell
-from shm.rings.ring import RingProducer
+from rotunda.broker.ipc.request_channel import ARENA, INLINE, REQUEST, SPILL, RequestChannel
+from rotunda.broker.protocol.coordinator_routing import CoordinatorPartitions
+from rotunda.broker.protocol.routing import route
+from rotunda.shm.rings.arena import ArenaAllocator
+from rotunda.shm.rings.bell import SemaphoreBell
+from rotunda.shm.rings.ring import RingProducer
 
 _ENVELOPE_BYTES = REQUEST.size
 _pack_into = REQUEST.pack_into

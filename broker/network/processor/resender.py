@@ -11,10 +11,10 @@ import struct
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from broker.network.processor.channel import Channel
-from broker.network.processor.kept_requests import is_kept
-from broker.network.processor.request_reader import RequestReader
-from broker.server_log.log_setup import RepeatedWarnings
+from rotunda.broker.network.processor.channel import Channel
+from rotunda.broker.network.processor.kept_requests import is_kept
+from rotunda.broker.network.processor.request_reader import RequestReader
+from rotunda.broker.server_log.log_setup import RepeatedWarnings
 
 _KEY_AND_VERSION = struct.Struct(">hh")
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
-from broker.ipc.request_channel import (
+from rotunda.broker.ipc.request_channel import (
     CLOSE_CONNECTION,
     DELAYED,
     FAILED,
@@ -25,17 +25,17 @@ from broker.ipc.request_channel import (
     THROTTLED,
     RequestChannel,
 )
-from broker.ipc.segment_file_cache import SegmentFiles
-from broker.network.processor.channel import Answered, Channel, Envelope, FileSend, HeldAnswer, Piece
-from broker.network.processor.kept_requests import OWN_BYTES, KeptRequests, is_kept
-from broker.network.processor.throttling.delayed_answers import DelayedAnswers
-from broker.network.processor.throttling.mute_state import MuteCause
-from broker.network.processor.throttling.retry_storms import RetryStorms
-from broker.network.processor.throttling.throttled_channels import ThrottledChannels
-from broker.protocol.api_keys import ApiKey
-from shm.layout import RESPONSE_ENVELOPE
-from shm.recorder_layout import HELD_BACK_BY, THROTTLED_BY_MASK
-from shm.rings.ring import RingConsumer
+from rotunda.broker.ipc.segment_file_cache import SegmentFiles
+from rotunda.broker.network.processor.channel import Answered, Channel, Envelope, FileSend, HeldAnswer, Piece
+from rotunda.broker.network.processor.kept_requests import OWN_BYTES, KeptRequests, is_kept
+from rotunda.broker.network.processor.throttling.delayed_answers import DelayedAnswers
+from rotunda.broker.network.processor.throttling.mute_state import MuteCause
+from rotunda.broker.network.processor.throttling.retry_storms import RetryStorms
+from rotunda.broker.network.processor.throttling.throttled_channels import ThrottledChannels
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.shm.layout import RESPONSE_ENVELOPE
+from rotunda.shm.recorder_layout import HELD_BACK_BY, THROTTLED_BY_MASK
+from rotunda.shm.rings.ring import RingConsumer
 
 logger = logging.getLogger(__name__)
 

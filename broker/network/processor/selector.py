@@ -13,9 +13,9 @@ import select
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
-from broker.network.processor.channel import Channel
-from broker.network.processor.throttling.mute_state import MuteCause
-from broker.server_log.slow_turns import LONG_NS
+from rotunda.broker.network.processor.channel import Channel
+from rotunda.broker.network.processor.throttling.mute_state import MuteCause
+from rotunda.broker.server_log.slow_turns import LONG_NS
 
 READ = select.EPOLLIN
 WRITE = select.EPOLLOUT

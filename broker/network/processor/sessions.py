@@ -10,15 +10,15 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
-from broker.security.session import pack_session
-from broker.security.tls.listener_tls import PROTOCOLS
-from shm.tables.client_hosts import host_text, packed_host
+from rotunda.broker.security.session import pack_session
+from rotunda.broker.security.tls.listener_tls import PROTOCOLS
+from rotunda.shm.tables.client_hosts import host_text, packed_host
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from broker.ipc.listener_table import ListenerEntry
-    from broker.network.processor.channel import Channel
+    from rotunda.broker.ipc.listener_table import ListenerEntry
+    from rotunda.broker.network.processor.channel import Channel
 
 
 class NewSessions:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.runtime.child_process import Role
+from rotunda.broker.runtime.child_process import Role
 
 if TYPE_CHECKING:
-    from broker.ipc.process_context import ProcessContext
-    from broker.network.processor.processor import Processor
+    from rotunda.broker.ipc.process_context import ProcessContext
+    from rotunda.broker.network.processor.processor import Processor
 
 
 class Targets:

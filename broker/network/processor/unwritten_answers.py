@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from broker.network.processor.channel import Channel
+    from rotunda.broker.network.processor.channel import Channel
 
 #: A client that takes nothing for this long is not waited for.
 UNREAD_NS: Final = 400_000_000

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from broker.ipc.request_facts import MOST_COUNTED, Records
-from broker.ipc.response_writer import AnswerFacts
-from broker.partitions.fetch.fetch_shape import FetchShape
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.messages.fetch import (
+from rotunda.broker.ipc.request_facts import MOST_COUNTED, Records
+from rotunda.broker.ipc.response_writer import AnswerFacts
+from rotunda.broker.partitions.fetch.fetch_shape import FetchShape
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.messages.fetch import (
     FetchPart,
     FetchPartResponse,
     Gap,
@@ -26,9 +26,9 @@ from broker.protocol.messages.fetch import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from broker.ipc.request import Request
-    from broker.log.log_reader import FileSlice
-    from broker.partitions.fetch.fetch_sessions import FetchSession
+    from rotunda.broker.ipc.request import Request
+    from rotunda.broker.log.log_reader import FileSlice
+    from rotunda.broker.partitions.fetch.fetch_sessions import FetchSession
 
 #: File ranges in one answer; partitions beyond it wait for the consumer's next fetch.
 MAX_RANGES: Final = 256

@@ -13,11 +13,11 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from broker.partitions.fetch.fetch_shape import FetchShape
+from rotunda.broker.partitions.fetch.fetch_shape import FetchShape
 
 if TYPE_CHECKING:
-    from broker.partitions.fetch.fetch_shape import FetchTerms
-    from broker.protocol.messages.fetch import ForgottenPart, PartFields
+    from rotunda.broker.partitions.fetch.fetch_shape import FetchTerms
+    from rotunda.broker.protocol.messages.fetch import ForgottenPart, PartFields
 
 #: Kafka's min.incremental.fetch.session.eviction.ms, which is no setting there either.
 EVICTED_NS: Final = 120_000_000_000

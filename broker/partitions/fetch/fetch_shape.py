@@ -10,18 +10,18 @@ from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.ipc.request_facts import NO_SUBJECT, RowOf, subject, tail
-from broker.partitions.request_memo import PREFIX_START
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.messages.fetch import EncodedTopic, FetchRequest, PartFields, encode_topics, varying_places
-from broker.security.acl.acls import ResourceType
-from broker.security.acl.checks import refusal
+from rotunda.broker.ipc.request_facts import NO_SUBJECT, RowOf, subject, tail
+from rotunda.broker.partitions.request_memo import PREFIX_START
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.messages.fetch import EncodedTopic, FetchRequest, PartFields, encode_topics, varying_places
+from rotunda.broker.security.acl.acls import ResourceType
+from rotunda.broker.security.acl.checks import refusal
 
 if TYPE_CHECKING:
-    from broker.ipc.request import Request
-    from broker.metadata.metadata_cache import MetadataCache
-    from broker.protocol.messages.fetch import PlainParts
-    from broker.security.session import Session
+    from rotunda.broker.ipc.request import Request
+    from rotunda.broker.metadata.metadata_cache import MetadataCache
+    from rotunda.broker.protocol.messages.fetch import PlainParts
+    from rotunda.broker.security.session import Session
 
 #: Fetches that others are compared with, twice as many at most; no longer ones.
 MOST_REMEMBERED: Final = 1_000

@@ -15,17 +15,17 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from broker.errors import InvalidReceive
-from broker.ipc import response_writer
-from broker.ipc.request import Request
-from broker.ipc.request_channel import RANGE
-from broker.ipc.request_facts import subject
-from broker.ipc.response_writer import AnswerFacts, FileRange, ResponseWriter
-from broker.ipc.segment_file_cache import SegmentFiles
-from broker.log.log_reader import FileSlice
-from broker.partitions.fetch.fetch import Fetch, FoundRecords
-from broker.partitions.fetch.fetch_sessions import FetchSession, FetchSessions
-from broker.partitions.fetch.fetch_shape import (
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.ipc import response_writer
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.ipc.request_channel import RANGE
+from rotunda.broker.ipc.request_facts import subject
+from rotunda.broker.ipc.response_writer import AnswerFacts, FileRange, ResponseWriter
+from rotunda.broker.ipc.segment_file_cache import SegmentFiles
+from rotunda.broker.log.log_reader import FileSlice
+from rotunda.broker.partitions.fetch.fetch import Fetch, FoundRecords
+from rotunda.broker.partitions.fetch.fetch_sessions import FetchSession, FetchSessions
+from rotunda.broker.partitions.fetch.fetch_shape import (
     FORBIDDEN,
     MOST_REMEMBERED,
     NAMED_TWICE,
@@ -35,10 +35,10 @@ from broker.partitions.fetch.fetch_shape import (
     RememberedFetch,
     remembered,
 )
-from broker.partitions.request_memo import RequestMemo
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.headers import parse_header
-from broker.protocol.messages.fetch import (
+from rotunda.broker.partitions.request_memo import RequestMemo
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.headers import parse_header
+from rotunda.broker.protocol.messages.fetch import (
     FIRST_EPOCH,
     NO_EPOCH,
     TOPIC_ID_FROM,
@@ -48,15 +48,15 @@ from broker.protocol.messages.fetch import (
     frame_fetch_response,
     parse_fetch,
 )
-from broker.scheduling.purgatory import DelayedOperation, Purgatory
-from broker.scheduling.slices import SlicedWork, Slices, TooManyWaitError, Work
-from broker.server_log.log_setup import RepeatedWarnings
-from shm.tables.partitions import STATE_OPEN
+from rotunda.broker.scheduling.purgatory import DelayedOperation, Purgatory
+from rotunda.broker.scheduling.slices import SlicedWork, Slices, TooManyWaitError, Work
+from rotunda.broker.server_log.log_setup import RepeatedWarnings
+from rotunda.shm.tables.partitions import STATE_OPEN
 
 if TYPE_CHECKING:
-    from broker.partitions.partition_manager import PartitionManager
-    from shm.tables.client_hosts import ClientHosts
-    from shm.tables.current_request import CurrentRequest
+    from rotunda.broker.partitions.partition_manager import PartitionManager
+    from rotunda.shm.tables.client_hosts import ClientHosts
+    from rotunda.shm.tables.current_request import CurrentRequest
 
 logger = logging.getLogger(__name__)
 

@@ -10,21 +10,21 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from broker.ipc.request import Request
-from broker.ipc.request_facts import Records, records_of
-from broker.ipc.response_writer import AnswerFacts, ResponseWriter
-from broker.log.append_limits import TO_BE_JUDGED, Judged
-from broker.partitions.owned_partition import Answer, OwnedPartition, WriteFailed
-from broker.partitions.produce.append_notes import NOT_APPENDED, NOTE, REFUSED, note_refusal, write_note
-from broker.partitions.produce.verification import NEEDS_VERIFICATION, VerificationGuards
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.records import TRANSACTIONAL_BIT, BatchHeader, read_header, unpack_header, validate
-from broker.scheduling.deferred import Deferred
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.ipc.request_facts import Records, records_of
+from rotunda.broker.ipc.response_writer import AnswerFacts, ResponseWriter
+from rotunda.broker.log.append_limits import TO_BE_JUDGED, Judged
+from rotunda.broker.partitions.owned_partition import Answer, OwnedPartition, WriteFailed
+from rotunda.broker.partitions.produce.append_notes import NOT_APPENDED, NOTE, REFUSED, note_refusal, write_note
+from rotunda.broker.partitions.produce.verification import NEEDS_VERIFICATION, VerificationGuards
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.records import TRANSACTIONAL_BIT, BatchHeader, read_header, unpack_header, validate
+from rotunda.broker.scheduling.deferred import Deferred
 
 if TYPE_CHECKING:
-    from broker.partitions.owned_partition import FastAnswers, PlainProduce
-    from broker.partitions.transaction_messages import Marker
-    from broker.quotas.client_sensors import ClientSensors
+    from rotunda.broker.partitions.owned_partition import FastAnswers, PlainProduce
+    from rotunda.broker.partitions.transaction_messages import Marker
+    from rotunda.broker.quotas.client_sensors import ClientSensors
 
 logger = logging.getLogger(__name__)
 

@@ -12,21 +12,21 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
-from broker.ipc.request import Request, RingHold
-from broker.ipc.response_writer import NO_FACTS, AnswerFacts, ResponseWriter
-from broker.partitions.produce.record_errors import NO_ERRORS, PartErrors, record_allowance
-from broker.partitions.transaction_messages import NOBODY, Producer
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.messages.produce import (
+from rotunda.broker.ipc.request import Request, RingHold
+from rotunda.broker.ipc.response_writer import NO_FACTS, AnswerFacts, ResponseWriter
+from rotunda.broker.partitions.produce.record_errors import NO_ERRORS, PartErrors, record_allowance
+from rotunda.broker.partitions.transaction_messages import NOBODY, Producer
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.messages.produce import (
     Part,
     PartResponse,
     encode_produce_response,
     produce_response_in_steps,
 )
-from broker.protocol.record_reader import ReadAllowance
-from broker.protocol.records import TRANSACTIONAL_BIT
-from broker.scheduling.deferred import Deferred
-from broker.scheduling.slices import SlicedWork, Slices
+from rotunda.broker.protocol.record_reader import ReadAllowance
+from rotunda.broker.protocol.records import TRANSACTIONAL_BIT
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.scheduling.slices import SlicedWork, Slices
 
 logger = logging.getLogger(__name__)
 

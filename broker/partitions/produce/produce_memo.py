@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from struct import Struct
 
-from broker.ipc.request import Request
-from broker.ipc.request_facts import subject, tail
-from broker.partitions.owned_partition import OwnedPartition
-from broker.partitions.request_memo import PREFIX_START
-from broker.protocol.messages.produce import FIRST_FLEXIBLE, Part, single_partition_response
-from broker.protocol.primitives import read_unsigned_varint
-from broker.protocol.records import BATCH_HEADER_BYTES
+from rotunda.broker.ipc.request import Request
+from rotunda.broker.ipc.request_facts import subject, tail
+from rotunda.broker.partitions.owned_partition import OwnedPartition
+from rotunda.broker.partitions.request_memo import PREFIX_START
+from rotunda.broker.protocol.messages.produce import FIRST_FLEXIBLE, Part, single_partition_response
+from rotunda.broker.protocol.primitives import read_unsigned_varint
+from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
 
 #: Connections whose last request is remembered, and requests that differ in front of their records.
 MAX_REMEMBERED = 10_000

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.log.append_limits import AppendLimits
-from broker.partitions.produce.append_notes import NOT_APPENDED, note_refusal, noted_place
-from broker.partitions.produce.produce import is_transactional
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.records import BATCH_HEADER_BYTES
-from broker.security.acl.acls import ResourceType
-from broker.security.acl.checks import refusal
+from rotunda.broker.log.append_limits import AppendLimits
+from rotunda.broker.partitions.produce.append_notes import NOT_APPENDED, note_refusal, noted_place
+from rotunda.broker.partitions.produce.produce import is_transactional
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
+from rotunda.broker.security.acl.acls import ResourceType
+from rotunda.broker.security.acl.checks import refusal
 
 if TYPE_CHECKING:
-    from broker.ipc.request import Request
-    from broker.metadata.metadata_cache import TopicInfo
-    from broker.partitions.partition_manager import PartitionManager
-    from broker.protocol.messages.produce import Part, ProduceRequest
-    from broker.security.session import Session
+    from rotunda.broker.ipc.request import Request
+    from rotunda.broker.metadata.metadata_cache import TopicInfo
+    from rotunda.broker.partitions.partition_manager import PartitionManager
+    from rotunda.broker.protocol.messages.produce import Part, ProduceRequest
+    from rotunda.broker.security.session import Session
 
 _PRODUCE = int(ApiKey.PRODUCE)
 

@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.errors import InvalidReceive
-from broker.ipc.peer_channel import POISON, PRODUCE_PART, PeerMessage, Peers
-from broker.ipc.request import NOTED, STATE_OFFSET, Request
-from broker.ipc.request_facts import Records, RecordsCount, records_of, subject
-from broker.ipc.response_writer import AnswerFacts, ResponseWriter
-from broker.log.append_limits import TO_BE_JUDGED
-from broker.partitions.owned_partition import Answer
-from broker.partitions.produce.append_notes import (
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.ipc.peer_channel import POISON, PRODUCE_PART, PeerMessage, Peers
+from rotunda.broker.ipc.request import NOTED, STATE_OFFSET, Request
+from rotunda.broker.ipc.request_facts import Records, RecordsCount, records_of, subject
+from rotunda.broker.ipc.response_writer import AnswerFacts, ResponseWriter
+from rotunda.broker.log.append_limits import TO_BE_JUDGED
+from rotunda.broker.partitions.owned_partition import Answer
+from rotunda.broker.partitions.produce.append_notes import (
     NOT_APPENDED,
     REFUSED,
     note_refusal,
@@ -31,8 +31,8 @@ from broker.partitions.produce.append_notes import (
     noted_refusal,
     write_note,
 )
-from broker.partitions.produce.partition_appender import SUCCESS, PartitionAppender
-from broker.partitions.produce.produce import (
+from rotunda.broker.partitions.produce.partition_appender import SUCCESS, PartitionAppender
+from rotunda.broker.partitions.produce.produce import (
     ERRORS_WITH_RECORD_DETAILS,
     INVALID_RECORD,
     INVALID_TIMESTAMP,
@@ -42,29 +42,29 @@ from broker.partitions.produce.produce import (
     ProducePart,
     is_transactional,
 )
-from broker.partitions.produce.produce_memo import MAX_REMEMBERED, MOST_REMEMBERED_BYTES, RememberedRequest
-from broker.partitions.produce.produce_refusals import Asker, PartRefusals
-from broker.partitions.produce.record_errors import NO_ERRORS, PartErrors, keyless, out_of_range, too_large
-from broker.partitions.produce.sliced_validation import Append, SlicedValidation
-from broker.partitions.produce.verification import (
+from rotunda.broker.partitions.produce.produce_memo import MAX_REMEMBERED, MOST_REMEMBERED_BYTES, RememberedRequest
+from rotunda.broker.partitions.produce.produce_refusals import Asker, PartRefusals
+from rotunda.broker.partitions.produce.record_errors import NO_ERRORS, PartErrors, keyless, out_of_range, too_large
+from rotunda.broker.partitions.produce.sliced_validation import Append, SlicedValidation
+from rotunda.broker.partitions.produce.verification import (
     NEEDS_VERIFICATION,
     TransactionalParts,
 )
-from broker.partitions.request_memo import RequestMemo
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.headers import RequestHeader, parse_header
-from broker.protocol.messages.produce import Part, ProduceRequest, produce_in_steps
-from broker.protocol.record_reader import ReadAllowance
-from broker.protocol.records import BATCH_HEADER_BYTES, unpack_header, validate
-from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
-from broker.scheduling.slices import Slices, Work
-from broker.scheduling.task_queues import RequestIdentity, TaskQueues
-from shm.words import words_of
+from rotunda.broker.partitions.request_memo import RequestMemo
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.headers import RequestHeader, parse_header
+from rotunda.broker.protocol.messages.produce import Part, ProduceRequest, produce_in_steps
+from rotunda.broker.protocol.record_reader import ReadAllowance
+from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, unpack_header, validate
+from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
+from rotunda.broker.scheduling.slices import Slices, Work
+from rotunda.broker.scheduling.task_queues import RequestIdentity, TaskQueues
+from rotunda.shm.words import words_of
 
 if TYPE_CHECKING:
-    from broker.ipc.poison_requests import PoisonRequests
-    from broker.partitions.partition_manager import PartitionManager
-    from broker.partitions.transaction_messages import AskMembership
+    from rotunda.broker.ipc.poison_requests import PoisonRequests
+    from rotunda.broker.partitions.partition_manager import PartitionManager
+    from rotunda.broker.partitions.transaction_messages import AskMembership
 
 #: What the fast path leaves to the general one, which finds the same again.
 _NOT_FAST = ERRORS_WITH_RECORD_DETAILS | {TO_BE_JUDGED[0]}

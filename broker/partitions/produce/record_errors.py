@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from broker.config.topic_config import LogConfig
-from broker.errors import ApiError
-from broker.log.append_limits import AppendLimits
-from broker.protocol.record_reader import ReadAllowance, record_keys, record_times
-from broker.protocol.records import NO_TIMESTAMP, TRANSACTIONAL_BIT, BatchHeader, read_header, validate
+from rotunda.broker.config.topic_config import LogConfig
+from rotunda.broker.errors import ApiError
+from rotunda.broker.log.append_limits import AppendLimits
+from rotunda.broker.protocol.record_reader import ReadAllowance, record_keys, record_times
+from rotunda.broker.protocol.records import NO_TIMESTAMP, TRANSACTIONAL_BIT, BatchHeader, read_header, validate
 
 #: How many records of one request are looked at, and so the most that are named.
 MOST_RECORDS: Final = 10_000

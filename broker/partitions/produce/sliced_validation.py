@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from broker.log.append_limits import TO_BE_JUDGED, Judged, written_ahead
-from broker.partitions.owned_partition import Answer, OwnedPartition
-from broker.partitions.produce.append_notes import note_refusal
-from broker.partitions.produce.partition_appender import PartitionAppender
-from broker.partitions.produce.produce_refusals import PartRefusals
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.records import BatchHeader, unpack_header
-from broker.scheduling.deferred import Deferred
-from broker.scheduling.slices import Slices, Work
-from broker.scheduling.task_queues import RequestIdentity, TaskQueues
+from rotunda.broker.log.append_limits import TO_BE_JUDGED, Judged, written_ahead
+from rotunda.broker.partitions.owned_partition import Answer, OwnedPartition
+from rotunda.broker.partitions.produce.append_notes import note_refusal
+from rotunda.broker.partitions.produce.partition_appender import PartitionAppender
+from rotunda.broker.partitions.produce.produce_refusals import PartRefusals
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.records import BatchHeader, unpack_header
+from rotunda.broker.scheduling.deferred import Deferred
+from rotunda.broker.scheduling.slices import Slices, Work
+from rotunda.broker.scheduling.task_queues import RequestIdentity, TaskQueues
 
 #: So many batches are judged at a time. Each may have what it is unpacked into, and a copy.
 MOST_JUDGED: Final = 2

@@ -14,15 +14,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from broker.partitions.produce.produce import ProducePart
-from broker.partitions.transaction_messages import Membership, Producer
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.partitions.produce.produce import ProducePart
+from rotunda.broker.partitions.transaction_messages import Membership, Producer
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.log.partition_log import PartitionLog
-    from broker.metadata.metadata_cache import MetadataCache
-    from broker.partitions.transaction_messages import AskMembership
-    from broker.protocol.records import BatchHeader
+    from rotunda.broker.log.partition_log import PartitionLog
+    from rotunda.broker.metadata.metadata_cache import MetadataCache
+    from rotunda.broker.partitions.transaction_messages import AskMembership
+    from rotunda.broker.protocol.records import BatchHeader
 
 #: The answer of an owner that wants the coordinator's word, with its guard for an offset. No error of Kafka's.
 NEEDS_VERIFICATION: Final = -2

@@ -15,19 +15,19 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker.log.data_dir import DirectoryIdentity
-from broker.log.disk_room import NO_ROOM, has_room
-from broker.log.partition_log import AppendHold
-from broker.runtime.child_process import Role
-from broker.server_log.log_setup import RepeatedWarnings
-from shm.storage import StorageState
-from shm.tables.partitions import STATE_OPEN
+from rotunda.broker.log.data_dir import DirectoryIdentity
+from rotunda.broker.log.disk_room import NO_ROOM, has_room
+from rotunda.broker.log.partition_log import AppendHold
+from rotunda.broker.runtime.child_process import Role
+from rotunda.broker.server_log.log_setup import RepeatedWarnings
+from rotunda.shm.storage import StorageState
+from rotunda.shm.tables.partitions import STATE_OPEN
 
 if TYPE_CHECKING:
-    from broker.clock import Clock
-    from broker.ipc.process_context import ProcessContext
-    from broker.log.partition_log import LogWriteFailed
-    from broker.partitions.owned_partition import OwnedPartition
+    from rotunda.broker.clock import Clock
+    from rotunda.broker.ipc.process_context import ProcessContext
+    from rotunda.broker.log.partition_log import LogWriteFailed
+    from rotunda.broker.partitions.owned_partition import OwnedPartition
 
 logger = logging.getLogger(__name__)
 

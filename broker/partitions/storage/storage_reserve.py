@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from broker.log.disk_room import has_room
+from rotunda.broker.log.disk_room import has_room
 
 logger = logging.getLogger(__name__)
 

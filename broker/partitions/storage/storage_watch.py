@@ -14,14 +14,14 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from broker.log.data_dir import DirectoryIdentity
-from shm.storage import StorageState, described
+from rotunda.broker.log.data_dir import DirectoryIdentity
+from rotunda.shm.storage import StorageState, described
 
 if TYPE_CHECKING:
-    from broker.clock import Clock
-    from broker.config.broker_config import BrokerConfig
-    from broker.ipc.process_context import ProcessContext
-    from broker.partitions.storage.storage_reserve import StorageReserve
+    from rotunda.broker.clock import Clock
+    from rotunda.broker.config.broker_config import BrokerConfig
+    from rotunda.broker.ipc.process_context import ProcessContext
+    from rotunda.broker.partitions.storage.storage_reserve import StorageReserve
 
 logger = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from broker.errors import ApiError, InvalidReceive
-from broker.protocol.compile import reader, writer
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.primitives import INT16, MALFORMED
+from rotunda.broker.errors import ApiError, InvalidReceive
+from rotunda.broker.protocol.compile import reader, writer
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.primitives import INT16, MALFORMED
 
 _NEWEST: Final = 3
 _NO_LIMIT: Final = 1 << 62

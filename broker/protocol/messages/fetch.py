@@ -12,8 +12,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from broker.errors import InvalidReceive
-from broker.protocol.primitives import (
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol.primitives import (
     MALFORMED,
     ZERO_TOPIC_ID,
     Buffer,

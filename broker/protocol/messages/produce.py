@@ -12,10 +12,10 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from broker.errors import InvalidReceive
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.primitives import (
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.primitives import (
     MALFORMED,
     Buffer,
     check_count,
@@ -28,8 +28,8 @@ from broker.protocol.primitives import (
     read_unsigned_varint,
     skip_tagged_fields,
 )
-from broker.protocol.sliced_responses import Lazily, MemorySink, SlicedEncoder
-from broker.protocol.steps import Steps, finished
+from rotunda.broker.protocol.sliced_responses import Lazily, MemorySink, SlicedEncoder
+from rotunda.broker.protocol.steps import Steps, finished
 
 FIRST_FLEXIBLE: Final = 9
 _LOG_START_OFFSET_FROM: Final = 5

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from broker.protocol.schema.table import APIS, MESSAGES
-from broker.protocol.schema.values import Structure, structure_class
+from rotunda.broker.protocol.schema.table import APIS, MESSAGES
+from rotunda.broker.protocol.schema.values import Structure, structure_class
 
 _ZEROS: Final[dict[str, Any]] = {
     "bool": False,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from broker.protocol.schema.definitions import Field, StructureDefinition, request, response
+from rotunda.broker.protocol.schema.definitions import Field, StructureDefinition, request, response
 
 Path = tuple[str, ...]
 

@@ -15,8 +15,8 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from broker.errors import InvalidReceive, TooManyElements
-from broker.protocol.primitives import (
+from rotunda.broker.errors import InvalidReceive, TooManyElements
+from rotunda.broker.protocol.primitives import (
     MALFORMED,
     MOST_ELEMENTS,
     MOST_TAGGED_FIELDS,
@@ -24,8 +24,8 @@ from broker.protocol.primitives import (
     read_unsigned_varint,
     skip_tagged_fields,
 )
-from broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition
-from broker.protocol.schema.source import FIXED, LONGEST_STRING_BYTES, Source
+from rotunda.broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition
+from rotunda.broker.protocol.schema.source import FIXED, LONGEST_STRING_BYTES, Source
 
 Read: TypeAlias = Callable[[Buffer, int, int, int], Any]
 """(buffer, offset, end, most elements) -> the message in [offset, end). Raises InvalidReceive."""

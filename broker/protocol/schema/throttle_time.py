@@ -9,11 +9,11 @@ import struct
 from functools import cache
 from typing import Final, NamedTuple
 
-from broker.protocol.api_keys import ApiKey, is_flexible, response_header_version
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.primitives import Buffer, read_unsigned_varint
-from broker.protocol.schema.definitions import Field, response
-from broker.protocol.schema.source import FIXED
+from rotunda.broker.protocol.api_keys import ApiKey, is_flexible, response_header_version
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.primitives import Buffer, read_unsigned_varint
+from rotunda.broker.protocol.schema.definitions import Field, response
+from rotunda.broker.protocol.schema.source import FIXED
 
 #: Behind the size and the correlation id; flexible headers have a byte more.
 _BODY: Final = 8

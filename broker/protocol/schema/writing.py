@@ -14,10 +14,10 @@ from functools import partial
 from struct import pack
 from typing import Any, Final, TypeAlias
 
-from broker.protocol.primitives import tagged_fields_bytes, unsigned_varint_bytes
-from broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition
-from broker.protocol.schema.source import FIXED, LONGEST_STRING_BYTES, Source
-from broker.protocol.schema.values import Structure
+from rotunda.broker.protocol.primitives import tagged_fields_bytes, unsigned_varint_bytes
+from rotunda.broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition
+from rotunda.broker.protocol.schema.source import FIXED, LONGEST_STRING_BYTES, Source
+from rotunda.broker.protocol.schema.values import Structure
 
 Write: TypeAlias = Callable[[Any], bytes]
 """value or mapping -> its bytes."""

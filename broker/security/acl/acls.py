@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from broker.errors import ApiError
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 
 class ResourceType(enum.IntEnum):

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from broker.clock import SystemClock
-from broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
-from broker.security.acl.acls import (
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
+from rotunda.broker.security.acl.acls import (
     EVERY_PRINCIPAL,
     WILDCARD,
     Acl,
@@ -21,8 +21,8 @@ from broker.security.acl.acls import (
     Permission,
     ResourceType,
 )
-from broker.security.session import Session
-from broker.server_log.log_setup import RepeatedWarnings
+from rotunda.broker.security.session import Session
+from rotunda.broker.server_log.log_setup import RepeatedWarnings
 
 logger = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
-from broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
-from broker.security.acl.authorizer import Authorizer
-from broker.security.session import Session
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
+from rotunda.broker.security.acl.authorizer import Authorizer
+from rotunda.broker.security.session import Session
 
 
 class Check(NamedTuple):

@@ -6,7 +6,7 @@ ACLs. Says nothing of what is done with what they mean.
 
 from __future__ import annotations
 
-from broker.security.acl.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
+from rotunda.broker.security.acl.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 
 #: For each field of a filter, the values with which it says nothing.
 _OPEN = (

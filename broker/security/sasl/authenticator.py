@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from broker.errors import InvalidReceive
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.headers import is_valid_software, parse_header
-from broker.security.sasl.listener import SaslListener
-from broker.security.sasl.mechanism import INVALID_CREDENTIALS, SaslFailed, SaslServer
-from broker.security.session import MOST_USER_BYTES
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.headers import is_valid_software, parse_header
+from rotunda.broker.security.sasl.listener import SaslListener
+from rotunda.broker.security.sasl.mechanism import INVALID_CREDENTIALS, SaslFailed, SaslServer
+from rotunda.broker.security.session import MOST_USER_BYTES
 
 _API_VERSIONS, _HANDSHAKE, _AUTHENTICATE = ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE
 _HANDSHAKE_VERSIONS: Final = range(2)

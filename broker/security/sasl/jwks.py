@@ -13,7 +13,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from broker.security.sasl.oauthbearer import ALGORITHMS
+from rotunda.broker.security.sasl.oauthbearer import ALGORITHMS
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from broker.security.sasl.mechanism import SaslServer
+from rotunda.broker.security.sasl.mechanism import SaslServer
 
 
 class SaslListener(NamedTuple):

@@ -9,19 +9,27 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from broker.config.jaas import parse
-from broker.config.settings.sasl import JAAS, JWKS_URL, OAUTHBEARER, PLAIN, has_sasl, lets_in_unsecured, mechanisms_of
-from broker.security.sasl.jwks import JwksSettings, KeySets
-from broker.security.sasl.listener import SaslListener
-from broker.security.sasl.oauthbearer import OAuthBearerServer, Rules, Validate, signed, unsecured
-from broker.security.sasl.plain import PlainServer
-from broker.security.sasl.scram import ScramServer
+from rotunda.broker.config.jaas import parse
+from rotunda.broker.config.settings.sasl import (
+    JAAS,
+    JWKS_URL,
+    OAUTHBEARER,
+    PLAIN,
+    has_sasl,
+    lets_in_unsecured,
+    mechanisms_of,
+)
+from rotunda.broker.security.sasl.jwks import JwksSettings, KeySets
+from rotunda.broker.security.sasl.listener import SaslListener
+from rotunda.broker.security.sasl.oauthbearer import OAuthBearerServer, Rules, Validate, signed, unsecured
+from rotunda.broker.security.sasl.plain import PlainServer
+from rotunda.broker.security.sasl.scram import ScramServer
 
 if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
-    from broker.config.listeners import Listener
-    from broker.security.sasl.mechanism import SaslServer
-    from broker.security.sasl.user_credentials import UserCredentials
+    from rotunda.broker.config.broker_config import BrokerConfig
+    from rotunda.broker.config.listeners import Listener
+    from rotunda.broker.security.sasl.mechanism import SaslServer
+    from rotunda.broker.security.sasl.user_credentials import UserCredentials
 
 _REAUTH = "connections.max.reauth.ms"
 

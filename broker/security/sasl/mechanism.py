@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from broker.security.session import MOST_USER_BYTES
+from rotunda.broker.security.session import MOST_USER_BYTES
 
 INVALID_CREDENTIALS: Final = "Authentication failed during {} due to invalid credentials with SASL mechanism {}"
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from broker.security.sasl.mechanism import SaslFailed
+from rotunda.broker.security.sasl.mechanism import SaslFailed
 
 _NAME = r"(?:[^=,\x00\x01]|=2C|=3D)+"
 _PAIR = r"[A-Za-z]+=[\x21-\x7e \t\r\n]*\x01"

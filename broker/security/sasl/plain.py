@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-from broker.security.sasl.mechanism import SaslFailed, check_length
+from rotunda.broker.security.sasl.mechanism import SaslFailed, check_length
 
 _WRONG: Final = "Authentication failed: Invalid username or password"
 _OTHER_ID: Final = "Authentication failed: Client requested an authorization id that is different from username"

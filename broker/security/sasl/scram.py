@@ -15,9 +15,9 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
-from broker.security.sasl.mechanism import SaslFailed, check_length
-from broker.security.sasl.scram_credential import FEWEST_ITERATIONS, HASHES, ScramCredential
-from broker.security.sasl.user_credentials import UserCredentials
+from rotunda.broker.security.sasl.mechanism import SaslFailed, check_length
+from rotunda.broker.security.sasl.scram_credential import FEWEST_ITERATIONS, HASHES, ScramCredential
+from rotunda.broker.security.sasl.user_credentials import UserCredentials
 
 _NAME = r"(?:[^=,\x00]|=2C|=3D)+"
 _EXTENSIONS = r"((?:,[A-Za-z]+=[^,\x00]+)*)"

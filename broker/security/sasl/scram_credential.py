@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from broker.config.settings.sasl import SCRAM_SHA_256, SCRAM_SHA_512
+from rotunda.broker.config.settings.sasl import SCRAM_SHA_256, SCRAM_SHA_512
 
 #: By mechanism its hash, as hashlib calls it.
 HASHES: Final[Mapping[str, str]] = MappingProxyType({SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"})

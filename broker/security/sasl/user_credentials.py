@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from broker.security.sasl.scram_credential import HASHES, ScramCredential, read
+from rotunda.broker.security.sasl.scram_credential import HASHES, ScramCredential, read
 
 #: Under this name, which no user has, the secret is stored with the credentials.
 SECRET_NAME: Final = ""

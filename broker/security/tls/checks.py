@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.security.tls.listener_tls import all_tls
+from rotunda.broker.security.tls.listener_tls import all_tls
 
 if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
+    from rotunda.broker.config.broker_config import BrokerConfig
 
 
 def check_tls(config: BrokerConfig, before: BrokerConfig | None = None) -> None:
@@ -18,6 +18,6 @@ def check_tls(config: BrokerConfig, before: BrokerConfig | None = None) -> None:
     served = [] if before is None else all_tls(before)
     for settings in all_tls(config):
         if settings not in served:
-            from broker.security.tls.contexts import make  # noqa: PLC0415 - OpenSSL is loaded where it is needed
+            from rotunda.broker.security.tls.contexts import make  # noqa: PLC0415 - OpenSSL is loaded where it is needed
 
             make(settings)

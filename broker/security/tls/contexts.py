@@ -12,13 +12,13 @@ import ssl
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from broker.config.settings.tls import NONE, REQUIRED
-from broker.errors import ConfigError
-from broker.security.tls import ciphers
-from broker.security.tls.certificate import names, not_after
-from broker.security.tls.listener_tls import ListenerTls
-from broker.security.tls.principal_mapping import PrincipalMapping
-from broker.security.tls.stores import KeyMaterial, read_keystore, read_truststore
+from rotunda.broker.config.settings.tls import NONE, REQUIRED
+from rotunda.broker.errors import ConfigError
+from rotunda.broker.security.tls import ciphers
+from rotunda.broker.security.tls.certificate import names, not_after
+from rotunda.broker.security.tls.listener_tls import ListenerTls
+from rotunda.broker.security.tls.principal_mapping import PrincipalMapping
+from rotunda.broker.security.tls.stores import KeyMaterial, read_keystore, read_truststore
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _PEM_END = b"\n"

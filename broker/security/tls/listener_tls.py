@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from broker.config.listener_overrides import own_name
-from broker.config.listeners import Listener
-from broker.config.settings.tls import NONE
+from rotunda.broker.config.listener_overrides import own_name
+from rotunda.broker.config.listeners import Listener
+from rotunda.broker.config.settings.tls import NONE
 
 if TYPE_CHECKING:
-    from broker.config.broker_config import BrokerConfig
+    from rotunda.broker.config.broker_config import BrokerConfig
 
 #: Protocols that are spoken inside TLS.
 PROTOCOLS = ("SSL", "SASL_SSL")

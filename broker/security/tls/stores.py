@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.errors import ConfigError
-from broker.security.tls.listener_tls import Store
+from rotunda.broker.errors import ConfigError
+from rotunda.broker.security.tls.listener_tls import Store
 
 _JKS_MAGICS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.client.topic_partition import TopicPartition
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey, request_header_version
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.records import read_header
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey, request_header_version
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.records import read_header
 
 SERVED = {
     ApiKey.FETCH: (4, 17),

@@ -2,13 +2,13 @@
 
 import pytest
 
-from broker.client.admin import lag
-from broker.client.admin.groups import Committed
-from broker.client.admin.lag import PartitionLag
-from broker.client.admin.offsets import Bounds
-from broker.client.network.blocking_client import BlockingClient
-from broker.client.topic_partition import TopicPartition
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.client.admin import lag
+from rotunda.broker.client.admin.groups import Committed
+from rotunda.broker.client.admin.lag import PartitionLag
+from rotunda.broker.client.admin.offsets import Bounds
+from rotunda.broker.client.network.blocking_client import BlockingClient
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.protocol.api_keys import ApiKey
 from tests.client.admin.fake_broker import FakeBroker, Log
 from tests.support.fakes import FakeClock
 from tests.support.record_batches import record_batch

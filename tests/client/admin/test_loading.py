@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.client.admin.groups import when_loaded
-from broker.errors import ApiError
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.client.admin.groups import when_loaded
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.fakes import FakeClock
 
 LOADING = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)

@@ -2,8 +2,8 @@
 
 import random
 
-from broker.client.consumer.assignment import by_ranges
-from broker.client.topic_partition import TopicPartition
+from rotunda.broker.client.consumer.assignment import by_ranges
+from rotunda.broker.client.topic_partition import TopicPartition
 
 
 def test_ranges_are_those_of_kafka() -> None:

@@ -9,16 +9,22 @@ from socket import AF_INET
 from typing import Any
 from uuid import NAMESPACE_DNS, uuid5
 
-from broker.client.network.addresses import Address, HostAndPort
-from broker.client.network.metadata import ProducerMetadata
-from broker.client.network.network_client import NetworkClient
-from broker.client.network.network_config import NetworkConfig
-from broker.client.network.requests import ClientRequest, ClientResponse, NetworkReceive, NetworkSend, codec_request
-from broker.client.network.selectable import ChannelPhase, ChannelState, Endpoint
-from broker.client.network.snapshot import Node
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.codec import encode_response
-from broker.protocol.headers import RequestHeader, parse_header
+from rotunda.broker.client.network.addresses import Address, HostAndPort
+from rotunda.broker.client.network.metadata import ProducerMetadata
+from rotunda.broker.client.network.network_client import NetworkClient
+from rotunda.broker.client.network.network_config import NetworkConfig
+from rotunda.broker.client.network.requests import (
+    ClientRequest,
+    ClientResponse,
+    NetworkReceive,
+    NetworkSend,
+    codec_request,
+)
+from rotunda.broker.client.network.selectable import ChannelPhase, ChannelState, Endpoint
+from rotunda.broker.client.network.snapshot import Node
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.codec import encode_response
+from rotunda.broker.protocol.headers import RequestHeader, parse_header
 from tests.support.fakes import FakeClock
 
 SEED = 20_260_923

@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from broker.client.access import access_of
-from broker.client.network.addresses import parse_bootstrap
-from broker.client.network.metadata import ProducerMetadata
-from broker.client.network.network_client import NetworkClient
-from broker.client.network.network_config import USE_ALL_DNS_IPS, NetworkConfig
-from broker.client.network.requests import ClientRequest, ClientResponse, codec_request
-from broker.client.network.selector import Selector
-from broker.client.network.snapshot import Node
-from broker.clock import Clock, SystemClock
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.client.access import access_of
+from rotunda.broker.client.network.addresses import parse_bootstrap
+from rotunda.broker.client.network.metadata import ProducerMetadata
+from rotunda.broker.client.network.network_client import NetworkClient
+from rotunda.broker.client.network.network_config import USE_ALL_DNS_IPS, NetworkConfig
+from rotunda.broker.client.network.requests import ClientRequest, ClientResponse, codec_request
+from rotunda.broker.client.network.selector import Selector
+from rotunda.broker.client.network.snapshot import Node
+from rotunda.broker.clock import Clock, SystemClock
+from rotunda.broker.protocol.api_keys import ApiKey
 from tests.client.network.fake_selector import INIT_PRODUCER_ID, SEED
 from tests.support.deadline import wait_until
 

@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
-from broker.client.network.addresses import Address, HostAndPort, parse_bootstrap, parse_host_and_port, resolve
-from broker.client.network.network_config import CANONICAL_BOOTSTRAP, USE_ALL_DNS_IPS
-from broker.errors import ConfigError
+from rotunda.broker.client.network.addresses import Address, HostAndPort, parse_bootstrap, parse_host_and_port, resolve
+from rotunda.broker.client.network.network_config import CANONICAL_BOOTSTRAP, USE_ALL_DNS_IPS
+from rotunda.broker.errors import ConfigError
 
 
 def look_up(host: str) -> list[Address]:

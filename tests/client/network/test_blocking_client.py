@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from broker.client.network.blocking_client import BlockingClient, ConnectionFailed
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.client.network.blocking_client import BlockingClient, ConnectionFailed
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
 
 
 @contextmanager

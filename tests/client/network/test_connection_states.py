@@ -7,10 +7,10 @@ from socket import AF_INET
 
 import pytest
 
-from broker.client.errors import IllegalState, SaslAuthenticationFailed
-from broker.client.network.addresses import Address
-from broker.client.network.connection_states import ClusterConnectionStates, ConnectionState
-from broker.client.network.network_config import NetworkConfig
+from rotunda.broker.client.errors import IllegalState, SaslAuthenticationFailed
+from rotunda.broker.client.network.addresses import Address
+from rotunda.broker.client.network.connection_states import ClusterConnectionStates, ConnectionState
+from rotunda.broker.client.network.network_config import NetworkConfig
 from tests.client.network.fake_selector import SEED
 
 CONFIG = NetworkConfig()

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.client.network.network_config import NetworkConfig
-from broker.client.network.snapshot import Node
+from rotunda.broker.client.network.network_config import NetworkConfig
+from rotunda.broker.client.network.snapshot import Node
 from tests.client.network.live_client import LiveClient
 from tests.client.network.relay import HOST, Disturb, Relay, relay_to, unchanged
 from tests.support.broker_process import BrokerProcess

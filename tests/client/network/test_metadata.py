@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from broker.client.errors import (
+from rotunda.broker.client.errors import (
     DeliveryTimeout,
     IllegalState,
     InvalidTopic,
@@ -16,15 +16,21 @@ from broker.client.errors import (
     SaslAuthenticationFailed,
     TopicAuthorizationFailed,
 )
-from broker.client.network.addresses import HostAndPort
-from broker.client.network.metadata import LeaderIdAndEpoch, ProducerMetadata
-from broker.client.network.network_config import NetworkConfig
-from broker.client.network.snapshot import MetadataResponse, Node, PartitionMetadata, TopicMetadata, metadata_response
-from broker.clock import SystemClock
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.codec import decode, decode_response, encode_response
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.headers import parse_header
+from rotunda.broker.client.network.addresses import HostAndPort
+from rotunda.broker.client.network.metadata import LeaderIdAndEpoch, ProducerMetadata
+from rotunda.broker.client.network.network_config import NetworkConfig
+from rotunda.broker.client.network.snapshot import (
+    MetadataResponse,
+    Node,
+    PartitionMetadata,
+    TopicMetadata,
+    metadata_response,
+)
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.codec import decode, decode_response, encode_response
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.headers import parse_header
 from tests.client.network.fake_selector import SEED
 from tests.support.fakes import FakeClock
 

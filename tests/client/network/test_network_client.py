@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from broker.client.errors import IllegalState, SaslAuthenticationFailed, UnsupportedVersion
-from broker.client.network.api_versions import CLIENT_VERSIONS
-from broker.client.network.network_config import NetworkConfig
-from broker.client.network.requests import ClientResponse
-from broker.client.network.selectable import ChannelPhase, ChannelState
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.codec import encode_response
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.client.errors import IllegalState, SaslAuthenticationFailed, UnsupportedVersion
+from rotunda.broker.client.network.api_versions import CLIENT_VERSIONS
+from rotunda.broker.client.network.network_config import NetworkConfig
+from rotunda.broker.client.network.requests import ClientResponse
+from rotunda.broker.client.network.selectable import ChannelPhase, ChannelState
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.codec import encode_response
+from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.client.network.fake_selector import SERVED, World, metadata_answer, versions_answer
 
 ANSWER = {"error_code": 0, "producer_id": 7, "producer_epoch": 0}

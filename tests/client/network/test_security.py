@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.client.errors import AuthenticationFailed, SaslAuthenticationFailed, UnsupportedSaslMechanism
-from broker.client.network.addresses import Address
-from broker.client.network.network_config import NetworkConfig
-from broker.client.network.requests import ClientResponse
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.client.errors import AuthenticationFailed, SaslAuthenticationFailed, UnsupportedSaslMechanism
+from rotunda.broker.client.network.addresses import Address
+from rotunda.broker.client.network.network_config import NetworkConfig
+from rotunda.broker.client.network.requests import ClientResponse
+from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.client.network.live_client import LiveClient
 from tests.support.sasl_broker import MECHANISMS, PASSWORD, PROTOCOLS, SaslBroker, token
 from tests.support.secured_broker import SecuredBroker

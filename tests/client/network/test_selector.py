@@ -12,14 +12,14 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from broker.client.access import PLAIN_TEXT, Access
-from broker.client.errors import IllegalState
-from broker.client.network.addresses import Address
-from broker.client.network.network_config import NetworkConfig
-from broker.client.network.requests import NetworkReceive, NetworkSend
-from broker.client.network.selectable import ChannelPhase, Endpoint
-from broker.client.network.selector import Selector
-from broker.clock import SystemClock
+from rotunda.broker.client.access import PLAIN_TEXT, Access
+from rotunda.broker.client.errors import IllegalState
+from rotunda.broker.client.network.addresses import Address
+from rotunda.broker.client.network.network_config import NetworkConfig
+from rotunda.broker.client.network.requests import NetworkReceive, NetworkSend
+from rotunda.broker.client.network.selectable import ChannelPhase, Endpoint
+from rotunda.broker.client.network.selector import Selector
+from rotunda.broker.clock import SystemClock
 from tests.support.deadline import wait_until
 from tests.support.fakes import FakeClock
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.client.network.snapshot import ClusterSnapshot, Node, PartitionMetadata
+from rotunda.broker.client.network.snapshot import ClusterSnapshot, Node, PartitionMetadata
 
 TOPIC = "t"
 

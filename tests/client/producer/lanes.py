@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.client.producer.batches.producer_batch import NOT_OPEN, Lane, TimedValue
-from broker.client.producer.futures import DeliveryCallback, RecordFuture
+from rotunda.broker.client.producer.batches.producer_batch import NOT_OPEN, Lane, TimedValue
+from rotunda.broker.client.producer.futures import DeliveryCallback, RecordFuture
 
 
 def by_lane(

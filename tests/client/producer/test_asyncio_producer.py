@@ -7,8 +7,8 @@ import socket
 import subprocess
 import sys
 
-from broker.client import AsyncProducer
-from broker.client.errors import ProducerClosed
+from rotunda.broker.client import AsyncProducer
+from rotunda.broker.client.errors import ProducerClosed
 
 SENDS = 40
 LIMIT_S = 30  # less than max.block.ms, for which a call may wait
@@ -37,7 +37,7 @@ def test_neither_the_end_of_the_loop_nor_that_of_the_process_waits_for_a_call() 
     """Each would wait for `max.block.ms`."""
     program = """if True:
         import asyncio, sys
-        from broker.client import AsyncProducer
+        from rotunda.broker.client import AsyncProducer
 
         async def main():
             producer = AsyncProducer(bootstrap_servers=sys.argv[1], max_block_ms=600_000)

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from broker.client.errors import BufferExhausted, KafkaError, ProducerClosed, RecordTooLarge
-from broker.client.producer.batches.buffer_pool import BufferPool
-from broker.clock import SystemClock
+from rotunda.broker.client.errors import BufferExhausted, KafkaError, ProducerClosed, RecordTooLarge
+from rotunda.broker.client.producer.batches.buffer_pool import BufferPool
+from rotunda.broker.clock import SystemClock
 from tests.support.deadline import wait_until
 
 

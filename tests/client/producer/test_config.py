@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.client.producer.batches.producer_batch import Compression
-from broker.client.producer.config import ProducerConfig, read_config
-from broker.errors import ConfigError
+from rotunda.broker.client.producer.batches.producer_batch import Compression
+from rotunda.broker.client.producer.config import ProducerConfig, read_config
+from rotunda.broker.errors import ConfigError
 
 
 def config(**settings: object) -> ProducerConfig:

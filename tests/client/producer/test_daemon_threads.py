@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from broker.client.producer.asyncio_producer import DaemonThreads
+from rotunda.broker.client.producer.asyncio_producer import DaemonThreads
 
 LIMIT_S = 60
 

@@ -7,7 +7,12 @@ from collections import Counter
 
 import pytest
 
-from broker.client.producer.partitioner import BuiltInPartitioner, RoundRobinPartitioner, murmur2, partition_for_key
+from rotunda.broker.client.producer.partitioner import (
+    BuiltInPartitioner,
+    RoundRobinPartitioner,
+    murmur2,
+    partition_for_key,
+)
 from tests.client.producer.clusters import TOPIC, cluster_of
 from tests.support.feeds import random_seed
 

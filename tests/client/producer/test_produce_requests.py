@@ -5,20 +5,20 @@ from unittest.mock import Mock
 
 import pytest
 
-from broker.client.network.requests import ClientResponse
-from broker.client.network.snapshot import Node
-from broker.client.producer.produce_requests import (
+from rotunda.broker.client.network.requests import ClientResponse
+from rotunda.broker.client.network.snapshot import Node
+from rotunda.broker.client.producer.produce_requests import (
     NEWEST_VERSION,
     OLDEST_VERSION,
     Part,
     encode_produce,
     newest_version,
 )
-from broker.client.producer.sending.produce_responses import ProduceResponses
-from broker.client.topic_partition import TopicPartition
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.headers import parse_header
+from rotunda.broker.client.producer.sending.produce_responses import ProduceResponses
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.headers import parse_header
 
 VERSIONS = range(OLDEST_VERSION, NEWEST_VERSION + 1)
 IDS = {"orders": bytes(range(16)), "payments": bytes(range(16, 32)), "x" * 200: bytes(range(32, 48))}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.client.producer.batches.producer_batch import Compression, ProducerBatch
-from broker.client.producer.futures import RecordFuture, RecordMetadata
-from broker.client.topic_partition import TopicPartition
+from rotunda.broker.client.producer.batches.producer_batch import Compression, ProducerBatch
+from rotunda.broker.client.producer.futures import RecordFuture, RecordMetadata
+from rotunda.broker.client.topic_partition import TopicPartition
 
 PARTITION = TopicPartition("t", 3)
 

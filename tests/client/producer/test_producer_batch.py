@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from broker.client.errors import KafkaError, TopicAuthorizationFailed
-from broker.client.producer.batches.producer_batch import Compression, ProducerBatch
-from broker.client.producer.batches.record_layout import headers_bytes
-from broker.client.producer.futures import RecordFuture
-from broker.client.topic_partition import TopicPartition
-from broker.protocol.crc import crc32c
-from broker.protocol.record_reader import Record, iterate_records
-from broker.protocol.records import CODECS, CRC_START, read_header
+from rotunda.broker.client.errors import KafkaError, TopicAuthorizationFailed
+from rotunda.broker.client.producer.batches.producer_batch import Compression, ProducerBatch
+from rotunda.broker.client.producer.batches.record_layout import headers_bytes
+from rotunda.broker.client.producer.futures import RecordFuture
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.protocol.crc import crc32c
+from rotunda.broker.protocol.record_reader import Record, iterate_records
+from rotunda.broker.protocol.records import CODECS, CRC_START, read_header
 from tests.client.producer.lanes import by_lane
 from tests.support.fakes import FakeClock
 from tests.support.feeds import random_seed

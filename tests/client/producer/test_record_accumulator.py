@@ -8,16 +8,16 @@ from collections import deque
 
 import pytest
 
-from broker.client.errors import KafkaError, ProducerClosed, TransactionAborted
-from broker.client.network.snapshot import ClusterSnapshot
-from broker.client.producer.batches.buffer_pool import BufferPool
-from broker.client.producer.batches.producer_batch import Compression, ProducerBatch
-from broker.client.producer.batches.record_accumulator import Appended, RecordAccumulator
-from broker.client.producer.batches.record_layout import headers_bytes
-from broker.client.producer.batches.record_queues import AccumulatorConfig, insert_in_sequence_order
-from broker.client.producer.futures import RecordFuture
-from broker.client.topic_partition import TopicPartition
-from broker.protocol.record_reader import iterate_records
+from rotunda.broker.client.errors import KafkaError, ProducerClosed, TransactionAborted
+from rotunda.broker.client.network.snapshot import ClusterSnapshot
+from rotunda.broker.client.producer.batches.buffer_pool import BufferPool
+from rotunda.broker.client.producer.batches.producer_batch import Compression, ProducerBatch
+from rotunda.broker.client.producer.batches.record_accumulator import Appended, RecordAccumulator
+from rotunda.broker.client.producer.batches.record_layout import headers_bytes
+from rotunda.broker.client.producer.batches.record_queues import AccumulatorConfig, insert_in_sequence_order
+from rotunda.broker.client.producer.futures import RecordFuture
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.protocol.record_reader import iterate_records
 from tests.client.producer.clusters import TOPIC, cluster_of
 from tests.client.producer.lanes import by_lane
 from tests.support.deadline import wait_until

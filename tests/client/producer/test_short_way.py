@@ -10,14 +10,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.client.producer.batches.buffer_pool import BufferPool
-from broker.client.producer.batches.producer_batch import ProducerBatch
-from broker.client.producer.batches.record_accumulator import RecordAccumulator
-from broker.client.producer.batches.record_layout import headers_bytes
-from broker.client.producer.batches.record_queues import AccumulatorConfig
-from broker.client.producer.futures import RecordFuture
-from broker.clock import SystemClock
-from broker.protocol.record_reader import iterate_records
+from rotunda.broker.client.producer.batches.buffer_pool import BufferPool
+from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
+from rotunda.broker.client.producer.batches.record_accumulator import RecordAccumulator
+from rotunda.broker.client.producer.batches.record_layout import headers_bytes
+from rotunda.broker.client.producer.batches.record_queues import AccumulatorConfig
+from rotunda.broker.client.producer.futures import RecordFuture
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.protocol.record_reader import iterate_records
 from tests.client.producer.clusters import TOPIC, cluster_of
 from tests.client.producer.lanes import by_lane
 

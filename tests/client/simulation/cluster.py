@@ -12,13 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.client.topic_partition import TopicPartition
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.headers import RequestHeader, parse_header
-from broker.protocol.messages.produce import PartResponse, ProduceRequest, encode_produce_response, parse_produce
-from broker.protocol.records import read_header
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.headers import RequestHeader, parse_header
+from rotunda.broker.protocol.messages.produce import (
+    PartResponse,
+    ProduceRequest,
+    encode_produce_response,
+    parse_produce,
+)
+from rotunda.broker.protocol.records import read_header
 from tests.client.simulation.coordinator import Coordinator
 from tests.client.simulation.partition_log import PartitionLog
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from broker.client.topic_partition import TopicPartition
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 LAST_EPOCH = 0x7FFF
 """No producer gets it: with it the coordinator fences the last one."""

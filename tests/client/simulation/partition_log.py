@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.record_reader import iterate_records
-from broker.protocol.records import crc_ok, read_header
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.record_reader import iterate_records
+from rotunda.broker.protocol.records import crc_ok, read_header
 
 _MASK = 0x7FFF_FFFF
 KEPT_BATCHES = 5

@@ -11,21 +11,21 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from broker.client.errors import BufferExhausted, KafkaError
-from broker.client.network.addresses import Address, HostAndPort
-from broker.client.network.metadata import ProducerMetadata
-from broker.client.network.network_client import NetworkClient
-from broker.client.network.network_config import NetworkConfig
-from broker.client.producer.batches.buffer_pool import BufferPool
-from broker.client.producer.batches.producer_batch import ProducerBatch
-from broker.client.producer.batches.record_accumulator import RecordAccumulator
-from broker.client.producer.batches.record_queues import AccumulatorConfig
-from broker.client.producer.futures import RecordFuture, RecordMetadata
-from broker.client.producer.sending.sender import Sender, SenderConfig
-from broker.client.producer.transactions.transaction_manager import TransactionManager
-from broker.client.producer.transactions.transaction_state import TransactionalRequestResult
-from broker.client.topic_partition import TopicPartition
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.client.errors import BufferExhausted, KafkaError
+from rotunda.broker.client.network.addresses import Address, HostAndPort
+from rotunda.broker.client.network.metadata import ProducerMetadata
+from rotunda.broker.client.network.network_client import NetworkClient
+from rotunda.broker.client.network.network_config import NetworkConfig
+from rotunda.broker.client.producer.batches.buffer_pool import BufferPool
+from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
+from rotunda.broker.client.producer.batches.record_accumulator import RecordAccumulator
+from rotunda.broker.client.producer.batches.record_queues import AccumulatorConfig
+from rotunda.broker.client.producer.futures import RecordFuture, RecordMetadata
+from rotunda.broker.client.producer.sending.sender import Sender, SenderConfig
+from rotunda.broker.client.producer.transactions.transaction_manager import TransactionManager
+from rotunda.broker.client.producer.transactions.transaction_state import TransactionalRequestResult
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.client.simulation.clock import SimulatedClock
 from tests.client.simulation.cluster import Cluster, ClusterConfig
 from tests.client.simulation.network import SimulatedNetwork, Weather
@@ -196,7 +196,7 @@ class Rig:
     def run(self, application: Steps, *, closes: bool = True) -> None:
         """Run the application, then close the producer and wait for its end. Its own mistakes are failures."""
         unexpected = Unexpected()
-        logger = logging.getLogger("broker.client")
+        logger = logging.getLogger("rotunda.broker.client")
         logger.addHandler(unexpected)
         try:
             self.start(application, closes=closes)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from broker.client.producer.transactions.batch_sequences import LAST_EPOCH
+from rotunda.broker.client.producer.transactions.batch_sequences import LAST_EPOCH
 from tests.client.simulation.cluster import ClusterConfig
 from tests.client.simulation.rig import Rig, RigConfig, Steps
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.client.errors import (
+from rotunda.broker.client.errors import (
     DeliveryTimeout,
     InvalidRecord,
     InvalidTimestamp,
@@ -17,9 +17,9 @@ from broker.client.errors import (
     RecordTooLarge,
     TopicAuthorizationFailed,
 )
-from broker.client.producer.transactions.transaction_state import State
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.messages.produce import PartResponse
+from rotunda.broker.client.producer.transactions.transaction_state import State
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.messages.produce import PartResponse
 from tests.client.simulation.cluster import ClusterConfig
 from tests.client.simulation.rig import Rig, RigConfig, Steps
 from tests.client.simulation.test_idempotent import check_all_ended

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.client.errors import InvalidRecord, KafkaError, UnknownProducerId
-from broker.client.producer.transactions.batch_sequences import LAST_EPOCH
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.messages.produce import PartResponse
+from rotunda.broker.client.errors import InvalidRecord, KafkaError, UnknownProducerId
+from rotunda.broker.client.producer.transactions.batch_sequences import LAST_EPOCH
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.messages.produce import PartResponse
 from tests.client.simulation.cluster import ClusterConfig
 from tests.client.simulation.rig import Rig, Steps
 from tests.client.simulation.test_idempotent import check_all_ended, check_once_and_in_order

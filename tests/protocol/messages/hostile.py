@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.errors import InvalidReceive
+from rotunda.broker.errors import InvalidReceive
 from tests.support.feeds import mutations, random_seed, with_trailing_bytes
 
 _BEFORE = b"\xff" * 13

@@ -4,10 +4,10 @@ import struct
 
 import pytest
 
-from broker.client.admin.subscriptions import assigned_partitions
-from broker.client.topic_partition import TopicPartition
-from broker.errors import ApiError
-from broker.protocol.messages.consumer_protocol import (
+from rotunda.broker.client.admin.subscriptions import assigned_partitions
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.messages.consumer_protocol import (
     Subscription,
     decode_assignment,
     decode_subscription,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 
-from broker.protocol.messages.fetch import (
+from rotunda.broker.protocol.messages.fetch import (
     FetchPart,
     FetchPartResponse,
     ForgottenPart,

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 
-from broker.errors import InvalidReceive
-from broker.protocol.messages.produce import (
+from rotunda.broker.errors import InvalidReceive
+from rotunda.broker.protocol.messages.produce import (
     Part,
     PartResponse,
     ProduceRequest,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.index import load_request_schema
 
-from broker.protocol.messages import fetch, produce
+from rotunda.broker.protocol.messages import fetch, produce
 from tests.protocol.kio_entities import entities, few, kio_bytes
 
 

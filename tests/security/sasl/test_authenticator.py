@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from broker.config.settings.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256
-from broker.ipc.request_channel import INLINE_REQUEST_BYTES
-from broker.protocol import codec
-from broker.protocol.api_keys import ApiKey
-from broker.security.sasl.authenticator import MOST_PASSED_ON_BYTES, Authenticator, Failure, State, Step
-from broker.security.sasl.listener import SaslListener
-from broker.security.sasl.mechanism import MOST_TOKEN_BYTES
-from broker.security.sasl.oauthbearer import OAuthBearerServer, Rules, unsecured
-from broker.security.sasl.plain import PlainServer
-from broker.security.sasl.scram import ScramServer
-from broker.security.sasl.user_credentials import UserCredentials
+from rotunda.broker.config.settings.sasl import OAUTHBEARER, PLAIN, SCRAM_SHA_256
+from rotunda.broker.ipc.request_channel import INLINE_REQUEST_BYTES
+from rotunda.broker.protocol import codec
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.security.sasl.authenticator import MOST_PASSED_ON_BYTES, Authenticator, Failure, State, Step
+from rotunda.broker.security.sasl.listener import SaslListener
+from rotunda.broker.security.sasl.mechanism import MOST_TOKEN_BYTES
+from rotunda.broker.security.sasl.oauthbearer import OAuthBearerServer, Rules, unsecured
+from rotunda.broker.security.sasl.plain import PlainServer
+from rotunda.broker.security.sasl.scram import ScramServer
+from rotunda.broker.security.sasl.user_credentials import UserCredentials
 
 SECOND_NS = 1_000_000_000
 NOW_MS = 1_700_000_000_000

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from broker.security.sasl.jwks import JwksSettings, KeySet
+from rotunda.broker.security.sasl.jwks import JwksSettings, KeySet
 from tests.support.certificates import Authority
 from tests.support.deadline import wait_until
 from tests.support.key_server import KeyServer, key_set

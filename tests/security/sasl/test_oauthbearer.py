@@ -13,10 +13,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from broker.clock import SystemClock
-from broker.security.sasl.jwks import JwksSettings, KeySet
-from broker.security.sasl.mechanism import SaslFailed
-from broker.security.sasl.oauthbearer import OAuthBearerServer, Rules, signed, unsecured
+from rotunda.broker.clock import SystemClock
+from rotunda.broker.security.sasl.jwks import JwksSettings, KeySet
+from rotunda.broker.security.sasl.mechanism import SaslFailed
+from rotunda.broker.security.sasl.oauthbearer import OAuthBearerServer, Rules, signed, unsecured
 from tests.support.deadline import wait_until
 
 RSA = rsa.generate_private_key(65537, 2048)

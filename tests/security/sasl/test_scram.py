@@ -7,12 +7,12 @@ from typing import cast
 
 import pytest
 
-from broker.config.broker_config import load
-from broker.config.settings.sasl import SCRAM_SHA_256, SCRAM_SHA_512
-from broker.metadata.configs.live_settings import LiveSettings
-from broker.security.sasl.mechanism import MOST_TOKEN_BYTES, SaslFailed
-from broker.security.sasl.scram import ScramServer
-from broker.security.sasl.scram_credential import (
+from rotunda.broker.config.broker_config import load
+from rotunda.broker.config.settings.sasl import SCRAM_SHA_256, SCRAM_SHA_512
+from rotunda.broker.metadata.configs.live_settings import LiveSettings
+from rotunda.broker.security.sasl.mechanism import MOST_TOKEN_BYTES, SaslFailed
+from rotunda.broker.security.sasl.scram import ScramServer
+from rotunda.broker.security.sasl.scram_credential import (
     FEWEST_ITERATIONS,
     MOST_ITERATIONS,
     credential_of,
@@ -20,8 +20,8 @@ from broker.security.sasl.scram_credential import (
     salted,
     written,
 )
-from broker.security.sasl.user_credentials import SALT_KEY, SECRET_NAME, UserCredentials
-from broker.status import page_users
+from rotunda.broker.security.sasl.user_credentials import SALT_KEY, SECRET_NAME, UserCredentials
+from rotunda.broker.status import page_users
 from tests.support.scram_client import ScramClient
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")

@@ -10,25 +10,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from broker.config.broker_config import load
-from broker.coordinator.classic.group import ClassicGroup
-from broker.coordinator.classic.protocol import ClassicProtocol
-from broker.coordinator.consumer.group import ConsumerGroup
-from broker.coordinator.consumer.heartbeat import Client
-from broker.coordinator.consumer.protocol import ConsumerProtocol
-from broker.coordinator.consumer.sessions import Cluster
-from broker.coordinator.consumer.topic_patterns import NO_MATCHES, TopicPatterns
-from broker.coordinator.coordinator_log import CoordinatorLog
-from broker.coordinator.group import CLASSIC
-from broker.coordinator.group_coordinator import RECORDS
-from broker.coordinator.group_events import GroupEvent
-from broker.coordinator.group_shard import GroupShard
-from broker.coordinator.records import Record
-from broker.errors import ApiError
-from broker.protocol.compile import read, write
-from broker.protocol.record_reader import iterate_records
-from broker.protocol.steps import Steps, finished
-from broker.scheduling.timers import Timers
+from rotunda.broker.config.broker_config import load
+from rotunda.broker.coordinator.classic.group import ClassicGroup
+from rotunda.broker.coordinator.classic.protocol import ClassicProtocol
+from rotunda.broker.coordinator.consumer.group import ConsumerGroup
+from rotunda.broker.coordinator.consumer.heartbeat import Client
+from rotunda.broker.coordinator.consumer.protocol import ConsumerProtocol
+from rotunda.broker.coordinator.consumer.sessions import Cluster
+from rotunda.broker.coordinator.consumer.topic_patterns import NO_MATCHES, TopicPatterns
+from rotunda.broker.coordinator.coordinator_log import CoordinatorLog
+from rotunda.broker.coordinator.group import CLASSIC
+from rotunda.broker.coordinator.group_coordinator import RECORDS
+from rotunda.broker.coordinator.group_events import GroupEvent
+from rotunda.broker.coordinator.group_shard import GroupShard
+from rotunda.broker.coordinator.records import Record
+from rotunda.broker.errors import ApiError
+from rotunda.broker.protocol.compile import read, write
+from rotunda.broker.protocol.record_reader import iterate_records
+from rotunda.broker.protocol.steps import Steps, finished
+from rotunda.broker.scheduling.timers import Timers
 from tests.support.fakes import FakeClock
 
 GROUP = "readers"

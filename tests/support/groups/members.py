@@ -10,13 +10,13 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from broker.coordinator.classic.group import ClassicGroup
-from broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment, intersection, overlaps
-from broker.coordinator.group import JoinRequest, JoinResult, LeavingMember, SyncRequest, SyncResult
-from broker.coordinator.group_protocol import GroupProtocol
-from broker.protocol.error_codes import ErrorCode
-from broker.protocol.messages.consumer_protocol import decode_assignment
-from broker.protocol.primitives import nullable_string_bytes, string_bytes
+from rotunda.broker.coordinator.classic.group import ClassicGroup
+from rotunda.broker.coordinator.consumer.assignment import NO_PARTITIONS, Assignment, intersection, overlaps
+from rotunda.broker.coordinator.group import JoinRequest, JoinResult, LeavingMember, SyncRequest, SyncResult
+from rotunda.broker.coordinator.group_protocol import GroupProtocol
+from rotunda.broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.messages.consumer_protocol import decode_assignment
+from rotunda.broker.protocol.primitives import nullable_string_bytes, string_bytes
 from tests.support.groups.coordinator import GROUP, Coordinator, HeartbeatAnswer
 
 SESSION_MS = 10_000

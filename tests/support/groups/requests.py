@@ -8,9 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator_partition
+from rotunda.broker.protocol.error_codes import ErrorCode
 from tests.support.deadline import wait_until
 from tests.support.described_requests import ask, receive_answer, send_request
 from tests.support.stepped_broker import Client, Sent, SteppedBroker

@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from broker.client.errors import BufferExhausted, ProducerClosed, RecordTooLarge
-from broker.clock import Clock
+from rotunda.broker.client.errors import BufferExhausted, ProducerClosed, RecordTooLarge
+from rotunda.broker.clock import Clock
 
 
 class _Waiter:

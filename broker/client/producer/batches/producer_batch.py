@@ -19,20 +19,20 @@ from collections.abc import Generator, Iterator, Sequence
 from itertools import count, repeat
 from typing import Final, NamedTuple, TypeAlias
 
-from broker.client.errors import DeliveryTimeout, KafkaError, RecordBatchTooLarge
-from broker.client.producer.batches.record_layout import (
+from rotunda.broker.client.errors import DeliveryTimeout, KafkaError, RecordBatchTooLarge
+from rotunda.broker.client.producer.batches.record_layout import (
     MAX_RECORD_OVERHEAD,
     SMALLEST_RECORD_BYTES,
     read_records,
     record_bytes,
     records_alike,
 )
-from broker.client.producer.futures import DeliveryCallback, RecordFuture
-from broker.client.topic_partition import TopicPartition
-from broker.clock import Clock
-from broker.protocol.compression import compress
-from broker.protocol.record_writer import NO_HEADERS, fill_batch_head
-from broker.protocol.records import BATCH_HEADER_BYTES, TRANSACTIONAL_BIT
+from rotunda.broker.client.producer.futures import DeliveryCallback, RecordFuture
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.clock import Clock
+from rotunda.broker.protocol.compression import compress
+from rotunda.broker.protocol.record_writer import NO_HEADERS, fill_batch_head
+from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, TRANSACTIONAL_BIT
 
 NO_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1

@@ -12,13 +12,13 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from broker.client.errors import KafkaError, ProducerClosed
-from broker.client.network.backoff import ExponentialBackoff
-from broker.client.network.snapshot import ClusterSnapshot, Node
-from broker.client.producer.batches.buffer_pool import BufferPool
-from broker.client.producer.batches.producer_batch import ProducerBatch
-from broker.client.producer.batches.record_layout import upper_bound_bytes
-from broker.client.producer.batches.record_queues import (
+from rotunda.broker.client.errors import KafkaError, ProducerClosed
+from rotunda.broker.client.network.backoff import ExponentialBackoff
+from rotunda.broker.client.network.snapshot import ClusterSnapshot, Node
+from rotunda.broker.client.producer.batches.buffer_pool import BufferPool
+from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
+from rotunda.broker.client.producer.batches.record_layout import upper_bound_bytes
+from rotunda.broker.client.producer.batches.record_queues import (
     FOREVER_MS,
     AccumulatorConfig,
     BatchDrain,
@@ -27,10 +27,10 @@ from broker.client.producer.batches.record_queues import (
     Sequences,
     insert_in_sequence_order,
 )
-from broker.client.producer.futures import DeliveryCallback, RecordFuture
-from broker.client.topic_partition import TopicPartition
-from broker.clock import Clock
-from broker.protocol.records import BATCH_HEADER_BYTES
+from rotunda.broker.client.producer.futures import DeliveryCallback, RecordFuture
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.clock import Clock
+from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
 
 _IMPROVING_STEP: Final = 0.005
 _DETERIORATE_STEP: Final = 0.05

@@ -11,10 +11,10 @@ from functools import lru_cache
 from itertools import chain, islice, repeat
 from typing import Final, NamedTuple, TypeAlias
 
-from broker.client.errors import SerializationFailed
-from broker.protocol.primitives import Buffer
-from broker.protocol.record_reader import read_varlong
-from broker.protocol.record_writer import NO_HEADERS, RECORD_START, varint_bytes
+from rotunda.broker.client.errors import SerializationFailed
+from rotunda.broker.protocol.primitives import Buffer
+from rotunda.broker.protocol.record_reader import read_varlong
+from rotunda.broker.protocol.record_writer import NO_HEADERS, RECORD_START, varint_bytes
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 

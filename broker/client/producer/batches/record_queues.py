@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from broker.client.errors import IllegalState
-from broker.client.network.snapshot import ClusterSnapshot, Node
-from broker.client.producer.batches.buffer_pool import BufferPool
-from broker.client.producer.batches.producer_batch import Compression, Lane, ProducerBatch
-from broker.client.producer.partitioner import BuiltInPartitioner
-from broker.client.topic_partition import TopicPartition
-from broker.clock import Clock
+from rotunda.broker.client.errors import IllegalState
+from rotunda.broker.client.network.snapshot import ClusterSnapshot, Node
+from rotunda.broker.client.producer.batches.buffer_pool import BufferPool
+from rotunda.broker.client.producer.batches.producer_batch import Compression, Lane, ProducerBatch
+from rotunda.broker.client.producer.partitioner import BuiltInPartitioner
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.clock import Clock
 
 #: Sequences begin again at 0: of two, the one less than half of all before the other is the earlier.
 _SEQUENCES: Final = 1 << 31

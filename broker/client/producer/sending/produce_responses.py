@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
-from broker.client.errors import (
+from rotunda.broker.client.errors import (
     ClusterAuthorizationFailed,
     DeliveryTimeout,
     InvalidMetadata,
@@ -21,15 +21,15 @@ from broker.client.errors import (
     TopicAuthorizationFailed,
     error_of,
 )
-from broker.client.network.metadata import LeaderIdAndEpoch, ProducerMetadata
-from broker.client.network.requests import ClientResponse
-from broker.client.network.snapshot import Node
-from broker.client.producer.batches.producer_batch import ProducerBatch
-from broker.client.producer.batches.record_accumulator import RecordAccumulator
-from broker.client.producer.produce_requests import Outcome
-from broker.client.producer.transactions.transaction_manager import TransactionManager
-from broker.client.topic_partition import TopicPartition
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.client.network.metadata import LeaderIdAndEpoch, ProducerMetadata
+from rotunda.broker.client.network.requests import ClientResponse
+from rotunda.broker.client.network.snapshot import Node
+from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
+from rotunda.broker.client.producer.batches.record_accumulator import RecordAccumulator
+from rotunda.broker.client.producer.produce_requests import Outcome
+from rotunda.broker.client.producer.transactions.transaction_manager import TransactionManager
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 _LOG = logging.getLogger(__name__)
 

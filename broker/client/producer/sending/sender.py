@@ -15,32 +15,32 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from broker.client.errors import (
+from rotunda.broker.client.errors import (
     AuthenticationFailed,
     ClusterAuthorizationFailed,
     KafkaError,
     TransactionAborted,
     TransactionalIdAuthorizationFailed,
 )
-from broker.client.network.metadata import ProducerMetadata
-from broker.client.network.network_client import NetworkClient
-from broker.client.network.requests import ClientRequest, ClientResponse
-from broker.client.network.snapshot import ClusterSnapshot, Node
-from broker.client.producer.batches.producer_batch import ProducerBatch
-from broker.client.producer.batches.record_accumulator import RecordAccumulator
-from broker.client.producer.produce_requests import (
+from rotunda.broker.client.network.metadata import ProducerMetadata
+from rotunda.broker.client.network.network_client import NetworkClient
+from rotunda.broker.client.network.requests import ClientRequest, ClientResponse
+from rotunda.broker.client.network.snapshot import ClusterSnapshot, Node
+from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
+from rotunda.broker.client.producer.batches.record_accumulator import RecordAccumulator
+from rotunda.broker.client.producer.produce_requests import (
     OLDEST_VERSION,
     Part,
     encode_produce,
     newest_version,
 )
-from broker.client.producer.sending.produce_responses import ProduceResponses, SenderMetrics
-from broker.client.producer.transactions.transaction_manager import TransactionManager
-from broker.client.producer.transactions.transactional_request import CoordinatorType, TransactionalRequest
-from broker.client.topic_partition import TopicPartition
-from broker.clock import Clock
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.primitives import ZERO_TOPIC_ID
+from rotunda.broker.client.producer.sending.produce_responses import ProduceResponses, SenderMetrics
+from rotunda.broker.client.producer.transactions.transaction_manager import TransactionManager
+from rotunda.broker.client.producer.transactions.transactional_request import CoordinatorType, TransactionalRequest
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.clock import Clock
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.primitives import ZERO_TOPIC_ID
 
 _LOG = logging.getLogger(__name__)
 _NS_OF_MS: Final = 1_000_000

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.client.errors import (
+from rotunda.broker.client.errors import (
     ClusterAuthorizationFailed,
     IllegalState,
     InvalidProducerIdMapping,
@@ -24,16 +24,16 @@ from broker.client.errors import (
     UnsupportedVersion,
     error_of,
 )
-from broker.client.producer.batches.producer_batch import ProducerBatch
-from broker.client.producer.produce_requests import Outcome
-from broker.client.producer.transactions.transaction_state import (
+from rotunda.broker.client.producer.batches.producer_batch import ProducerBatch
+from rotunda.broker.client.producer.produce_requests import Outcome
+from rotunda.broker.client.producer.transactions.transaction_state import (
     NO_PRODUCER_ID,
     ProducerIdAndEpoch,
     ProducerState,
     State,
 )
-from broker.client.topic_partition import TopicPartition
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 NO_SEQUENCE: Final = -1
 NO_OFFSET: Final = -1

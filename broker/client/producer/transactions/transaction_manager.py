@@ -11,10 +11,10 @@ import heapq
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from broker.client.errors import IllegalState, KafkaError, ProducerClosed
-from broker.client.network.api_versions import ApiVersions
-from broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
-from broker.client.producer.transactions.transaction_requests import (
+from rotunda.broker.client.errors import IllegalState, KafkaError, ProducerClosed
+from rotunda.broker.client.network.api_versions import ApiVersions
+from rotunda.broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
+from rotunda.broker.client.producer.transactions.transaction_requests import (
     AddOffsets,
     AddPartitions,
     EndTxn,
@@ -22,14 +22,18 @@ from broker.client.producer.transactions.transaction_requests import (
     InitProducerId,
     TxnOffsetCommit,
 )
-from broker.client.producer.transactions.transaction_state import NO_PRODUCER_ID, State, TransactionalRequestResult
-from broker.client.producer.transactions.transactional_request import (
+from rotunda.broker.client.producer.transactions.transaction_state import (
+    NO_PRODUCER_ID,
+    State,
+    TransactionalRequestResult,
+)
+from rotunda.broker.client.producer.transactions.transactional_request import (
     CoordinatorType,
     TransactionalRequest,
     TransactionContext,
 )
-from broker.client.topic_partition import TopicPartition
-from broker.protocol.api_keys import ApiKey
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.protocol.api_keys import ApiKey
 
 _FIRST_WITH_EPOCH_BUMP = 3
 

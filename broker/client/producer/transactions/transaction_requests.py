@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from broker.client.errors import (
+from rotunda.broker.client.errors import (
     CommitFailed,
     GroupAuthorizationFailed,
     KafkaError,
@@ -17,19 +17,23 @@ from broker.client.errors import (
     TopicAuthorizationFailed,
     error_of,
 )
-from broker.client.network.snapshot import Node
-from broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
-from broker.client.producer.transactions.transaction_state import ProducerIdAndEpoch, State, TransactionalRequestResult
-from broker.client.producer.transactions.transactional_request import (
+from rotunda.broker.client.network.snapshot import Node
+from rotunda.broker.client.producer.consumer_offsets import ConsumerGroupMetadata, OffsetAndMetadata
+from rotunda.broker.client.producer.transactions.transaction_state import (
+    ProducerIdAndEpoch,
+    State,
+    TransactionalRequestResult,
+)
+from rotunda.broker.client.producer.transactions.transactional_request import (
     FENCED,
     CoordinatorType,
     Priority,
     TransactionalRequest,
     TransactionContext,
 )
-from broker.client.topic_partition import TopicPartition
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 #: An idempotent producer has no transactions that could time out.
 _NO_TIMEOUT_MS = 0x7FFF_FFFF

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from broker.client.errors import DeliveryTimeout, IllegalState, InvalidProducerEpoch, KafkaError, ProducerFenced
+from rotunda.broker.client.errors import DeliveryTimeout, IllegalState, InvalidProducerEpoch, KafkaError, ProducerFenced
 
 
 class State(Enum):

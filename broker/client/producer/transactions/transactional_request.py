@@ -14,15 +14,19 @@ from enum import Enum, IntEnum
 from itertools import count
 from typing import Any, ClassVar, Final
 
-from broker.client.errors import KafkaError, ProducerFenced, error_of
-from broker.client.network.api_versions import ApiVersions
-from broker.client.network.requests import Buffer, ClientResponse, codec_request
-from broker.client.network.snapshot import Node
-from broker.client.producer.transactions.batch_sequences import BatchSequences
-from broker.client.producer.transactions.transaction_state import ProducerIdAndEpoch, State, TransactionalRequestResult
-from broker.client.topic_partition import TopicPartition
-from broker.protocol.api_keys import ApiKey
-from broker.protocol.error_codes import ErrorCode
+from rotunda.broker.client.errors import KafkaError, ProducerFenced, error_of
+from rotunda.broker.client.network.api_versions import ApiVersions
+from rotunda.broker.client.network.requests import Buffer, ClientResponse, codec_request
+from rotunda.broker.client.network.snapshot import Node
+from rotunda.broker.client.producer.transactions.batch_sequences import BatchSequences
+from rotunda.broker.client.producer.transactions.transaction_state import (
+    ProducerIdAndEpoch,
+    State,
+    TransactionalRequestResult,
+)
+from rotunda.broker.client.topic_partition import TopicPartition
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.protocol.error_codes import ErrorCode
 
 FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 """Coordinators of old answer the first where newer ones answer the second."""

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from shm.faults import FaultWords
+    from rotunda.shm.faults import FaultWords
 
 _NS_PER_MS: Final = 1_000_000
 

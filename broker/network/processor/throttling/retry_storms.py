@@ -14,14 +14,14 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from broker.network.processor.kept_requests import is_kept
-from broker.protocol.api_keys import ApiKey
-from broker.server_log.log_setup import RepeatedWarnings
-from shm.layout import RESPONSE_ENVELOPE
+from rotunda.broker.network.processor.kept_requests import is_kept
+from rotunda.broker.protocol.api_keys import ApiKey
+from rotunda.broker.server_log.log_setup import RepeatedWarnings
+from rotunda.shm.layout import RESPONSE_ENVELOPE
 
 if TYPE_CHECKING:
-    from broker.network.processor.channel import Channel
-    from broker.quotas.quota_manager import QuotaManager
+    from rotunda.broker.network.processor.channel import Channel
+    from rotunda.broker.quotas.quota_manager import QuotaManager
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class RetryStorms:
     def delay_ns(self, channel: Channel, sequence: int, facts: bytes, answer: memoryview, now_ns: int) -> int:
         """Return for how long an answer with an error is held back; 0 if it is not. Raises InvalidReceive."""
         # Of messages as such a processor knows nothing, and need not load it, unless this is on.
-        from broker.protocol.failed_resources import WATCHED, Asked, failed_resources  # noqa: PLC0415
+        from rotunda.broker.protocol.failed_resources import WATCHED, Asked, failed_resources  # noqa: PLC0415
 
         api_key, version = _unpack_api(facts, _API_AT)
         if api_key not in WATCHED or len(answer) > MOST_BYTES:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from broker.network.processor.throttling.mute_state import MuteCause
+from rotunda.broker.network.processor.throttling.mute_state import MuteCause
 
 if TYPE_CHECKING:
-    from broker.network.processor.channel import Channel
+    from rotunda.broker.network.processor.channel import Channel
 
 _NS_PER_MS: Final = 1_000_000
 

@@ -13,19 +13,19 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.errors import AuthenticationFailed
-from broker.network.processor.channel import ReadBlockedByWriteError
-from broker.network.processor.foreign_protocols import describe_not_tls
-from broker.network.processor.tls import tls_kernel_transport
-from broker.network.processor.tls.tls_kernel_transport import KernelTlsTransport
-from broker.network.processor.tls.tls_transport import TlsTransport
-from broker.security.session import pack_session
-from broker.security.tls.certificate import covers, subject
-from shm.tables.client_hosts import host_text, packed_host
+from rotunda.broker.errors import AuthenticationFailed
+from rotunda.broker.network.processor.channel import ReadBlockedByWriteError
+from rotunda.broker.network.processor.foreign_protocols import describe_not_tls
+from rotunda.broker.network.processor.tls import tls_kernel_transport
+from rotunda.broker.network.processor.tls.tls_kernel_transport import KernelTlsTransport
+from rotunda.broker.network.processor.tls.tls_transport import TlsTransport
+from rotunda.broker.security.session import pack_session
+from rotunda.broker.security.tls.certificate import covers, subject
+from rotunda.shm.tables.client_hosts import host_text, packed_host
 
 if TYPE_CHECKING:
-    from broker.network.processor.channel import Channel
-    from broker.security.tls.contexts import ServerTls
+    from rotunda.broker.network.processor.channel import Channel
+    from rotunda.broker.security.tls.contexts import ServerTls
 
 #: What is looked at of the first bytes: as much as tells a TLS client from others.
 _START_BYTES = 16

@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, cast
 
-from broker.network.processor.channel import ReadBlockedByWriteError
-from broker.network.processor.tls.tls_transport import LEFT_BYTES, MOST_AT_ONCE, PIECE_BYTES, RECORD_BYTES
+from rotunda.broker.network.processor.channel import ReadBlockedByWriteError
+from rotunda.broker.network.processor.tls.tls_transport import LEFT_BYTES, MOST_AT_ONCE, PIECE_BYTES, RECORD_BYTES
 
 # linux/tls.h: level and option of what the kernel encrypts with, of which the first 4 bytes are asked for.
 _SOL_TLS, _TLS_TX, _TLS_INFO_BYTES = 282, 1, 4

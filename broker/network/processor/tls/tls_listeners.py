@@ -13,17 +13,17 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Protocol
 
-from broker.errors import AuthenticationFailed, ConfigError
-from broker.security.tls.listener_tls import PROTOCOLS, ListenerTls, tls_of
+from rotunda.broker.errors import AuthenticationFailed, ConfigError
+from rotunda.broker.security.tls.listener_tls import PROTOCOLS, ListenerTls, tls_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from broker.config.broker_config import BrokerConfig
-    from broker.ipc.listener_table import ListenerEntry
-    from broker.network.accounting.client_registry import ClientRegistry
-    from broker.network.processor.channel import Channel
-    from broker.security.tls.contexts import ServerTls
+    from rotunda.broker.config.broker_config import BrokerConfig
+    from rotunda.broker.ipc.listener_table import ListenerEntry
+    from rotunda.broker.network.accounting.client_registry import ClientRegistry
+    from rotunda.broker.network.processor.channel import Channel
+    from rotunda.broker.security.tls.contexts import ServerTls
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class TlsListeners:
         """Have a new channel shake hands before it is read, if its listener speaks TLS."""
         if not self.listeners or self.listeners[channel.listener].protocol not in PROTOCOLS:
             return
-        from broker.network.processor.tls.tls_handshake import TlsHandshake  # noqa: PLC0415 - there is a listener of TLS
+        from rotunda.broker.network.processor.tls.tls_handshake import TlsHandshake  # noqa: PLC0415 - there is a listener of TLS
 
         listener = self.listeners[channel.listener]
         name = listener.name
@@ -140,7 +140,7 @@ class TlsListeners:
             self.clients.authenticated(channel)
 
     def _renew(self, settings: ListenerTls) -> None:
-        from broker.security.tls.contexts import make  # noqa: PLC0415 - there is a listener of TLS
+        from rotunda.broker.security.tls.contexts import make  # noqa: PLC0415 - there is a listener of TLS
 
         try:
             self._servers[settings.listener] = make(settings)

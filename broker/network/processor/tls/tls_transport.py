@@ -21,7 +21,7 @@ import ssl
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
-from broker.network.processor.channel import SMALL_READ_BYTES, ReadBlockedByWriteError
+from rotunda.broker.network.processor.channel import SMALL_READ_BYTES, ReadBlockedByWriteError
 
 if TYPE_CHECKING:
     import socket

@@ -1,8 +1,0 @@
-"""`python -m broker`: the same as the command `rotunda`."""
-
-import sys
-
-from broker.cli.main import main
-
-if __name__ == "__main__":
-    sys.exit(main())
