@@ -1,6 +1,6 @@
-"""A client's network layer: one thread drives it, requests go in and responses come out.
+"""The client's network layer: connections, requests, responses and cluster metadata, driven by one thread.
 
-Runs in the user's process. After Kafka 4.3's NetworkClient, Selector, ClusterConnectionStates, InFlightRequests and
-Metadata, and by their names. It knows brokers, connections and what the cluster looks like; it does not know what a
-producer is. Only `wakeup` and what `metadata` marks so may be called by other threads.
+Runs in the user's process. Modelled on Kafka 4.3's NetworkClient, Selector, ClusterConnectionStates, InFlightRequests
+and Metadata, with the same names. It handles brokers, connections and cluster metadata; it must not know about
+producers. Other threads may call only `wakeup` and the methods of `metadata` marked as thread-safe.
 """

@@ -1,7 +1,7 @@
-"""Names of brokers to addresses: what `bootstrap.servers` says, and what DNS has for a host.
+"""Parse `bootstrap.servers` and resolve broker host names.
 
-Runs in the user's process. Looking a name up blocks, in the I/O thread as in Kafka's client; it happens before a
-connection is made, and again when all addresses were tried or a connection was lost.
+Runs in the user's process. DNS lookups block, in the I/O thread as in Kafka's client. They happen before a connection
+is made, and again after all addresses were tried or a connection was lost.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _HOST_AND_PORT = re.compile(r"(?:[A-Za-z_][A-Za-z0-9+.\-_]*://)?(?:\[([0-9A-Fa-f
 
 
 class Address(NamedTuple):
-    """Where a socket is connected to."""
+    """The address of a socket's peer."""
 
     family: int
     host: str
 
 
 class HostAndPort(NamedTuple):
-    """A broker by name."""
+    """The host name and port of a broker."""
 
     host: str
     port: int
@@ -39,7 +39,7 @@ Resolve = Callable[[str], Sequence[Address]]
 
 
 def resolve(host: str) -> list[Address]:
-    """Return all addresses of a host, IPv4 first, as Java prefers it. Raises OSError when DNS has none."""
+    """Return all addresses of a host, IPv4 first, as Java prefers it. Raises OSError if the lookup fails."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except UnicodeError as failure:
@@ -49,7 +49,7 @@ def resolve(host: str) -> list[Address]:
 
 
 def parse_host_and_port(server: str) -> HostAndPort:
-    """Return one entry of `bootstrap.servers`. Raises ConfigError."""
+    """Parse one entry of `bootstrap.servers`. Raises ConfigError."""
     matched = _HOST_AND_PORT.fullmatch(server.strip())
     if matched is None:
         raise ConfigError(f"bootstrap.servers: {server!r} is not HOST:PORT")
@@ -60,10 +60,10 @@ def parse_host_and_port(server: str) -> HostAndPort:
 
 
 def parse_bootstrap(servers: Iterable[str], dns_lookup: str, look_up: Resolve = resolve) -> tuple[HostAndPort, ...]:
-    """Return the brokers to begin with; names that DNS does not know are logged and left out.
+    """Return the bootstrap brokers; unresolvable names are logged and skipped.
 
-    With `resolve_canonical_bootstrap_servers_only` each name stands for all its addresses' own names (KIP-235). Raises
-    ConfigError for an entry that is no address, and when none can be resolved.
+    With `resolve_canonical_bootstrap_servers_only` each name is replaced by the canonical names of all its addresses
+    (KIP-235). Raises ConfigError for an invalid entry, and if no name can be resolved.
     """
     named = [parse_host_and_port(server) for server in servers if server.strip()]
     if not named:

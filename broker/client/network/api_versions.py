@@ -1,6 +1,6 @@
-"""What each broker speaks, and which version of an API is taken (`G28`, `G34`); which versions this client speaks.
+"""API versions of the client and of each broker, and the choice of the version to use (`G28`, `G34`).
 
-Runs on the I/O thread; `finalized_features` is read by other threads too. Kafka's NodeApiVersions and ApiVersions.
+Runs on the I/O thread; other threads also read `finalized_features`. Kafka's NodeApiVersions and ApiVersions.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 SOFTWARE_NAME: Final = "rotunda-python"
 
-#: The lowest and the highest version that this client speaks of what it sends itself. An API's user
-#: with an encoder of its own says its own versions.
+#: Lowest and highest version that this client supports, for requests of the network layer. Callers with their own
+#: encoder pass their own version range.
 CLIENT_VERSIONS: Final[Mapping[int, tuple[int, int]]] = MappingProxyType(
     {
         ApiKey.METADATA: (1, 13),
@@ -43,16 +43,16 @@ CLIENT_VERSIONS: Final[Mapping[int, tuple[int, int]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class NodeApiVersions:
-    """What one broker has answered to ApiVersions."""
+    """One broker's ApiVersions response."""
 
-    #: The lowest and the highest version served, by API.
+    #: Lowest and highest supported version, by API.
     ranges: Mapping[int, tuple[int, int]]
-    #: The level of each finalized feature, and their epoch, -1 for none (KIP-584).
+    #: Level of each finalized feature, and the epoch, -1 if absent (KIP-584).
     finalized_features: Mapping[str, int] = field(default_factory=dict)
     finalized_features_epoch: int = -1
 
     def latest_usable_version(self, api_key: int, oldest: int, latest: int) -> int:
-        """Return the highest version that both sides speak. Raises UnsupportedVersion."""
+        """Return the highest version that both sides support. Raises UnsupportedVersion."""
         served = self.ranges.get(api_key)
         if served is None:
             raise UnsupportedVersion(f"The node does not support {_name_of(api_key)}")
@@ -66,49 +66,49 @@ class NodeApiVersions:
 
 
 class ApiVersions:
-    """What all connected brokers speak."""
+    """The API versions of all connected brokers."""
 
     def __init__(self) -> None:
         self._nodes: dict[int, NodeApiVersions] = {}
         self._features: tuple[int, Mapping[str, int]] = (-1, {})
 
     def update(self, node_id: int, versions: NodeApiVersions) -> None:
-        """Note what a broker speaks."""
+        """Store a broker's API versions."""
         self._nodes[node_id] = versions
         if versions.finalized_features_epoch > self._features[0]:
             self._features = versions.finalized_features_epoch, versions.finalized_features
 
     def remove(self, node_id: int) -> None:
-        """Forget it: the broker that comes back may be another."""
+        """Delete a broker's versions: it may have been upgraded when it reconnects."""
         self._nodes.pop(node_id, None)
 
     def get(self, node_id: int) -> NodeApiVersions | None:
-        """Return what a broker speaks; None when it was not asked yet."""
+        """Return a broker's API versions; None before its first response."""
         return self._nodes.get(node_id)
 
     @property
     def finalized_features(self) -> tuple[int, Mapping[str, int]]:
-        """The newest epoch of finalized features that any broker has answered, and their levels by name."""
+        """The newest epoch of finalized features from any broker, and their levels by name."""
         return self._features
 
 
 def api_versions_request() -> Build:
-    """Return the request that asks a broker what it speaks, and says what this client is (KIP-511)."""
+    """Return an ApiVersions request with this client's software name and version (KIP-511)."""
     fields = {"client_software_name": SOFTWARE_NAME, "client_software_version": _software_version()}
     return codec_request(ApiKey.API_VERSIONS, fields)
 
 
 def decode_api_versions(sent_version: int, buffer: Buffer, offset: int, end: int) -> Any:
-    """Return the response as a compiled message. Raises InvalidReceive.
+    """Decode the response into a compiled message. Raises InvalidReceive.
 
-    A broker that does not know the version asked for answers error 35 in version 0 (KIP-511).
+    A broker that does not support the requested version sends error 35 in a version 0 response (KIP-511).
     """
     refused = int.from_bytes(bytes(buffer[offset : offset + 2]), "big") == ErrorCode.UNSUPPORTED_VERSION
     return decode_body(ApiKey.API_VERSIONS, 0 if refused else sent_version, buffer, offset, end)
 
 
 def node_api_versions(answer: Any) -> NodeApiVersions:
-    """Return what a response says."""
+    """Convert an ApiVersions response."""
     features: Sequence[Any] = answer.finalized_features
     return NodeApiVersions(
         ranges={int(each.api_key): (int(each.min_version), int(each.max_version)) for each in answer.api_keys},
@@ -118,7 +118,7 @@ def node_api_versions(answer: Any) -> NodeApiVersions:
 
 
 def version_to_try_next(answer: Any) -> int:
-    """Return the version of ApiVersions to ask with after error 35: the broker's highest, or 0 where it says none."""
+    """Return the ApiVersions version to retry with after error 35: the broker's highest, or 0 if it lists none."""
     served = (int(each.max_version) for each in answer.api_keys if int(each.api_key) == ApiKey.API_VERSIONS)
     return min(next(served, 0), CLIENT_VERSIONS[ApiKey.API_VERSIONS][1])
 

@@ -1,24 +1,24 @@
-"""Time until a moment, on a clock of nanoseconds read in ms, and time to wait after failures (KIP-580). Pure."""
+"""Remaining time until a deadline, in ms on a nanosecond clock, and exponential backoff (KIP-580). Pure functions."""
 
 from __future__ import annotations
 
 import math
 import random
 
-#: What is nearer than a nanosecond is rounding, and would be waited for in vain.
+#: Less than a nanosecond is a rounding error: no wait can be that short.
 _NANOSECOND_MS = 1e-6
 _BASE = 2
 _JITTER = 0.2
 
 
 def time_left_ms(then_ms: float, now_ms: float) -> float:
-    """Return how long it is until then; 0 when it is there."""
+    """Return the time until `then_ms`; 0 if it has passed."""
     left_ms = then_ms - now_ms
     return left_ms if left_ms > _NANOSECOND_MS else 0.0
 
 
 class ExponentialBackoff:
-    """`initial_ms`, doubled by each attempt, 20% more or less by chance, and never above `max_ms`."""
+    """Exponential backoff: `initial_ms`, doubled per attempt, with 20% jitter, at most `max_ms`."""
 
     __slots__ = ("_initial_ms", "_max_exponent", "_max_ms", "_random")
 
@@ -29,7 +29,7 @@ class ExponentialBackoff:
         self._random = chance
 
     def backoff_ms(self, attempts: int) -> float:
-        """Return the wait after that many attempts before the last."""
+        """Return the backoff after this number of attempts before the last."""
         if self._max_exponent == 0:
             return self._initial_ms
         term = self._initial_ms * math.pow(_BASE, min(attempts, self._max_exponent))

@@ -1,7 +1,7 @@
-"""The blocking front of the network client: sends a request to a broker of the cluster and waits for its response.
+"""Blocking facade of the network client: sends a request to a broker and waits for the response.
 
-Used by the commands, their consumer and tests; one thread. Nothing is sent twice: repeating a request is its
-caller's to decide. Leaders are those of the last `look`.
+Used by the commands, their consumer and tests, in one thread. Requests are not retried; that is up to the caller.
+Leaders are those of the last `look`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ConnectionEnded(ConnectionFailed):
 
 
 class _OwnMetadata(Metadata):
-    """Never due: `BlockingClient.look` sends the requests."""
+    """Metadata that is never due: `BlockingClient.look` sends the requests."""
 
     def time_to_next_update_ms(self, now_ms: float) -> float:
         del now_ms
@@ -57,9 +57,9 @@ class _OwnMetadata(Metadata):
 
 
 class BlockingClient:
-    """A client of the cluster that `addresses`, a comma-separated list of host:port, leads to.
+    """A client of the cluster reachable at `addresses`, a comma-separated list of host:port.
 
-    In a `with` block it is connected to the first of them that can be reached.
+    Entering a `with` block connects to the first reachable address.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class BlockingClient:
         self._bootstrap: list[Node] = []
         self._brokers: dict[int, Node] = {}
         self._coordinators: dict[str, Node] = {}
-        #: The broker that leads each partition of the topics of the last `look`.
+        #: The leader of each partition, for the topics of the last `look`.
         self.leaders: dict[TopicPartition, int] = {}
         self._network = self._connectionless()
 
@@ -111,7 +111,7 @@ class BlockingClient:
         self._network.close()
 
     def restart(self) -> None:
-        """Close all connections and go on with new ones: after a signal, which may have interrupted a request."""
+        """Close all connections and create a new network client, after a signal that may have interrupted a request."""
         with suppress(KeyError):
             self.close()
         self._coordinators.clear()
@@ -129,10 +129,10 @@ class BlockingClient:
         node_id: int | None = None,
         timeout_s: float | None = None,
     ) -> Any:
-        """Send a request to a broker, or any, in the highest common version up to `known`; return the response.
+        """Send a request in the highest common version up to `known`; return the response.
 
-        `fields` are Kafka's snake_case names, as `broker.protocol.codec` takes them. Raises ConnectionFailed, and
-        ApiError for a broker that the last `look` has not found or that rejects this client.
+        If `node_id` is None, any broker is used. `fields` are Kafka's snake_case names, as in `broker.protocol.codec`.
+        Raises ConnectionFailed, and ApiError if the last `look` did not find the broker or it rejects this client.
         """
         node = self._ready(node_id)
         timeout_ms = self._timeout_ms if timeout_s is None else timeout_s * 1000
@@ -151,22 +151,22 @@ class BlockingClient:
         return response.body
 
     def serves(self, api_key: ApiKey) -> bool:
-        """Whether a broker serves any version of the API."""
+        """Whether a broker supports any version of the API."""
         return api_key in self.ranges
 
     @property
     def ranges(self) -> Mapping[int, tuple[int, int]]:
-        """The lowest and the highest version that a broker serves, by API. Raises ConnectionFailed."""
+        """Lowest and highest version that a broker supports, by API. Raises ConnectionFailed."""
         return self._ranges(self._any())
 
     @property
     def endpoint(self) -> tuple[str, int]:
-        """Host and port of the broker that requests to any are sent to. Raises ConnectionFailed."""
+        """Host and port of the broker used for requests without a node id. Raises ConnectionFailed."""
         node = self._any()
         return node.host, node.port
 
     def highest_version(self, api_key: ApiKey, known: int, oldest: int = 0) -> int:
-        """Return the version that `request` to any broker would be sent in. Raises ConnectionFailed if none is."""
+        """Return the version that `request` would use with any broker. Raises ConnectionFailed if there is none."""
         node = self._any()
         lowest, highest = self._ranges(node).get(api_key, (0, -1))
         if min(known, highest) < max(lowest, oldest):
@@ -176,7 +176,7 @@ class BlockingClient:
     # The cluster.
 
     def look(self, topics: Iterable[str] | None) -> dict[str, ApiError | None]:
-        """Look up who leads the partitions of these topics, or of all; return what is wrong with each, if anything.
+        """Look up the leaders of these topics' partitions, or of all topics; return each topic's error, or None.
 
         Raises ConnectionFailed and ApiError.
         """
@@ -192,7 +192,7 @@ class BlockingClient:
         return {topic.name: _problem(topic) for topic in response.topics}
 
     def find_coordinator(self, group: str) -> Node:
-        """Return the coordinator of a group, whether or not the group exists. Raises ApiError and ConnectionFailed."""
+        """Return a group's coordinator, whether or not the group exists. Raises ApiError and ConnectionFailed."""
         fields = {"key_type": _GROUP, "coordinator_keys": [group]}
         response = self.request(ApiKey.FIND_COORDINATOR, fields, _COORDINATOR_VERSION, _COORDINATORS_FROM)
         found = response.coordinators[0]
@@ -200,7 +200,7 @@ class BlockingClient:
         return Node(int(found.node_id), str(found.host), int(found.port))
 
     def coordinator(self, group: str) -> int:
-        """Return the node id of a connection to a group's coordinator that nothing else uses, as Kafka's clients do.
+        """Return the node id of a dedicated connection to a group's coordinator, as Kafka's clients use.
 
         Raises ApiError and ConnectionFailed.
         """
@@ -212,7 +212,7 @@ class BlockingClient:
         return node.id
 
     def forget_coordinator(self, group: str) -> None:
-        """Look for the coordinator of a group again at the next call."""
+        """Look up the group's coordinator again at the next call."""
         self._coordinators.pop(group, None)
 
     # Connections.
@@ -233,7 +233,7 @@ class BlockingClient:
         return node
 
     def _any(self) -> Node:
-        """Return a broker that is connected: one that is already, or else the first that can be reached."""
+        """Return a connected broker, or else connect to the first reachable bootstrap server."""
         if not self._bootstrap:
             self._bootstrap = _parsed(self._addresses)
         for node in (*self._bootstrap, *self._brokers.values()):
@@ -251,9 +251,9 @@ class BlockingClient:
         raise problem
 
     def _connect(self, node: Node) -> None:
-        """Wait until a request can be sent to a broker, all of whose addresses are tried.
+        """Wait until a request can be sent to a broker; tries all its addresses.
 
-        Raises ConnectionFailed, and ApiError when the broker rejects this client.
+        Raises ConnectionFailed, and ApiError if the broker rejects this client.
         """
         network = self._network
         network.ready(node, self._now_ms())
@@ -293,7 +293,7 @@ class BlockingClient:
 
 
 def check(result: Any) -> None:
-    """Raise ApiError, with the broker's own words if it has any, when a part of a response carries an error code."""
+    """Raise ApiError, with the broker's message if any, if a part of a response has an error code."""
     if int(result.error_code):
         raise ApiError(int(result.error_code), getattr(result, "error_message", None))
 

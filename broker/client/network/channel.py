@@ -1,7 +1,7 @@
-"""One connection to a broker: a socket, plain or with TLS, its preparation, the request on its way, responses cut out.
+"""One connection to a broker: socket, TLS, SASL, the request being sent, and framing of responses.
 
-Runs on the I/O thread, driven by the selector. A response is not copied, unless it came in several reads, and then
-once. Kafka's KafkaChannel and TransportLayer.
+Runs on the I/O thread, driven by the selector. A response is copied only if it arrived in several reads, and then once.
+Kafka's KafkaChannel and TransportLayer.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from rotunda.broker.client.network.selectable import ChannelPhase, ChannelState,
 from rotunda.broker.errors import InvalidReceive
 
 _READ_BYTES = 65536
-#: The system takes no more buffers at once.
+#: Limit of the system for one call.
 _MOST_BUFFERS = min(os.sysconf("SC_IOV_MAX"), 1024)
-#: TLS copies what it encrypts anyway: small buffers go into one record.
+#: TLS copies the data it encrypts anyway: small buffers are joined into one record.
 _TLS_WRITE_BYTES = 65536
 _SIZE = struct.Struct(">i")
-#: What is larger is no response: somebody else speaks on that port.
+#: A larger size is not a Kafka response: the port serves another protocol.
 _LARGEST_RESPONSE_BYTES = 1 << 28
-#: So that one broker's responses do not keep the others waiting.
+#: Bounds the reads per poll, so that one broker's responses do not delay the others.
 _MOST_READS = 16
 
 
 class PlainTransport:
-    """Without TLS."""
+    """A connection without TLS."""
 
     wants_write = False
     has_bytes_buffered = False
@@ -57,7 +57,7 @@ class PlainTransport:
         except OSError:
             self._socket.close()
             raise
-        #: Whether the connection stood at once; no event tells of it then.
+        #: Whether the connection was established at once; epoll reports no event then.
         self.is_connected = code == 0
 
     def fileno(self) -> int:
@@ -65,33 +65,33 @@ class PlainTransport:
         return self._socket.fileno()
 
     def finish_connect(self) -> None:
-        """Note that the connection stands. Raises OSError if it does not."""
+        """Record that the connection is established. Raises OSError if it failed."""
         code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
         self.is_connected = self.ready = True
 
     def handshake(self) -> None:
-        """There is none."""
+        """Do nothing: there is no handshake without TLS."""
 
     def read(self) -> bytes | None:
-        """Return bytes, none at the end, None when there are none now. Raises OSError."""
+        """Return received bytes: empty at the end of the stream, None if nothing is available. Raises OSError."""
         try:
             return self._socket.recv(_READ_BYTES)
         except BlockingIOError:
             return None
 
     def write(self, buffers: Sequence[Buffer]) -> int:
-        """Return how many bytes of these were sent. Raises OSError."""
+        """Send from these buffers; return the number of bytes sent. Raises OSError."""
         try:
             return self._socket.sendmsg(buffers if len(buffers) <= _MOST_BUFFERS else buffers[:_MOST_BUFFERS])
         except BlockingIOError:
             return 0
 
     def encrypted(self, context: ssl.SSLContext, host: str) -> ssl.SSLSocket:
-        """Return the socket with TLS on it, which takes its place. Raises OSError, AuthenticationFailed."""
+        """Wrap the socket in TLS and return the TLS socket. Raises OSError, AuthenticationFailed."""
         try:
-            # A name that cannot be one is found before the socket is handed over.
+            # Invalid host names must fail before the socket is handed over.
             name = host.encode("idna").decode("ascii")
             return context.wrap_socket(self._socket, server_hostname=name, do_handshake_on_connect=False)
         except ValueError as failure:
@@ -103,7 +103,7 @@ class PlainTransport:
 
 
 class TlsTransport:
-    """With TLS, whose handshake begins when the connection stands."""
+    """A connection with TLS; the handshake starts when the connection is established."""
 
     def __init__(self, plain: PlainTransport, context: ssl.SSLContext, host: str) -> None:
         self._plain = plain
@@ -115,7 +115,7 @@ class TlsTransport:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the connection stands, the handshake not counted."""
+        """Whether the connection is established, regardless of the handshake."""
         return self._plain.is_connected
 
     def fileno(self) -> int:
@@ -123,12 +123,12 @@ class TlsTransport:
         return self._plain.fileno() if self._tls is None else self._tls.fileno()
 
     def finish_connect(self) -> None:
-        """Note that the connection stands. Raises OSError if it does not."""
+        """Record that the connection is established and start TLS. Raises OSError if it failed."""
         self._plain.finish_connect()
         self._tls = self._plain.encrypted(self._context, self._host)
 
     def handshake(self) -> None:
-        """Go on with the handshake. Raises OSError, AuthenticationFailed."""
+        """Continue the handshake. Raises OSError, AuthenticationFailed."""
         try:
             self._socket.do_handshake()
         except ssl.SSLWantReadError:
@@ -141,22 +141,25 @@ class TlsTransport:
             self.ready, self.wants_write = True, False
 
     def read(self) -> bytes | None:
-        """Return bytes, none at the end, None when there are none now. Raises OSError, AuthenticationFailed."""
+        """Return received bytes: empty at the end of the stream, None if nothing is available.
+
+        Raises OSError, AuthenticationFailed.
+        """
         try:
             return self._socket.recv(_READ_BYTES)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return None
         except ssl.SSLError as failure:
-            # With TLS 1.3 the broker's refusal of a certificate comes after the handshake.
+            # With TLS 1.3 the broker rejects a certificate after the handshake.
             raise _failed(failure) from failure
 
     @property
     def has_bytes_buffered(self) -> bool:
-        """Whether a record was read of which not everything was asked for yet."""
+        """Whether a decrypted record has unread bytes."""
         return self._tls is not None and self._tls.pending() > 0
 
     def write(self, buffers: Sequence[Buffer]) -> int:
-        """Return how many bytes of these were sent. Raises OSError."""
+        """Send from these buffers; return the number of bytes sent. Raises OSError."""
         sent = 0
         for chunk in _joined(buffers):
             try:
@@ -169,7 +172,7 @@ class TlsTransport:
         return sent
 
     def close(self) -> None:
-        """Close the socket, without the good-bye of TLS."""
+        """Close the socket without a TLS close_notify."""
         (self._tls or self._plain).close()
 
     @property
@@ -180,7 +183,7 @@ class TlsTransport:
 
 
 def _joined(buffers: Sequence[Buffer]) -> Iterator[Buffer]:
-    """Give the buffers, small ones joined."""
+    """Yield the buffers, with small ones joined."""
     small: list[Buffer] = []
     size = 0
     for buffer in buffers:
@@ -197,7 +200,7 @@ def _joined(buffers: Sequence[Buffer]) -> Iterator[Buffer]:
 
 
 def _failed(failure: ssl.SSLError) -> Exception:
-    """Return the error that a failure of TLS is: not to be mended by trying again, or the end of the connection."""
+    """Convert a TLS error: AuthenticationFailed, where a retry is useless, or ConnectionResetError."""
     if isinstance(failure, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)):
         return ConnectionResetError(errno.ECONNRESET, str(failure))
     return AuthenticationFailed(f"TLS failed: {failure}")
@@ -210,7 +213,7 @@ class Channel:
         self, node_id: int, transport: PlainTransport | TlsTransport, access: Access, client_id: str, remote: str
     ) -> None:
         self.node_id = node_id
-        #: The socket's descriptor, also when the socket is closed already.
+        #: The socket's descriptor, valid also after the socket is closed.
         self.fd = transport.fileno()
         #: Host and port, for messages.
         self.remote = remote
@@ -223,7 +226,7 @@ class Channel:
         self._client_id = client_id
         self._authenticator: SaslAuthenticator | None = None
         self._renew_at_ms: float | None = None
-        #: Whether the present authentication is not the first.
+        #: Whether the current authentication is a re-authentication.
         self.is_renewed = False
         self._send: NetworkSend | None = None
         self._sasl_send: NetworkSend | None = None
@@ -232,24 +235,24 @@ class Channel:
 
     @property
     def has_send(self) -> bool:
-        """Whether a request has not left entirely."""
+        """Whether a request is not sent completely."""
         return self._send is not None
 
     @property
     def wants_write(self) -> bool:
-        """Whether something waits until the socket can be written."""
+        """Whether data waits for the socket to become writable."""
         if not self.is_connected or self._sasl_send is not None or self.transport.wants_write:
             return True
         return self._send is not None and self.ready
 
     def finish_connect(self) -> None:
-        """Note that the connection stands. Raises OSError if it does not."""
+        """Record that the connection is established. Raises OSError if it failed."""
         self.transport.finish_connect()
         self.is_connected = True
         self.state = ChannelState(ChannelPhase.AUTHENTICATE, self.remote)
 
     def prepare(self, now_ms: float) -> None:
-        """Go on with what comes before the first request: TLS, then SASL.
+        """Continue the preparation for the first request: TLS, then SASL.
 
         Raises OSError, AuthenticationFailed, InvalidReceive.
         """
@@ -264,11 +267,11 @@ class Channel:
             self._sasl_send = NetworkSend(self.node_id, self._authenticator.begin())
 
     def begin_send(self, send: NetworkSend) -> None:
-        """Take a request, of which `write` sends what it can."""
+        """Set the request that `write` sends."""
         self._send = send
 
     def begin_renewal_if_due(self, now_ms: float) -> None:
-        """Authenticate anew before the request that is about to be sent, if the session is about to end."""
+        """Re-authenticate before the next request if the session is about to expire."""
         if self._renew_at_ms is None or now_ms < self._renew_at_ms or self._authenticator is None:
             return
         self.ready = False
@@ -277,7 +280,7 @@ class Channel:
         self._sasl_send = NetworkSend(self.node_id, self._authenticator.begin())
 
     def write(self) -> NetworkSend | None:
-        """Send what can be sent; return the request if it has left entirely. Raises OSError."""
+        """Send pending data; return the request if it is now sent completely. Raises OSError."""
         if self._sasl_send is not None:
             self._sasl_send.write_to(self.transport.write)
             if self._sasl_send.completed:
@@ -292,7 +295,7 @@ class Channel:
         return send
 
     def read(self, receives: list[NetworkReceive], now_ms: float) -> bool:
-        """Add the responses that have come; return whether the broker has ended the connection.
+        """Append the received responses; return whether the broker closed the connection.
 
         Raises OSError, AuthenticationFailed, InvalidReceive.
         """
@@ -309,7 +312,7 @@ class Channel:
         return False
 
     def close(self) -> None:
-        """Close the socket, and hold no memory any more."""
+        """Close the socket and free its buffers."""
         self.ready = False
         self.transport.close()
         for send in (self._send, self._sasl_send):

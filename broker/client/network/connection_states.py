@@ -1,4 +1,4 @@
-"""In which state the connection to each broker is, and when it may be made again (`G28`, `G29`, `G30`).
+"""Connection state of each broker, and when to reconnect (`G28`, `G29`, `G30`).
 
 Runs on the I/O thread; a state machine without sockets. Kafka's ClusterConnectionStates.
 """
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class ConnectionState(Enum):
-    """Where a connection is between not being and being used."""
+    """States of a connection."""
 
     DISCONNECTED = auto()
     CONNECTING = auto()
@@ -35,7 +35,7 @@ _CONNECTED = frozenset({ConnectionState.CHECKING_API_VERSIONS, ConnectionState.R
 
 
 class _NodeState:
-    """One broker's."""
+    """State of one broker's connection."""
 
     __slots__ = (
         "address_index",
@@ -68,11 +68,11 @@ class _NodeState:
 
     @property
     def setup_ends_ms(self) -> float:
-        """When the present attempt has taken too long."""
+        """Deadline of the current connection attempt."""
         return self.last_attempt_ms + self.setup_timeout_ms
 
     def current_address(self, look_up: Resolve) -> Address:
-        """Return the address to be tried, looked up when none is known. Raises OSError."""
+        """Return the address to try; resolves the host if no addresses are cached. Raises OSError."""
         if not self.addresses:
             self.addresses = look_up(self.host)
             self.address_index = int(len(self.addresses) > 1 and self.addresses[0] == self.last_tried)
@@ -80,14 +80,14 @@ class _NodeState:
         return self.last_tried
 
     def move_to_next_address(self) -> None:
-        """Take the next one; after the last they are looked up again."""
+        """Move to the next address; after the last one the host is resolved again."""
         self.address_index += 1
         if self.address_index >= len(self.addresses):
             self.addresses = ()
 
 
 class ClusterConnectionStates:
-    """The states of all brokers' connections, by the broker's id."""
+    """Connection states by broker id."""
 
     def __init__(self, config: NetworkConfig, chance: random.Random, look_up: Resolve = resolve) -> None:
         self._nodes: dict[int, _NodeState] = {}
@@ -99,7 +99,7 @@ class ClusterConnectionStates:
         )
 
     def can_connect(self, node_id: int, now_ms: float) -> bool:
-        """Whether there is no connection, and none was tried too short a time ago."""
+        """Whether the broker is disconnected and its reconnect backoff has passed."""
         node = self._nodes.get(node_id)
         if node is None:
             return True
@@ -108,7 +108,7 @@ class ClusterConnectionStates:
         return time_left_ms(node.last_attempt_ms + node.reconnect_backoff_ms, now_ms) == 0
 
     def connection_delay_ms(self, node_id: int, now_ms: float) -> float:
-        """How long to wait before asking again whether a request can be sent; infinity where an event will tell."""
+        """Return the time until the next readiness check; infinity if an event will trigger it."""
         node = self._nodes.get(node_id)
         if node is None:
             return 0.0
@@ -119,24 +119,24 @@ class ClusterConnectionStates:
         return math.inf
 
     def throttle_delay_ms(self, node_id: int, now_ms: float) -> float:
-        """How long the broker wants to be left alone."""
+        """Return the remaining throttle time of the broker."""
         node = self._nodes.get(node_id)
         return time_left_ms(node.throttle_until_ms, now_ms) if node is not None else 0.0
 
     def poll_delay_ms(self, node_id: int, now_ms: float) -> float:
-        """Return the throttle's delay of a connected broker, else the connection's."""
+        """Return the throttle delay of a connected broker, else the connection delay."""
         throttled = self.throttle_delay_ms(node_id, now_ms)
         if throttled > 0 and self.is_connected(node_id):
             return throttled
         return self.connection_delay_ms(node_id, now_ms)
 
     def has_another_address(self, node_id: int) -> bool:
-        """Whether there is an address behind the one that was tried last."""
+        """Whether there is an untried address after the current one."""
         node = self._nodes.get(node_id)
         return node is not None and node.address_index + 1 < len(node.addresses)
 
     def connecting(self, node_id: int, now_ms: float, host: str) -> Address:
-        """Note that a connection is begun and return the address to be tried. Raises OSError if DNS has none."""
+        """Record a connection attempt and return the address to try. Raises OSError if the host cannot be resolved."""
         node = self._nodes.get(node_id)
         if node is not None and node.host == host:
             node.last_attempt_ms = now_ms
@@ -151,7 +151,7 @@ class ClusterConnectionStates:
         return node.current_address(self._look_up)
 
     def disconnected(self, node_id: int, now_ms: float) -> None:
-        """Note that there is no connection any more, or that none was made."""
+        """Record that the connection ended or could not be established."""
         node = self._node(node_id)
         node.last_attempt_ms = now_ms
         self._lengthen_reconnect_backoff(node)
@@ -162,12 +162,12 @@ class ClusterConnectionStates:
         else:
             self._reset_setup_timeout(node)
             if node.state in _CONNECTED:
-                # The broker may be elsewhere when it is back.
+                # The broker may have another address when it is back.
                 node.addresses = ()
         node.state = ConnectionState.DISCONNECTED
 
     def authentication_failed(self, node_id: int, now_ms: float, error: AuthenticationFailed) -> None:
-        """Note why the broker does not let this client in."""
+        """Record that the broker rejected this client."""
         node = self._node(node_id)
         node.authentication_error = error
         node.state = ConnectionState.AUTHENTICATION_FAILED
@@ -175,14 +175,14 @@ class ClusterConnectionStates:
         self._lengthen_reconnect_backoff(node)
 
     def checking_api_versions(self, node_id: int) -> None:
-        """Note that the connection stands and the broker is asked what it speaks."""
+        """Record that the connection is established and an ApiVersions request is in flight."""
         node = self._node(node_id)
         node.state = ConnectionState.CHECKING_API_VERSIONS
         self._reset_setup_timeout(node)
         self._connecting.discard(node_id)
 
     def ready(self, node_id: int) -> None:
-        """Note that requests may be sent."""
+        """Record that requests can be sent."""
         node = self._node(node_id)
         node.state = ConnectionState.READY
         node.authentication_error = None
@@ -192,70 +192,70 @@ class ClusterConnectionStates:
         self._connecting.discard(node_id)
 
     def throttle(self, node_id: int, until_ms: float) -> None:
-        """Leave a broker alone until then."""
+        """Send nothing to a broker until `until_ms`."""
         node = self._nodes.get(node_id)
         if node is not None and node.throttle_until_ms < until_ms:
             node.throttle_until_ms = until_ms
 
     def remove(self, node_id: int) -> None:
-        """Forget all about a broker."""
+        """Delete a broker's state."""
         self._nodes.pop(node_id, None)
         self._connecting.discard(node_id)
 
     def is_ready(self, node_id: int, now_ms: float) -> bool:
-        """Whether requests may be sent, and the broker does not want to be left alone."""
+        """Whether requests can be sent and the broker is not throttled."""
         node = self._nodes.get(node_id)
         if node is None or node.state is not ConnectionState.READY:
             return False
         return time_left_ms(node.throttle_until_ms, now_ms) == 0
 
     def is_connecting(self, node_id: int) -> bool:
-        """Whether a connection is being made."""
+        """Whether a connection is being established."""
         node = self._nodes.get(node_id)
         return node is not None and node.state is ConnectionState.CONNECTING
 
     def is_preparing(self, node_id: int) -> bool:
-        """Whether a connection is being made, or its broker asked what it speaks."""
+        """Whether a connection is being established, or its ApiVersions request is in flight."""
         node = self._nodes.get(node_id)
         return node is not None and node.state in _PREPARING
 
     def is_connected(self, node_id: int) -> bool:
-        """Whether a connection stands."""
+        """Whether a connection is established."""
         node = self._nodes.get(node_id)
         return node is not None and node.state in _CONNECTED
 
     def is_disconnected(self, node_id: int) -> bool:
-        """Whether there was a connection, or was tried, and there is none now."""
+        """Whether a connection ended, or an attempt failed, and none is in progress."""
         node = self._nodes.get(node_id)
         return node is not None and node.state in _DISCONNECTED
 
     def authentication_error(self, node_id: int) -> AuthenticationFailed | None:
-        """Why the broker did not let this client in the last time."""
+        """Return the error of the last failed authentication."""
         node = self._nodes.get(node_id)
         return node.authentication_error if node is not None else None
 
     def state(self, node_id: int) -> ConnectionState:
-        """Return a broker's state. Raises IllegalState if it was never connected to."""
+        """Return a broker's state. Raises IllegalState if no connection was ever attempted."""
         return self._node(node_id).state
 
     def last_attempt_ms(self, node_id: int) -> float:
-        """When a connection was tried, or lost, last; minus infinity for never."""
+        """Return the time of the last attempt or disconnection; minus infinity for never."""
         node = self._nodes.get(node_id)
         return node.last_attempt_ms if node is not None else -math.inf
 
     def setup_timeout_ms(self, node_id: int) -> float:
-        """How long the present attempt may take."""
+        """Return the timeout of the current attempt."""
         return self._node(node_id).setup_timeout_ms
 
     def nodes_with_setup_timeout(self, now_ms: float) -> list[int]:
-        """Return the brokers to which a connection takes too long."""
+        """Return the brokers whose connection attempt has timed out."""
         if not self._connecting:
             return []
         ends = ((each, self._nodes[each].setup_ends_ms) for each in self._connecting)
         return [each for each, ends_ms in ends if time_left_ms(ends_ms, now_ms) == 0]
 
     def next_setup_timeout_ms(self, now_ms: float) -> float:
-        """How long until the first of the connections that are being made takes too long; infinity for none."""
+        """Return the time until the first connection attempt times out; infinity for none."""
         if not self._connecting:
             return math.inf
         ends = (self._nodes[each].setup_ends_ms for each in self._connecting)

@@ -1,6 +1,6 @@
-"""What a client knows of the cluster, and when it asks again (`G02`, `G08`, `G10`).
+"""The client's view of the cluster, and when it is refreshed (`G02`, `G08`, `G10`).
 
-The I/O thread updates it; other threads read `fetch()`, whose snapshots do not change, and ask for updates. One lock
+The I/O thread updates it; other threads read `fetch()`, whose snapshots are immutable, and request updates. One lock
 guards the rest. Kafka's Metadata and ProducerMetadata.
 """
 
@@ -44,7 +44,7 @@ _NANOSECONDS = 1_000_000
 
 
 class MetadataRequestAndVersion(NamedTuple):
-    """A request to be sent, and what its response is to be handed to `update` with."""
+    """A request to send, and the arguments of `update` for its response."""
 
     build: Build
     request_version: int
@@ -52,14 +52,14 @@ class MetadataRequestAndVersion(NamedTuple):
 
 
 class LeaderIdAndEpoch(NamedTuple):
-    """Who leads a partition, as a response to another request has said; -1 where it has not."""
+    """A partition's leader according to another API's response; -1 if absent."""
 
     leader_id: int
     epoch: int
 
 
 class Metadata:
-    """The cluster as this client knows it. A subclass says which topics it is about."""
+    """The client's view of the cluster. A subclass selects the topics."""
 
     def __init__(self, config: NetworkConfig, chance: random.Random) -> None:
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
@@ -68,9 +68,9 @@ class Metadata:
         self._lock = threading.Condition()
         self._snapshot = ClusterSnapshot()
         self._bootstrap: tuple[HostAndPort, ...] = ()
-        #: Goes up with each response; those who wait for one wait for it to go up.
+        #: Incremented by each response; waiters wait for a change.
         self._update_version = 0
-        #: Goes up with each new topic; a response to an older request does not have it.
+        #: Incremented by each new topic; responses to older requests do not include it.
         self._request_version = 0
         self._last_refresh_ms = -math.inf
         self._last_successful_refresh_ms = -math.inf
@@ -85,31 +85,31 @@ class Metadata:
         self._is_closed = False
 
     def fetch(self) -> ClusterSnapshot:
-        """Return the cluster as it is known now."""
+        """Return the current snapshot."""
         return self._snapshot
 
     @property
     def update_version(self) -> int:
-        """How many times the snapshot was replaced; `await_update` takes it."""
+        """Number of snapshot replacements; the argument of `await_update`."""
         return self._update_version
 
     @property
     def last_successful_update_ms(self) -> float:
-        """When everything was asked for and answered last; minus infinity for never."""
+        """Time of the last successful full update; minus infinity for never."""
         return self._last_successful_refresh_ms
 
     @property
     def update_requested(self) -> bool:
-        """Whether somebody wants an update."""
+        """Whether an update is requested."""
         return self._need_full_update or self._need_partial_update
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing will be updated any more."""
+        """Whether updates have ended."""
         return self._is_closed
 
     def bootstrap(self, servers: Iterable[HostAndPort]) -> None:
-        """Begin with these servers, of which nothing is known, and want an update (`G02`)."""
+        """Start with these servers alone and request an update (`G02`)."""
         with self._lock:
             self._bootstrap = tuple(servers)
             self._need_full_update = True
@@ -117,12 +117,12 @@ class Metadata:
             self._snapshot = ClusterSnapshot.bootstrap(self._bootstrap)
 
     def rebootstrap(self) -> None:
-        """Begin anew with the servers that were begun with."""
+        """Restart from the servers passed to `bootstrap`."""
         logger.info("beginning anew with %s", ", ".join(f"{host}:{port}" for host, port in self._bootstrap))
         self.bootstrap(self._bootstrap)
 
     def time_to_allow_update_ms(self, now_ms: float) -> float:
-        """How long the backoff lasts: after failures, and after responses that brought nothing new."""
+        """Return the remaining backoff: after failures, and after responses without changes."""
         with self._lock:
             if self._last_successful_refresh_ms + self._max_age_ms <= now_ms:
                 self._equivalent_responses = 0
@@ -132,7 +132,7 @@ class Metadata:
             return time_left_ms(self._last_refresh_ms + backoff_ms, now_ms)
 
     def time_to_next_update_ms(self, now_ms: float) -> float:
-        """How long until an update is due; 0 for now."""
+        """Return the time until an update is due; 0 for now."""
         expires = 0.0
         if not self.update_requested:
             expires = time_left_ms(self._last_successful_refresh_ms + self._max_age_ms, now_ms)
@@ -141,7 +141,7 @@ class Metadata:
         return max(expires, self.time_to_allow_update_ms(now_ms))
 
     def request_update(self, reset_backoff: bool = False) -> int:
-        """Want everything anew; `reset_backoff` where something is known to have changed. Return the version now."""
+        """Request a full update; set `reset_backoff` after a known change. Return the current update version."""
         with self._lock:
             self._need_full_update = True
             if reset_backoff:
@@ -149,7 +149,7 @@ class Metadata:
             return self._update_version
 
     def request_update_for_new_topics(self) -> int:
-        """Want the new topics, at once. Return the version now."""
+        """Request the new topics immediately. Return the current update version."""
         with self._lock:
             self._last_refresh_ms = -math.inf
             self._need_partial_update = True
@@ -158,7 +158,7 @@ class Metadata:
             return self._update_version
 
     def new_request(self, now_ms: float) -> MetadataRequestAndVersion:
-        """Return what is to be sent now: for the new topics only, if nothing else is wanted."""
+        """Return the request to send now: for new topics only, unless a full update is due."""
         with self._lock:
             build = None
             if not self._need_full_update and self._last_successful_refresh_ms + self._max_age_ms > now_ms:
@@ -167,20 +167,20 @@ class Metadata:
             return MetadataRequestAndVersion(build or self.request_for_all(), self._request_version, is_partial)
 
     def request_for_all(self) -> Build:
-        """Return a request for all that this client is about."""
+        """Return a request for all topics of this client."""
         return metadata_request(())
 
     def request_for_new_topics(self) -> Build | None:
-        """Return a request for what is new; None where there is no such thing."""
+        """Return a request for new topics; None if partial requests are not supported."""
         return None
 
     def retain_topic(self, topic: str, is_internal: bool, now_ms: float) -> bool:
-        """Whether this client still is about a topic."""
+        """Whether the topic is still used by this client."""
         del topic, is_internal, now_ms
         return True
 
     def update(self, request_version: int, response: MetadataResponse, is_partial: bool, now_ms: float) -> None:
-        """Take a response, to a request of that version. Raises IllegalState after `close`."""
+        """Apply a response to a request of that version. Raises IllegalState after `close`."""
         with self._lock:
             if self._is_closed:
                 raise IllegalState("metadata is updated after it was closed")
@@ -203,32 +203,32 @@ class Metadata:
             self._updated(response)
 
     def _updated(self, response: MetadataResponse) -> None:
-        """Do what a subclass does with a response; the lock is held."""
+        """Wake waiters; subclasses extend this. The lock is held."""
         del response
         self._lock.notify_all()
 
     def failed_update(self, now_ms: float) -> None:
-        """Note that a request was not answered."""
+        """Record a failed request."""
         with self._lock:
             self._last_refresh_ms = now_ms
             self._attempts += 1
             self._equivalent_responses = 0
 
     def fatal_error(self, error: KafkaError) -> None:
-        """Keep an error that those who wait for an update are to be told: the broker lets this client not in."""
+        """Store an error for the threads that wait for an update: the broker rejected this client."""
         with self._lock:
             self._fatal_error = error
             self._lock.notify_all()
 
     def raise_fatal_error(self) -> None:
-        """Raise the fatal error, once, if there is one."""
+        """Raise the fatal error, if any, once."""
         with self._lock:
             error, self._fatal_error = self._fatal_error, None
         if error is not None:
             raise error
 
     def raise_error_for_topic(self, topic: str) -> None:
-        """Raise the fatal error, or what the last response said against a topic; it is forgotten then."""
+        """Raise the fatal error, or the topic's error of the last response; both are cleared."""
         with self._lock:
             error: KafkaError | None = self._fatal_error
             if error is None and topic in self._unauthorized_topics:
@@ -241,21 +241,21 @@ class Metadata:
             raise error
 
     def close(self) -> None:
-        """Take no more updates; those who wait are told."""
+        """Stop updates and wake the waiting threads."""
         with self._lock:
             self._is_closed = True
             self._lock.notify_all()
 
     def last_seen_leader_epoch(self, topic: str, partition: int) -> int | None:
-        """Return the newest leader epoch that any response had."""
+        """Return the newest leader epoch of any response."""
         return self._last_seen_epochs.get((topic, partition))
 
     def update_partition_leadership(
         self, leaders: Mapping[tuple[str, int], LeaderIdAndEpoch], nodes: Iterable[Node]
     ) -> set[tuple[str, int]]:
-        """Take leaders that the response to another request named, with their brokers (`G10`, KIP-951).
+        """Apply leaders and brokers named by another API's response (`G10`, KIP-951).
 
-        Return the partitions whose leader is newer than was known, and known where to find.
+        Return the partitions whose leader is newer than the known one and has a known address.
         """
         with self._lock:
             snapshot = self._snapshot
@@ -275,7 +275,7 @@ class Metadata:
             return changed
 
     def _merged(self, response: MetadataResponse, is_partial: bool, now_ms: float) -> ClusterSnapshot:
-        """Return the snapshot of a response, on top of what is known where it is partial."""
+        """Return the snapshot of a response, merged with the current one if it is partial."""
         old = self._snapshot
         answered = {topic.name for topic in response.topics}
         partitions: dict[tuple[str, int], PartitionMetadata] = {}
@@ -316,7 +316,7 @@ class Metadata:
         )
 
     def _latest_partitions(self, topic: TopicMetadata, reliable: bool) -> dict[tuple[str, int], PartitionMetadata]:
-        """Return a topic's partitions: what is known already where the response is older than that."""
+        """Return a topic's partitions; the known metadata where the response is older."""
         old_id = self._snapshot.topic_ids.get(topic.name)
         is_another = topic.topic_id is not None and topic.topic_id != old_id
         found = {}
@@ -345,19 +345,19 @@ class Metadata:
 
 
 class ProducerMetadata(Metadata):
-    """Topics expire `metadata.max.idle.ms` after they were added last."""
+    """Metadata of the topics in use; a topic expires `metadata.max.idle.ms` after its last use."""
 
     def __init__(self, config: NetworkConfig, chance: random.Random, clock: Clock) -> None:
         super().__init__(config, chance)
         self._max_idle_ms = config.metadata_max_idle_ms
         self._clock = clock
-        #: When each is no longer of interest.
+        #: Expiry time of each topic.
         self._topics: dict[str, float] = {}
         self._new_topics: set[str] = set()
         self._errors: dict[str, int] = {}
 
     def add(self, topic: str, now_ms: float) -> None:
-        """Be about a topic, from now on or for longer; a new one is asked for at once."""
+        """Add a topic or extend its expiry; a new topic is requested immediately."""
         with self._lock:
             is_new = topic not in self._topics
             self._topics[topic] = now_ms + self._max_idle_ms
@@ -366,36 +366,36 @@ class ProducerMetadata(Metadata):
                 self.request_update_for_new_topics()
 
     def request_update_for_topic(self, topic: str) -> int:
-        """Want a topic: by itself as long as no response had it. Return the version now, for `await_update`."""
+        """Request an update for a topic: partial as long as it is new. Return the version for `await_update`."""
         with self._lock:
             if topic in self._new_topics:
                 return self.request_update_for_new_topics()
             return self.request_update()
 
     def contains_topic(self, topic: str) -> bool:
-        """Whether this is about a topic."""
+        """Whether the topic is in use."""
         return topic in self._topics
 
     @property
     def topics(self) -> frozenset[str]:
-        """What this is about."""
+        """The topics in use."""
         with self._lock:
             return frozenset(self._topics)
 
     @property
     def new_topics(self) -> frozenset[str]:
-        """Those that no response had yet."""
+        """Topics that no response included yet."""
         with self._lock:
             return frozenset(self._new_topics)
 
     def error_of_topic(self, topic: str) -> int:
-        """Return the code that the last response had for a topic; 0 for none."""
+        """Return a topic's error code in the last response; 0 for none."""
         return self._errors.get(topic, 0)
 
     def await_update(self, last_version: int, timeout_ms: float) -> None:
-        """Wait until there is a newer version than that.
+        """Wait for a newer version than `last_version`.
 
-        Raises DeliveryTimeout, ProducerClosed when this is closed meanwhile, and the fatal error.
+        Raises DeliveryTimeout, ProducerClosed if this is closed meanwhile, and the fatal error.
         """
         deadline_ms = self._now_ms() + timeout_ms
         with self._lock:
@@ -411,15 +411,15 @@ class ProducerMetadata(Metadata):
                 self._lock.wait(min(left_ms / 1000, threading.TIMEOUT_MAX))
 
     def request_for_all(self) -> Build:
-        """Return a request for all topics of interest."""
+        """Return a request for all topics in use."""
         return metadata_request(self._topics)
 
     def request_for_new_topics(self) -> Build:
-        """Return a request for those that no response had yet."""
+        """Return a request for the new topics."""
         return metadata_request(self._new_topics)
 
     def retain_topic(self, topic: str, is_internal: bool, now_ms: float) -> bool:
-        """Whether a topic was used lately; one that was not is forgotten."""
+        """Whether a topic was used recently; expired topics are removed."""
         del is_internal
         expires_ms = self._topics.get(topic)
         if expires_ms is None:

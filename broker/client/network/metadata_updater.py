@@ -1,4 +1,4 @@
-"""When and where metadata is asked for, and what happens when no broker answers (`G08`, `G09`; KIP-899, KIP-1102).
+"""When and where to send Metadata requests, and recovery when no broker responds (`G08`, `G09`; KIP-899, KIP-1102).
 
 Runs on the I/O thread, as a part of the network client. Kafka's DefaultMetadataUpdater.
 """
@@ -21,32 +21,32 @@ logger = logging.getLogger(__name__)
 
 
 class MetadataClient(Protocol):
-    """What this asks of the network client."""
+    """The part of the network client that this module uses."""
 
     def least_loaded_node(self, now_ms: float) -> Node | None:
-        """Return the broker with the least to do; None when none can be asked."""
+        """Return the broker with the fewest requests in flight; None if none is available."""
 
     def is_any_node_ready(self, now_ms: float) -> bool:
-        """Whether a connection to any broker that is known is ready."""
+        """Whether a connection to any known broker is ready."""
 
     def can_send_request(self, node_id: int, now_ms: float) -> bool:
-        """Whether a broker takes another request now."""
+        """Whether a request can be sent to a broker now."""
 
     def can_connect(self, node_id: int, now_ms: float) -> bool:
-        """Whether a connection may be tried."""
+        """Whether a connection attempt is allowed now."""
 
     def is_any_node_connecting(self) -> bool:
-        """Whether a connection is being made."""
+        """Whether any connection is being established."""
 
     def initiate_connect(self, node: Node, now_ms: float) -> None:
-        """Begin a connection."""
+        """Start to connect."""
 
     def send_metadata_request(self, node_id: int, build: Build, now_ms: float) -> None:
-        """Send a request whose response comes to `handle_response`."""
+        """Send a request; its response is passed to `handle_response`."""
 
 
 class MetadataUpdater:
-    """One request for metadata is in progress at a time."""
+    """Sends metadata requests, one at a time."""
 
     def __init__(self, metadata: Metadata, client: MetadataClient, config: NetworkConfig) -> None:
         self._metadata = metadata
@@ -55,21 +55,21 @@ class MetadataUpdater:
         self._reconnect_backoff_ms = config.reconnect_backoff_ms
         self._rebootstraps = config.metadata_recovery_strategy == REBOOTSTRAP
         self._trigger_ms = config.metadata_recovery_rebootstrap_trigger_ms
-        #: What the response in progress is to be taken with: the request's version, and whether it is partial.
+        #: Request version of the request in progress, and whether it is partial.
         self._in_progress: tuple[int, bool] | None = None
-        #: Since when metadata is asked for in vain; None when it is not.
+        #: Time of the first request without a successful response; None if there is none.
         self._asking_since_ms: float | None = None
 
     def nodes(self) -> Iterable[Node]:
-        """Return the brokers that are known."""
+        """Return the known brokers."""
         return self._metadata.fetch().nodes.values()
 
     def is_update_due(self, now_ms: float) -> bool:
-        """Whether metadata is to be asked for before anything else is sent."""
+        """Whether a metadata request must be sent before any other."""
         return self._in_progress is None and self._metadata.time_to_next_update_ms(now_ms) <= 0
 
     def maybe_update(self, now_ms: float) -> float:
-        """Ask, if it is time to; return after how long to look again, in milliseconds."""
+        """Send a request if one is due; return the time until the next check, in milliseconds."""
         in_progress = self._request_timeout_ms if self._in_progress is not None else 0.0
         wait_ms = max(self._metadata.time_to_next_update_ms(now_ms), in_progress)
         if wait_ms > 0:
@@ -86,17 +86,17 @@ class MetadataUpdater:
         return self._ask(node, now_ms)
 
     def needs_rebootstrap(self, now_ms: float) -> bool:
-        """Whether metadata was asked for in vain for too long, or a broker said that it is time to begin anew."""
+        """Whether requests failed for too long, or a broker requested a rebootstrap."""
         since = self._asking_since_ms
         return self._rebootstraps and since is not None and now_ms - since > self._trigger_ms
 
     def rebootstrap(self, now_ms: float) -> None:
-        """Begin anew with `bootstrap.servers`."""
+        """Restart from `bootstrap.servers`."""
         self._metadata.rebootstrap()
         self._asking_since_ms = now_ms
 
     def handle_disconnection(self, node_id: int, now_ms: float, error: AuthenticationFailed | None) -> None:
-        """Want an update, for a connection ended; `error` if this client is not let in."""
+        """Request an update because a connection ended; `error` if the broker rejected this client."""
         snapshot = self._metadata.fetch()
         if snapshot.is_bootstrap and node_id in snapshot.nodes:
             logger.warning("Bootstrap broker %s disconnected", snapshot.nodes[node_id])
@@ -107,14 +107,14 @@ class MetadataUpdater:
         self._metadata.request_update()
 
     def handle_failure(self, now_ms: float, error: KafkaError | None) -> None:
-        """Note that a request was not answered."""
+        """Record a failed request."""
         if error is not None:
             self._metadata.fatal_error(error)
         self._metadata.failed_update(now_ms)
         self._in_progress = None
 
     def handle_response(self, response: MetadataResponse, now_ms: float) -> None:
-        """Take a response; one that names no broker counts as none."""
+        """Handle a response; one without brokers counts as a failure."""
         if response.error == ErrorCode.REBOOTSTRAP_REQUIRED and self._rebootstraps:
             logger.info("the broker asks to begin anew with bootstrap.servers")
             self._asking_since_ms = -math.inf
@@ -137,7 +137,7 @@ class MetadataUpdater:
             client.send_metadata_request(node.id, request.build, now_ms)
             return self._request_timeout_ms
         if client.is_any_node_connecting():
-            # Its state will change, and then it is looked at again.
+            # Its state will change, which triggers the next check.
             return self._reconnect_backoff_ms
         if client.can_connect(node.id, now_ms):
             client.initiate_connect(node, now_ms)

@@ -1,8 +1,8 @@
-"""Requests to any broker of the cluster, and their responses: connections are made, prepared and given up as needed.
+"""Sends requests to the brokers of a cluster and returns their responses; connects and disconnects as needed.
 
-Runs on the I/O thread, which calls `poll` again and again; other threads call `wakeup` only. Kafka's NetworkClient
-(`G22`, `G23`, `G28`-`G34`). What is in flight when a connection ends is handed back as disconnected, in the order in
-which it was sent; whether to send it again is the caller's to know.
+Runs on the I/O thread, which calls `poll` in a loop; other threads call `wakeup` and `initiate_close` only. Kafka's
+NetworkClient (`G22`, `G23`, `G28`-`G34`). Requests in flight when a connection ends are returned as disconnected, in
+the order in which they were sent; the caller decides about retries.
 """
 
 from __future__ import annotations
@@ -75,20 +75,20 @@ class NetworkClient:
         self._in_flight = InFlightRequests(config.max_in_flight_requests_per_connection)
         self._metadata = metadata
         self._updater = MetadataUpdater(metadata, self, config)
-        #: The version to ask each broker with what it speaks.
+        #: The version of the next ApiVersions request to each broker.
         self._api_versions_to_fetch: dict[int, int] = {}
-        #: What is done without the network: not sent, or sent and not to be answered.
+        #: Completed without the network: not sent, or sent without expecting a response.
         self._finished: list[ClientResponse] = []
         self._correlation_id = -1
-        #: How the last connection to each broker ended.
+        #: Final state of the last connection to each broker.
         self._ends: dict[int, ChannelState] = {}
         self._is_active = True
         self._is_closed = False
 
-    # What a sender asks.
+    # Queries of a sender.
 
     def ready(self, node: Node, now_ms: float) -> bool:
-        """Whether a request can be sent; if there is no connection and one may be tried, it is begun."""
+        """Whether a request can be sent; starts to connect if disconnected and an attempt is allowed."""
         if self.is_ready(node, now_ms):
             return True
         if self._states.can_connect(node.id, now_ms):
@@ -96,11 +96,11 @@ class NetworkClient:
         return False
 
     def is_ready(self, node: Node, now_ms: float) -> bool:
-        """Whether a request can be sent: no metadata is due, which goes first, and the connection takes one."""
+        """Whether a request can be sent: no metadata request is due first, and the connection accepts one."""
         return not self._updater.is_update_due(now_ms) and self.can_send_request(node.id, now_ms)
 
     def can_send_request(self, node_id: int, now_ms: float) -> bool:
-        """Whether a connection is ready and has fewer requests in flight than it may."""
+        """Whether a connection is ready and below its limit of requests in flight."""
         return (
             self._states.is_ready(node_id, now_ms)
             and self._selector.is_channel_ready(node_id)
@@ -108,57 +108,57 @@ class NetworkClient:
         )
 
     def can_connect(self, node_id: int, now_ms: float) -> bool:
-        """Whether there is no connection and one may be tried."""
+        """Whether the broker is disconnected and an attempt is allowed."""
         return self._states.can_connect(node_id, now_ms)
 
     def poll_delay_ms(self, node: Node, now_ms: float) -> float:
-        """How long until it is worth asking again whether the broker is ready."""
+        """Return the time until the next check whether the broker is ready."""
         return self._states.poll_delay_ms(node.id, now_ms)
 
     def connection_failed(self, node: Node) -> bool:
-        """Whether there was a connection, or was tried, and there is none now."""
+        """Whether a connection ended, or an attempt failed, and none is in progress."""
         return self._states.is_disconnected(node.id)
 
     def last_end(self, node: Node) -> ChannelState:
-        """Return how the last connection to a broker ended, or the last attempt."""
+        """Return how the last connection to a broker, or the last attempt, ended."""
         return self._ends[node.id]
 
     def has_another_address(self, node: Node) -> bool:
-        """Whether there is an address of the broker's host behind the one that was tried last."""
+        """Whether the broker's host has an untried address after the current one."""
         return self._states.has_another_address(node.id)
 
     def raise_authentication_error(self, node: Node) -> None:
-        """Raise why the broker did not let this client in the last time, if it did not."""
+        """Raise the error of the last failed authentication, if any."""
         error = self._states.authentication_error(node.id)
         if error is not None:
             raise error
 
     def throttle(self, node_id: int, until_ms: float) -> None:
-        """Send nothing to a broker until then."""
+        """Send nothing to a broker until `until_ms`."""
         self._states.throttle(node_id, until_ms)
 
     @property
     def in_flight_count(self) -> int:
-        """How many requests have no response yet."""
+        """Number of requests without a response."""
         return self._in_flight.total
 
     def in_flight_count_of(self, node_id: int) -> int:
-        """How many requests to a broker have no response yet."""
+        """Return the number of requests to a broker without a response."""
         return self._in_flight.count(node_id)
 
     @property
     def is_active(self) -> bool:
-        """Whether it is neither closed nor about to be."""
+        """Whether neither `close` nor `initiate_close` was called."""
         return self._is_active
 
     def next_correlation_id(self) -> int:
-        """Return an id for a request; those for SASL are left out."""
+        """Return a correlation id; skips those reserved for SASL."""
         following = self._correlation_id + 1
         self._correlation_id = following if following < FIRST_RESERVED_CORRELATION_ID else 0
         return self._correlation_id
 
     def least_loaded_node(self, now_ms: float) -> Node | None:
-        """Return the broker with the least to do (`G09`), of several at random; None when none can be asked."""
+        """Return the broker with the fewest requests in flight (`G09`), ties at random; None if none is available."""
         nodes = list(self._updater.nodes())
         if not nodes:
             raise IllegalState("There are no nodes in the Kafka cluster")
@@ -180,12 +180,12 @@ class NetworkClient:
                 connectable = node
         return ready or connecting or connectable
 
-    # What a sender does.
+    # Commands of a sender.
 
     def send(self, request: ClientRequest, now_ms: float) -> None:
-        """Send a request, in the highest version that both sides speak.
+        """Send a request, in the highest version that both sides support.
 
-        If there is none, `poll` hands it back with `version_mismatch`. Raises IllegalState if the broker is not ready.
+        If there is none, `poll` returns it with `version_mismatch`. Raises IllegalState if the broker is not ready.
         """
         self._ensure_active()
         if not self.can_send_request(request.node_id, now_ms):
@@ -193,7 +193,7 @@ class NetworkClient:
         self._send(request, now_ms, is_internal=False)
 
     def poll(self, timeout_ms: float, now_ms: float) -> list[ClientResponse]:
-        """Send and receive what there is, or wait for it; return what came of requests, their callbacks called."""
+        """Process ready I/O, or wait for it; return completed responses after calling their callbacks."""
         self._ensure_active()
         if self._finished:
             responses, self._finished = self._finished, []
@@ -213,37 +213,37 @@ class NetworkClient:
         return completed(responses)
 
     def wakeup(self) -> None:
-        """End the present `poll`, or the next one; from any thread."""
+        """Wake the current `poll`, or the next one. Thread-safe."""
         self._selector.wakeup()
 
     def initiate_close(self) -> None:
-        """Let no more requests be sent; from any thread."""
+        """Reject further requests. Thread-safe."""
         self._is_active = False
         self.wakeup()
 
     def close(self) -> None:
-        """End all connections, for good."""
+        """Close all connections permanently."""
         self._is_active = False
         if not self._is_closed:
             self._is_closed = True
             self._selector.close()
             self._metadata.close()
 
-    # What the metadata updater asks.
+    # Interface for the metadata updater.
 
     def is_any_node_connecting(self) -> bool:
-        """Whether a connection is being made to any broker that is known."""
+        """Whether a connection to any known broker is being established."""
         return any(self._states.is_connecting(node.id) for node in self._updater.nodes())
 
     def is_any_node_ready(self, now_ms: float) -> bool:
-        """Whether a connection to any broker that is known is ready, be it busy."""
+        """Whether a connection to any known broker is ready, even if busy."""
         return any(
             self._states.is_ready(node.id, now_ms) and self._selector.is_channel_ready(node.id)
             for node in self._updater.nodes()
         )
 
     def initiate_connect(self, node: Node, now_ms: float) -> None:
-        """Begin a connection."""
+        """Start to connect."""
         config = self._config
         try:
             address = self._states.connecting(node.id, now_ms, node.host)
@@ -256,7 +256,7 @@ class NetworkClient:
             self._updater.handle_disconnection(node.id, now_ms, None)
 
     def send_metadata_request(self, node_id: int, build: Build, now_ms: float) -> None:
-        """Send a request whose response goes to the metadata updater."""
+        """Send a request; its response is passed to the metadata updater."""
         self._send(self._internal(node_id, ApiKey.METADATA, build, now_ms), now_ms, is_internal=True)
 
     # Sending.
@@ -294,7 +294,7 @@ class NetworkClient:
                 del self._api_versions_to_fetch[node_id]
                 self._send(request, now_ms, is_internal=True)
 
-    # What happened in a poll.
+    # Events of a poll.
 
     def _next_timeout_ms(self, now_ms: float) -> float:
         return min(self._states.next_setup_timeout_ms(now_ms), self._in_flight.next_timeout_ms(now_ms))

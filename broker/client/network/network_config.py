@@ -1,6 +1,6 @@
-"""What the network layer is set up with: Kafka's names with underscores, Kafka 4.3's defaults, all times milliseconds.
+"""Settings of the network layer: Kafka's names with underscores, Kafka 4.3's defaults, all times in milliseconds.
 
-A value; whoever reads a user's configuration validates it before.
+A plain value; the code that reads the user's configuration validates it first.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class NetworkConfig:
     retry_backoff_max_ms: float = 1000
     socket_connection_setup_timeout_ms: float = 10_000
     socket_connection_setup_timeout_max_ms: float = 30_000
-    #: Negative: connections are never too idle.
+    #: Negative: idle connections are never closed.
     connections_max_idle_ms: float = 540_000
-    #: -1: what the system gives.
+    #: -1: the operating system's default.
     send_buffer_bytes: int = 131_072
     receive_buffer_bytes: int = 32_768
     metadata_max_age_ms: float = 300_000
     metadata_max_idle_ms: float = 300_000
     #: "rebootstrap" or "none" (KIP-899).
     metadata_recovery_strategy: str = REBOOTSTRAP
-    #: Without metadata for that long the client begins anew from `bootstrap.servers` (KIP-1102).
+    #: After this time without metadata the client bootstraps again from `bootstrap.servers` (KIP-1102).
     metadata_recovery_rebootstrap_trigger_ms: float = 300_000

@@ -1,6 +1,6 @@
-"""Requests of a client, their bytes on the way, those in flight, and their responses (`G22`, `G23`, `G33`).
+"""A client's requests: their bytes, the requests in flight, and the responses (`G22`, `G23`, `G33`).
 
-Values of the I/O thread, and Kafka's InFlightRequests. They know no connection.
+Values of the I/O thread, and Kafka's InFlightRequests. This module must not know about connections.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-#: The bytes of a request, size and header included, by version, correlation id and client id. They are sent as they
-#: are, one after the other, without being joined, and must not change until the response is there.
+#: Builds the buffers of a request, size and header included, from version, correlation id and client id. They are sent
+#: in order without being joined, and must not change until the response is received.
 Build: TypeAlias = Callable[[int, int, str], Sequence[Buffer]]
-#: The body of a response: by version, where it is, where it begins and where it ends.
+#: Decodes a response body from version, buffer, start and end.
 Decode: TypeAlias = Callable[[int, Buffer, int, int], Any]
 _CORRELATION_ID = struct.Struct(">i")
-#: The first version in which the broker leaves the waiting to the client (KIP-219); of other APIs every one is.
+#: First version in which the client applies the throttle time (KIP-219); APIs not listed: every version.
 _THROTTLED_FROM: Final[Mapping[int, int]] = {
     ApiKey.PRODUCE: 6,
     ApiKey.METADATA: 6,
@@ -50,8 +50,8 @@ _THROTTLED_FROM: Final[Mapping[int, int]] = {
 class ClientRequest:
     """A request for a broker.
 
-    `versions` are the lowest and the highest version that `build` can write; None: those that this client speaks.
-    `decode` makes the response's body; None: the compiled message. `callback` is called by `poll`, on the I/O thread.
+    `versions` are the lowest and the highest version that `build` supports; None: those in CLIENT_VERSIONS.
+    `decode` decodes the response body; None: the compiled message. `callback` is called by `poll`, on the I/O thread.
     """
 
     node_id: int
@@ -68,41 +68,41 @@ class ClientRequest:
 
 @dataclass(slots=True)
 class ClientResponse:
-    """What came of a request: `body`, or why there is none."""
+    """The result of a request: `body`, or the reason for its absence."""
 
     request: ClientRequest
     received_ms: float
-    #: What was sent in; -1 if nothing was.
+    #: Version of the sent request; -1 if it was not sent.
     version: int = -1
     body: Any = None
     disconnected: bool = False
-    #: The connection was closed by this side, for the response took too long.
+    #: This side closed the connection, because the response exceeded its timeout.
     timed_out: bool = False
     version_mismatch: KafkaError | None = None
 
     @property
     def node_id(self) -> int:
-        """Which broker it is from."""
+        """The broker's id."""
         return self.request.node_id
 
     @property
     def was_received(self) -> bool:
-        """Whether there is a body."""
+        """Whether a response body was received."""
         return not self.disconnected and self.version_mismatch is None
 
     @property
     def latency_ms(self) -> float:
-        """How long it took since the request was made."""
+        """Time since the request was created."""
         return max(0.0, self.received_ms - self.request.created_ms)
 
     def complete(self) -> None:
-        """Call the callback, if there is one."""
+        """Call the callback, if any."""
         if self.request.callback is not None:
             self.request.callback(self)
 
 
 def codec_request(api_key: int, fields: Mapping[str, Any]) -> Build:
-    """Return a `build` from Kafka's snake_case names, as `broker.protocol.codec` takes them."""
+    """Return a `build` from Kafka's snake_case field names, as in `broker.protocol.codec`."""
 
     def build(version: int, correlation_id: int, client_id: str) -> Sequence[Buffer]:
         return (encode_request(api_key, version, correlation_id, client_id, fields),)
@@ -111,7 +111,7 @@ def codec_request(api_key: int, fields: Mapping[str, Any]) -> Build:
 
 
 def completed(responses: list[ClientResponse]) -> list[ClientResponse]:
-    """Return the responses, their callbacks called; what a callback raises is logged (`G32`)."""
+    """Call the callbacks and return the responses; exceptions of callbacks are logged (`G32`)."""
     for response in responses:
         try:
             response.complete()
@@ -130,7 +130,7 @@ class NetworkReceive(NamedTuple):
 
 
 class NetworkSend:
-    """Buffers for a broker, sent in order and not joined; `completed` when all have left."""
+    """Buffers for a broker, sent in order and not joined; `completed` when all are sent."""
 
     __slots__ = ("_left", "buffers", "completed", "node_id", "size")
 
@@ -142,12 +142,12 @@ class NetworkSend:
         self.completed = False
 
     def write_to(self, write: Callable[[Sequence[Buffer]], int]) -> int:
-        """Let `write` send what is left, which returns how many bytes it took; return the same. Raises OSError."""
+        """Send the remaining buffers with `write`; return the number of bytes sent. Raises OSError."""
         sent = write(self.buffers)
         self._left -= sent
         if self._left == 0:
             self.completed = True
-            # The memory of batches is not held longer than it is needed.
+            # Free the memory of batches early.
             self.buffers = []
         elif sent:
             self._drop(sent)
@@ -166,85 +166,85 @@ class NetworkSend:
 
 @dataclass(slots=True)
 class InFlightRequest:
-    """A request that was given to the socket and has no response yet."""
+    """A request that was passed to the socket and has no response yet."""
 
     request: ClientRequest
     version: int
     send: NetworkSend
     sent_ms: float
-    #: Sent by the network client itself, whose response nobody else sees.
+    #: Sent by the network client itself; its response is not passed to callers.
     is_internal: bool
     throttle_ms: float = 0.0
 
     def is_expired(self, now_ms: float) -> bool:
-        """Whether its response takes too long; the time that the broker wants to be left alone does not count."""
+        """Whether the response timeout has passed; throttle time does not count."""
         return time_left_ms(self.expires_ms, now_ms) == 0
 
     @property
     def expires_ms(self) -> float:
-        """When its response has taken too long."""
+        """Deadline of the response."""
         return self.sent_ms + self.throttle_ms + self.request.timeout_ms
 
 
 class InFlightRequests:
-    """A deque a broker: what was sent last stands left, and responses complete what stands right."""
+    """Requests in flight: one deque per broker, the newest on the left; responses complete the rightmost."""
 
     def __init__(self, max_per_connection: int) -> None:
         self._max = max_per_connection
         self._requests: dict[int, deque[InFlightRequest]] = {}
 
     def add(self, request: InFlightRequest) -> None:
-        """Note what is being sent."""
+        """Add a request that is being sent."""
         self._requests.setdefault(request.request.node_id, deque()).appendleft(request)
 
     def oldest(self, node_id: int) -> InFlightRequest:
-        """Return the one whose response comes next. Raises IllegalState if there is none."""
+        """Return the oldest request. Raises IllegalState if there is none."""
         return self._queue(node_id)[-1]
 
     def complete_next(self, node_id: int) -> InFlightRequest:
-        """Take out the oldest, of which the response has come. Raises IllegalState if there is none."""
+        """Remove and return the oldest request, whose response was received. Raises IllegalState if there is none."""
         return self._queue(node_id).pop()
 
     def last_sent(self, node_id: int) -> InFlightRequest:
-        """Return the newest. Raises IllegalState if there is none."""
+        """Return the newest request. Raises IllegalState if there is none."""
         return self._queue(node_id)[0]
 
     def complete_last_sent(self, node_id: int) -> InFlightRequest:
-        """Take out the newest, of which no response will come. Raises IllegalState if there is none."""
+        """Remove and return the newest request, which expects no response. Raises IllegalState if there is none."""
         return self._queue(node_id).popleft()
 
     def can_send_more(self, node_id: int) -> bool:
-        """Whether nothing is in flight, or fewer than may be and the newest has left entirely."""
+        """Whether nothing is in flight, or the newest request is sent completely and the limit is not reached."""
         queue = self._requests.get(node_id)
         return not queue or (queue[0].send.completed and len(queue) < self._max)
 
     def count(self, node_id: int) -> int:
-        """How many of a broker's there are."""
+        """Return the number of a broker's requests in flight."""
         queue = self._requests.get(node_id)
         return len(queue) if queue is not None else 0
 
     @property
     def total(self) -> int:
-        """How many there are."""
+        """Number of requests in flight."""
         return sum(map(len, self._requests.values()))
 
     def clear(self, node_id: int) -> list[InFlightRequest]:
-        """Take out all of a broker, and return them in the order in which they were sent."""
+        """Remove and return all requests of a broker, in the order in which they were sent."""
         return list(reversed(self._requests.pop(node_id, ())))
 
     def nodes_with_timed_out_requests(self, now_ms: float) -> list[int]:
-        """Return the brokers of which any response takes too long."""
+        """Return the brokers with an expired request."""
         return [
             node_id for node_id, queue in self._requests.items() if any(request.is_expired(now_ms) for request in queue)
         ]
 
     def next_timeout_ms(self, now_ms: float) -> float:
-        """How long until the first response takes too long; infinity if none is awaited."""
+        """Return the time until the first request expires; infinity if none is in flight."""
         ends = [each.expires_ms for queue in self._requests.values() for each in queue]
         return time_left_ms(min(ends), now_ms) if ends else math.inf
 
     def increment_throttle_time(self, node_id: int, throttle_ms: float) -> None:
-        """Give all of a broker that much longer."""
+        """Extend the timeouts of a broker's requests by the throttle time."""
         for request in self._requests.get(node_id, ()):
             request.throttle_ms += throttle_ms
 
@@ -256,7 +256,7 @@ class InFlightRequests:
 
 
 def body_of(sent: InFlightRequest, receive: NetworkReceive) -> Any:
-    """Return the body of the response to the oldest request in flight. Raises InvalidReceive if it is none."""
+    """Decode the response to the oldest request in flight. Raises InvalidReceive."""
     request = sent.request
     _, buffer, offset, end = receive
     try:
@@ -278,7 +278,7 @@ def body_of(sent: InFlightRequest, receive: NetworkReceive) -> Any:
 
 
 def throttle_time_ms(sent: InFlightRequest, body: Any) -> float:
-    """Return for how long nothing is to be sent to the broker."""
+    """Return the throttle time that the client must apply to the broker."""
     throttle = getattr(body, "throttle_time_ms", 0)
     if not throttle or sent.version < _THROTTLED_FROM.get(sent.request.api_key, 0):
         return 0.0

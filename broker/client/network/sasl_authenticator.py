@@ -1,8 +1,8 @@
-"""Who this client is, said by SASL on a connection before it is used, and again before the broker forgets (KIP-368).
+"""SASL authentication of a connection before its first use, and re-authentication before the session expires (KIP-368).
 
-Pure: a generator that yields requests and is sent responses. The channel moves the bytes. Correlation ids are from a
-range that no other request uses, so that responses which were on their way when a connection authenticates anew are
-told apart. Kafka's SaslClientAuthenticator.
+Pure: a generator that yields requests and receives responses; the channel moves the bytes. SASL requests use a reserved
+range of correlation ids, so that their responses are distinguishable from responses that were in flight when
+re-authentication began. Kafka's SaslClientAuthenticator.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.primitives import MALFORMED, skip_tagged_fields
 
 LARGEST_CORRELATION_ID: Final = 2**31 - 1
-#: From here on the ids are for SASL.
+#: First correlation id reserved for SASL.
 FIRST_RESERVED_CORRELATION_ID: Final = LARGEST_CORRELATION_ID - 7
-#: Which part of a session passes before it is renewed: time to do it, and not all connections at once.
+#: Fraction of a session after which it is renewed: early enough to finish, and spread over the connections.
 _SOONEST, _LATEST = 0.85, 0.95
 _ILLEGAL: Final = frozenset({ErrorCode.ILLEGAL_SASL_STATE, ErrorCode.SASL_AUTHENTICATION_FAILED})
 
 
 class SaslRequest(NamedTuple):
-    """What to send, and how to read what comes."""
+    """A SASL request and the decoder of its response."""
 
     api_key: int
     version: int
@@ -51,16 +51,16 @@ class SaslRequest(NamedTuple):
     decode: Decode
 
 
-#: Ends with how long the session lasts, in milliseconds; 0 for ever.
+#: Returns the session lifetime in milliseconds; 0 for unlimited.
 Conversation = Generator[SaslRequest, Any, float]
 
 
 class SaslAuthenticator:
-    """One authentication, or one renewal of it."""
+    """One authentication or re-authentication."""
 
     def __init__(self, access: Access, client_id: str, known: NodeApiVersions | None = None) -> None:
         self._client_id = client_id
-        #: What the broker speaks; kept for the renewals, which do not ask again.
+        #: The broker's API versions; re-authentications reuse them without another ApiVersions request.
         self.versions = known
         self._conversation = self._converse(access)
         self._awaited: SaslRequest | None = None
@@ -69,17 +69,17 @@ class SaslAuthenticator:
         self.session_ms = 0.0
 
     def begin(self) -> tuple[Buffer, ...]:
-        """Return the first bytes to be sent."""
+        """Return the bytes of the first request."""
         return self._sent(next(self._conversation))
 
     def is_for(self, buffer: Buffer, offset: int) -> bool:
-        """Whether the response that begins there answers what was sent last."""
+        """Whether the response at `offset` belongs to the last SASL request."""
         return int.from_bytes(bytes(buffer[offset : offset + 4]), "big") == self._correlation_id
 
     def receive(self, buffer: Buffer, offset: int, end: int) -> tuple[Buffer, ...]:
-        """Take a response and return what to send next; nothing when it is done.
+        """Handle a response and return the next request's bytes; empty when authentication is complete.
 
-        Raises AuthenticationFailed, NetworkFailure when this broker may let the client in later, and InvalidReceive.
+        Raises AuthenticationFailed, NetworkFailure if a retry may succeed, and InvalidReceive.
         """
         awaited = self._awaited
         if awaited is None:
@@ -138,7 +138,7 @@ class SaslAuthenticator:
 
 
 def renewal_ms(session_ms: float, chance: random.Random) -> float:
-    """Return how long a session of that length is used before it is renewed."""
+    """Return the time after which a session of this length is renewed."""
     return session_ms * chance.uniform(_SOONEST, _LATEST)
 
 

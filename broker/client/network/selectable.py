@@ -1,6 +1,6 @@
-"""What the network client asks of whatever moves bytes: sockets, or a simulated network.
+"""Interface between the network client and its transport: sockets, or a simulated network.
 
-An interface, and the values that pass through it. All is called on the I/O thread, `wakeup` by any.
+All methods are called on the I/O thread; `wakeup` may be called from any thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class ChannelPhase(Enum):
-    """How far a connection had come when it ended, or what ended it."""
+    """The phase of a connection when it ended, or the cause of its end."""
 
     NOT_CONNECTED = auto()
     AUTHENTICATE = auto()
@@ -43,7 +43,7 @@ _REASONS = {
 
 
 class ChannelState(NamedTuple):
-    """How a connection ended, and why; without a cause the broker closed it."""
+    """How a connection ended, and the cause; without a cause the broker closed it."""
 
     phase: ChannelPhase
     remote: str = ""
@@ -51,17 +51,17 @@ class ChannelState(NamedTuple):
 
     @property
     def error(self) -> AuthenticationFailed | None:
-        """Why the broker rejected this client, if it did."""
+        """The authentication failure that ended the connection, if any."""
         return self.cause if isinstance(self.cause, AuthenticationFailed) else None
 
     def log(self, node_id: int) -> None:
-        """Say that the connection to a broker has ended, as loudly as it deserves."""
+        """Log the end of a connection, at the level of its phase."""
         level, reason = _REASONS.get(self.phase, (logging.INFO, "disconnected"))
         logger.log(level, "Connection to node %s (%s) %s", node_id, self.remote, reason.format(self.cause))
 
 
 class Endpoint(NamedTuple):
-    """Where to connect to: the address, and the name that a certificate must be for."""
+    """The address to connect to, and the host name expected in the certificate."""
 
     address: Address
     host: str
@@ -69,34 +69,34 @@ class Endpoint(NamedTuple):
 
 
 class Selectable(Protocol):
-    """Connections by the broker's id. What happened in the last `poll` stands in the four attributes."""
+    """Connections by broker id. Four attributes hold the events of the last `poll`."""
 
-    #: Those that stand since.
+    #: Connections established in the last poll.
     connected: list[int]
-    #: Those that ended, and how; not those that `close_channel` ended.
+    #: Connections that ended, with their final state; without those closed by `close_channel`.
     disconnected: dict[int, ChannelState]
-    #: What has left entirely, but not what did so within `send`.
+    #: Requests written completely, without those completed within `send`.
     completed_sends: list[NetworkSend]
-    #: What came in, each broker's in order.
+    #: Received responses, in order per broker.
     completed_receives: list[NetworkReceive]
 
     def connect(self, node_id: int, endpoint: Endpoint, send_buffer_bytes: int, receive_buffer_bytes: int) -> None:
-        """Begin a connection. Raises OSError when not even that is possible."""
+        """Start to connect. Raises OSError if the attempt fails at once."""
 
     def send(self, send: NetworkSend) -> None:
-        """Begin to send; the one before must have left. Failures show in the next `poll`."""
+        """Start to send; the previous request must be complete. Failures are reported by the next `poll`."""
 
     def poll(self, timeout_ms: float) -> None:
-        """Do what can be done, or wait for it, not shorter than the timeout: rounded up."""
+        """Process ready I/O, or wait for it until the timeout, which is rounded up."""
 
     def wakeup(self) -> None:
-        """End the present wait, or the next one; from any thread."""
+        """Wake the current wait, or the next one. Thread-safe."""
 
     def is_channel_ready(self, node_id: int) -> bool:
-        """Whether a connection stands and, with TLS and SASL, is authenticated."""
+        """Whether a connection is established and, with TLS and SASL, authenticated."""
 
     def close_channel(self, node_id: int) -> None:
-        """End a connection, if there is one, without a word in `disconnected`."""
+        """Close a connection if it exists, without an entry in `disconnected`."""
 
     def close(self) -> None:
-        """End all."""
+        """Close all connections."""

@@ -1,7 +1,7 @@
-"""Connections over sockets: epoll over the channels of one client, the watch for idle ones, and the wake-up (`G37`).
+"""Socket connections of one client: epoll, idle timeouts and the wake-up (`G37`).
 
-Runs on the I/O thread; `wakeup` may be called by any. A request is written when it is given, and only what the socket
-does not take waits for epoll. Responses are read as many as have come. Kafka's Selector.
+Runs on the I/O thread; `wakeup` is thread-safe. A request is written at once; only the bytes that do not fit into the
+socket buffer wait for epoll. All available responses are read. Kafka's Selector.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _EVENTS_AT_ONCE = 64
 
 
 class NodeTraffic:
-    """The counts of one broker."""
+    """Traffic counters of one broker."""
 
     __slots__ = ("bytes_received", "bytes_sent", "largest_request_bytes", "requests", "responses")
 
@@ -41,20 +41,20 @@ class NodeTraffic:
         self.requests = self.responses = self.bytes_sent = self.bytes_received = self.largest_request_bytes = 0
 
     def sent(self, size_bytes: int) -> None:
-        """Count a request that has left entirely."""
+        """Count a completely sent request."""
         self.requests += 1
         self.bytes_sent += size_bytes
         if size_bytes > self.largest_request_bytes:
             self.largest_request_bytes = size_bytes
 
     def received(self, size_bytes: int, responses: int) -> None:
-        """Count what a read brought: bytes, and responses that are complete with them."""
+        """Count the bytes of a read and the responses completed by it."""
         self.bytes_received += size_bytes
         self.responses += responses
 
 
 class SelectorCounts:
-    """Connections and authentications of one selector, by TLS or SASL; a renewal is one before a session ends."""
+    """Counters of connections and of TLS or SASL authentications; renewals re-authenticate a live session."""
 
     __slots__ = ("authentications", "connections_closed", "connections_created", "failed_authentications", "renewals")
 
@@ -71,7 +71,7 @@ class Selector:
         self.disconnected: dict[int, ChannelState] = {}
         self.completed_sends: list[NetworkSend] = []
         self.completed_receives: list[NetworkReceive] = []
-        #: By broker; those of the bootstrap servers have negative numbers.
+        #: By broker; bootstrap servers have negative ids.
         self.traffic: dict[int, NodeTraffic] = {}
         self.counts = SelectorCounts()
         self._access = access
@@ -88,15 +88,15 @@ class Selector:
         self._channels: dict[int, Channel] = {}
         self._by_fd: dict[int, Channel] = {}
         self._interest: dict[int, int] = {}
-        #: Connections by their last use, the one that was longest unused first.
+        #: Connections by their last use, least recently used first.
         self._last_used_ms: dict[int, float] = {}
         self._next_idle_check_ms = self._now_ms() + self._max_idle_ms
         self._failed_sends: dict[int, ChannelState] = {}
-        #: Those for which no event will come: connected at once, or with bytes that the socket knows nothing of.
+        #: Connections that epoll will not report: connected at once, or with bytes buffered outside the socket.
         self._without_event: list[Channel] = []
 
     def connect(self, node_id: int, endpoint: Endpoint, send_buffer_bytes: int, receive_buffer_bytes: int) -> None:
-        """Begin a connection. Raises OSError when not even that is possible."""
+        """Start to connect. Raises OSError if the attempt fails at once."""
         if node_id in self._channels:
             raise IllegalState(f"there is a connection to node {node_id} already")
         plain = PlainTransport(endpoint, send_buffer_bytes, receive_buffer_bytes)
@@ -113,7 +113,7 @@ class Selector:
             self._without_event.append(channel)
 
     def send(self, send: NetworkSend) -> None:
-        """Send what the socket takes; the rest leaves in `poll`. Failures show in the next `poll`."""
+        """Send as much as the socket accepts, the rest in `poll`. Failures are reported by the next `poll`."""
         channel = self._channels.get(send.node_id)
         if channel is None or channel.has_send:
             raise IllegalState(f"node {send.node_id} is not connected, or the request before has not left yet")
@@ -129,7 +129,7 @@ class Selector:
         self._watch(channel)
 
     def poll(self, timeout_ms: float) -> None:
-        """Do what can be done, or wait for it."""
+        """Process ready I/O, or wait for it."""
         self.connected, self.completed_sends, self.completed_receives = [], [], []
         self.disconnected, self._failed_sends = self._failed_sends, {}
         channels, self._without_event = self._without_event, []
@@ -148,39 +148,39 @@ class Selector:
             self._close_idle_connection(now_ms)
 
     def wakeup(self) -> None:
-        """End the present wait, or the next one; from any thread.
+        """Wake the current wait, or the next one. Thread-safe.
 
-        A system call is made only if the I/O thread waits, and once a wait. One of both sees the other: this sets its
-        word and then reads the I/O thread's, `poll` sets its own and then reads this one.
+        A system call is made only if the I/O thread waits, and once per wait. The race is closed by order: this method
+        sets its flag and then reads the I/O thread's flag; `poll` sets its own flag and then reads this one.
         """
         if self._is_woken:
             return
         self._is_woken = True
         if self._is_selecting:
             with self._wake_lock:
-                # Once it is closed its number may be another file's.
+                # After close the descriptor number may belong to another file.
                 if not self._epoll.closed:
                     os.eventfd_write(self._wake_fd, 1)
 
     @property
     def connection_count(self) -> int:
-        """How many connections there are, or are being made."""
+        """Number of connections, including those being established."""
         return len(self._channels)
 
     def is_channel_ready(self, node_id: int) -> bool:
-        """Whether a connection stands and, with TLS and SASL, is authenticated."""
+        """Whether a connection is established and, with TLS and SASL, authenticated."""
         channel = self._channels.get(node_id)
         return channel is not None and channel.ready
 
     def close_channel(self, node_id: int) -> None:
-        """End a connection, if there is one, without a word in `disconnected`."""
+        """Close a connection if it exists, without an entry in `disconnected`."""
         channel = self._channels.get(node_id)
         if channel is not None:
             self._close(channel)
         self._failed_sends.pop(node_id, None)
 
     def close(self) -> None:
-        """End all."""
+        """Close all connections."""
         for channel in list(self._channels.values()):
             self._close(channel)
         with self._wake_lock:
@@ -201,7 +201,7 @@ class Selector:
         return events
 
     def _handle(self, channel: Channel, mask: int, now_ms: float) -> None:
-        """Do for a connection what its events allow; end it when it has ended, or something is wrong."""
+        """Handle a connection's events; close the connection if it ended or failed."""
         self._used(channel, now_ms)
         ended, was_ready = True, channel.ready
         try:
@@ -227,7 +227,7 @@ class Selector:
             self._watch(channel)
 
     def _advance(self, channel: Channel, mask: int, now_ms: float) -> bool:
-        """Connect, prepare, read and write; return whether the broker has ended the connection. Raises as those."""
+        """Connect, prepare, read and write; return whether the broker closed the connection. Raises their errors."""
         ended = False
         if not channel.is_connected:
             channel.finish_connect()
@@ -257,7 +257,7 @@ class Selector:
             self.completed_sends.append(send)
 
     def _watch(self, channel: Channel) -> None:
-        """Let epoll tell when there is something to read, and when there is room for what waits."""
+        """Register with epoll for reads, and for writes if data is pending."""
         fd = channel.fd
         wanted = _READ | _WRITE if channel.wants_write else _READ
         if self._interest[fd] != wanted:
@@ -270,7 +270,7 @@ class Selector:
         used[channel.node_id] = now_ms
 
     def _close_idle_connection(self, now_ms: float) -> None:
-        """End the connection that was not used for longest, if that is too long; the next one in the next turn."""
+        """Close the least recently used connection if its idle timeout has passed; at most one per poll."""
         oldest = next(iter(self._last_used_ms.items()), None)
         self._next_idle_check_ms = (now_ms if oldest is None else oldest[1]) + self._max_idle_ms
         if oldest is None or now_ms <= self._next_idle_check_ms:
@@ -282,7 +282,7 @@ class Selector:
     def _close(self, channel: Channel) -> None:
         fd = channel.fd
         with suppress(OSError):
-            # TLS that could not even be begun has closed the socket, and the system has forgotten it.
+            # If TLS could not be started, the socket is closed and already removed from epoll.
             self._epoll.unregister(fd)
         del self._channels[channel.node_id], self._by_fd[fd], self._interest[fd]
         self._last_used_ms.pop(channel.node_id, None)

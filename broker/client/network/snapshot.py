@@ -1,6 +1,6 @@
-"""The cluster as a Metadata response describes it: brokers, topics, leaders. Values that never change.
+"""The cluster as described by Metadata responses: brokers, topics, leaders. Immutable values.
 
-The I/O thread makes them, any thread reads them. Of the compiled message only this module knows the fields.
+The I/O thread creates them, any thread reads them. Only this module uses the fields of the compiled message.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from rotunda.broker.client.network.addresses import HostAndPort
 from rotunda.broker.client.network.requests import Build, codec_request
 from rotunda.broker.protocol.api_keys import ApiKey
 
-#: Older brokers give no epochs that can be relied on (KAFKA-8659).
+#: Older brokers send unreliable leader epochs (KAFKA-8659).
 _RELIABLE_EPOCHS_FROM = 9
 
 
 class Node(NamedTuple):
-    """A broker; one of `bootstrap.servers` has a negative id."""
+    """A broker; bootstrap servers have negative ids."""
 
     id: int
     host: str
@@ -32,7 +32,7 @@ class Node(NamedTuple):
 
 
 class PartitionMetadata(NamedTuple):
-    """One partition. `error` is the broker's code; `leader_id` and `leader_epoch` are None where there is none."""
+    """One partition. `error` is the broker's code; `leader_id` and `leader_epoch` are None if unknown."""
 
     topic: str
     partition: int
@@ -46,7 +46,7 @@ class PartitionMetadata(NamedTuple):
 
 @dataclass(frozen=True)
 class ClusterSnapshot:
-    """The cluster as the last responses had it."""
+    """The cluster as of the last responses."""
 
     nodes: Mapping[int, Node] = field(default_factory=dict)
     #: By topic and partition.
@@ -57,18 +57,18 @@ class ClusterSnapshot:
     unauthorized_topics: frozenset[str] = frozenset()
     invalid_topics: frozenset[str] = frozenset()
     internal_topics: frozenset[str] = frozenset()
-    #: Whether nothing is known but `bootstrap.servers`.
+    #: Whether only `bootstrap.servers` are known.
     is_bootstrap: bool = False
 
     @staticmethod
     def bootstrap(servers: Iterable[HostAndPort]) -> ClusterSnapshot:
-        """Return a cluster of these servers, of which nothing else is known; their ids are -1, -2 and so on."""
+        """Return a snapshot of the bootstrap servers alone; their ids are -1, -2 and so on."""
         nodes = {-number: Node(-number, host, port) for number, (host, port) in enumerate(servers, 1)}
         return ClusterSnapshot(nodes=nodes, is_bootstrap=True)
 
     @cached_property
     def topic_names(self) -> Mapping[UUID, str]:
-        """The name of each topic by its id."""
+        """Topic names by topic id."""
         return {topic_id: topic for topic, topic_id in self.topic_ids.items()}
 
     @cached_property
@@ -95,20 +95,20 @@ class ClusterSnapshot:
 
     @property
     def topics(self) -> Iterable[str]:
-        """The topics of which partitions are known."""
+        """Topics with known partitions."""
         return self._by_topic.keys()
 
     def partitions_for(self, topic: str) -> tuple[PartitionMetadata, ...]:
-        """Return a topic's partitions in order; none when it is not known."""
+        """Return a topic's partitions in order; empty if the topic is unknown."""
         return self._by_topic.get(topic, ())
 
     def partition_count(self, topic: str) -> int | None:
-        """Return how many partitions a topic has; None when it is not known."""
+        """Return a topic's number of partitions; None if the topic is unknown."""
         partitions = self._by_topic.get(topic)
         return len(partitions) if partitions is not None else None
 
     def available_partitions(self, topic: str) -> tuple[PartitionMetadata, ...]:
-        """Return those of a topic's partitions that have a leader."""
+        """Return a topic's partitions that have a leader."""
         return self._available.get(topic, ())
 
     def partitions_of_node(self, node_id: int) -> tuple[PartitionMetadata, ...]:
@@ -116,22 +116,22 @@ class ClusterSnapshot:
         return self._by_leader.get(node_id, ())
 
     def partition(self, topic: str, partition: int) -> PartitionMetadata | None:
-        """Return what is known of a partition."""
+        """Return a partition's metadata; None if unknown."""
         return self.partitions.get((topic, partition))
 
     def leader_for(self, topic: str, partition: int) -> Node | None:
-        """Return the broker that leads a partition; None when there is none, or none known."""
+        """Return the leader of a partition; None if it has none, or none is known."""
         found = self.partitions.get((topic, partition))
         return self.nodes.get(found.leader_id) if found is not None and found.leader_id is not None else None
 
     def leader_epoch(self, topic: str, partition: int) -> int | None:
-        """Return the epoch of a partition's leader; None when it is not known."""
+        """Return a partition's leader epoch; None if unknown."""
         found = self.partitions.get((topic, partition))
         return found.leader_epoch if found is not None else None
 
 
 class TopicMetadata(NamedTuple):
-    """One topic; `error` is the broker's code, `topic_id` None where the version has none."""
+    """One topic. `error` is the broker's code; `topic_id` is None in versions without topic ids."""
 
     name: str
     error: int = 0
@@ -141,7 +141,7 @@ class TopicMetadata(NamedTuple):
 
 
 class MetadataResponse(NamedTuple):
-    """A response; `error` is the code of the whole (KIP-1102)."""
+    """A decoded response; `error` is its top-level error code (KIP-1102)."""
 
     nodes: Mapping[int, Node]
     topics: tuple[TopicMetadata, ...] = ()
@@ -151,23 +151,23 @@ class MetadataResponse(NamedTuple):
     error: int = 0
 
     def errors(self) -> dict[str, int]:
-        """Return the topics' errors, by name, of those that have one."""
+        """Return the error codes by topic, failed topics only."""
         return {topic.name: topic.error for topic in self.topics if topic.error}
 
 
 def metadata_fields(topics: Iterable[str] | None, *, allow_auto_topic_creation: bool) -> dict[str, Any]:
-    """Return the fields of a request for these topics, or all."""
+    """Return the request fields for these topics, or for all if None."""
     named = None if topics is None else [{"name": topic} for topic in topics]
     return {"topics": named, "allow_auto_topic_creation": allow_auto_topic_creation}
 
 
 def metadata_request(topics: Iterable[str]) -> Build:
-    """Return a request for these topics."""
+    """Return a Metadata request for these topics."""
     return codec_request(ApiKey.METADATA, metadata_fields(topics, allow_auto_topic_creation=True))
 
 
 def metadata_response(answer: Any, version: int) -> MetadataResponse:
-    """Return the values of a compiled message."""
+    """Convert a compiled message."""
     controller_id = answer.controller_id
     return MetadataResponse(
         nodes={
