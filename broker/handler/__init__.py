@@ -1,4 +1,5 @@
-"""The process of a handler and of the controller: its loop, what it knows of the broker, how targets ask each other.
+"""The handler and controller process: its request loop, its API context, and the calls between targets.
 
-The top of what serves requests: imports all of `partitions`, `coordinator` and `apis`, and never touches a socket.
+The top of the request-serving rooms: it imports all of `partitions`, `coordinator` and `apis`, and never touches a
+socket.
 """

@@ -1,8 +1,8 @@
-"""The answer cache: answers that follow from their request, its listener and the metadata alone.
+"""The response cache: responses that depend only on the request, its listener and the metadata.
 
-Runs in handler processes and the controller. Which APIs have such answers, and which of them last, is declared with the
-API (`Api.is_cacheable`). A request of the same bytes, but for its correlation id, is answered with the same bytes until
-the metadata change. Knows nothing of what is asked or answered.
+Runs in handler processes and the controller. Each API declares whether it has such responses, and which of them may be
+cached (`Api.is_cacheable`). A request with the same bytes, apart from its correlation id, gets the same response until
+the metadata change. Knows nothing of the contents of requests and responses.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from rotunda.broker.metadata.metadata_cache import MetadataCache
     from rotunda.broker.server_log.slow_turns import Doing
 
-#: Answers that are kept, twice as many at most; no request and no answer that is longer.
+#: Cached responses, twice as many at most; longer requests and responses are not cached.
 MOST_ANSWERS: Final = 64
 MOST_REQUEST_BYTES: Final = 16 << 10
 MOST_ANSWER_BYTES: Final = 32 << 10
 
-#: An answer that is not asked for again in so long is forgotten.
+#: A cached response expires after this long without use.
 KEPT_NS: Final = 30_000_000_000
 
-#: A request from its api key on: api key and version, correlation id, the rest.
+#: Layout of a request from its api key on: api key and version, correlation id, the rest.
 _CORRELATION_ID, _REST = 4, 8
 _SIZE_BYTES = _CORRELATION_ID_BYTES = 4
 
 
 class CachedAnswer(NamedTuple):
-    """An answer without its correlation id."""
+    """A response without its correlation id."""
 
     size: bytes
     rest: bytes
@@ -40,12 +40,12 @@ class CachedAnswer(NamedTuple):
     doing: Doing
 
     def payload(self, correlation_id: int) -> bytes:
-        """Return the answer to a request of that correlation id, from its size on."""
+        """Return the response for a correlation id, from its size field on."""
         return b"".join((self.size, correlation_id.to_bytes(_CORRELATION_ID_BYTES, "big", signed=True), self.rest))
 
 
 class AnswerCache:
-    """The answers that one target gives again."""
+    """The cached responses of one target."""
 
     def __init__(self, metadata: MetadataCache, listeners: ListenerTable) -> None:
         self._metadata = metadata
@@ -57,7 +57,7 @@ class AnswerCache:
         return len(self._answers)
 
     def key_of(self, request: Request) -> CacheKey | None:
-        """Return what a request's answer is found by, or None if it is too long for that."""
+        """Return the cache key of a request, or None if the request is too long."""
         view, start, end = request.view, request.start, request.end
         if end - start > MOST_REQUEST_BYTES:
             return None
@@ -67,11 +67,11 @@ class AnswerCache:
 
     @property
     def _current(self) -> tuple[int, int]:
-        """What all answers hold for: the metadata, and the addresses of listeners."""
+        """The versions that all entries depend on: of the metadata, and of the listeners' addresses."""
         return self._metadata.version, self._listeners.version
 
     def find(self, key: CacheKey) -> CachedAnswer | None:
-        """Return the answer to a request, if there is one that still holds."""
+        """Return the response to a request, if a valid one is cached."""
         answers = self._answers
         current = self._current
         if self._version != current:
@@ -81,12 +81,12 @@ class AnswerCache:
         return answers.recent.get(key) or answers.recall(key)
 
     def keep(self, key: CacheKey, payload: bytes, facts: AnswerFacts, doing: Doing) -> None:
-        """Give this answer, of `MOST_ANSWER_BYTES` at most, to later requests of that key."""
-        # What changed while the answer was made may have changed it.
+        """Cache a response, of `MOST_ANSWER_BYTES` at most, for later requests with that key."""
+        # A change during the computation may have changed the response.
         if key[-1] == self._version == self._current:
             rest = payload[_SIZE_BYTES + _CORRELATION_ID_BYTES :]
             self._answers.put(key, CachedAnswer(payload[:_SIZE_BYTES], rest, facts, doing))
 
     def forget_unused(self, now_ns: int) -> None:
-        """Forget what nobody has asked for lately. Called now and then."""
+        """Expire unused entries. Called periodically."""
         self._answers.forget_unused(now_ns)

@@ -1,17 +1,17 @@
-"""Requests off the hot paths: decoded, given to the function of their API, answered now or later.
+"""API requests off the hot paths: decodes them, calls the function of their API, and sends the response now or later.
 
-Runs in handler processes and the controller. A function returns its response, or one of the ways to put it off:
+Runs in handler processes and the controller. A function returns its response, or one of two ways to delay it:
 
-- a `Deferred`, which is completed by a commit, a timer, a peer, another request, a change of metadata or a deadline,
-- a generator, which does its work in slices (`slices`) and returns any of these. Its response is encoded in slices too,
+- a `Deferred`, completed by a commit, a timer, a peer, another request, a metadata change or a deadline,
+- a generator, which runs in slices (`slices`) and returns any of these. Its response is encoded in slices too,
   and may be as long as `response.max.bytes`.
 
-A long request is decoded from a copy, which is made in slices where that takes milliseconds, and what its function
-returns is encoded in slices. Whatever a connection sends while something of it is done in slices waits
-behind that. When a client disconnects, its read-only work is dropped; what changes something is completed.
+A long request is decoded from a copy, which is made in slices if copying needs milliseconds, and its response is
+encoded in slices. While a request of a connection is processed in slices, later requests of that connection wait for
+it. When a client disconnects, its read-only tasks are dropped; tasks that change state are completed.
 
-What an answer needs of its request is kept in the `Request`, and its memory is given back with the turn. A fault of
-ours closes the connection that it struck.
+The parts of a request that its response needs are stored in the `Request`; its ring memory is released at the end of
+the turn. An internal fault closes the connection of its request.
 """
 
 from __future__ import annotations
@@ -56,36 +56,36 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-#: A request of more bytes may have so many elements that they take milliseconds to read.
+#: A longer request may have so many elements that decoding needs milliseconds.
 MOST_BYTES_AT_ONCE = 4096
 
-#: What is copied of a request between two yields: about half a millisecond.
+#: Bytes of a request copied between two yields: about half a millisecond.
 COPIED_AT_ONCE = 1 << 20
 
 _DENIED = frozenset(map(int, ERRORS.values()))
 
 _EVER_NS: Final = 1 << 62
 
-#: What is logged of a request that cannot be read: its api key, its version, and what is wrong with it.
+#: Log line for an unreadable request: its api key, its version, and the error.
 BAD_REQUEST = "closing connection of a bad request (api key %d, version %d): %s"
 
 
 class LateAnswers:
-    """Answers that become due many at a time: what has no room in the turn is answered in slices.
+    """Responses that become due many at a time: those that exceed the time of the turn are sent in slices.
 
-    One commit or timer completes the joins of a group of thousands. An answer that waits here is in memory alone, and
-    its request is not released: a target that dies meanwhile leaves it to its replacement.
+    One commit or timer completes the joins of a group of thousands of members. A response that waits here exists in
+    memory only, and its request is not released: if the target dies meanwhile, its replacement handles the request.
     """
 
     def __init__(self, slices: Slices, now_ns: Callable[[], int]) -> None:
         self._slices = slices
         self._now_ns = now_ns
         self._waiting: deque[Callable[[], None]] = deque()
-        #: Until then answers are given at once.
+        #: Responses are sent immediately until this time.
         self.until_ns = _EVER_NS
 
     def give(self, answer: Callable[[], None]) -> None:
-        """Answer, now or behind those that wait; ``answer`` raises nothing."""
+        """Send a response now, or queue it after the waiting ones; ``answer`` raises nothing."""
         if not self._waiting and self._now_ns() < self.until_ns:
             answer()
             return
@@ -94,7 +94,7 @@ class LateAnswers:
         self._waiting.append(answer)
 
     def finish(self) -> None:
-        """Give all that wait, and what comes from now on at once: there is no other turn."""
+        """Send all waiting responses, and later ones immediately: this is the last turn."""
         self.until_ns = _EVER_NS
         while self._waiting:
             self._waiting.popleft()()
@@ -106,7 +106,7 @@ class LateAnswers:
 
 
 class ApiCalls:
-    """Calls the functions of the APIs, and sends what they answer."""
+    """Calls the functions of the APIs, and sends their responses."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class ApiCalls:
         self._now_ns = now_ns
         self._warnings = RepeatedWarnings(logger, now_ns)
         self._cache = AnswerCache(broker.metadata, broker.listeners)
-        #: Of a request that is answered later than its turn, this process publishes what it is doing for it.
+        #: Holds the request being handled, also when its response is sent after its turn.
         self._current = current
         if (authorizer := broker.metadata.authorizer) is not None:
             denials = Denials(self._responses.view, current, broker.coordinators.group_feed.name_denial)
@@ -146,7 +146,7 @@ class ApiCalls:
         request.is_long, request.in_slices = is_long, is_long or in_line
         request.about, request.cache_key = NO_SUBJECT, cache_key
         if request.in_slices:
-            # The request's memory is another's after this turn.
+            # The request's memory is reused after this turn.
             source = request.view[header.body_offset : request.end]
             copied = Deferred() if len(source) > COPIED_AT_ONCE else bytes(source)
             self._begin(request, self._from_its_bytes(request, copied))
@@ -158,7 +158,7 @@ class ApiCalls:
         self._settle(request, function(request, self._broker, body))
 
     def refuse_version(self, api: Api, request: Request) -> None:
-        """Refuse a version that is not served: ApiVersions with what is (``C08``). Raises InvalidReceive."""
+        """Reject a version; ApiVersions gets the supported range as a response (``C08``). Raises InvalidReceive."""
         if api.key != ApiKey.API_VERSIONS:
             served = f"{api.min_version}-{api.max_version}"
             raise InvalidReceive(f"{api.key.name} version {request.api_version} is not served; {served} are")
@@ -167,7 +167,7 @@ class ApiCalls:
         self._responses.send(request, now_ns, now_ns, payload, AnswerFacts(int(ErrorCode.UNSUPPORTED_VERSION)))
 
     def close_faulty(self, request: Request, error: Exception) -> None:
-        """Close the connection of a request that cannot be read, or has met a fault of ours (``E02``, ``E08``)."""
+        """Close the connection of a request that is unreadable or met an internal fault (``E02``, ``E08``)."""
         key, version = request.api_key, request.api_version
         if isinstance(error, InvalidReceive):
             self._warnings.warning(f"{key} {version}", BAD_REQUEST, key, version, error)
@@ -177,11 +177,11 @@ class ApiCalls:
         self._responses.close_connection(request, self._now_ns())
 
     def forget_unused(self, now_ns: int) -> None:
-        """Forget answers that nobody has asked for lately. Called now and then."""
+        """Expire unused cached responses. Called periodically."""
         self._cache.forget_unused(now_ns)
 
     def _answer_again(self, request: Request, key: CacheKey) -> bool:
-        """Answer with what the last request of these bytes was answered with; False if that is not known."""
+        """Send the cached response for a request of the same bytes; False if there is none."""
         found = self._cache.find(key)
         if found is None:
             return False
@@ -191,7 +191,7 @@ class ApiCalls:
         return True
 
     def _settle(self, request: Request, response: Any) -> None:
-        """Answer with what a function has returned, now or later. Raises InvalidReceive."""
+        """Send a function's response, now or later. Raises InvalidReceive."""
         local_ns = self._now_ns()
         self._turns.spent(local_ns, request.doing)
         if isinstance(response, GeneratorType):
@@ -224,11 +224,11 @@ class ApiCalls:
         self._responses.send(request, local_ns, complete_ns, payload, facts)
 
     def _keep(self, request: Request, response: Any, payload: bytes | None, facts: AnswerFacts) -> None:
-        """Give this answer to later requests of the same bytes, if it lasts and is short."""
+        """Cache this response for later requests of the same bytes, if it is cacheable and short."""
         lasts, key = APIS[request.api_key].is_cacheable, request.cache_key
         if lasts is None or key is None or payload is None or len(payload) > MOST_ANSWER_BYTES:
             return
-        # What is denied is denied anew, and recorded.
+        # Denials are not cached: each one must be recorded.
         if lasts(response) and facts.error_code not in _DENIED:
             self._cache.keep(key, payload, facts, request.doing)
 
@@ -240,7 +240,7 @@ class ApiCalls:
     # ---- in slices -----------------------------------------------------------------------------------------------
 
     def _begin(self, request: Request, work: Work) -> None:
-        """Have a work done in slices; it returns what is put off, or None."""
+        """Run a task in slices; it returns its request and `Deferred`, or None if its response is sent."""
         api = APIS[request.api_key]
         new = SlicedWork(
             work,
@@ -259,15 +259,15 @@ class ApiCalls:
             raise InvalidReceive(f"{api.key.name} cannot be begun: {error}") from error
 
     def _is_there(self, connection: int) -> bool:
-        """Return whether the client of a connection waits for answers. HOT."""
+        """Return whether the client of a connection is still connected. HOT."""
         return not self._broker.client_hosts.has_ended(connection)
 
     def _copy(self, request: Request, source: memoryview, copied: Deferred) -> None:
-        """Copy what takes milliseconds to copy, beside all other works; the request's memory is kept that long."""
+        """Copy a large request in slices, in parallel with all other tasks; its ring memory is held until then."""
         hold = request.ring.hold(request.ring_start)
 
         def pieces() -> Work:
-            # Its pages are made as they are written to.
+            # The pages of the mapping are allocated as they are written.
             copy = memoryview(mmap.mmap(-1, len(source)))
             for at in range(0, len(source), COPIED_AT_ONCE):
                 copy[at : at + COPIED_AT_ONCE] = source[at : at + COPIED_AT_ONCE]
@@ -285,7 +285,7 @@ class ApiCalls:
         self._slices.add_now(SlicedWork(pieces(), "copies", done, failed, request.doing, request.identity))
 
     def _from_its_bytes(self, request: Request, copied: bytes | Deferred) -> Work:
-        """Decode a request, call its function, and go on with what that returns."""
+        """Decode a request, call its function, and process the result."""
         source = (yield copied) if isinstance(copied, Deferred) else copied
         api, version, end = APIS[request.api_key], request.api_version, len(source)
         try:
@@ -306,7 +306,7 @@ class ApiCalls:
             return None
 
     def _in_slices(self, request: Request, response: Any) -> Work:
-        """Do a function's work and send its response; return what was put off and the request that it belongs to."""
+        """Run a function's generator and send its response; return its `Deferred`, if any, with the request."""
         while isinstance(response, GeneratorType):
             response = yield from response
         if isinstance(response, Deferred):
@@ -334,7 +334,7 @@ class ApiCalls:
         return None
 
     def _put_off(self, late: tuple[Request, Deferred] | None) -> None:
-        """Wait for what a function in slices has put off in its turn; None if it has answered."""
+        """Wait for the `Deferred` of a sliced function; None if its response is already sent."""
         if late is not None:
             self._settle(*late)
 
@@ -352,7 +352,7 @@ class ApiCalls:
         self._responses.close_connection(request, self._now_ns())
 
     def _contained(self, request: Request, answer: Callable[[], None]) -> None:
-        """Answer such that faults close the connection and do not reach whoever completes a `Deferred`."""
+        """Send a response; contain a fault by closing the connection, so that it does not reach the completer."""
         self._current.enter(request.identity)
         try:
             answer()

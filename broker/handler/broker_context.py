@@ -1,4 +1,4 @@
-"""The maker of the context of API functions, and of the tasks that other targets may ask of this one.
+"""Builds the context of the API functions, and registers the tasks that other targets may call.
 
 Runs in handler processes and the controller, once before the first turn.
 """
@@ -38,13 +38,13 @@ logger = logging.getLogger(__name__)
 
 
 class ControllerTasks:
-    """The controller's tasks for other targets: topics that clients ask for before there are any, and producer ids."""
+    """The controller's tasks for other targets: automatic topic creation and the allocation of producer ids."""
 
     def __init__(self, active: ActiveController, tasks: TargetTasks, slices: Slices) -> None:
         self._controller = active.controller
         self._announce = active.announce
         self._slices = slices
-        #: Topics that others have asked for and that are not made yet.
+        #: Topics that other targets have requested and that are not created yet.
         self._to_create: dict[str, None] = {}
         tasks.register("create_topic", self._create_topic)
         tasks.register("next_producer_id", self._next_producer_id)
@@ -57,7 +57,7 @@ class ControllerTasks:
             reply(error.code, b"")
 
     def _create_topic(self, payload: bytes, reply: TaskDone) -> None:
-        """Have a topic created. That it has been shows in the metadata, so the answer does not wait for that."""
+        """Schedule the creation of a topic. Reply at once: the caller sees the new topic in the metadata."""
         is_first = not self._to_create
         self._to_create[payload.decode()] = None
         if is_first:
@@ -74,13 +74,13 @@ class ControllerTasks:
                     )
                 )
             except TooManyWaitError:
-                # Whoever asked for it asks again.
+                # The client retries, which requests the topic again.
                 end()
                 raise
         reply(0, b"")
 
     def _create(self) -> Work:
-        """Create the topics that were asked for, some with each change of the metadata."""
+        """Create the requested topics, up to `TOPICS_AT_ONCE` with each metadata change."""
         while self._to_create:
             names = list(islice(self._to_create, TOPICS_AT_ONCE))
             try:
@@ -102,7 +102,7 @@ def make_context(
     commit_answers: CommitAnswers,
     slices: Slices,
 ) -> BrokerContext:
-    """Return what the API functions of a target work with; from then on its tasks can be asked for."""
+    """Return the context of this target's API functions, and register its tasks."""
     clock = partitions.clock
     tasks = TargetTasks(partitions.index, peer_calls.send)
 
@@ -138,4 +138,4 @@ def make_context(
 
 
 def _nobody_waits(error: int, answer: bytes) -> None:
-    """Let nobody wait for the answer to a task."""
+    """Ignore the reply: no request waits for this task."""

@@ -1,8 +1,9 @@
-"""The denials of a target, for the request log: which request was refused what, until it is answered.
+"""The denials of a target, for the request log: what each request was denied, until its response is sent.
 
-Runs in handler processes and the controller. The authorizer says what is denied and not to whom: it is to the request
-that the process is in (`shm.tables.current_request`), however late that is answered. A row has a number, and what that
-stands for goes to the recorder by itself. What a killed process has noted goes with it: its replacement asks again.
+Runs in handler processes and the controller. The authorizer reports a denied operation without its request: it belongs
+to the request that the process is in (`shm.tables.current_request`), however late its response is sent. A row of the
+log holds a number; the name behind the number is sent to the recorder separately. The notes of a killed process are
+lost, and its replacement repeats the checks.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ if TYPE_CHECKING:
 
     from rotunda.shm.tables.current_request import CurrentRequest, Identity
 
-#: Requests with something denied that are not answered; beyond that the rows of all of them go without.
+#: Most unfinished requests with denials; beyond that all notes are dropped, and those rows have no denial.
 MOST_REQUESTS: Final = 10_000
-#: Of a name so much is recorded: clients choose names.
+#: Recorded characters of a name: clients choose names.
 MOST_CHARACTERS: Final = 512
 
-#: Numbers of denials are below those of clients and of what has none.
+#: Numbers of denials are below those of clients and of missing values.
 _BELOW: Final = -2
 _MASK: Final = (1 << 62) - 1
 
 
 class Denials:
-    """What has been denied to requests that are not answered yet."""
+    """The denials of unfinished requests."""
 
     def __init__(self, view: memoryview, current: CurrentRequest, name: Callable[[int, bytes], None]) -> None:
-        """``name`` says to the recorder what a number stands for."""
+        """Use ``name`` to send the recorder the text of a number."""
         self._view, self._current, self._name = view, current, name
-        #: By request, the first denial that has an error code.
+        #: By request, the first denial of each error code.
         self._noted: dict[Identity, dict[int, int]] = {}
 
     def note(self, operation: int, resource_type: int, name: str) -> int:
-        """Note a denial; return its number."""
+        """Record a denial; return its number."""
         words = [Operation(operation).name, ResourceType(resource_type).title, name[:MOST_CHARACTERS]]
         text = json.dumps(words).encode()
         number = _BELOW - (hash(text) & _MASK)
@@ -52,7 +53,7 @@ class Denials:
         return number
 
     def of(self, request: Identity, error: int) -> int:
-        """Return what was denied to a request that is answered with an error code, 0 if nothing was. HOT."""
+        """Return the denial of a request whose response has an error code, 0 if there is none. HOT."""
         if not self._noted:
             return 0
         return self._noted.pop(request, {}).get(error, 0)

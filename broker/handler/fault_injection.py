@@ -1,6 +1,6 @@
-"""The injection of faults: requests that a fault strikes are closed or refused, or get a session with their faults.
+"""Fault injection: closes or rejects the requests that match a fault, or attaches the fault to their session.
 
-Runs in targets of a broker that was started for tests; no other loads this. It stands around the handling of requests
+Runs in targets of a broker started for tests; no other broker loads this module. It wraps the handling of requests
 (`RequestHandler.wrap`).
 """
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from rotunda.broker.partitions.partition_manager import PartitionManager
 
 _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
-#: Their answers are put together as ever before an error is put into them: what they do besides is no harm.
+#: Requests without harmful side effects: they are handled normally, and the error is put into the response.
 _ALTERED: Final = {key for key in ApiKey if key.is_read_only} | {ApiKey.FIND_COORDINATOR, ApiKey.API_VERSIONS}
-#: Errors of a whole Fetch, which no partition has.
+#: Errors of a whole Fetch, not of a partition.
 _OF_SESSIONS: Final = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -40,13 +40,13 @@ _OF_SESSIONS: Final = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     }
 )
-#: By kind of a fault, the bit of INJECTED.
+#: By fault kind, its bit of INJECTED.
 _BITS: Final = {"fail": 0, "delay": 1, "disconnect": 2, "lose-answer": 2, "throttle": 3}
-assert len(INJECTED) == max(_BITS.values()) + 1  # noqa: S101 - two tables of the same things
+assert len(INJECTED) == max(_BITS.values()) + 1  # noqa: S101 - two tables of the same kinds
 
 
 class FaultInjection:
-    """Lets faults strike the requests of one target."""
+    """Applies faults to the requests of one target."""
 
     def __init__(
         self, handler: RequestHandler, faults: FaultTable, responses: ResponseWriter, partitions: PartitionManager
@@ -55,7 +55,7 @@ class FaultInjection:
         handler.wrap(self.handle)
 
     def handle(self, request: Request, handle: Handle) -> None:
-        """Handle a request as the faults say that strike it. Raises InvalidReceive."""
+        """Handle a request, with the faults that match it. Raises InvalidReceive."""
         self._faults.follow()
         struck = self._strike(request)
         if struck:
@@ -64,7 +64,7 @@ class FaultInjection:
             handle(request)
 
     def _strike(self, request: Request) -> dict[FaultKind, Fault]:
-        """Return the faults that strike a request."""
+        """Return the faults that match a request."""
         if not self._faults.concern(request.api_key):
             return {}
         api = APIS.get(request.api_key)
@@ -106,7 +106,7 @@ class FaultInjection:
             self._handler.dispatch(request)
 
     def _refuse(self, request: Request, error: int) -> None:
-        """Answer a request with an error, and do nothing of it."""
+        """Send an error response to a request without executing it."""
         body = parse_header(request.view, request.start, request.end).body_offset
         api, version, decoded = APIS[request.api_key], request.api_version, self._decoded(request, body)
         about = NO_SUBJECT if api.function is None else subject_of(decoded, api.key, self._partitions.row_of)
@@ -119,7 +119,7 @@ class FaultInjection:
         self._responses.send(request, now_ns, now_ns, wire, facts)
 
     def _names(self, request: Request, body: int) -> RequestNames:
-        """Return which topics and groups a request names; of a Fetch those of its session besides."""
+        """Return the topics and groups that a request names; for a Fetch also the topics of its session."""
         decoded = self._decoded(request, body)
         names = names_in(request.api_key, decoded, self._name_of)
         if request.api_key != _FETCH:
@@ -129,7 +129,7 @@ class FaultInjection:
         return names._replace(topics=names.topics | {name for name in topics if name is not None})
 
     def _decoded(self, request: Request, body: int) -> Any:
-        """Return the compiled message of a request, whatever its API's own functions take."""
+        """Return the compiled message of a request, independent of the API's own decoding."""
         return codec.decode(request.api_key, request.api_version, request.view, body, request.end)
 
     def _name_of(self, topic_id: bytes) -> str | None:

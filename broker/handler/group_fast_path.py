@@ -1,8 +1,8 @@
-"""The fast path of the two requests that members of groups send most: heartbeats and commits of offsets. HOT.
+"""The fast path of the two most frequent requests of group members: heartbeats and offset commits. HOT.
 
-Runs in handler processes, in the request loop. What is decided is decided where the general path decides it, in
-`apis.groups`; here nothing is made for a request but its answer: no frame, no context, no search for what the request
-log gets, which is known on the way. A request that is out of the ordinary is left to the general path.
+Runs in handler processes, in the request loop. Decisions are made by the same code as on the general path, in
+`apis.groups`. This path only avoids per-request objects: it builds the response and no frame or context, and it has the
+request log's facts already. Unusual requests are left to the general path.
 """
 
 from __future__ import annotations
@@ -48,39 +48,39 @@ _OFFSET_COMMIT: Final = int(ApiKey.OFFSET_COMMIT)
 _NEWEST_HEARTBEAT: Final = 4
 _OLDEST_COMMIT, _NEWEST_COMMIT = 2, 10
 
-#: Where a request's client has its name, behind the length of it.
+#: Offset of the client id in a request, after its length.
 _CLIENT_ID: Final = PREFIX_START + 2
 
-#: Whatever is shorter is no request.
+#: Shorter frames are invalid requests.
 _SHORTEST: Final = 16
 
-#: Longer requests and answers take the general path.
+#: Longer requests and responses use the general path.
 _LONGEST_HEARTBEAT: Final = 512
 _LONGEST_ANSWER: Final = 4096
 
-#: Longer commits take the general path, on which those of very many partitions are taken in slices.
+#: Longer commits use the general path, which splits commits of very many partitions into slices.
 _LONGEST_COMMIT: Final = 16_384
 
-#: Of how many connections, and of how many members, the last heartbeat and the last commit are remembered.
+#: Connections whose last heartbeat is cached, and members whose last commit is cached.
 _MOST_REMEMBERED: Final = 8192
 
-#: Commits of more partitions are parsed each time; and of how many partitions commits are remembered, for all members.
+#: Commits of more partitions are not cached; the second limit is the partitions in all cached commits.
 _MOST_PARTITIONS: Final = 256
 _MOST_TARGETS: Final = 32_768
 
 _unpack_int16 = Struct(">h").unpack_from
 _pack_int32_into = Struct(">i").pack_into
 
-#: Answers to heartbeats without an error, by version, and where they have the correlation id.
+#: Responses to heartbeats without an error, by version, and the offset of their correlation id.
 _ANSWERS: Final = tuple([codec.encode_response(_HEARTBEAT, version, 0, {}) for version in range(_NEWEST_HEARTBEAT + 1)])
 _CORRELATION_ID: Final = 4
 
-#: Takes a request; False when it is to take the general path.
+#: Handles a request; False if it must use the general path.
 Short = Callable[[Request], bool]
 
 
 class RememberedHeartbeat(NamedTuple):
-    """What a member says, and the shard that keeps its group. Nothing varies while a generation lasts."""
+    """A member's heartbeat, and the shard that owns its group. Nothing varies within a generation."""
 
     version: int
     session: Session
@@ -89,19 +89,19 @@ class RememberedHeartbeat(NamedTuple):
     said: Any
 
     def varying(self, view: memoryview, start: int, end: int) -> tuple[()] | None:
-        """Return nothing for the same request, None for any other. HOT."""
+        """Return an empty tuple for the same request, None for any other. HOT."""
         return () if view[start + PREFIX_START : end] == self.prefix else None
 
 
 class CommitAnswers:
-    """Answers commits that took the fast path, once what they bring is written; a fault closes the connection."""
+    """Sends the responses to commits of the fast path once their records are written; a fault closes the connection."""
 
     def __init__(self, responses: ResponseWriter, now_ns: Callable[[], int]) -> None:
         self._responses = responses
         self._now_ns = now_ns
 
     def answer_repeated(self, committers: list[tuple[Request, RememberedCommit]], error: int) -> None:
-        """Answer commits that were like others before them. HOT."""
+        """Send the responses to commits that matched a cached one. HOT."""
         responses, now_ns = self._responses, self._now_ns()
         view, try_begin = responses.view, responses.try_begin
         for request, remembered in committers:
@@ -127,13 +127,13 @@ class CommitAnswers:
         error: int,
         facts: tuple[bytes, bytes],
     ) -> None:
-        """Answer a commit; ``facts``: the subject, and the tail of the envelope that has it."""
+        """Send the response to a commit; ``facts``: the subject, and the envelope tail that contains it."""
         payload = codec.encode_response(_OFFSET_COMMIT, request.api_version, request.correlation_id, response)
         now_ns = self._now_ns()
         self._responses.send(request, now_ns, now_ns, payload, AnswerFacts(error, about=facts[0]))
 
     def send_short(self, request: Request, payload: bytes, facts: tuple[bytes, bytes]) -> None:
-        """Send a short answer without an error; ``facts``: the subject, and the tail of the envelope that has it."""
+        """Send a short response without an error; ``facts``: the subject, and the envelope tail that contains it."""
         now_ns = self._now_ns()
         responses = self._responses
         size = len(payload)
@@ -144,7 +144,7 @@ class CommitAnswers:
             responses.send(request, now_ns, now_ns, payload, AnswerFacts(about=facts[0]))
 
     def contained(self, request: Request, done: Callable[[int], None]) -> Callable[[int], None]:
-        """Return ``done`` such that its faults close the connection."""
+        """Return ``done``, wrapped to close the connection on a fault."""
 
         def done_or_close(error: int) -> None:
             try:
@@ -155,7 +155,7 @@ class CommitAnswers:
         return done_or_close
 
     def _fault(self, request: Request) -> None:
-        """Close a connection whose commit cannot be answered; the others of its batch are."""
+        """Close the connection of a commit whose response failed; the rest of its batch is not affected."""
         logger.exception("cannot answer a commit of offsets; closing its connection")
         self._responses.close_connection(request, self._now_ns())
 
@@ -179,7 +179,7 @@ class GroupFastPath:
             tail(_HEARTBEAT, version, broker.partitions.index, NO_SUBJECT) for version in range(_NEWEST_HEARTBEAT + 1)
         ]
         self._commits: RequestMemo[RememberedCommit] = RequestMemo(_MOST_REMEMBERED)
-        #: At least as many as the commits that are remembered have partitions.
+        #: Upper bound for the partitions in all cached commits.
         self._targets = 0
         self._commit_facts = lru_cache(_MOST_REMEMBERED)(self._facts_of_a_commit)
         #: By api key.
@@ -188,13 +188,13 @@ class GroupFastPath:
         )
 
     def heartbeat(self, request: Request) -> bool:
-        """Take a heartbeat; False if it is to take the general path."""
+        """Handle a heartbeat; False if it must use the general path."""
         version = request.api_version
         if not 0 <= version <= _NEWEST_HEARTBEAT or not _SHORTEST <= request.end - request.start <= _LONGEST_HEARTBEAT:
             return False
         found = self._heartbeats.find(request)
         if found is not None and not found[0].shard.is_open:
-            # Nothing is to keep what was known of a partition that has gone.
+            # The shard was closed: drop everything that refers to it.
             self._heartbeats.clear()
             found = None
         remembered = found[0] if found is not None else self._read_heartbeat(request)
@@ -210,7 +210,7 @@ class GroupFastPath:
         responses, now_ns = self._responses, self._now_ns()
         if not error:
             if found is None:
-                # Its sender is a member: others may say whatever they like.
+                # Cache members only: a non-member could fill the cache with arbitrary ids.
                 self._heartbeats.keep(request.connection_id, remembered)
             payload = _ANSWERS[version]
             at = responses.try_begin(request, now_ns, len(payload), NO_RECORDS, self._heartbeat_tails[version])
@@ -223,7 +223,7 @@ class GroupFastPath:
         return True
 
     def _read_heartbeat(self, request: Request) -> RememberedHeartbeat | None:
-        """Return what a member says and who keeps its group; None if it is not kept here, or the member may not."""
+        """Return a member's heartbeat and its group's shard; None if that is not here or the member is denied."""
         version, view, start, end = request.api_version, request.view, request.start, request.end
         body_at = _body_of(view, start, is_flexible=is_flexible(_HEARTBEAT, version))
         if body_at < 0:
@@ -239,7 +239,7 @@ class GroupFastPath:
         return RememberedHeartbeat(version, request.session, bytes(view[start + PREFIX_START : end]), shard, body)
 
     def commit(self, request: Request) -> bool:
-        """Take a commit of offsets; False if it is to take the general path."""
+        """Handle an offset commit; False if it must use the general path."""
         if not self._is_short_and_next(request):
             return False
         found = self._commits.find(request)
@@ -277,31 +277,31 @@ class GroupFastPath:
         return True
 
     def _is_short_and_next(self, request: Request) -> bool:
-        """Return whether a commit may take the fast path. HOT."""
-        # An older commit of this connection may be among what is done in slices.
+        """Return whether a commit may use the fast path. HOT."""
+        # An older commit of this connection may still be running in slices.
         is_next = _SHORTEST <= request.end - request.start <= _LONGEST_COMMIT and not self._slices.has(
             request.connection_id
         )
         return is_next and _OLDEST_COMMIT <= request.api_version <= _NEWEST_COMMIT
 
     def forget_metadata(self) -> None:
-        """Parse the next commit of every member anew: topics, settings or ACLs have changed."""
+        """Drop the cached requests: topics, settings or ACLs have changed, so the next commits are parsed."""
         if self._broker.metadata.authorizer is not None:
             self._heartbeats.clear()
         self._commits.clear()
         self._targets = 0
 
     def forget_unused(self, now_ns: int) -> None:
-        """Forget members that have not been heard of for a while. Called now and then."""
+        """Expire the cached requests of inactive members. Called periodically."""
         self._heartbeats.forget_unused(now_ns)
         self._commits.forget_unused(now_ns)
 
     def _commit_again(self, request: Request, remembered: RememberedCommit, offsets: Sequence[int]) -> bool:
-        """Take a commit that differs from one before in its offsets alone; False if not taken. HOT."""
+        """Handle a commit that differs from a cached one in its offsets only; False if not handled. HOT."""
         shard, committer = remembered.shard, remembered.committer
         group = shard.groups.get(committer.group_id)
         if not shard.is_open:
-            # Its groups and their offsets have been read back into another: nothing is to hold on to these.
+            # Its groups and offsets are loaded into another shard: drop everything that refers to this one.
             self.forget_metadata()
             return False
         if group is None or shard.has_failed:
@@ -320,7 +320,7 @@ class GroupFastPath:
         payload: bytes,
         frame: tuple[bytes, CommitPlaces],
     ) -> None:
-        """Let the member's next commits be compared with this one, of which everything was taken."""
+        """Cache a member's fully accepted commit, to compare its next commits with."""
         metadata, version, targets = self._broker.metadata, request.api_version, []
         for asked in body.topics:
             by_id = version >= TOPIC_ID_FROM
@@ -356,7 +356,7 @@ class GroupFastPath:
 
 
 def _body_of(view: memoryview, start: int, *, is_flexible: bool) -> int:
-    """Return where the body of a request begins, or -1 where that takes a closer look."""
+    """Return the offset of a request's body, or -1 if its header needs full parsing."""
     length: int = _unpack_int16(view, start + PREFIX_START)[0]
     body = start + _CLIENT_ID + max(0, length)
     if not is_flexible:

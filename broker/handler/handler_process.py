@@ -1,6 +1,7 @@
-"""A handler process, or the controller, from boot to exit: opens what it owns, takes over, turns the request loop.
+"""A handler or controller process from boot to exit: opens partitions, recovers a predecessor's state, runs the loop.
 
-Behind the most handlers it is the controller: the same loop with the one writer of the metadata beside it.
+The target after the last possible handler is the controller. It runs the same loop and is also the only writer of the
+metadata.
 """
 
 from __future__ import annotations
@@ -51,17 +52,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-#: How old the page of metrics may be while the target is awake.
+#: Maximum age of the metrics page while the target is awake.
 INTERVAL_NS = 500_000_000
 
 
 class HandlerMetrics:
-    """Copies the loop's counters to the page; the page goes on with its predecessor's counts."""
+    """Copies the loop's counters to the metrics page. The counters of a predecessor continue."""
 
     def __init__(
         self, page: MetricsWriter, handler: RequestHandler, now_ns: int, also: Sequence[Callable[[int], None]] = ()
     ) -> None:
-        """Take what else is to be published now and then; it is given the monotonic time."""
+        """Accept further publishers, called at the same interval with the monotonic time."""
         self._page = page
         self._handler = handler
         self._also = also
@@ -71,7 +72,7 @@ class HandlerMetrics:
         self._stored: dict[str, int] = {}
 
     def slept(self, ns: int) -> None:
-        """Account for time asleep on the bell (``E01``)."""
+        """Record time asleep on the bell (``E01``)."""
         self._idle_ns += ns
 
     def due(self, now_ns: int) -> bool:
@@ -79,11 +80,11 @@ class HandlerMetrics:
         return now_ns - self._published_ns >= INTERVAL_NS
 
     def publish(self, now_ns: int) -> None:
-        """Store everything on the page, and have published what else there is."""
+        """Store all counters and gauges on the page, and run the further publishers."""
         self._published_ns = now_ns
         times = {"idle_ns": self._idle_ns, "busy_ns": max(0, now_ns - self._started_ns - self._idle_ns)}
         for name, value in {**self._handler.counters(), **times}.items():
-            # A counter never goes back, whatever the clock does.
+            # A counter never decreases, even if the clock does.
             growth = value - self._stored.get(name, 0)
             if growth > 0:
                 self._page.add(self._page.index(name), growth)
@@ -95,7 +96,7 @@ class HandlerMetrics:
 
 
 def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) -> None:
-    """Answer requests until asked to stop; then commit, flush and close every log."""
+    """Serve requests until stopped; then commit, flush and close every log."""
     role, place = (Role.HANDLER, index) if index < context.handlers else (Role.CONTROLLER, 0)
     clock = SystemClock()
     poison = PoisonRequests(context, index, generation)
@@ -108,7 +109,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
         stop.obey(signal.SIGHUP, controller.reload_request.ask)
     _serve(handler, context, (role, place), metrics, stop)
     handler.finish()
-    # What moves to another owner is open again in a moment, and need not wait for the disk.
+    # Partitions that move to another owner are reopened immediately and need no flush to disk.
     moves = bool(context.broker_words.hold & 1)
     handler.broker.partitions.log_manager.close(clean=not moves, moves=moves)
     if controller is not None:
@@ -116,12 +117,12 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
 
 
 def _group_publishers(context: ProcessContext, handler: RequestHandler) -> list[Callable[[int], None]]:
-    """Return the publishers of this handler's groups, for readers and the request log; the controller has none."""
+    """Return the publishers of this handler's groups, for readers and the request log; none for the controller."""
     broker = handler.broker
     index, clock, table = broker.partitions.index, broker.clock, broker.partitions.table
     if index == context.controller:
         return []
-    # Each forgets what it had no use for, so each has its own.
+    # Each instance discards ages that its own caller no longer uses, so the two cannot share one.
     snapshot_times, lag_times = (LagAges(context.config.data_dir, table, clock.wall_ms) for _ in range(2))
     snapshots, coordinators = context.snapshot_segment, broker.coordinators
     writer = SnapshotWriter(snapshots.of_handler(index)), snapshots.wants
@@ -132,7 +133,7 @@ def _group_publishers(context: ProcessContext, handler: RequestHandler) -> list[
 
 
 def boot(context: ProcessContext, index: int, generation: int, clock: Clock, poison: PoisonRequests) -> RequestHandler:
-    """Return the loop of a target, with everything open that it owns and all taken back that a predecessor left."""
+    """Return the request loop of a target, its partitions open and a predecessor's uncommitted notes undone."""
     metadata = MetadataCache(metadata_path(context.config.data_dir), context.handlers, context.config)
     partitions = PartitionManager(context, index, metadata, clock)
     controller = None
@@ -141,15 +142,16 @@ def boot(context: ProcessContext, index: int, generation: int, clock: Clock, poi
         controller.announce()
         _warn_of_orphans(context, metadata)
     else:
-        # Before it looks: what a predecessor has taken over says nothing of this process.
+        # Reset before the first load: the stored version is the predecessor's, not this process's.
         context.slots.set_metadata_version(Role.HANDLER, index, 0)
-        # A later generation opens what an earlier one has served, or what is new.
+        # Later generations open logs that a predecessor was serving, or new ones, so only the first can trust a clean
+        # start.
         partitions.log_manager.is_clean_start = context.is_clean_start and generation == 1
         with paused_search():
             partitions.load_metadata()
         partitions.log_manager.is_clean_start = False
         partitions.publish_taken_over()
-        # A predecessor's flags speak of fetches that died with it, as do those of handlers that are no more.
+        # Clear the flags of the predecessor's parked fetches, and of handlers that no longer exist.
         gone = range(context.handlers, context.broker_words.handlers_made) if index == 0 else ()
         for row in partitions.rows():
             for waiter in (index, *gone):
@@ -192,7 +194,7 @@ def _warn_of_orphans(context: ProcessContext, metadata: MetadataCache) -> None:
 
 
 def _open_controller(context: ProcessContext, metadata: MetadataCache, clock: Clock) -> ActiveController:
-    """Make this process the controller, and have it look after the disk from the start."""
+    """Make this process the controller, and start watching the storage."""
     config, broker_words = context.config, context.broker_words
     reserve = StorageReserve(config.data_dir)
 
@@ -239,7 +241,7 @@ def _serve(
     clock_ns = SystemClock().monotonic_ns
     bell = context.target_bells[place[1] if place[0] is Role.HANDLER else context.controller]
     slots = context.slots
-    # Faults of one request are contained where they arise; these have no request to blame.
+    # Faults of one request are contained where they occur; these faults cannot be attributed to a request.
     faults = FaultLimit(logger, "the request loop")
     turns = handler.turns
     garbage = GarbageSearch(clock_ns)
@@ -251,7 +253,7 @@ def _serve(
         garbage.turn()
         now_ns = clock_ns()
         turns.end(now_ns)
-        # What has been rung for since the last take is looked for without another wait, and before the next.
+        # Before sleeping, check once more for anything rung since the last `bell.take`.
         pause_s = faults.pause_s
         if pause_s or not (handler.has_more or bell.take()):
             bell.wait(pause_s or handler.wait_ms() / 1000)

@@ -1,6 +1,6 @@
-"""The calls of this target to others, kept until their answers are there.
+"""The calls of this target to other targets, stored until their replies arrive.
 
-Runs in handler processes and the controller. How tasks are done is the business of `peer_rpc`.
+Runs in handler processes and the controller. `peer_rpc` executes the tasks that others send to this target.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from rotunda.shm.tables.process_slots import ProcessSlots
 
 
-#: What a payload's place says: in the message itself, or in the file that the message names.
+#: Where a payload is: in the message itself, or in the file that the message names.
 IN_MESSAGE, IN_FILE = 0, 1
 
 MOST_IN_MESSAGE_BYTES = 4 * 1024
 
 
 class PeerPayloads:
-    """Packs and unpacks payloads for one target: short ones ride along, long ones travel as files.
+    """Packs and unpacks payloads for one target: short ones in the message, long ones in files.
 
-    A peer ring holds 64 KiB, questions a quarter of that; the description of a large group is more. A file in the run
-    directory then carries it, as with large answers to clients. A question may be read twice, so its file stays until
-    the answer is there; the file of an answer goes when it is read.
+    A peer ring holds 64 KiB, requests a quarter of that; the description of a large group is longer. Such a payload is
+    written to a file in the run directory, as with large responses to clients. A request may be read twice, so its file
+    stays until the reply arrives; the file of a reply is deleted when it is read.
     """
 
     def __init__(self, run_dir: Path, index: int) -> None:
         self._names = (run_dir / f"peer-{index}-{os.getpid()}-{n}" for n in count())
 
     def pack(self, payload: bytes) -> tuple[int, bytes]:
-        """Return (place, what stands in the message)."""
+        """Return (place, packed payload)."""
         if len(payload) <= MOST_IN_MESSAGE_BYTES:
             return IN_MESSAGE, payload
         path = next(self._names)
@@ -48,7 +48,7 @@ class PeerPayloads:
         Path(os.fsdecode(packed)).unlink(missing_ok=True)
 
     def unpack(self, place: int, packed: bytes, *, last_use: bool) -> bytes:
-        """Return the payload; its file is removed after its last use. Raises OSError when it is gone."""
+        """Return the payload, and remove its file after its last use. Raises OSError if the file is missing."""
         if place == IN_MESSAGE:
             return packed
         path = Path(os.fsdecode(packed))
@@ -59,7 +59,7 @@ class PeerPayloads:
 
 
 class _Asked(NamedTuple):
-    """A task that was put to a target, to be put to its replacement as well if that comes before the answer."""
+    """A task sent to a target, sent again to its replacement if that starts before the reply arrives."""
 
     target: int
     generation: int
@@ -67,7 +67,7 @@ class _Asked(NamedTuple):
 
 
 class PeerCalls:
-    """The tasks that one target has put to others."""
+    """The tasks that one target has sent to others."""
 
     def __init__(self, peers: Peers, post: PeerPayloads, slots: ProcessSlots, handlers: int) -> None:
         self.peers = peers
@@ -76,11 +76,11 @@ class PeerCalls:
         self._handlers = handlers
         self._tokens = peers.new_tokens()
         self._asked: dict[int, TaskDone] = {}
-        #: Of those, the ones that are done in slices: their target may die when it has let go of the question.
+        #: The sliced tasks among them: their target may die after it has released the request.
         self._asked_sliced: dict[int, _Asked] = {}
 
     def send(self, target: int, number: int, payload: bytes, done: TaskDone, *, is_sliced: bool) -> None:
-        """Put a task to another target; its answer is given to ``done`` in some later turn."""
+        """Send a task to another target; ``done`` is called with its reply in a later turn."""
         token = next(self._tokens)
         place, packed = self.post.pack(payload)
         self._asked[token] = done if place == IN_MESSAGE else self._clearing_up(packed, done)
@@ -90,7 +90,7 @@ class PeerCalls:
         self.peers.send(target, message)
 
     def take_answer(self, message: PeerMessage) -> None:
-        """Give an answer to whoever asked; one for a predecessor's question has no taker."""
+        """Pass a reply to its caller's callback; drop a reply to a predecessor's request."""
         self._asked_sliced.pop(message.token, None)
         done = self._asked.pop(message.token, None)
         payload = self.post.unpack(message.area, message.payload, last_use=True)
@@ -98,7 +98,7 @@ class PeerCalls:
             done(message.error_code, payload)
 
     def repeat(self) -> None:
-        """Ask again what is done in slices by a target that has been replaced since it was asked."""
+        """Send the sliced tasks again whose target has been replaced since they were sent."""
         for token, (target, generation, message) in list(self._asked_sliced.items()):
             now = self._generation(target)
             if now != generation:
@@ -109,7 +109,7 @@ class PeerCalls:
         return self._slots.ready_generation(*((HANDLER, target) if target < self._handlers else (CONTROLLER, 0)))
 
     def _clearing_up(self, packed: bytes, done: TaskDone) -> TaskDone:
-        """Return ``done`` such that the file of the question goes when its answer is there."""
+        """Return ``done``, wrapped to remove the file of the request when the reply arrives."""
 
         def answered(error: int, payload: bytes) -> None:
             self.post.remove(packed)

@@ -1,8 +1,8 @@
-"""The messages between targets as they come in: a table from kind to what is done.
+"""The incoming messages of other targets: a table from message kind to handler.
 
-Runs in handler processes and the controller. Every question may be asked twice (its asker, or this process, may have
-been replaced in between), so every task here is safe to do twice: an append is recognised by its note, all else by its
-outcome.
+Runs in handler processes and the controller. Every request may arrive twice, because its sender or this process may
+have been replaced in between. So every task here is idempotent: a repeated append is recognised by its note, any other
+task by its outcome.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _NAMES = {
     DONE: "what a predecessor has done",
 }
 
-#: What answers a question of which kind.
+#: The kind of the reply to each kind of request.
 _ANSWER_KINDS = {PRODUCE_PART: PRODUCE_ANSWER, TASK: TASK_ANSWER}
 
 
 class PeerRpc:
-    """One target's correspondence with the others."""
+    """Messages between one target and the others."""
 
     def __init__(
         self,
@@ -70,9 +70,9 @@ class PeerRpc:
         self._poison = poison
         self._slices = slices
         self._now_ns = now_ns
-        #: By source, up to where its messages have been taken and not been given back.
+        #: By source, the ring position up to which its messages have been handled.
         self._taken: dict[int, int] = {}
-        #: By source, where the parts of Produce end that have been taken and not been answered.
+        #: By source, the ring positions at which its unanswered parts of Produce end.
         self._unanswered: dict[int, set[int]] = defaultdict(set)
         self._position = 0
         self._takers: dict[int, Callable[[int, PeerMessage], None]] = {
@@ -84,13 +84,13 @@ class PeerRpc:
         }
 
     def receive(self) -> list[Received]:
-        """Return what has arrived. It stays in the rings until `publish`."""
+        """Return the messages that have arrived. They stay in the rings until `publish`."""
         return self._peers.receive()
 
     def take(self, messages: list[Received], end_ns: int) -> list[Received]:
-        """Do what others have asked, one at least, until a time; return what is left for the next turn.
+        """Handle messages of other targets, at least one, until a time; return the remaining ones for the next turn.
 
-        What has killed this process's predecessors is refused.
+        Messages that have killed this process's predecessors are rejected.
         """
         current = self._poison.current
         for number, (source, message, position) in enumerate(messages, 1):
@@ -113,13 +113,13 @@ class PeerRpc:
         return []
 
     def publish(self) -> None:
-        """Send what is to be sent; then, and only then, let go of the questions that it answers. HOT: once a turn."""
+        """Send the replies; only then release the requests that they belong to. HOT: once a turn."""
         self._peers.publish()
         if self._taken:
             self._peers.release_taken(self._taken, self._unanswered)
 
     def _refuse(self, source: int, message: PeerMessage) -> None:
-        """Refuse what predecessors of this process have died in; the connection of a Produce is closed by its taker."""
+        """Reject a message that predecessors died in; for a Produce its sender closes the connection."""
         self._poison.report_message(source, _NAMES[message.kind])
         if message.kind == PRODUCE_PART:
             note_refusal(self._areas.view(message.area), message.address, message.size, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -128,7 +128,7 @@ class PeerRpc:
             self._answer_failure(source, message)
 
     def _answer_failure(self, source: int, message: PeerMessage, error: int = ErrorCode.UNKNOWN_SERVER_ERROR) -> None:
-        """Tell the asker that its question met a fault, so that nobody waits for ever."""
+        """Send an error reply for a failed message, so that its sender does not wait for ever."""
         kind = _ANSWER_KINDS.get(message.kind)
         if kind is not None:
             reply = PeerMessage(kind, error_code=error, part=message.part, token=message.token, row=message.row)
@@ -168,7 +168,7 @@ class PeerRpc:
         try:
             payload = self._post.unpack(message.area, message.payload, last_use=False)
         except FileNotFoundError:
-            # It has its answer: this process's predecessor gave it, and had no time to let go of the question.
+            # Already replied: this process's predecessor sent the reply and died before it released the request.
             reply(int(ErrorCode.COORDINATOR_NOT_AVAILABLE), b"")
             return
         work = self._tasks.sliced(message.part, payload)
@@ -183,7 +183,7 @@ class PeerRpc:
         return SlicedWork(
             work,
             lane=("target", source),
-            # Asked again it lies elsewhere in the ring; its token stays.
+            # A repeated request is at another ring position; its token is the same.
             identity=(-1 - source, message.token),
             done=lambda answer: reply(*answer),
             failed=lambda: reply(int(ErrorCode.UNKNOWN_SERVER_ERROR), b""),
@@ -196,4 +196,4 @@ class PeerRpc:
 
 
 def _nothing(source: int, message: PeerMessage) -> None:
-    """Do nothing with a message."""
+    """Ignore a message."""

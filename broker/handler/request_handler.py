@@ -1,9 +1,9 @@
-"""The request handler: takes requests from its rings, answers them, and sleeps on its bell when there are none.
+"""The request handler: reads requests from its rings, sends their responses, and sleeps on its bell when idle.
 
-Runs in handler processes 0..M-1 and, with index M, in the controller, which is a handler of the APIs that change
-metadata. One turn of the loop takes a batch of frames, commits what they staged, publishes the answers and releases
-the requests, in this order: a request is released only when its answer is in its processor's ring, so a replacement
-finds every request that has none.
+Runs in handler processes 0..M-1 and, with index M, in the controller, which handles the APIs that change metadata. One
+turn of the loop reads a batch of frames, commits the staged changes, publishes the responses and releases the requests,
+in this order. A request is released only when its response is in its processor's ring, so a replacement finds every
+request without a response.
 """
 
 from __future__ import annotations
@@ -52,30 +52,30 @@ Handle = Callable[[Request], None]
 
 
 class Wrapper(Protocol):
-    """What stands around the handling of each request while it is installed."""
+    """Wraps the handling of each request while it is installed."""
 
     def __call__(self, request: Request, handle: Handle) -> None:
-        """Handle a request: by ``handle``, or instead of it."""
+        """Handle a request, by calling ``handle`` or instead of it."""
 
 
-#: Frames taken from one ring in one turn. More would save a little for each, and let the processor wait for all.
+#: Frames read from one ring in one turn. A larger batch would save little per frame and delay the others' responses.
 BATCH = 32
 
 _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 _LIST_OFFSETS = int(ApiKey.LIST_OFFSETS)
 
-#: The loop turns at least this often, as Kafka's handlers do (``D05``).
+#: The loop runs at least this often, as Kafka's handlers do (``D05``).
 WAIT_MS = 300
 
-#: How often the logs are asked for upkeep that is due.
+#: Interval of the logs' maintenance.
 TICK_NS = 100_000_000
 
-#: While something waits that no bell announces (room in a ring, a peer's release), the loop looks again after this.
+#: Retry interval for events that no bell announces, such as room in a ring or a peer's release.
 RETRY_MS = 1
 
 
 class RequestHandler:
-    """The loop of one target and the paths that requests take through it."""
+    """The loop of one target, and the paths of requests through it."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class RequestHandler:
         )
         self._quotas.forgotten = self._produce.forget_metadata
         self._groups = GroupFastPath(self.broker, responses, self.slices, commit_answers)
-        #: By API, what takes a request that is like an earlier one; False when it is not.
+        #: Fast paths by API: each returns False if the request is not like a cached one.
         offsets = ListOffsetsMemo(partitions, responses, self.slices.has)
         self._with_memo = self._produce, self.fetch, offsets, self._groups
         produce, fetch = self._produce.try_fast, self.fetch.try_fast
@@ -120,32 +120,33 @@ class RequestHandler:
         self._wrappers: list[Wrapper] = []
         self._handle: Handle = self._handle_plain
         self._peer_rpc = PeerRpc(self._peer_calls, self.broker.tasks, self._produce, areas, poison, self.slices, now_ns)
-        #: Whether the last turn may have left something that no bell has rung for since it began.
+        #: Whether the last turn may have left a task that no bell has rung for since it began.
         self.has_more = True
-        #: Rows of this handler that have moved, until those who wait for them have been woken.
+        #: Rows of this handler that have moved, until the operations waiting for them are woken.
         self._moved: list[int] = []
         self._moved_elsewhere = partitions.table.moved_rows.reader(index)
         self._next_tick_ns, self._handled_ns, self.requests = 0, 0, 0
         self._inherited = self._peers.unread_before()
-        #: What has been read and not handled yet: from processors, and from other targets.
+        #: Requests and peer messages that are read and not handled yet.
         self._read: list[RingBatch] = self._rings.unreleased() if generation > 1 else []
         self._received: list[Received] = []
         if generation > 1 and index < context.handlers:
             self._row_flags.announce_all()
-        # Before anybody asks: the offsets of topics go that were deleted while nobody coordinated their groups.
+        # Before the first request: delete the offsets of topics that were deleted while their groups had no
+        # coordinator.
         self._coordinators.metadata_changed()
 
     def turn(self) -> bool:
-        """Do what there is to do; False when there was nothing.
+        """Run one turn of the loop; False if it was idle.
 
-        A fault that has no request to blame is raised; the next turn goes on with what this one has left.
+        Raises a fault that cannot be attributed to a request; the next turn continues with the remaining requests.
         """
         try:
             return self._turn()
         except Exception:
-            # Nobody is to be blamed if this process is killed when it has long done with what it was doing.
+            # Clear the current request, so that a later crash is not attributed to it.
             self._poison.current.clear()
-            # What was answered before it is not kept back by it. Nothing is released: not all has been looked at.
+            # Publish the responses that precede the fault. Release nothing: some requests may not be handled yet.
             self._responses.publish()
             self._responses.ring_bells()
             raise
@@ -153,21 +154,21 @@ class RequestHandler:
     def _turn(self) -> bool:
         self.has_more = True
         self._responses.retry()
-        # No ring gives anything twice: after a fault of this turn the next one goes on with what has been read.
+        # A ring returns each frame once: after a fault the next turn continues with the frames already read.
         read = self._read
         if not read:
             read += self._rings.read(BATCH)
         if not self._received:
             self._received = self._peer_rpc.receive()
-        # After the last look into a ring: what is in there may have been sent because of what was announced, such as
-        # the first request to a topic whose creation has just been answered.
+        # Refresh after reading the rings: a frame may have been sent because of an announced change, such as the first
+        # request to a topic whose creation response has just been sent.
         worked = has_more = self._refresh_metadata()
-        # The controller's own changes are never behind.
+        # The controller applies its own changes immediately, so `_refresh_metadata` never sees them.
         if self._quotas.follow_metadata(self._partitions.metadata):
             self._chain()
         self._partitions.storage.turn()
         self._calls.late.until_ns = end_ns = self.now_ns() + LONG_NS
-        # What was sent may rest on all that has been announced.
+        # The frames may depend on any announced change, so none is handled before all metadata is loaded.
         while read and not self._partitions.is_taking:
             ring, frames = read.pop(0)
             worked = True
@@ -196,7 +197,7 @@ class RequestHandler:
         return worked or has_more
 
     def _tick(self, now_ns: int) -> None:
-        """Do what is due: flushes, checkpoints, producers that have expired; what an operator asks for."""
+        """Run periodic maintenance: flushes, checkpoints, expired producers, caches, and an operator's requests."""
         self._next_tick_ns = now_ns + TICK_NS
         self._partitions.tick()
         self._follow_partitions()
@@ -209,7 +210,7 @@ class RequestHandler:
         self.turns.spent(self.now_ns(), UPKEEP)
 
     def wait_ms(self) -> int:
-        """How long the loop may sleep: until the next deadline, or a moment when something is in the way."""
+        """Return how long the loop may sleep: until the next deadline, or briefly while a ring is blocked."""
         if not self.slices.is_idle:
             return 0
         if self._inherited or self._peers.waiting or self._rings.are_waiting:
@@ -220,7 +221,7 @@ class RequestHandler:
         return max(0, min(WAIT_MS, (deadline_ns - self.now_ns()) // 1_000_000 + 1))
 
     def finish(self) -> None:
-        """Write and answer what still waits for company."""
+        """Commit the staged changes and send all waiting responses."""
         self._calls.late.finish()
         self._coordinators.stop_waiting()
         while self._coordinators.flush() or self._produce.is_dirty:
@@ -228,7 +229,7 @@ class RequestHandler:
         self._publish()
 
     def counters(self) -> dict[str, int]:
-        """Return what has been counted since the start, by metric name."""
+        """Return the counters since the start, by metric name."""
         authorizer = self._partitions.metadata.authorizer
         return {
             "requests_handled": self.requests,
@@ -245,7 +246,7 @@ class RequestHandler:
         }
 
     def gauges(self) -> dict[str, int]:
-        """Return what is so now, by metric name."""
+        """Return the gauges, by metric name."""
         return {
             "longest_turn_ns": self.turns.longest_ns,
             "operations_waiting": self._purgatory.waiting,
@@ -259,7 +260,7 @@ class RequestHandler:
         }
 
     def commit(self) -> None:
-        """Commit what this turn has staged, and what answering that has staged in turn."""
+        """Commit this turn's staged changes, and further ones staged by their callbacks."""
         now_ns = self.now_ns()
         self.turns.spent(now_ns, TAKING)
         self._coordinators.turn(now_ns)
@@ -268,13 +269,13 @@ class RequestHandler:
             self._moved += self._produce.commit()
 
     def _refresh_metadata(self) -> bool:
-        """Take over what the controller has changed; False if that is nothing."""
+        """Load the controller's changes; False if there are none."""
         if not self._partitions.is_behind:
             return False
         try:
             self._partitions.take_metadata(self.now_ns() + LONG_NS // 4)
         finally:
-            # Also after a fault: some of it may have been taken over.
+            # Also after a fault: some changes may have been loaded.
             self._follow_partitions()
             for path in self._with_memo:
                 path.forget_metadata()
@@ -285,17 +286,17 @@ class RequestHandler:
         return True
 
     def _follow_partitions(self) -> None:
-        """Have coordinators, and who waits for rows, take over what has been opened and closed; the rest in slices."""
+        """Update coordinators and purgatory after partitions were opened or closed; the rest follows in slices."""
         self._coordinators.follow_partitions()
         self._purgatory.rows_moved(self._partitions.take_closed_rows())
         self._partitions.changes.begin(self.slices, self._follow_partitions, self._purgatory.something_changed)
 
     def _handle_requests(self, ring: RequestRing, frames: list[RingFrame], end_ns: int) -> list[RingFrame]:
-        """Handle requests of a ring, one at least, until a time; return the frames that are left for the next turn."""
+        """Handle requests of a ring, at least one, until a time; return the remaining frames for the next turn."""
         current, read, handle, now_ns = self._poison.current.words, self._reader.read, self._handle, self.now_ns
         dequeued_ns = now_ns()
         self._quotas.begin(self._responses.view, frames[0][0], dequeued_ns)
-        for number, frame in enumerate(frames, 1):  # noqa: B007 - read behind the loop
+        for number, frame in enumerate(frames, 1):  # noqa: B007 - read after the loop
             current[REQUEST_AT] = frame[0]
             request = read(ring, frame, dequeued_ns)
             try:
@@ -311,7 +312,7 @@ class RequestHandler:
         return frames[number:]
 
     def _handle_plain(self, request: Request) -> None:
-        """Answer a request by the fast path of its API, or by its function where that has none or leaves it alone."""
+        """Handle a request by the fast path of its API; if it has none or returns False, by the API's function."""
         fast_path = self._fast_paths.get(request.api_key)
         if fast_path is None or not fast_path(request):
             self.dispatch(request)
@@ -320,7 +321,7 @@ class RequestHandler:
         """Handle a request and charge its client's quotas for the time."""
         handle = self._handle_plain
         if request.api_key == _PRODUCE and not request.area:
-            # One like the last of its connection has the same quotas, and shares in what the commit costs.
+            # A request like the last of its connection has the same quotas, and shares the cost of the commit.
             last = self._produce.last.recent.get(request.connection_id)
             if last is not None:
                 request.quotas = last.quotas
@@ -334,19 +335,19 @@ class RequestHandler:
             self._quotas.end_one(request.quotas, self.now_ns())
 
     def charge(self, request: Request) -> None:
-        """Charge the quotas of a request's client, if any are in force, from now on."""
+        """Charge the quotas of a request's client from now on, if any are in force."""
         if self._quotas.is_in_force:
             request.quotas = self._quotas.begin_one(
                 request.session.user, request.listener, request.view, request.start, self.now_ns()
             )
 
     def wrap(self, wrapper: Wrapper) -> None:
-        """Have a wrapper handle the requests from the next batch on, around the wrappers that there are."""
+        """Install a wrapper around the handling, outside the existing wrappers, from the next batch on."""
         self._wrappers.append(wrapper)
         self._chain()
 
     def unwrap(self, wrapper: Wrapper) -> None:
-        """Take a wrapper off again."""
+        """Remove a wrapper."""
         self._wrappers.remove(wrapper)
         self._chain()
 
@@ -356,7 +357,7 @@ class RequestHandler:
             self._handle = partial(wrapper, handle=self._handle)
 
     def dispatch(self, request: Request) -> None:
-        """Take a request to the function that the registry names for it (``E07``)."""
+        """Call the function that the registry has for a request (``E07``)."""
         api = APIS.get(request.api_key)
         if api is None:
             raise InvalidReceive(f"api key {request.api_key} is not served")
@@ -370,7 +371,7 @@ class RequestHandler:
             self._calls.handle(api, request)
 
     def _publish(self) -> None:
-        """Answers first, then the memory of the requests, then the bells (``D07``)."""
+        """Publish responses, then release the memory of their requests, then ring the bells (``D07``)."""
         self._responses.publish()
         if self._inherited:
             self._inherited = [(ring, end) for ring, end in self._inherited if ring.consumed() < end]
@@ -380,7 +381,7 @@ class RequestHandler:
         self._responses.ring_bells()
 
     def _rows_moved(self) -> None:
-        """Wake the operations that wait for rows that have moved: here, and in other handlers if the rows are ours."""
+        """Wake the operations that wait for moved rows, here and, for rows of this handler, in other handlers."""
         moved, self._moved = self._moved, []
         if moved:
             self._row_flags.announce(moved)

@@ -1,8 +1,8 @@
-"""The screening of requests by a successor: what it does with the requests that a killed target has left.
+"""The screening of requests by a replacement: filters the requests that a killed target has left.
 
-Runs in handler processes and the controller. It stands around the handling of requests (`RequestHandler.wrap`) from
-the start of a successor until every processor has sent it a new request, and while a poison request may come
-(`poison_requests`). A target that follows no other handles its requests without it.
+Runs in handler processes and the controller. It wraps the handling of requests (`RequestHandler.wrap`) from the start
+of a replacement until every processor has sent it a new request, and while a poison request may arrive
+(`poison_requests`). A target without a predecessor handles its requests without it.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class Screening:
         generation: int,
         processors: Iterable[int],
     ) -> None:
-        """Screen from now on if the generation is not the first, and from the first dropped request on otherwise."""
+        """Start screening immediately for a later generation, or at the first dropped request for generation 1."""
         self._handler, self._poison, self._responses = handler, poison, responses
         self._is_installed = False
-        #: What was sent to an earlier generation is sent again, but for Produce. The first one handles everything: a
-        #: processor may send to it before it knows that it is there.
+        #: Requests sent to an earlier generation are sent again by their processor, except Produce. Generation 1
+        #: handles everything: a processor may send to it before it sees that it is ready.
         self._oldest_generation = generation if generation > 1 else 0
-        #: A predecessor may have died in the commit of what was received by then: it is committed before the next.
+        #: A predecessor may have died committing a request received before this time: each is committed on its own.
         self._alone_until_ns = handler.now_ns() if generation > 1 else -1
-        #: Processors that may still send requests of the predecessor's.
+        #: Processors that may still send requests addressed to the predecessor.
         self._awaited = set(processors) if generation > 1 else set()
         poison.on_dropped = self.install
         if generation > 1:
@@ -55,7 +55,7 @@ class Screening:
             self._is_installed = True
 
     def handle(self, request: Request, handle: Handle) -> None:
-        """Handle a request unless it is poison, or sent again by its processor."""
+        """Handle a request unless it is poison, or its processor sends it again."""
         if request.generation < self._oldest_generation and request.api_key != _PRODUCE:
             return
         now_ns = self._handler.now_ns()
