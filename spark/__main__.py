@@ -1,4 +1,4 @@
-"""`python -m rotunda.spark NAME …`: runs the job of that name."""
+"""`python -m rotunda.spark NAME …`: runs the job with this name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rotunda.spark.jobs import JOBS
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the job that the first argument names and return the exit code; 2 when there is none of that name."""
+    """Run the job named by the first argument and return its exit code; 2 for an unknown name."""
     name = arguments[0] if arguments else ""
     if name not in JOBS:
         print(f"rotunda report: unknown report {name!r}; there are {', '.join(JOBS)}", file=sys.stderr)

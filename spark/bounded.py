@@ -1,6 +1,6 @@
-"""Rows that come to the driver: all that a job collects comes through here, and never more than fit there.
+"""Rows collected to the driver: every collect of a job is bounded here, so that the driver's memory suffices.
 
-What `first` and `take` return has its bound in the call. Everything else stays with Spark, which writes it.
+`first` and `take` have their bound in the call. All other rows stay in Spark, which writes them.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from pyspark.sql import DataFrame, Row
 
 from rotunda.spark.failures import JobFailed
 
-#: More than a chart or a headline wants, and the hours of ten years.
+#: More than a chart or a headline needs, and the hours of ten years.
 MOST = 100_000
 
 
 def rows_of(frame: DataFrame, most: int = MOST) -> list[Row]:
-    """Return the rows of a frame that can have so many at most. Raises JobFailed when it has more."""
+    """Return the rows of a frame with at most `most` rows. Raises JobFailed when it has more."""
     rows = frame.limit(most + 1).collect()
     if len(rows) > most:
         columns = ", ".join(frame.columns)

@@ -1,7 +1,7 @@
-"""A job: one question, its options, and what every run of one does around its own work.
+"""A job: one report, its options, and the common steps of every run.
 
-A run parses the command line, opens the log, answers, writes the result beside a summary and a chart, and prints a
-short table. Everything that goes wrong on purpose is one line on stderr and exit code 1.
+A run parses the command line, opens the log, computes the result, writes it with a summary and a chart, and prints a
+short table. Every expected failure is one line on stderr and exit code 1.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from rotunda.spark.log.request_log import RequestLog
 
 FORMATS = ("parquet", "csv", "json")
-#: Rows of the table on stdout, fewer than the summary has.
+#: Rows of the table on stdout, fewer than in the summary.
 SHORT_ROWS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a job works with: the session, the log and its rollups, the range, and its own parsed options."""
+    """Inputs of a job: the session, the log and its rollups, the range, and its own parsed options."""
 
     spark: SparkSession
     log: RequestLog
@@ -48,7 +48,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One question and how it is answered. `answer` raises JobFailed; `add_options` adds what only this job knows."""
+    """One report and its function. `answer` raises JobFailed; `add_options` adds the job's own options."""
 
     name: str
     question: str

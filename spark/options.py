@@ -1,6 +1,6 @@
-"""The values of options: texts from a command line that become numbers and lengths of time, or one clear line.
+"""The values of options: parses numbers and lengths of time from a command line, or fails with one clear line.
 
-Pure. Each function is the `type` of an argument, so that a wrong value is refused before Spark starts.
+Pure. Each function is the `type` of an argument, so that a wrong value is rejected before Spark starts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def positive(text: str) -> int:
 
 
 def several(text: str) -> list[int]:
-    """Return whole numbers above zero that commas separate, each once and in order. Raises JobFailed."""
+    """Return comma-separated whole numbers above zero, each once and in order. Raises JobFailed."""
     return sorted({positive(part.strip()) for part in text.split(",")})
 
 

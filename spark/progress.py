@@ -1,7 +1,6 @@
-"""The progress line: what a job is at, on stderr, as long as that is a terminal.
+"""The progress line: the state of a job on stderr, if that is a terminal.
 
-A thread asks Spark how many tasks of the stages under way are done. It writes over its own line and clears it at the
-end.
+A thread polls Spark for the finished tasks of the active stages. It overwrites its own line and clears it at the end.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _CLEAR = "\r\x1b[K"
 
 @contextmanager
 def progress(spark: SparkSession, name: str) -> Iterator[None]:
-    """Show how far Spark is while the block runs."""
+    """Show Spark's progress while the block runs."""
     if not sys.stderr.isatty():
         yield
         return

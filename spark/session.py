@@ -1,7 +1,7 @@
 """The Spark session: the only place that configures Spark.
 
-Where a job runs is the caller's choice: a master given on the command line, or what spark-submit has set. What is set
-here holds everywhere: times are UTC, and an output replaces only the partitions that it has rows for.
+The caller selects where a job runs: a master given on the command line, or spark-submit's setting. The settings here
+hold everywhere: times are UTC, and an output replaces only the partitions that it has rows for.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 OLDEST_JAVA = 17
 
-#: For an aggregation of many groups by longs alone: its map keeps columns of them instead of rows, and has places for
-#: several hours of histograms in one task. A task takes so little of the input that its rows are sorted in memory.
+#: For an aggregation of many groups by longs alone: its map has columns instead of rows, and room for several hours of
+#: histograms in one task. A task reads so little of the input that its rows are sorted in memory.
 NARROW_GROUPS = {
     "spark.sql.files.maxPartitionBytes": "64m",
     "spark.sql.codegen.aggregate.map.vectorized.enable": "true",
@@ -37,38 +37,38 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.ui.showConsoleProgress": "false",
-    # As the recorder writes them: the default is a type of 96 bits that other readers have given up.
+    # The recorder's type: the default is a type of 96 bits that other readers have abandoned.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # A report of a range reads many small columns of few files: as many tasks as there are processors suffice.
+    # A report of a range reads many small columns of few files: one task per processor suffices.
     "spark.sql.adaptive.enabled": "true",
-    # Keys that an aggregation keeps in the map generated for it, as a power of two: an hour of histograms has more than
-    # the default of 16, and each row of a key that found no place is looked up twice.
+    # Keys in an aggregation's generated map, as a power of two: an hour of histograms has more than the default of 16,
+    # and each row of a key without a place is looked up twice.
     "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "18",
-    # A look for overflow behind each sum and product of a row is a quarter of what counting it takes. Both are made of
-    # longs, which hold more bytes and microseconds than a log has, and no query divides without asking what by.
+    # An overflow check for each sum and product of a row is a quarter of the counting time. Both are longs, which hold
+    # more bytes and microseconds than a log has, and every division checks its divisor.
     "spark.sql.ansi.enabled": "false",
 }
-#: What holds for a driver that we start, wherever its workers are.
+#: Settings for a driver that this module starts, wherever its workers are.
 _DRIVER_SETTINGS = {
     "spark.driver.memory": "2g",
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
-    # What rows leave behind is short-lived: on two processors the other collectors' threads and barriers cost more.
+    # Garbage of rows is short-lived: on two processors the other collectors' threads and barriers cost more.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
 }
-#: What holds when the workers are on this machine.
+#: Settings for workers on this machine.
 _LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # Without checksum files beside every output.
+    # Write no checksum files for the outputs.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    # What tasks hand on is divided into so many parts, each written and read for itself: the default is for clusters.
+    # Shuffles have this number of partitions, each written and read separately: the default is for clusters.
     "spark.sql.shuffle.partitions": "16",
 }
 
 
 def check_java() -> None:
-    """Raise JobFailed unless there is a Java that Spark runs on: asking takes a start of Java."""
+    """Raise JobFailed unless a Java that Spark supports is installed: the check starts Java once."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     advice = f"Spark needs Java {OLDEST_JAVA} or later: install a JRE, or set JAVA_HOME"
@@ -82,9 +82,9 @@ def check_java() -> None:
 
 @contextmanager
 def session(name: str, master: str | None) -> Iterator[SparkSession]:
-    """Yield the session of one job and end it; `master` None takes what spark-submit has set.
+    """Yield the session of one job and stop it; `master` None uses spark-submit's setting.
 
-    What Java writes on stderr while it starts is kept back, and shown only when it does not start. Raises JobFailed.
+    Java's output on stderr during its start is held back, and shown only when the start fails. Raises JobFailed.
     """
     # PySpark's advice on versions of pandas, which no job uses.
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
@@ -114,7 +114,7 @@ def session(name: str, master: str | None) -> Iterator[SparkSession]:
 
 @contextmanager
 def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Let settings of queries hold for those that begin meanwhile, and then what held before."""
+    """Apply settings to queries started within the block, and restore the old ones."""
     before = {key: spark.conf.get(key) for key in settings}
     for key, value in settings.items():
         spark.conf.set(key, value)
@@ -127,7 +127,7 @@ def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[Non
 
 @contextmanager
 def _quiet_start() -> Iterator[Callable[[], str]]:
-    """Keep what Java inherits as stderr in a file; yield a function that returns what is there."""
+    """Redirect the stderr that Java inherits into a file; yield a function that returns its content."""
     with tempfile.TemporaryFile("w+", errors="replace") as kept:
         sys.stderr.flush()
         before = os.dup(2)

@@ -1,6 +1,6 @@
-"""Small files in whatever file system an output lies: local, HDFS or an object store, through Hadoop's own client.
+"""Small files in the file system of an output: local, HDFS or an object store, through Hadoop's own client.
 
-Runs in the driver. Data goes through Spark; this is for manifests, summaries, charts and lists of files.
+Runs in the driver. Data is read and written by Spark; this is for manifests, summaries, charts and lists of files.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 from rotunda.spark.bounded import rows_of
 from rotunda.spark.failures import JobFailed
 
-#: How names of files and directories begin that are not data.
+#: Name prefixes of files and directories that are not data.
 _HIDDEN = (".", "_")
-#: How many files the driver lists: of a dataset those of two years, a file a minute.
+#: Most files that the driver lists: two years of a dataset, a file a minute.
 _MOST_FILES = 1_000_000
-#: How often a directory is listed that files go from.
+#: Attempts to list a directory whose files are deleted meanwhile.
 _ATTEMPTS = 100
 
 
 class Found(NamedTuple):
-    """A file that a pattern names; `content` is empty unless it was asked for."""
+    """A file that matches a pattern; `content` is empty unless it was requested."""
 
     path: str
     size_bytes: int
@@ -39,7 +39,7 @@ class Storage:
     """A directory of small text files."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
-        # The way that PySpark has to Hadoop's file systems.
+        # PySpark's access to Hadoop's file systems.
         context: Any = spark.sparkContext
         self._jvm = context._jvm
         self._spark = spark
@@ -49,24 +49,25 @@ class Storage:
 
     @property
     def local_path(self) -> Path | None:
-        """The directory as a path of this machine, None when it is elsewhere."""
+        """The directory as a path of this machine, None for another file system."""
         uri = self._files.makeQualified(self._root).toUri()
         return Path(uri.getPath()) if uri.getScheme() == "file" else None
 
     def exists(self, name: str = ".") -> bool:
-        """Return whether a file or directory is there."""
+        """Return whether a file or directory exists."""
         return bool(self._files.exists(self._path(name)))
 
     def names(self, name: str = ".") -> list[str]:
-        """Return the names in a directory, sorted; none if it is not there."""
+        """Return the names in a directory, sorted; empty if it does not exist."""
         if not self.exists(name):
             return []
         return sorted(each.getPath().getName() for each in self._files.listStatus(self._path(name)))
 
     def find(self, pattern: str, dates: tuple[str, str] | None = None, *, contents: bool = False) -> list[Found]:
-        """Return the files whose paths have a pattern `…/date=*/…`, or those of some dates, the last included.
+        """Return the files whose paths match a pattern `…/date=*/…`, or those of some dates, the last included.
 
-        Spark lists and reads what is not on this machine: with many requests at once, which an object store wants.
+        Spark lists and reads files that are not on this machine: with many parallel requests, which an object store
+        needs.
         """
         local = self.local_path
         if local is not None:
@@ -82,7 +83,7 @@ class Storage:
         return [Found(row[0], row[1], *map(bytes, row[2:])) for row in rows_of(found.select(*columns), _MOST_FILES)]
 
     def read(self, name: str) -> str:
-        """Return the text of a file. Raises Py4JJavaError when it is not there."""
+        """Return the text of a file. Raises Py4JJavaError when it does not exist."""
         stream = self._files.open(self._path(name))
         try:
             return bytes(stream.readAllBytes()).decode()
@@ -90,17 +91,17 @@ class Storage:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """Write a text file under a hidden name and rename it: a reader meets the old one or the new one."""
+        """Write a text file under a hidden name and rename it: a reader gets the old one or the new one."""
         path = self._path(name)
         hidden = self._jvm.org.apache.hadoop.fs.Path(path.getParent(), f".{path.getName()}.{uuid4().hex}")
         self._put(hidden, text, overwrite=True)
-        # Local files are replaced by the renaming itself; HDFS wants the old one out of the way.
+        # Renaming replaces local files; HDFS requires deleting the old one first.
         if not self._files.rename(hidden, path):
             self._files.delete(path, False)
             self._files.rename(hidden, path)
 
     def create(self, name: str, text: str) -> bool:
-        """Write a text file unless there is one of that name; return whether there was none."""
+        """Write a text file unless it exists; return whether it was created."""
         try:
             self._put(self._path(name), text, overwrite=False)
         except Py4JJavaError as error:
@@ -110,7 +111,7 @@ class Storage:
         return True
 
     def remove(self, name: str) -> None:
-        """Remove a file or a directory with all that is in it, if it is there."""
+        """Remove a file or a directory with its content, if it exists."""
         self._files.delete(self._path(name), True)
 
     def _put(self, path: Any, text: str, *, overwrite: bool) -> None:
@@ -125,7 +126,7 @@ class Storage:
 
 
 def _find(directory: Path, patterns: list[str], dates: tuple[str, str] | None, *, contents: bool) -> list[Found]:
-    """Return the files of this machine that one pattern for each step of their path names."""
+    """Return this machine's files that match the patterns, one for each step of their path."""
     pattern, *rest = patterns
     for _ in range(_ATTEMPTS):
         try:
@@ -137,7 +138,7 @@ def _find(directory: Path, patterns: list[str], dates: tuple[str, str] | None, *
         paths = [directory / name for name in names]
         if rest:
             return [each for path in paths for each in _find(path, rest, dates, contents=contents)]
-        # A file that has gone may have others in its place, by names that were not there.
+        # A deleted file may have been replaced by others, under new names.
         with suppress(FileNotFoundError):
             return [Found(str(each), each.stat().st_size, each.read_bytes() if contents else b"") for each in paths]
     raise JobFailed(f"files of {directory} go as fast as they are listed, or are links to nothing; look there")

@@ -1,4 +1,4 @@
-"""A range of time to report on, and the texts that name one: `24h` ago, an ISO time, `now`.
+"""A range of time to report on, and its text forms: `24h` ago, an ISO time, `now`.
 
 Pure. Times are UTC, in microseconds since the epoch, the end not included.
 """
@@ -39,7 +39,7 @@ def duration_of(text: str) -> timedelta:
 
 
 def time_of(text: str, now: datetime) -> datetime:
-    """Return the time that a text names: `now`, a length of time ago, or an ISO time (UTC unless it says otherwise).
+    """Return the time of a text: `now`, a length of time ago, or an ISO time (UTC by default).
 
     Raises JobFailed.
     """
@@ -67,7 +67,7 @@ class TimeRange:
 
     @classmethod
     def of(cls, start: str, end: str, now: datetime) -> TimeRange:
-        """Return the range between two texts. Raises JobFailed when one is no time, or nothing lies between."""
+        """Return the range between two texts. Raises JobFailed for an invalid time or an empty range."""
         found = cls(to_us(time_of(start, now)), to_us(time_of(end, now)))
         if found.end_us <= found.start_us:
             raise JobFailed(f"the range from {start} to {end} is empty: {found}")

@@ -1,1 +1,1 @@
-"""The analyses: pure functions of data frames, one subject a module, from which jobs put their answers together."""
+"""The analyses: pure functions of data frames, one subject per module. Jobs combine them into results."""

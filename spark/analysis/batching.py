@@ -1,11 +1,11 @@
-"""The batches of producers, and how many requests they would need with a longer linger or larger batches.
+"""Batch sizes of producers, and the number of requests with a longer linger or larger batches.
 
-Pure transforms of Produce rows. The model: time is cut into windows as long as the linger, at multiples of it.
-What a client sends a partition within one window travels together, in as many requests as batches of the given size
-take, and in no more than it did. A producer's own window begins with its first record, so that requests on both sides
-of an edge may travel together in fact: the model promises rather too little. It knows nothing of several partitions in
-one request (a row names the first), nor of what compression gains from larger batches. A row that stands for w requests
-stands for w windows like its own.
+Pure transforms of Produce rows. The model divides time into windows as long as the linger, at multiples of it. Records
+that a client sends to one partition within one window share requests: as many as batches of the given size need, and
+never more than the log has. A real producer's window begins with its first record, so requests on both sides of an edge
+could share a request: the model underestimates the savings. It ignores requests with several partitions (a row names
+only the first) and the better compression of larger batches. A row with sample weight w counts as w windows like its
+own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-#: What both transforms read.
+#: Columns that both transforms read.
 COLUMNS = ("time", "clientId", "topic", "partition", "records", "requestBytes", "recordBytes", "codec", "sampleWeight")
 _QUANTILES = {"P50": 0.5, "P95": 0.95}
 
@@ -41,7 +41,7 @@ def batch_sizes(produces: DataFrame) -> DataFrame:
 
 
 def savings(produces: DataFrame, lingers_ms: Sequence[int], batch_bytes: Sequence[int]) -> DataFrame:
-    """Return by client, linger and batch size how many requests were sent, and how many the model would send."""
+    """Return the requests sent and the requests of the model, by client, linger and batch size."""
     lingers = F.explode(F.array(*(F.lit(linger) for linger in lingers_ms)))
     asked = _sized(produces).select("*", lingers.alias("lingerMs"))
     place = F.floor(F.unix_micros("time") / (F.col("lingerMs") * 1000))
@@ -64,7 +64,7 @@ def savings(produces: DataFrame, lingers_ms: Sequence[int], batch_bytes: Sequenc
 
 
 def _sized(produces: DataFrame) -> DataFrame:
-    # Where an older log does not say how large the batches were, the request is taken for its batch.
+    # Older logs lack batch sizes: use the size of the request.
     return produces.select(
         "time",
         "clientId",

@@ -1,8 +1,8 @@
-"""The rules of a diagnosis: which features of a window speak for which bottleneck, how surely, and what would help.
+"""The rules of a diagnosis: which features of a window indicate which bottleneck, the certainty, and the remedy.
 
-Pure; a table that is read from the top. A cause stands before what it causes, so the first rule that holds is the
-verdict and the others are named beside it. A rule holds when all of `holds` are true. What only the dataset roles says
-may be missing: such a condition counts unless it is known to be false, and then `supports` have less to say.
+Pure. The table is read from the top. Causes precede their effects, so the first matching rule is the verdict, and the
+other matching rules are listed with it. A rule matches when all of `holds` are true. Features from the dataset roles
+may be missing: such a condition counts as true unless it is known to be false, and then fewer `supports` agree.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
 HEALTHY = "healthy"
 
-#: Requests that a window needs for shares to mean anything.
+#: Least requests in a window for meaningful shares.
 LEAST_ROWS = 10
-#: From when on a wait is worth a word, in microseconds on average, and a single one.
+#: Thresholds of notable waits, in microseconds: the mean, and single ones.
 WAIT_US = 5_000
 SLOW_SEND_US = 20_000
 STALL_US = 500_000
-#: Shares of its time from which on a loop has none left, and up to which it has enough.
+#: Busy shares: a loop at `FULL` or above is saturated, one up to `FREE` has spare capacity.
 FULL, FREE = 0.8, 0.6
-#: Mutes in a request that are more than a rare accident; connections, in a request and a second, that are a habit.
+#: Mutes per request that are more than rare accidents; connections, per request and per second, that are a habit.
 MUTES_IN_A_REQUEST = 0.01
 OPENED_IN_A_REQUEST = 0.2
 OPENED_IN_A_SECOND = 5
@@ -33,10 +33,10 @@ OPENED_IN_A_SECOND = 5
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One way in which a broker is held up. All expressions are SQL over the features of a window.
+    """One kind of bottleneck. All expressions are SQL over the features of a window.
 
-    `evidence` is a text in which features stand as {name:form}; `setting` and `direction` say what to
-    change, `advice` the rest.
+    `evidence` is a template with features as {name:form}; `setting` and `direction` name the change of a setting,
+    `advice` has the explanation.
     """
 
     name: str
@@ -51,9 +51,9 @@ class Rule:
 
 _ENOUGH = f"rows >= {LEAST_ROWS}"
 _QUEUES = f"queueShare >= 0.5 and queueMeanUs >= {WAIT_US}"
-#: A burst of connections as a program starts is none in ten seconds.
+#: A burst of connections at a program's start is not a rate: count at least ten seconds.
 _CONNECTION_SECONDS = "greatest(connectionSpanUs / 1000000, 10)"
-#: Whether writes to the log explain how long requests are in their handler; null where that is not known.
+#: Whether writes to the log explain the time that requests spend in their handler; null if unknown.
 _LOG = (
     f"(slowHandlerCommitShare >= 0.4 or coalesce(slowHandlerCommitMeanUs, 0) >= {WAIT_US} "
     "and slowHandlerCommitMeanUs >= 0.5 * produceLocalMeanUs)"
@@ -67,7 +67,7 @@ RULES = (
             _ENOUGH,
             f"produceLocalMeanUs >= {WAIT_US}",
             "queueShare + localShare >= 0.5",
-            # Without roles: appending is slow and whatever else a handler does is not.
+            # Without roles: only appending is slow, not the handler's other requests.
             f"coalesce({_LOG}, "
             "localShare >= 0.5 and "
             "produceLocalMeanUs >= 10 * coalesce(greatest(fetchLocalMeanUs, otherLocalMeanUs), 0))",
@@ -131,7 +131,7 @@ RULES = (
             f"coalesce(handlerBusyMax <= {FREE}, true)",
         ),
         ("requestRingPeak >= 0.5", f"handlerBusyMax <= {FREE}", "mutesRingFull > 0.1 * requests"),
-        # The count misses nothing, the looks miss every burst that is shorter than the time between two.
+        # The counter is exact; the sampled peak misses every burst shorter than the sampling interval.
         "a full ring stopped reading {mutesRingFull:count} times (at four looks a second it was up to "
         "{requestRingPeak:share} full); the busiest handler is busy {handlerBusyMax:share}",
         "request.ring.bytes",
@@ -266,7 +266,7 @@ _HEALTHY_EVIDENCE = (
 
 
 def verdicts(features: DataFrame) -> DataFrame:
-    """Return for each window what holds it up, or `healthy`, with evidence, certainty (0 to 1) and advice, in order."""
+    """Return the bottleneck of each window, or `healthy`, with evidence, certainty (0 to 1) and advice, in order."""
     holding = [F.when(_holds(rule), F.struct(*_fields(place, rule))) for place, rule in enumerate(RULES)]
     judged = features.withColumn("_found", F.filter(F.array(*holding), lambda each: each.isNotNull()))
     first, any_found = F.get("_found", F.lit(0)), F.size("_found") > 0
@@ -304,9 +304,9 @@ def _fields(place: int, rule: Rule) -> list[Column]:
 
 
 def _certainty(supports: tuple[str, ...]) -> Column:
-    """Return how far the evidence agrees, times what sampling, few rows and gaps leave of it.
+    """Return the share of agreeing evidence, reduced for sampling, few rows and gaps.
 
-    What is not known does not agree. A share seen in n rows is off by about 1/√n of itself.
+    Unknown features do not agree. A share measured over n rows has a relative error of about 1/√n.
     """
     agreeing = [F.coalesce(F.expr(each), F.lit(False)).cast("double") for each in supports]
     agreement = (1 + reduce(lambda one, other: one + other, agreeing)) / (1 + len(supports))
@@ -328,7 +328,7 @@ def _numerous() -> Column:
 
 
 def _text(template: str) -> Column:
-    """Return a template filled in; what is not known stands as such."""
+    """Return a template filled in; unknown features become `unknown`."""
     parts = []
     for literal, name, form, _ in Formatter().parse(template):
         parts.append(F.lit(literal))
@@ -342,6 +342,6 @@ _FORMS: dict[str, Callable[[Column], Column]] = {
     "count": lambda value: F.format_number(value, 0),
     "ms": lambda value: F.concat(F.format_number(value / 1000, 1), F.lit(" ms")),
     "share": lambda value: F.concat(F.format_number(100 * value, 0), F.lit(" %")),
-    # Clients and topics may be called anything.
+    # Names of clients and topics may contain any characters.
     "name": lambda value: F.substring(F.regexp_replace(value, r"[^\x20-\x7e]", "?"), 1, 40),
 }

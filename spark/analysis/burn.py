@@ -1,9 +1,9 @@
-"""Error budgets: how fast bad requests use up what an objective allows, and what is left.
+"""Error budgets: how fast bad requests use up an objective's budget, and the remaining share.
 
 Pure arithmetic on counts. After the chapter "Alerting on SLOs" of Google's Site Reliability Workbook: a burn rate of 1
-uses up the budget exactly within the objective's window. An alert wants a long window, so that it means something, and
-a short one, so that it ends when the trouble does: 2 % of the budget in an hour or 5 % in six wake somebody, 10 % in
-three days can wait for the morning. For a window of 30 days those are burn rates of 14.4, 6 and 1.
+uses up the budget exactly within the objective's window. An alert needs a long window to be significant, and a short
+one to end with the incident: 2 % of the budget in an hour or 5 % in six pages somebody, 10 % in three days can wait for
+the morning. For a window of 30 days those are burn rates of 14.4, 6 and 1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from rotunda.spark.analysis.objectives import Objective
 
 MINUTE_US = 60_000_000
-#: Back from the end of the range, shortest first.
+#: Spans counted back from the end of the range, shortest first.
 SPANS_US = {
     "5m": 5 * MINUTE_US,
     "30m": 30 * MINUTE_US,
@@ -23,12 +23,12 @@ SPANS_US = {
     "6h": 360 * MINUTE_US,
     "3d": 3 * 1440 * MINUTE_US,
 }
-#: State, the share of the budget used up within the long window that is too much, the long window and the short one.
+#: State, the excessive share of the budget within the long window, the long window and the short one.
 _ALERTS = (("page", 0.02, "1h", "5m"), ("page", 0.05, "6h", "30m"), ("ticket", 0.10, "3d", "6h"))
 
 
 class Count(NamedTuple):
-    """Requests that an objective is about, and how many of them were bad."""
+    """Requests of an objective, and the number of bad ones."""
 
     requests: int
     bad: int
@@ -36,11 +36,11 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How an objective stands: burn rates by span (None: the range is shorter, or nothing was asked in it).
+    """The status of an objective: burn rates by span (None: the range is shorter, or has no requests in it).
 
-    `left` is the share of the budget that is left, below 0 when more was used; `exhausted_in_s` is when it will have
-    gone at the present burn rate, None if it will not. `state` is exhausted, page, ticket, burning (none of these, but
-    faster than the budget lasts) or ok.
+    `left` is the remaining share of the budget, below 0 when it is exceeded; `exhausted_in_s` is the time until it is
+    used up at the present burn rate, None if that does not happen. `state` is exhausted, page, ticket, burning (none of
+    these, but faster than the budget lasts) or ok.
     """
 
     burn_rates: Mapping[str, float | None]
@@ -50,17 +50,18 @@ class Standing:
 
 
 def burn_rate(objective: Objective, count: Count) -> float | None:
-    """Return how many times faster than allowed the budget is used up; None when nothing was asked."""
+    """Return the rate of budget use, relative to the allowed rate; None without requests."""
     return count.bad / count.requests / objective.budget if count.requests else None
 
 
 def standing(
     objective: Objective, counts: Mapping[str, Count], measured: Count, range_us: int, measured_us: int | None = None
 ) -> Standing:
-    """Return how an objective stands: `counts` by span, `measured` those of its window as far as that is known.
+    """Return the status of an objective: `counts` by span, `measured` those of its window as far as it is known.
 
-    `range_us` is how far back everything is known, `measured_us` how much of the window (as far as the range reaches,
-    unless it is given). For the rest of the window it is assumed that as much was asked, and nothing of it was bad.
+    `range_us` is the contiguous known time before the end, `measured_us` the known part of the window (as far as the
+    range reaches, unless it is given). The rest of the window is assumed to have the same request rate and no bad
+    requests.
     """
     rates = {name: burn_rate(objective, counts[name]) if span <= range_us else None for name, span in SPANS_US.items()}
     used = burn_rate(objective, measured) or 0.0

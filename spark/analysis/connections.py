@@ -1,8 +1,8 @@
-"""The lives of connections: one row for each, from the events of opening and closing that the log has in a range.
+"""The lifetimes of connections: one row each, from the log's open and close events in a range.
 
-Pure transforms. A closing says all of a life. An opening without a closing is a connection that is still open, or one
-that was lost with a killed process: the same name is opened again only by a process started later. Their requests are
-counted in the rows of requests. Who opened before the range and still is open has no event and is not seen.
+Pure transforms. A close event describes a whole lifetime. An open event without a close event is a connection that is
+still open, or one lost with a killed process: a later process opens the same name again. Their requests are counted in
+the rows of requests. Connections opened before the range and still open have no event and are not included.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-#: What the transforms read of the datasets connections and requests.
+#: Columns that the transforms read of the datasets connections and requests.
 EVENT_COLUMNS = (
     "time",
     "event",
@@ -30,7 +30,7 @@ _SECOND_US = 1_000_000
 
 
 def lives(events: DataFrame, requests: DataFrame, end_us: int) -> DataFrame:
-    """Return a row for each connection: `state` is closed, open or lost; `seconds` it was open, null when lost."""
+    """Return a row for each connection: `state` is closed, open or lost; `seconds` is its lifetime, null when lost."""
     us = F.unix_micros("time").alias("us")
     in_order = Window.partitionBy("connection").orderBy("us", F.desc("event"))
     timed = events.select(us, *EVENT_COLUMNS[1:])
@@ -78,18 +78,18 @@ def _with_requests(unclosed: DataFrame, requests: DataFrame, end_us: int) -> Dat
 
 
 def is_idle(after_us: int, requests_a_minute: int) -> Column:
-    """Return whether a connection was open for so long, with fewer requests a minute than that."""
+    """Return whether a connection was open for at least this time, with fewer requests per minute than the bound."""
     few = F.col("requests") * 60 < requests_a_minute * F.col("seconds")
     return F.coalesce((F.col("seconds") >= after_us / _SECOND_US) & few, F.lit(False))
 
 
 def is_short_lived(within_us: int) -> Column:
-    """Return whether a connection was closed before it was open for so long."""
+    """Return whether a connection was closed before this time had passed."""
     return F.coalesce((F.col("state") == "closed") & (F.col("seconds") < within_us / _SECOND_US), F.lit(False))
 
 
 def by_client(lived: DataFrame, idle: Column, short_lived: Column, loop_a_minute: int) -> DataFrame:
-    """Return connections by client and address: how many, of which kind, how many in one minute, why they ended."""
+    """Return connections by client and address: number, kinds, most in one minute, and causes of their ends."""
     minute = F.floor(F.col("openedUs") / (60 * _SECOND_US))
     judged = lived.select("*", minute.alias("minute"), idle.alias("idle"), short_lived.alias("short"))
     who = ("clientId", "address")

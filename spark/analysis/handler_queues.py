@@ -1,7 +1,8 @@
-"""The queues before handlers: how requests come, how long they are served and how long they wait, window by window.
+"""The queues before handlers: arrivals, service times and waits of requests, window by window.
 
-Pure functions of data frames, in the words of `spark.analysis.queueing`. A partition belongs to one handler, so each
-handler is a queue of its own. Sums of sampled rows are weighted, and the variation of their arrivals is brought back.
+Pure functions of data frames, with the terms of `spark.analysis.queueing`. A partition belongs to one handler, so each
+handler is a queue of its own. Sums of sampled rows are weighted, and the variation of arrivals is corrected for
+sampling.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ ROLE_COLUMNS = (
     "requests",
 )
 
-#: Rows that a handler needs in a window for its variation to be worth anything.
+#: Least rows of a handler in a window for a meaningful variation.
 LEAST_ROWS = 30
-#: The part of requests that wait least: what they wait is the way to their handler and no queue.
+#: Share of requests with the shortest waits: their wait is the delay to the handler, not a queue.
 _FREE_WAY = 0.1
 
 
 def queues(requests: DataFrame, roles: DataFrame, window_us: int) -> DataFrame:
-    """Return a row for each handler and window with requests enough: arrivals, service, what they vary, and waits.
+    """Return a row for each handler and window with enough requests: arrivals, service, their variations, and waits.
 
-    A service is what a handler was busy for in a request, as the roles know it; else the time in the handler, which
-    is too much where requests are served together. Times are microseconds, `arrivals` are in a second.
+    A service time is the handler's busy time per request from the roles; else the local time of the request, which is
+    too long where requests are served together. Times are microseconds, `arrivals` are per second.
     """
     found = _arrivals(requests, window_us).join(_service_times(roles, window_us), ["window", "handler"], "left")
     service = F.coalesce("busyUs", "localUs")
@@ -96,23 +97,23 @@ def _variation(mean: Column, mean_square: Column) -> Column:
 
 
 def busy_us() -> Column:
-    """Return for how long a process of `roles` was busy in an interval, or had been woken and waited for a CPU.
+    """Return the time that a process of `roles` was busy in an interval, or was runnable and waited for a CPU.
 
-    A loop counts itself idle until it runs; for its queue that is a service too. Null where neither is known.
+    A loop counts itself idle until it runs; for its queue that is service time too. Null where neither is known.
     """
     looped = (1 - F.col("idleShare")) * F.col("intervalUs")
     return F.greatest(looped, (F.col("cpuTimeUs") + F.col("runQueueTimeUs")).cast("double"))
 
 
 def window_of_interval(window_us: int) -> Column:
-    """Return the window that the middle of an interval of `roles` lies in."""
+    """Return the window that contains the middle of an interval of `roles`."""
     return window_of(
         F.timestamp_micros(F.unix_micros("time") - F.floor(F.col("intervalUs") / 2).cast("long")), window_us
     )
 
 
 def _service_times(roles: DataFrame, window_us: int) -> DataFrame:
-    """Return for how long handlers were busy in a request."""
+    """Return the handlers' busy time per request."""
     window, handler = window_of_interval(window_us).alias("window"), F.col("index").alias("handler")
     known = F.when(busy_us().isNotNull(), F.col("requests"))
     by_window = roles.where("traffic and role = 'handler'").groupBy(window, handler)
@@ -120,16 +121,16 @@ def _service_times(roles: DataFrame, window_us: int) -> DataFrame:
 
 
 def predicted(found: DataFrame, loads: Sequence[float]) -> DataFrame:
-    """Return the same rows with the wait predicted at multiples of the load, null where that is more than there is.
+    """Return the same rows with the wait predicted at multiples of the load, null beyond saturation.
 
-    `wait<i>Us` and `busy<i>` are those at `loads[i]`. To the wait in the queue comes that of the way to the handler.
+    `wait<i>Us` and `busy<i>` are those at `loads[i]`. The delay to the handler is added to the wait in the queue.
     """
     free_way = F.min("freeWayUs").over(Window.partitionBy("handler"))
     columns = []
     for place, load in enumerate(loads):
         busy = F.col("utilisation") * F.lit(load)
         variations = (F.col("arrivalVariation"), F.col("serviceVariation"))
-        # Where it is more than there is it is not asked, and yet must not divide by nothing.
+        # Beyond saturation the value is discarded, but must not divide by zero.
         queued = mean_wait(F.least(busy, F.lit(1 - 1e-9)), F.col("serviceUs"), *variations)
         columns += [busy.alias(f"busy{place}"), F.when(busy < 1, queued + free_way).alias(f"wait{place}Us")]
     return found.select("*", *columns)

@@ -1,7 +1,7 @@
 """The lag of groups, from the rows `lag` of the dataset groups: at a moment, and in episodes.
 
-Pure. A row of a group and topic holds until the next one: what it says is unread stays so, and its age grows with the
-clock. Times are microseconds since the epoch.
+Pure. A row of a group and topic holds until the next one: its unread records stay the same, and their age grows with
+the clock. Times are microseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Bounds:
 def spans(lag: DataFrame, end_us: int) -> DataFrame:
     """Return the span for which each row holds, the last of a group and topic until `end_us`.
 
-    `oldestUs` is the time of the oldest unread record; null when nothing is unread or the age is not known.
+    `oldestUs` is the time of the oldest unread record; null when nothing is unread or the age is unknown.
     """
     from_us = F.unix_micros("time")
     in_order = Window.partitionBy("group", "topic").orderBy("fromUs")
@@ -38,9 +38,10 @@ def spans(lag: DataFrame, end_us: int) -> DataFrame:
 
 
 def ages_at(held: DataFrame, moments: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Return `ageUs` of the oldest unread record of each topic of a group at some moments; null where not known.
+    """Return `ageUs` of the oldest unread record of each topic of a group at some moments; null where unknown.
 
-    `held` are the spans; `moments` have `group`, `atUs` and the columns of `key`, which the answer has beside `topic`.
+    `held` are the spans; `moments` have `group`, `atUs` and the columns of `key`, which the result has too, with
+    `topic`.
     """
     topics = held.select("group", "topic").distinct()
     asked = moments.select("group", "atUs", *key).join(topics, "group")
@@ -61,7 +62,7 @@ def ages_at(held: DataFrame, moments: DataFrame, key: Sequence[str]) -> DataFram
 def episodes(held: DataFrame, bounds: Bounds, end_us: int) -> DataFrame:
     """Return when groups were behind: start, end, whether still so at `end_us`, peaks, and the area under the records.
 
-    A group's records are those of all its topics together; its age is that of the oldest record of any.
+    A group's records are the sum over its topics; its age is that of the oldest record of any topic.
     """
     steps = _steps(held, bounds, end_us)
     in_order = Window.partitionBy("group").orderBy("atUs")
@@ -95,7 +96,7 @@ def episodes(held: DataFrame, bounds: Bounds, end_us: int) -> DataFrame:
 
 
 def _steps(held: DataFrame, bounds: Bounds, end_us: int) -> DataFrame:
-    """Return the stretches of time in which a group's records, and what topics are too old, stay the same."""
+    """Return the spans in which a group's records, and the set of topics that are too old, stay the same."""
     in_order = Window.partitionBy("group", "topic").orderBy("fromUs")
     grown = F.col("records") - F.coalesce(F.lag("records").over(in_order), F.lit(0))
     nothing = F.lit(0).cast("long")

@@ -1,7 +1,7 @@
-"""The features of a window: what all requests, processes and connections of a minute or so amount to, in one row.
+"""The features of a window: one row that aggregates all requests, processes and connections of about a minute.
 
-Pure functions of data frames; knows no rule. Times are microseconds and sums of sampled rows are weighted. What a fetch
-waits for data, or a member for its group, is nobody's fault and left out; a column is null where the log does not say.
+Pure functions of data frames; knows no rule. Times are microseconds and sums of sampled rows are weighted. A fetch's
+wait for data and a member's wait for its group are normal and are left out; a column is null where the log lacks it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
 from rotunda.spark.hourly.histogram import quantiles, with_buckets
 
-#: What must be read of each dataset.
+#: Columns to read of each dataset.
 REQUEST_COLUMNS = (
     "time", "requestApiKey", "clientId", "handler", "topic", "partition", "requestQueueTimeUs", "localTimeUs",
     "remoteTimeUs", "responseQueueTimeUs", "sendTimeUs", "sampleWeight", "maxWaitMs",
@@ -34,10 +34,10 @@ PHASES = {
     "responseQueue": "responseQueueTimeUs",
     "send": "sendTimeUs",
 }
-#: Those in which a request is in the broker's hands and not in its client's.
+#: Phases in which a request waits for the broker, not for its client.
 BROKER_PHASES = ("queue", "local", "remote", "responseQueue")
 _CLASSES = {0: "produce", 1: "fetch"}
-#: A connection that lives no longer than this is one that its client might have kept.
+#: A connection with no longer lifetime could have been reused by its client.
 SHORT_LIFE_US = 5_000_000
 _MUTES = ("mutesPipeline", "mutesArena", "mutesRingFull", "mutesOutput")
 
@@ -45,7 +45,7 @@ _MUTES = ("mutesPipeline", "mutesArena", "mutesRingFull", "mutesOutput")
 def features(
     requests: DataFrame, roles: DataFrame, connections: DataFrame, gaps: DataFrame, window_us: int
 ) -> DataFrame:
-    """Return one row for each window that has requests or new connections; `window` is its first moment."""
+    """Return one row for each window with requests or new connections; `window` is its first moment."""
     measured = _measured(requests, window_us)
     grouped = _grouped(measured).persist()
     slowest = _slowest_handlers(grouped)
@@ -67,7 +67,7 @@ def features(
 
 
 def window_of(time: Column, window_us: int) -> Column:
-    """Return the first moment of the window that a time lies in."""
+    """Return the first moment of the window that contains a time."""
     return F.timestamp_micros((F.floor(F.unix_micros(time) / window_us) * window_us).cast("long"))
 
 
@@ -118,13 +118,13 @@ def _quantiles(measured: DataFrame) -> DataFrame:
 
 
 def _first(table: DataFrame, keys: tuple[str, ...], by: str, ties: str) -> DataFrame:
-    """Return the row of each key in which a column is greatest."""
+    """Return the row of each key with the greatest value of a column."""
     order = Window.partitionBy(*keys).orderBy(F.desc(by), ties)
     return table.withColumn("_place", F.row_number().over(order)).where("_place = 1").drop("_place")
 
 
 def _slowest_handlers(grouped: DataFrame) -> DataFrame:
-    """Return the handler of each window at which requests spent most time."""
+    """Return the handler of each window where requests spent most time."""
     at_handler = F.sum(F.col("queueUs") + F.col("localUs"))
     by_handler = grouped.groupBy("window", "handler").agg(
         at_handler.alias("slowHandlerUs"),
@@ -136,7 +136,7 @@ def _slowest_handlers(grouped: DataFrame) -> DataFrame:
 
 
 def _hot_partitions(grouped: DataFrame, slowest: DataFrame) -> DataFrame:
-    """Return the partition with most of the time that requests spent at the slowest handler, and its share of it."""
+    """Return the partition with most of the time that requests spent at the slowest handler, and its share."""
     own = slowest.select("window", F.col("slowHandler").alias("handler"), "slowHandlerUs")
     by_partition = (
         grouped.where("topic is not null").groupBy("window", "handler", "topic", "partition")
@@ -152,7 +152,7 @@ def _hot_partitions(grouped: DataFrame, slowest: DataFrame) -> DataFrame:
 
 
 def _slow_clients(grouped: DataFrame) -> DataFrame:
-    """Return the client of each window to which sending took longest, with its share of all sending."""
+    """Return the client of each window with the longest send time, and its share of all send time."""
     by_client = grouped.groupBy("window", "clientId").agg(F.sum("sendUs").alias("_us"), F.sum("requests").alias("_n"))
     everywhere = F.sum("_us").over(Window.partitionBy("window"))
     found = _first(by_client.withColumn("_all", everywhere), ("window",), "_us", "clientId")
@@ -165,11 +165,11 @@ def _slow_clients(grouped: DataFrame) -> DataFrame:
 
 
 def _processes(roles: DataFrame, window_us: int) -> DataFrame:
-    """Return one row for each process in a window; an interval belongs where its middle lies."""
+    """Return one row for each process in a window; an interval belongs to the window of its middle."""
     middle = F.timestamp_micros(F.unix_micros("time") - F.floor(F.col("intervalUs") / 2).cast("long"))
     known = F.when(F.col("idleShare").isNotNull(), F.col("intervalUs"))
     timed = F.when(F.col("cpuTimeUs").isNotNull() & F.col("runQueueTimeUs").isNotNull(), F.col("intervalUs"))
-    # A loop that has been woken and waits for a CPU counts itself idle.
+    # A loop that is runnable and waits for a CPU counts itself idle.
     active = F.try_divide(F.sum("cpuTimeUs") + F.sum("runQueueTimeUs"), F.sum(timed))
     sums = (
         "cpuTimeUs",
@@ -220,7 +220,7 @@ def _of_roles(processes: DataFrame) -> DataFrame:
 
 
 def _of_handler(processes: DataFrame, slowest: DataFrame) -> DataFrame:
-    """Return how the handler has done at which requests spent most time."""
+    """Return the measures of the handler where requests spent most time."""
     own = slowest.select("window", F.col("slowHandler").alias("index"))
     active = F.try_divide(F.col("cpuTimeUs") + F.col("runQueueTimeUs"), F.col("timedUs"))
     return processes.where("role = 'handler'").join(own, ["window", "index"]).select(
@@ -247,7 +247,7 @@ def _gaps(gaps: DataFrame, window_us: int) -> DataFrame:
 
 
 def _derived(joined: DataFrame) -> DataFrame:
-    """Return all features with means and shares: of the broker's phases of their sum, of sending of everything."""
+    """Return all features with means and shares: broker phases as shares of their sum, send time of the total."""
     counts = ("rows", "requests", "opened", "shortLived", "gapRows", "lostRows")
     broker = reduce(lambda one, other: one + other, (F.col(f"{phase}Us") for phase in BROKER_PHASES))
     filled = joined.fillna(0, subset=list(counts)).withColumn("brokerUs", broker)

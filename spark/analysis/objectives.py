@@ -1,7 +1,7 @@
-"""Service level objectives: what a TOML file says that requests must achieve, checked key by key.
+"""Service level objectives: the targets for requests in a TOML file, validated key by key.
 
-Pure but for reading the file. An objective names requests, what makes one of them bad, what share must be good, and the
-window over which its error budget is counted.
+Pure but for reading the file. An objective selects requests, defines bad ones, and has the share that must be good and
+the window of its error budget.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from rotunda.spark.failures import JobFailed
 from rotunda.spark.time_range import duration_of
 
-#: Key by which requests are chosen, and the column that it stands for.
+#: Keys that select requests, and the column of each.
 CHOSEN_BY = {"api": "requestApiKeyName", "client": "clientId", "topic": "topic", "listener": "listener"}
 _KEYS = ("name", *CHOSEN_BY, "latency", "target", "error-rate", "allowed-errors", "window")
 _DEFAULT_WINDOW = "30d"
@@ -25,9 +25,9 @@ _MINUTE_US = 60_000_000
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What share `target` of the chosen requests must be good: as quick as `latency_us`, or (None) without an error.
+    """The share `target` of the selected requests must be good: within `latency_us`, or (None) without an error.
 
-    `chosen` has the values that each column may have; `allowed_errors` are names of errors that do not count.
+    `chosen` has the accepted values of each column; `allowed_errors` are names of errors that do not count.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Objective:
 
 
 def read_objectives(path: str) -> list[Objective]:
-    """Return the objectives of a file. Raises JobFailed with the key that is wrong."""
+    """Return the objectives of a file. Raises JobFailed with the invalid key."""
     try:
         found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:

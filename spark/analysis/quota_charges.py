@@ -1,6 +1,6 @@
-"""What each quota charges for: rows of the request log as amounts by entity and second.
+"""The charges of each quota: rows of the request log as amounts by entity and second.
 
-Pure transforms of rows. Knows nothing of bounds, but for the bucket of tokens, which is emptied request by request.
+Pure transforms of rows. Knows nothing of bounds, except for the token bucket, which is drained request by request.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ REQUEST_COLUMNS: Final = (
     "remoteTimeUs", "sendTimeUs", "sampleWeight",
 )  # fmt: skip
 CONNECTION_COLUMNS: Final = ("time", "event", "address")
-#: Requests that create or delete partitions, and from which version on they are refused over the quota (`E15`).
+#: Requests that create or delete partitions, and their first version that is rejected over the quota (`E15`).
 STRICT_FROM: Final = {19: 6, 20: 5, 37: 3}
 _US: Final = 1_000_000
 
 
 def request_charges(requests: DataFrame, quotas: Sequence[str], by: Sequence[str]) -> DataFrame:
-    """Return what requests are charged for by quota, entity and second: `amount` and how many `requests` it stands for.
+    """Return the charges of requests by quota, entity and second: `amount`, and the number of `requests` in it.
 
-    Charged when the answer is made. A Produce is charged its size, a Fetch its answer's (`E11`); every request its time
-    in the handler and while it is sent, in microseconds, but not a Produce that wants no answer (`E13`).
+    Charged when the response is made. A Produce is charged its size, a Fetch its response's size (`E11`); every request
+    its time in the handler and its send time, in microseconds, except a Produce without a response (`E13`).
     """
     is_produce, is_fetch = (F.col("requestApiKeyName") == name for name in ("PRODUCE", "FETCH"))
     is_exempt = F.col("acks").eqNullSafe(F.lit(0))
@@ -49,9 +49,9 @@ def request_charges(requests: DataFrame, quotas: Sequence[str], by: Sequence[str
 
 
 def mutation_charges(requests: DataFrame, by: Sequence[str], bound: float) -> DataFrame:
-    """Return what requests that create or delete partitions are charged for by entity and second.
+    """Return the charges of requests that create or delete partitions, by entity and second.
 
-    `amount` is how many partitions, and `bucketS` the longest throttle that a bucket of tokens gives (`E15`).
+    `amount` is the number of partitions, and `bucketS` the longest throttle of the token bucket (`E15`).
     """
     key, weight = F.col("requestApiKey"), F.col("sampleWeight")
     taken_us = F.unix_micros(F.col("time")) + F.col("requestQueueTimeUs")
@@ -74,7 +74,7 @@ def mutation_charges(requests: DataFrame, by: Sequence[str], bound: float) -> Da
 
 
 def connection_charges(connections: DataFrame) -> DataFrame:
-    """Return how many connections each address opened in a second, as `amount` and `requests` (`A11`)."""
+    """Return the number of connections that each address opened per second, as `amount` and `requests` (`A11`)."""
     opened = connections.where(F.col("event") == "open")
     placed = opened.select(
         F.lit(CONNECTION).alias("quota"), "address", second_of(F.col("time"), F.lit(0)).alias("second")

@@ -1,8 +1,8 @@
-"""Kafka's quotas: rates over eleven samples of a second, buckets of tokens, and how long a client is held back.
+"""Kafka's quotas: rates over eleven samples of a second, token buckets, and throttle times.
 
-Pure columns. A rate is that of the load as it was, not as it would have become (`A11`, `E11`). What a client asks for
-again when it is refused counts once, when the quota lets it pass (`E12`, `E15`). Samples are whole seconds of the
-clock, and a rate is looked at when the second ends in which something was charged.
+Pure columns. A rate is that of the load as logged, not as it would have become (`A11`, `E11`). A rejected request that
+the client retries counts once, when the quota accepts it (`E12`, `E15`). Samples are whole seconds of the clock, and a
+rate is computed at the end of each second with a charge.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 
-#: quota.window.num and quota.window.size.seconds as Kafka has them when nobody sets them.
+#: Kafka's defaults of quota.window.num and quota.window.size.seconds.
 SAMPLES = 11
 _SHORTEST_S = SAMPLES - 1
 _US = 1_000_000
 
 
 def second_of(time: Column, later_us: Column) -> Column:
-    """Return the second since the epoch in which a time lies, so many microseconds later."""
+    """Return the second since the epoch that contains a time plus some microseconds."""
     return F.floor((F.unix_micros(time) + later_us) / _US).cast("long")
 
 
 def measured(charges: DataFrame, entity: Sequence[str]) -> DataFrame:
-    """Return `rate` a second and `elapsedS`, over which it is taken, for each second in which an entity was charged.
+    """Return `rate` per second and `elapsedS`, its time span, for each second in which an entity was charged.
 
     `charges` has the entity's columns, `second` and `amount`, one row for each second. The rate is the sum of the
-    samples that are left by the time since the oldest began, at least all samples but one (`A11`).
+    current samples by the time since the oldest began, at least all samples but one (`A11`).
     """
     samples = Window.partitionBy(*entity).orderBy("second").rangeBetween(1 - SAMPLES, Window.currentRow)
     since_oldest = F.col("second") + 1 - F.min("second").over(samples)
@@ -39,7 +39,8 @@ def measured(charges: DataFrame, entity: Sequence[str]) -> DataFrame:
 def with_throttle(rates: DataFrame, bounds: Mapping[str, float], longest_s: Mapping[str, float]) -> DataFrame:
     """Add `bound` and `throttleS`: (rate - bound) / bound x elapsed, 0 within the bound (`E11`).
 
-    `bounds` and `longest_s`, at most so long, go by the column `quota`; one that is not in `longest_s` has no limit.
+    `bounds` and `longest_s`, the longest throttle, are keyed by the column `quota`; one missing in `longest_s` has no
+    limit.
     """
     over = (F.col("rate") - F.col("bound")) / F.col("bound") * F.col("elapsedS")
     bounded = rates.withColumn("bound", _by_quota(bounds))
@@ -48,20 +49,20 @@ def with_throttle(rates: DataFrame, bounds: Mapping[str, float], longest_s: Mapp
 
 
 def with_late(charges: DataFrame, entity: Sequence[str]) -> DataFrame:
-    """Add `late`: how much of what was asked for would not have come when a second ended, for its bound (`E12`).
+    """Add `late`: the requested bytes that would not have arrived at the end of a second, because of its bound (`E12`).
 
-    A Fetch over its quota is charged nothing and asked again. So what comes follows what is asked for as closely as the
-    samples allow: at most ten bounds in ten seconds and eleven in eleven, hence in t seconds S(t) = bound x
-    max(10 x ceil(t / 11), t). The most that keeps to this and never runs ahead is the least of X(u) + S(s - u) over all
-    seconds u up to s, X being the sum of what was asked for. X never falls, so beside u = s only those matter that lie
-    10 k to 11 k seconds back, where S is bound x t; from k = 9 on these spans leave no gap.
+    A Fetch over its quota is charged nothing and retried. So deliveries follow requests as closely as the samples
+    allow: at most ten bounds in ten seconds and eleven in eleven, hence in t seconds S(t) = bound x max(10 x ceil(t /
+    11), t). The most that satisfies this and never runs ahead is the least of X(u) + S(s - u) over all seconds u up to
+    s, X being the sum of the requested bytes. X never falls, so except for u = s only those matter that lie 10 k to 11
+    k seconds back, where S is bound x t; from k = 9 on these spans leave no gap.
     """
     seconds = Window.partitionBy(*entity).orderBy("second")
     so_far = seconds.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     bound = F.col("bound")
     placed = charges.withColumn("_at", F.col("second") - F.first("second").over(so_far))
     placed = placed.withColumn("_asked", F.sum("amount").over(so_far))
-    # Between two rows the sum stands still: what counts there is the last second before the later one.
+    # Between two rows the sum is constant: the last second before the later row counts.
     before = F.col("_asked") - F.col("amount") - bound * (F.col("_at") - 1)
     placed = placed.withColumn("_ahead", F.col("_asked") - bound * F.col("_at")).withColumn("_before", before)
     least = []
@@ -78,11 +79,11 @@ def with_late(charges: DataFrame, entity: Sequence[str]) -> DataFrame:
 
 
 def with_token_throttle(changes: DataFrame, entity: Sequence[str], bound: float) -> DataFrame:
-    """Add `throttleS` of a bucket of tokens, which is full at first and holds eleven seconds' worth (`E15`).
+    """Add `throttleS` of a token bucket, which is full at first and holds eleven seconds' worth (`E15`).
 
-    `changes` have the entity's columns, `timeUs`, `tokens`, and `isStrict`: refused, and taken to be asked again, while
-    the bucket is below empty; others pass and are held back for what they leave it below. Between two full buckets the
-    tokens that are missing are what was taken since the first, less what has come back.
+    `changes` have the entity's columns, `timeUs`, `tokens`, and `isStrict`: rejected, and assumed to be retried, while
+    the bucket is below empty; others pass and are throttled for the deficit they cause. Between two full buckets the
+    missing tokens are those drained since the first, less those refilled.
     """
     so_far = (
         Window.partitionBy(*entity)
@@ -98,7 +99,7 @@ def with_token_throttle(changes: DataFrame, entity: Sequence[str], bound: float)
 
 
 def muted_s(entity: Sequence[str]) -> Column:
-    """Return the seconds that a throttle adds to those before it: what two of them cover counts once."""
+    """Return the seconds that a throttle adds to those before it: overlaps count once."""
     before = Window.partitionBy(*entity).orderBy("second").rowsBetween(Window.unboundedPreceding, -1)
     until = F.col("second") + 1 + F.col("throttleS")
     since = F.greatest(F.col("second") + F.lit(1.0), F.max(until).over(before))

@@ -1,7 +1,7 @@
-"""The skew of a load: the Gini coefficient and the one who has most.
+"""The skew of a load: the Gini coefficient and the largest member.
 
-Pure transforms. A Gini coefficient is 0 when all have the same and nears 1 when one has all. Who has nothing is in no
-row of the log and does not count.
+Pure transforms. A Gini coefficient is 0 when all members have the same share and approaches 1 when one has everything.
+Members without traffic have no row in the log and do not count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 def skew(shares: DataFrame, scope: Sequence[str]) -> DataFrame:
     """Return a row for each scope: `members`, `bytes`, `gini`, `hottest` and `hottestShare`.
 
-    `shares` has the columns of the scope, `member` and `bytes`, a row for each member. Of several that have most, the
+    `shares` has the columns of the scope, `member` and `bytes`, a row for each member. Among equal largest members, the
     last by name is the hottest.
     """
     upward = Window.partitionBy(*scope).orderBy("bytes", "member")

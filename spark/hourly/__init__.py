@@ -1,1 +1,1 @@
-"""The hourly tables: rollups of closed hours, the manifests that vouch for them, and compaction of an hour's files."""
+"""The hourly tables: rollups of closed hours, the manifests that define them, and compaction of an hour's files."""

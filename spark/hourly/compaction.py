@@ -1,10 +1,9 @@
-"""Compaction of one hour of a dataset: many small files become few sorted ones, in one stroke for whoever reads them.
+"""Compaction of one hour of a dataset: replaces many small files by few sorted ones, atomically for readers.
 
-The new files are written into a directory aside, which then changes places with the one of the hour (renameat2,
-RENAME_EXCHANGE). A list of the directory is of the old files or of the new ones, never of both; who has the old list
-finds no files by those names and makes it anew, as everybody must whom retention may have overtaken. What the recorder
-puts into the directory meanwhile is linked or moved over. The new directory names the files that it stands for, so
-that stored hours go on standing for them.
+The new files are written into a separate directory, which is then exchanged with the one of the hour (renameat2,
+RENAME_EXCHANGE). A directory listing has the old files or the new ones, never both. A reader with an old listing gets
+missing files and lists the directory again, as it must after retention too. Files that the recorder adds meanwhile are
+linked or moved over. The new directory has a list of the files it replaces, so that stored hours remain valid for them.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pathlib import Path
 from rotunda.spark.failures import JobFailed
 from rotunda.spark.log.request_log import COMPACTED, REPLACED, Part
 
-#: Below the log, hidden from all who read it: where new files are made, a directory for each hour under way.
+#: Directory below the log, hidden from readers, for new files: one subdirectory for each hour in progress.
 ASIDE = ".compacting"
 _SUFFIX = ".parquet"
 _AT_FDCWD = -100
@@ -28,7 +27,7 @@ _RENAME_EXCHANGE = 2
 
 
 def check_exchange(directory: Path) -> None:
-    """Raise JobFailed unless two directories below this one can change places."""
+    """Raise JobFailed unless the file system can exchange two directories below this one."""
     one, other = directory / "one", directory / "other"
     for path in (one, other):
         path.mkdir(parents=True, exist_ok=True)
@@ -43,18 +42,18 @@ def check_exchange(directory: Path) -> None:
 
 
 class HourCompaction:
-    """One hour's directory, its files as they were found, and the directory aside where their successors are made."""
+    """One hour's directory, its files as listed, and the separate directory for their replacements."""
 
     def __init__(self, directory: Path, aside: Path, files: dict[str, frozenset[Part]]) -> None:
-        """Prepare; `files` are the names to be replaced, with the recorder's files that each stands for."""
+        """Prepare; `files` are the names to replace, with the recorder's files that each contains."""
         self._directory = directory
         self._aside = aside
         self._files = files
 
     def replace(self, written: Iterable[Path]) -> int:
-        """Put files that hold the same rows into the place of the old ones; return how many there are now.
+        """Replace the old files by files with the same rows; return the number of new files.
 
-        Raises FileNotFoundError, with nothing changed, when retention has taken one of the old files meanwhile.
+        Raises FileNotFoundError, with nothing changed, when retention has deleted one of the old files meanwhile.
         """
         newest_ns = max((self._directory / name).stat().st_mtime_ns for name in self._files)
         self._aside.mkdir(parents=True)
@@ -62,7 +61,7 @@ class HourCompaction:
         for number, path in enumerate(sorted(written)):
             names.append(f"{COMPACTED}{self._aside.name}-{number}{_SUFFIX}")
             path.rename(self._aside / names[-1])
-            # Retention goes by the time at which a file was finished.
+            # Retention uses the time at which a file was finished.
             os.utime(self._aside / names[-1], ns=(newest_ns, newest_ns))
             _sync(self._aside / names[-1])
         parts = sorted(set().union(*self._files.values()))
@@ -76,7 +75,7 @@ class HourCompaction:
 
 
 def recover(root: Path) -> None:
-    """Finish or undo what compactions that were killed left aside."""
+    """Finish or undo compactions that were killed."""
     for aside in sorted((root / ASIDE).glob("*/*/*/*/*")):
         directory = root / aside.parent.relative_to(root / ASIDE)
         note = directory / REPLACED
@@ -89,12 +88,12 @@ def recover(root: Path) -> None:
 
 
 def _older(aside: Path) -> set[str]:
-    """Return the names of compacted files that were replaced in their turn."""
+    """Return the names of compacted files that were themselves replaced."""
     return {path.name for path in aside.iterdir() if path.name.startswith(COMPACTED)}
 
 
 def _finish(directory: Path, aside: Path, replaced: Iterable[str]) -> None:
-    """Move over what came to the old directory, now aside, while it changed places; remove the rest."""
+    """Move over files added to the old directory during the exchange; remove the others."""
     _bring(aside, directory, replaced, os.rename)
     _sync(directory.parent)
     shutil.rmtree(aside)

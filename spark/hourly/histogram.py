@@ -1,8 +1,8 @@
-"""Histograms of microseconds as columns: which bucket a duration falls into, and what counts by bucket say.
+"""Histograms of microseconds as columns: the bucket of a duration, and quantiles from counts by bucket.
 
 The buckets are those of the broker's own metrics: nanoseconds, a bucket for each value up to 63, then 32 for each power
-of two, up to 137 s, which stands for all above. A bucket's middle is within 1.6 % of every value in it, counts of
-several histograms add, and so any quantile over any range comes from adding.
+of two, up to 137 s, which includes all longer ones. A bucket's middle is within 1.6 % of every value in it. Counts of
+several histograms add up, so quantiles over any range are computed from sums.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from pyspark.sql import functions as F  # noqa: N812 - the field's name for it
 _STEP_BITS = 5
 _STEPS = 1 << _STEP_BITS
 MAX_NS = (1 << 37) - 1
-#: How many buckets there are. Six of their numbers go into one long.
+#: Number of buckets. Six bucket numbers fit into one long.
 _BUCKETS = (MAX_NS.bit_length() - _STEP_BITS + 1) * _STEPS
-#: By how much a number is shifted to set the bits below its highest: four, 16 and 64 of them.
+#: Shifts that set all bits below the highest of a number: four, 16 and 64 of them.
 _SMEARS = ((0, 1, 2, 3), (0, 4, 8, 12), (0, 16, 32, 48))
 
 
 def with_buckets(rows: DataFrame, durations: Sequence[str]) -> DataFrame:
-    """Return rows with columns of microseconds turned into their buckets, ints.
+    """Return rows with columns of microseconds replaced by their buckets, ints.
 
-    Spark's logarithm of base 2 is two calls from Java into C. The length of a number is how many bits are set once all
-    below its highest are; each step to that is a projection of its own, which names its operand and does not repeat it.
+    Spark's logarithm of base 2 is two calls from Java into C. The length of a number is the count of its bits after all
+    below the highest are set; each step is a projection of its own, which names its operand and does not repeat it.
     """
     bits = {name: f"_{name}" for name in durations}
     value = f"least(greatest({{}}, 0L) * 1000L, {MAX_NS}L)"
@@ -49,7 +49,7 @@ def packed(names: Sequence[str]) -> Column:
 
 
 def unpacked(name: str, number: int) -> list[Column]:
-    """Return the so many buckets that a long was made of, in their order."""
+    """Return `number` buckets packed into one long, in their order."""
     return [F.expr(f"{name} div {_BUCKETS**place}L % {_BUCKETS}L") for place in reversed(range(number))]
 
 
@@ -62,7 +62,7 @@ def middle_us(bucket: Column) -> Column:
 
 
 def quantiles(counts: DataFrame, keys: Sequence[str], wanted: Mapping[str, float], count: str) -> DataFrame:
-    """Return one row for each combination of keys: its quantiles in microseconds, named as `wanted` has them.
+    """Return one row for each combination of keys: its quantiles in microseconds, named as in `wanted`.
 
     `counts` has the keys, `bucket` and a column of counts. A quantile is the middle of the first bucket up to which at
     least that fraction of all values lies.

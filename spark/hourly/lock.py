@@ -1,8 +1,7 @@
-"""A lock on an output: one run writes at a time, and who comes second learns who that is.
+"""A lock on an output: one run writes at a time, and a second run fails with the name of the first.
 
-On a local file system the kernel holds it (flock), so that it ends with the process, whatever that dies of. Elsewhere
-it is a file that whoever creates it owns; one whose process on this machine is dead is taken over, any other is named
-in the complaint.
+On a local file system the kernel holds it (flock), so that it ends with the process, however that dies. Elsewhere it is
+a file owned by its creator; a lock whose process on this machine is dead is replaced, any other is named in the error.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from pathlib import Path
 from rotunda.spark.failures import JobFailed
 from rotunda.spark.storage import Storage
 
-#: Hidden, so that nobody takes it for data.
+#: A hidden name, so that readers do not treat it as data.
 NAME = ".lock"
 
 
 @contextmanager
 def exclusive(storage: Storage, what: str) -> Iterator[None]:
-    """Hold the lock of a directory. Raises JobFailed at once when somebody else holds it."""
+    """Hold the lock of a directory. Raises JobFailed at once when another run holds it."""
     local = storage.local_path
     with _local(local, what) if local is not None else _remote(storage, what):
         yield
@@ -84,7 +83,7 @@ def _is_dead(owner: str) -> bool:
 
 
 def _start_of(pid: int) -> str:
-    """Return when a process was started, in ticks since the boot; nothing if there is none of that number."""
+    """Return a process's start time, in ticks since the boot; empty if the process does not exist."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):

@@ -1,9 +1,9 @@
-"""The hourly tables: what the requests of an hour come to, by everything that a report groups them by.
+"""The hourly tables: the requests of an hour, aggregated by every column that a report groups them by.
 
 `requests` has a row for each key in an hour with counts and sums; `latencies` has, for the same keys by their number,
-how many requests fell into each bucket of each phase. Both are partitioned by date and hour. Sums and counts honour
-sampleWeight. The manifest of an hour (`stored_hours`) names the input files that its rows stand for, and readers add
-what has come since.
+the requests in each bucket of each phase. Both are partitioned by date and hour. Sums and counts honour sampleWeight.
+The manifest of an hour (`stored_hours`) names the input files that its rows include, and readers add files written
+since.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ PHASES = (
 )
 _SUMS = ("requestBytes", "responseBytes", "records", "recordBytes", "throttleTimeUs", *PHASES)
 
-#: What both tables are computed from.
+#: Columns that both tables are computed from.
 INPUT_COLUMNS = (
     *PARTITION_COLUMNS,
     "time",
@@ -74,7 +74,7 @@ GAP_COLUMNS = (*PARTITION_COLUMNS, "rows")
 
 _REQUESTS, _LATENCIES = "requests", "latencies"
 _COUNTS = ("requests", "rows", "slowRequests", *_SUMS)
-#: How many numbers the place of a phase and of a bucket in a histogram may take, each a power of two.
+#: Sizes of the phase's and the bucket's place in a packed histogram key, each a power of two.
 _PHASE_PLACES, _BUCKET_PLACES = 8, 2048
 #: The bits of a key's number that rows are sorted by: one step of a radix sort.
 _SORTED_BITS = 0xFF
@@ -105,7 +105,7 @@ TABLES = {
 
 
 def requests_by_key(rows: DataFrame) -> DataFrame:
-    """Return the table `requests`: one row for each key in an hour; `key` is its number, by which `latencies` goes."""
+    """Return the table `requests`: one row for each key in an hour; `key` is its number, used by `latencies`."""
     weight = F.col("sampleWeight").cast("long")
     return (
         rows.groupBy(*PARTITION_COLUMNS, *KEYS)
@@ -122,11 +122,11 @@ def requests_by_key(rows: DataFrame) -> DataFrame:
 
 
 def latencies_by_key(rows: DataFrame) -> DataFrame:
-    """Return the table `latencies`: for each key in an hour and each phase, how many requests fell into a bucket.
+    """Return the table `latencies`: for each key in an hour and each phase, the number of requests by bucket.
 
-    Hour, phase and bucket are counted by as one number: Spark hashes and compares two longs for each phase of a row.
-    Rows of the same key are taken one after the other, so that what they are counted in stays in the processor's cache;
-    that sort is cheap because a row has all its buckets in one number, and goes by some bits of the key.
+    Hour, phase and bucket are one number for the grouping: Spark hashes and compares two longs for each phase of a row.
+    Rows of the same key are processed one after the other, so that their counters stay in the CPU cache; that sort is
+    cheap because a row has all its buckets in one number, and uses only some bits of the key.
     """
     hour = F.unix_date(F.col("date").cast("date")).cast("long") * 24 + F.col("hour")
     by_row = with_buckets(rows.select(_key().alias("key"), "sampleWeight", hour.alias("hour"), *PHASES), PHASES)
@@ -153,14 +153,14 @@ def latencies_by_key(rows: DataFrame) -> DataFrame:
 
 
 def merged_requests(tables: DataFrame) -> DataFrame:
-    """Return rows of the table `requests` with those of the same key in an hour made one."""
+    """Return rows of the table `requests` with rows of the same key and hour merged."""
     times = (F.min("firstTime").alias("firstTime"), F.max("lastTime").alias("lastTime"))
     sums = (F.sum(name).alias(name) for name in _COUNTS)
     return tables.groupBy(*PARTITION_COLUMNS, *KEYS, "key").agg(*sums, *times).select(*TABLES[_REQUESTS].names)
 
 
 def merged_latencies(tables: DataFrame) -> DataFrame:
-    """Return rows of the table `latencies` with those of the same bucket made one."""
+    """Return rows of the table `latencies` with rows of the same bucket merged."""
     buckets = tables.groupBy(*PARTITION_COLUMNS, "key", "phase", "bucket")
     return buckets.agg(F.sum("requests").alias("requests")).select(*TABLES[_LATENCIES].names)
 
@@ -169,15 +169,15 @@ def _key() -> Column:
     return F.xxhash64(*KEYS)
 
 
-#: By table: the settings of the query that writes it, where those of the session are not the best.
+#: By table: the settings of the query that writes it, where the session's are not the best.
 _WRITTEN_WITH = {_LATENCIES: NARROW_GROUPS}
-#: By table: how it is made from rows of the log, and how rows of it become one.
+#: By table: the function that makes it from rows of the log, and the one that merges its rows.
 _MADE_BY = {_REQUESTS: (requests_by_key, merged_requests), _LATENCIES: (latencies_by_key, merged_latencies)}
 
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """What is stored of some hours, what files of them are there, and what those add."""
+    """The stored hours, the present files by dataset, and the changes between them."""
 
     stored: dict[int, StoredHour]
     present: dict[str, list[InputFile]]
@@ -186,9 +186,9 @@ class _Compared:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Where the rows of a range are: in stored hours, in what has come to such (`late`), in hours of the log.
+    """Sources of a range's rows: stored hours, files later than these (`late`), and hours of the log.
 
-    `hours` are those of the log by dataset; `files` are all that are there. `incomplete` are stored hours of which the
+    `hours` are those of the log by dataset; `files` are all present files. `incomplete` are stored hours of which the
     log no longer has all files.
     """
 
@@ -200,7 +200,7 @@ class _Parts:
 
 
 class Rollups:
-    """The stored tables below `root`, and the log that fills in what they do not have."""
+    """The stored tables below `root`, and the log for the hours they lack."""
 
     def __init__(self, spark: SparkSession, root: str, log: RequestLog) -> None:
         self._spark = spark
@@ -209,19 +209,19 @@ class Rollups:
         self._hours = StoredHours(spark, self._root, tuple(TABLES))
 
     def outdated(self, hours: range) -> dict[int, list[InputFile]]:
-        """Return, by hour, the input files for which the stored rows do not stand."""
+        """Return, by hour, the input files that the stored rows do not include."""
         return {hour: [*change.requests, *change.gaps] for hour, change in self._compare(hours).changes.items()}
 
     def late(self, hours: range) -> dict[str, list[InputFile]]:
-        """Return, by dataset, the files that have come to stored hours since they were stored."""
+        """Return, by dataset, the files added to stored hours since they were stored."""
         changes = [change for change in self._compare(hours).changes.values() if change.before]
         return {name: [file for change in changes for file in getattr(change, name)] for name in ("requests", "gaps")}
 
     def store(self, hours: Iterable[int]) -> dict[int, list[InputFile]]:
-        """Bring the stored rows of hours up to date and return, by hour, the files that had come.
+        """Update the stored rows of hours and return, by hour, the files added.
 
-        One run does this at a time, and who reads meanwhile has what was stored before. Raises JobFailed when another
-        run is at it.
+        One run does this at a time; concurrent readers see the rows stored before. Raises JobFailed when another run
+        holds the lock.
         """
         wanted = set(hours)
         with exclusive(self._hours.storage, "rollup"):
@@ -235,7 +235,7 @@ class Rollups:
         return {hour: [*change.requests, *change.gaps] for hour, change in changes.items()}
 
     def read(self, time_range: TimeRange) -> tuple[DataFrame, DataFrame]:
-        """Return the tables `requests` and `latencies` of a range: stored hours, and the rest from the log."""
+        """Return the tables `requests` and `latencies` of a range: stored hours, and the others from the log."""
         parts = self._parts(time_range)
         rest = None
         if parts.hours[_REQUESTS]:
@@ -246,9 +246,9 @@ class Rollups:
         )
 
     def read_apart(self, time_range: TimeRange, columns: Sequence[str]) -> tuple[DataFrame, DataFrame, list[DataFrame]]:
-        """Return what is stored of both tables for a range, and columns of the log's rows that are not in there.
+        """Return the stored parts of both tables for a range, and columns of the log's rows that they do not include.
 
-        Whoever adds up both need not group the rows by all keys of the tables.
+        A caller that adds up both need not group the rows by all keys of the tables.
         """
         parts = self._parts(time_range)
         stored = [*parts.stored, *(change.before for change in parts.late if change.before)]
@@ -259,7 +259,7 @@ class Rollups:
         return self._stored(_REQUESTS, stored), self._stored(_LATENCIES, stored), rows
 
     def coverage(self, time_range: TimeRange) -> Coverage:
-        """Return what log and stored rows together have of a range. Raises JobFailed when that is nothing."""
+        """Return the coverage of log and stored rows for a range. Raises JobFailed when it is empty."""
         parts = self._parts(time_range)
         stored = [*parts.stored, *(change.before for change in parts.late if change.before)]
         counted = sum(
@@ -276,7 +276,7 @@ class Rollups:
         return counted + Coverage(deleted=self._deleted(parts, time_range))
 
     def coverage_of_rows(self, time_range: TimeRange) -> Coverage:
-        """Return what the log alone has of a range, for who needs its rows. Raises JobFailed when that is nothing."""
+        """Return the log's own coverage of a range, for reports that need rows. Raises JobFailed when it is empty."""
         deleted = self._deleted(self._parts(time_range), time_range)
         try:
             found = self._log.coverage(time_range)
@@ -288,7 +288,7 @@ class Rollups:
         return found + Coverage(deleted=deleted)
 
     def _deleted(self, parts: _Parts, time_range: TimeRange) -> Deleted:
-        """Return what retention has taken of stored hours."""
+        """Return the rows of stored hours that retention has deleted."""
         hours = [each for each in parts.incomplete if each.hour in time_range.whole_hours()]
         stood_for = {each.hour: each.inputs for each in hours}
         left = [
@@ -340,7 +340,7 @@ class Rollups:
         return rows.select(*TABLES[name].names)
 
     def _with_late(self, name: str, changes: Sequence[Change]) -> DataFrame:
-        """Return a table of hours from what is stored of them and what has come since."""
+        """Return a table of hours from their stored rows and the files added since."""
         stored = self._stored(name, [change.before for change in changes if change.before])
         came = self._came(name, changes)
         _, merged = _MADE_BY[name]
@@ -352,7 +352,7 @@ class Rollups:
         return by_key(self._log.read_files("requests", files, INPUT_COLUMNS)) if files else None
 
     def _write(self, changes: Sequence[Change]) -> list[StoredHour]:
-        """Write the rows of hours and return their manifests. Exactly the files that the manifests name are read."""
+        """Write the rows of hours and return their manifests. Reads exactly the files that the manifests name."""
         run = uuid4().hex
         late = [change for change in changes if change.before and change.requests]
         anew = [change for change in changes if change.before is None and change.requests]
@@ -368,7 +368,7 @@ class Rollups:
         return [_manifest(change, run, counted, gaps) for change in changes]
 
     def _counted(self, hours: Iterable[int], run: str) -> dict[int, Coverage]:
-        """Return what the rows that a run wrote stand for, by hour."""
+        """Return the coverage of the rows that a run wrote, by hour."""
         storage = self._hours.storage
         written = [hour for hour in hours if storage.exists(f"{_REQUESTS}/{directory_of(hour)}/run={run}")]
         table = self._stored(_REQUESTS, [StoredHour(hour, run, coverage=Coverage(rows=1)) for hour in written])
@@ -377,7 +377,7 @@ class Rollups:
 
 
 def _manifest(change: Change, run: str, counted: dict[int, Coverage], gaps: dict[int, Coverage]) -> StoredHour:
-    """Return the manifest of an hour whose rows were written by a run, if any had come."""
+    """Return the manifest of an hour whose rows were written by a run, if it had new files."""
     before = change.before or StoredHour(change.hour, run)
     requests = counted.get(change.hour, NOTHING) if change.requests else before.coverage
     lost = before.coverage + gaps.get(change.hour, NOTHING)

@@ -1,9 +1,8 @@
-"""The stored hours: for each a manifest that names the input files it stands for, and the run that wrote its rows.
+"""The stored hours: each has a manifest with its input files and the run that wrote its rows.
 
-Rows of an hour lie in `<table>/date=…/hour=…/run=…`, and only those of the run that the hour's manifest names count: a
-manifest that is replaced puts other rows in place of the old ones at one stroke. Before a run writes anything it notes
-the hours under way, so that whoever comes after it removes what it left if it is killed. Knows nothing of what is in
-the rows.
+Rows of an hour lie in `<table>/date=…/hour=…/run=…`, and only those of the run in the hour's manifest count: replacing
+a manifest replaces the rows atomically. Before it writes rows, a run records the hours in progress, so that the next
+run removes the rows of a killed one. Knows nothing of the rows' content.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from rotunda.spark.log.request_log import NOTHING, Coverage, InputFile, Part, da
 from rotunda.spark.storage import Storage
 from rotunda.spark.time_range import HOUR_US, to_datetime
 
-#: Raised when stored rows are no longer what readers of this version expect; an added column does not do that.
+#: Raised when readers of this version could not read older stored rows; an added column does not do that.
 VERSION = 1
 
 _MANIFEST = "manifest"
 _UNDER_WAY = f"{_MANIFEST}/_under_way.json"
-#: What Spark leaves behind in a table when it is killed while it writes.
+#: Files that Spark leaves in a table when it is killed during a write.
 _STAGED = (".spark-staging", "_temporary")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredHour:
-    """The manifest of an hour: whose rows count (`run`), for which files they stand, and what they come to.
+    """The manifest of an hour: its run (`run`), its input files, and its totals.
 
     `inputs` and `gap_inputs` are the finished files of the datasets requests and gaps.
     """
@@ -43,7 +42,7 @@ class StoredHour:
     coverage: Coverage = NOTHING
 
     def is_whole(self, present: Iterable[InputFile]) -> bool:
-        """Return whether all files of requests that it stands for are among the present ones of its hour."""
+        """Return whether all its files of requests are among the present ones of its hour."""
         return {part.name for part in self.inputs} <= _names(present)
 
     def to_json(self) -> str:
@@ -64,7 +63,7 @@ class StoredHour:
 
     @classmethod
     def of_json(cls, text: str, where: str) -> StoredHour:
-        """Return what a manifest says. Raises JobFailed when it is of a version that is not known."""
+        """Return the manifest in a text. Raises JobFailed for an unknown version."""
         try:
             said: dict[str, Any] = json.loads(text)
             version = said["version"]
@@ -82,7 +81,7 @@ class StoredHour:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What has come to an hour: new files of both datasets. `before` is what they add to, None to begin anew."""
+    """Changes of an hour: new files of both datasets. `before` is the manifest they add to, None to start over."""
 
     hour: int
     before: StoredHour | None
@@ -91,10 +90,10 @@ class Change:
 
 
 def change_of(hour: int, stored: StoredHour | None, requests: list[InputFile], gaps: list[InputFile]) -> Change | None:
-    """Return what the present files of an hour add to what is stored of it, None if that is nothing.
+    """Return the present files of an hour that its stored rows lack, None if there are none.
 
-    Files that have gone keep their place in what is stored. An hour begins anew when a file that has come stands for
-    rows that are stored already, unless others of them have gone.
+    Deleted files remain in the stored rows. An hour starts over when a new file contains rows that are stored already;
+    if others of its stored files have been deleted, it stays as it is.
     """
     if stored is None:
         return Change(hour, None, requests, gaps) if requests or gaps else None
@@ -121,26 +120,26 @@ class StoredHours:
         self.storage = Storage(spark, root)
 
     def read(self, hours: range) -> dict[int, StoredHour]:
-        """Return the manifests of some hours, by hour. Raises JobFailed for one that is not known."""
+        """Return the manifests of some hours, by hour. Raises JobFailed for one of an unknown version."""
         if not self.storage.exists(_MANIFEST):
             return {}
-        # Whole files as they are at that moment: one that is replaced meanwhile is the old one or the new one.
+        # Whole files at one moment: a manifest replaced meanwhile is the old one or the new one.
         found = self.storage.find(f"{_MANIFEST}/date=*/[0-9]*.json", dates_of(hours), contents=True)
         where = f"{self.storage.root}/{_MANIFEST}"
         manifests = [StoredHour.of_json(each.content.decode(), where) for each in found]
         return {each.hour: each for each in manifests if each.hour in hours}
 
     def write(self, stored: Iterable[StoredHour]) -> None:
-        """Put manifests in the place of those before."""
+        """Replace the manifests of these hours."""
         for each in stored:
             self.storage.write(_manifest_of(each.hour), each.to_json() + "\n")
 
     def begin(self, hours: Iterable[int]) -> None:
-        """Note hours whose rows are about to be written."""
+        """Record the hours whose rows are about to be written."""
         self.storage.write(_UNDER_WAY, json.dumps(sorted(hours)) + "\n")
 
     def clean_up(self) -> None:
-        """Remove the rows that no manifest counts, of the run that ends and of those that were killed."""
+        """Remove rows without a manifest: those of the current run and of killed ones."""
         if not self.storage.exists(_UNDER_WAY):
             return
         hours = json.loads(self.storage.read(_UNDER_WAY))

@@ -1,6 +1,6 @@
-"""One file a question: a pure `transform` of data frames, and what makes a job of it.
+"""One file per report: a pure `transform` of data frames, and the job around it.
 
-`JOBS` names them all, so that a command need not import what it does not run.
+`JOBS` lists them all, so that a command need not import the jobs that it does not run.
 """
 
 #: Module by name of the job.

@@ -1,7 +1,7 @@
-"""The capacity report: what 2, 5 and 10 times the load would do to waits, and how many processes that wants.
+"""The capacity report: waits at 2, 5 and 10 times the load, and the processes needed for it.
 
 Each handler is modelled as a queue of its own (M/G/1 with Pollaczek and Khinchine's formula, for arrivals in bursts
-G/G/1 as Allen and Cunneen approximate it), and held against the waits in the same log.
+G/G/1 as Allen and Cunneen approximate it), and the model is compared with the waits in the same log.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from rotunda.spark.options import length_us, positive
 from rotunda.spark.results.charts import Chart, Series
 from rotunda.spark.results.result import Result
 
-#: Multiples of the load that the table has, and how many the chart has up to saturation.
+#: Multiples of the load in the table, and points of the chart up to saturation.
 LOADS = (1, 2, 5, 10)
 _POINTS = 10
-#: The chart ends short of where waits grow beyond all bounds.
+#: The chart ends before the waits become unbounded.
 _NEAR_SATURATION = 0.95
 
 
 def held_against(found: DataFrame) -> DataFrame:
-    """Return by handler what the model predicts at the load as it is, what was measured, and the error of the one."""
+    """Return by handler the model's prediction at the present load, the measured wait, and the prediction's error."""
     weight = F.col("requests")
     predictable = F.when(F.col("wait0Us").isNotNull(), weight)
     summed = predicted(found, (1,)).groupBy("handler").agg(
@@ -56,11 +56,11 @@ def held_against(found: DataFrame) -> DataFrame:
 
 
 def transform(found: DataFrame, processes: DataFrame, loads: Sequence[float], target: float) -> DataFrame:
-    """Return by multiple of the load and role: how busy it would be, what requests would wait, how many it wants.
+    """Return by multiple of the load and role: utilisation, waits of requests, and the number of processes needed.
 
     `utilisation` is that of the busiest window, the mean of all of the role; `busiest` that of its busiest process.
-    `saturatedShare` is of the requests in windows that would have more than their handler can do, whose wait is none
-    that could be told. `needed` keeps the busiest at the target, if the load is shared out as unevenly as it is now.
+    `saturatedShare` is the share of requests in windows beyond their handler's capacity, whose wait cannot be
+    predicted. `needed` keeps the busiest at the target, if the load is shared out as unevenly as it is now.
     """
     by_role = processes.crossJoin(found.sparkSession.createDataFrame([(float(load),) for load in loads], "load double"))
     waits = _waits(found, loads)
@@ -79,7 +79,7 @@ def transform(found: DataFrame, processes: DataFrame, loads: Sequence[float], ta
 
 
 def _waits(found: DataFrame, loads: Sequence[float]) -> DataFrame:
-    """Return the mean wait of all requests at each multiple of the load, and the share that is beyond saturation."""
+    """Return the mean wait of all requests at each multiple of the load, and the share beyond saturation."""
     pairs = (
         F.struct(F.lit(float(load)).alias("load"), F.col(f"wait{place}Us").alias("us"))
         for place, load in enumerate(loads)
@@ -98,9 +98,9 @@ def _mean(name: str, weight: Column) -> Column:
 
 
 def processes(found: DataFrame, roles: DataFrame, window_us: int) -> DataFrame:
-    """Return by role how many there are and how busy they are in the window that is busiest for one of them.
+    """Return by role the number of processes and their utilisation in the window that is busiest for one of them.
 
-    Handlers as their queues have them, processors as the roles do, if the log has any.
+    Handlers are measured by their queues, processors by the roles, if the log has any.
     """
     handlers = found.select("window", F.lit("handler").alias("role"), F.col("handler").alias("index"), "utilisation")
     known = F.when(busy_us().isNotNull(), F.col("intervalUs"))
@@ -123,12 +123,12 @@ def processes(found: DataFrame, roles: DataFrame, window_us: int) -> DataFrame:
     return first.select("role", "count", "mean", "peak")
 
 
-#: What the answer lacks where rows have been deleted.
+#: Limits of the result where rows have been deleted.
 _LACKING = "windows of them have only the rows that are left"
 
 
 def answer(context: Context) -> Result:
-    """Return what multiples of the load of a range would do, and how good the model is at the load as it is."""
+    """Return the effects of multiples of a range's load, and the model's error at the present load."""
     window_us, target = context.options.window, context.options.target / 100
     coverage = context.rollups.coverage_of_rows(context.time_range)
     requests = context.log.read("requests", context.time_range, REQUEST_COLUMNS)
@@ -157,7 +157,7 @@ def answer(context: Context) -> Result:
 
 
 def headline(peaks: Mapping[str, Row], doubled: Mapping[str, int], waits: Row | None) -> str:
-    """Return how busy processes get, what load they last to, what a doubled one wants and how good the model is."""
+    """Return the peak utilisation, the load it allows, the needs of a doubled one and the model's error."""
     busy = ", ".join(f"{role}s up to {row.peak:.0%}" for role, row in sorted(peaks.items()))
     lasts = min(1 / row.peak for row in peaks.values())
     wants = " and ".join(f"{count} {role}{'s' if count > 1 else ''}" for role, count in sorted(doubled.items()))
@@ -168,7 +168,7 @@ def headline(peaks: Mapping[str, Row], doubled: Mapping[str, int], waits: Row | 
 
 
 def _chart(found: DataFrame, peak: float) -> Chart:
-    """Return a chart of waits from the load as it is up to where the busiest handler has no time left."""
+    """Return a chart of waits from the present load up to the saturation of the busiest handler."""
     furthest = max(1.0, min(float(LOADS[-1]), _NEAR_SATURATION / peak))
     loads = [1 + (furthest - 1) * place / (_POINTS - 1) for place in range(_POINTS)]
     waits = {row.load: None if row.saturatedShare else row.waitUs for row in rows_of(_waits(found, loads))}

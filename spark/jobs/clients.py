@@ -37,13 +37,13 @@ def software(requests: DataFrame) -> DataFrame:
 
 
 def versions(requests: DataFrame) -> DataFrame:
-    """Return requests by API, its version and who uses it; `requests` is the rollup."""
+    """Return requests by API, version and client; `requests` is the rollup."""
     table = requests.groupBy(*_VERSION).agg(F.sum("requests").alias("requests"))
     return table.orderBy("requestApiKeyName", "requestApiVersion", F.desc("requests"), *_SOFTWARE)
 
 
 def dropped(rows: DataFrame) -> DataFrame:
-    """Return who uses API versions that later brokers do not serve, from how many addresses and until when."""
+    """Return the clients of API versions that later brokers reject, with their number of addresses and last use."""
     old = rows.where(F.col("requestApiVersionDeprecated"))
     table = old.groupBy(*_VERSION).agg(
         F.sum("sampleWeight").alias("requests"),
@@ -53,7 +53,7 @@ def dropped(rows: DataFrame) -> DataFrame:
     return table.orderBy(F.desc("requests"), *_VERSION)
 
 
-#: What the answer lacks where rows have been deleted.
+#: Limits of the result where rows have been deleted.
 _LACKING = (
     "software and versions are from the hourly tables; dropped versions and connections only as far as rows are left"
 )

@@ -1,4 +1,4 @@
-"""The log's small files of closed hours, made into few sorted ones, while it is written and read."""
+"""Compacts the small files of closed hours into few sorted ones, while the log is written and read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rotunda.spark.results.text_table import counted
 from rotunda.spark.storage import Storage
 from rotunda.spark.time_range import HOUR_US, duration_of, to_datetime, to_us
 
-#: About how large a file becomes.
+#: Approximate size of a new file.
 _FILE_BYTES = 256 << 20
 
 
@@ -37,8 +37,8 @@ def answer(context: Context) -> Result:
     with exclusive(Storage(context.spark, str(root)), "compact"):
         recover(root)
         check_exchange(root / ASIDE)
-        # The rows of a file that has come since an hour was stored must not lie among those that are: once retention
-        # has taken some of these, nobody could tell which are to be added.
+        # A file added since an hour was stored must not be merged with stored ones: once retention has deleted some of
+        # these, the rows to add could not be distinguished.
         late = context.rollups.late(context.time_range.hours())
         for dataset in SCHEMAS:
             by_hour: dict[int, list[InputFile]] = defaultdict(list)
@@ -57,12 +57,12 @@ def answer(context: Context) -> Result:
 
 
 def compact(spark: SparkSession, root: Path, dataset: str, files: list[InputFile]) -> int:
-    """Make few files of those of an hour and return how many; as many as before when one of them has gone."""
+    """Merge the files of an hour and return the new number of files; the old number when one of them was deleted."""
     hour = f"{dataset}/v={FORMAT_VERSION}/{directory_of(files[0].hour)}"
     directory, aside = root / hour, root / ASIDE / hour
     paths = [str(directory / file.name) for file in files]
     written = root / ASIDE / "written"
-    # Their own schemas: a column that this job does not know is kept too.
+    # Use the files' own schemas: a column unknown to this job is preserved too.
     rows = spark.read.option("mergeSchema", "true").parquet(*paths)
     writer = transform(rows, _wanted(files)).write.mode("overwrite").option("compression", "zstd")
     writer.parquet(str(written))
@@ -75,13 +75,13 @@ def compact(spark: SparkSession, root: Path, dataset: str, files: list[InputFile
 
 
 def transform(rows: DataFrame, files: int) -> DataFrame:
-    """Return rows as so many files are to have them: by time, in the files and from one to the next."""
+    """Return rows partitioned into this number of files: sorted by time, within files and from one to the next."""
     placed = rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, "time")
     return placed.sortWithinPartitions("time")
 
 
 def written_name(made: list[Path]) -> str:
-    """Return a name that no other compaction has: the one that Spark gave to what it wrote."""
+    """Return a name unique among compactions: Spark's name for its output."""
     return made[0].name.split("-", 2)[2].partition(".")[0]
 
 

@@ -1,6 +1,6 @@
 """The diagnosis, window by window: connection set-up, network, request queue, handler, log, cpu or client.
 
-With the evidence, how sure it is, and which setting to change in which direction; healthy when nothing does.
+With the evidence, the certainty, and the setting to change in which direction; healthy without a bottleneck.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rotunda.spark.job import Context, Job, main
 from rotunda.spark.options import length_us
 from rotunda.spark.results.result import Result
 
-#: What is read of each dataset.
+#: Columns to read of each dataset.
 COLUMNS = {
     "requests": REQUEST_COLUMNS,
     "roles": ROLE_COLUMNS,
@@ -39,7 +39,7 @@ def transform(features: DataFrame) -> DataFrame:
 
 
 def headline(table: DataFrame) -> str:
-    """Return in a sentence what holds the broker up most often, and how often that is."""
+    """Return a sentence with the most frequent bottleneck, and its frequency."""
     counted = table.groupBy("bottleneck", "rule").agg(
         F.count("*").alias("windows"), F.max_by("evidence", "certainty").alias("evidence")
     )
@@ -57,12 +57,12 @@ def _of_windows(some: int, everything: int) -> str:
     return f"all {everything:,} windows" if some == everything else f"{some:,} of {everything:,} windows"
 
 
-#: What the answer lacks where rows have been deleted.
+#: Limits of the result where rows have been deleted.
 _LACKING = "windows of them have only the rows that are left"
 
 
 def answer(context: Context) -> Result:
-    """Return the verdicts of a range, and the features that they are founded on."""
+    """Return the verdicts of a range, and the features they are based on."""
     window_us = context.options.window
     coverage = context.rollups.coverage_of_rows(context.time_range)
     requests, roles, connections, gaps = (

@@ -1,4 +1,4 @@
-"""The errors report: by API, code and client, since when, in what bursts, and their share of all requests.
+"""The errors report: by API, code and client, with first time, bursts, and share of all requests.
 
 A burst is a run of errors of one API, code and client in which no two neighbours lie further apart than --burst-gap,
 and which has at least --burst-errors of them. Its peak is its most errors in one second of the clock.
@@ -22,10 +22,10 @@ from rotunda.spark.results.text_table import cell
 
 COLUMNS = ("time", "requestApiKeyName", "errorCode", "errorName", "clientId", "sampleWeight")
 _KINDS = ("requestApiKeyName", "errorCode", "errorName", "clientId")
-#: Bursts in the result, the largest.
+#: Most bursts in the result; the largest are included.
 _MOST_BURSTS = 1000
 _SECOND_US = 1_000_000
-#: What the answer lacks where rows have been deleted.
+#: Limits of the result where rows have been deleted.
 _LACKING = "errors are from the hourly tables there; bursts and peaks of them are not known"
 
 
@@ -52,7 +52,7 @@ def runs(errors: DataFrame, gap_us: int) -> DataFrame:
 
 
 def hourly_errors(table: DataFrame) -> DataFrame:
-    """Return errors from rows of the hourly table as `runs` has them; of such `peakPerSecond` is not known."""
+    """Return errors from rows of the hourly table in the format of `runs`; their `peakPerSecond` is unknown."""
     failed = table.where(F.col("errorCode") != 0).groupBy(*_KINDS)
     return failed.agg(
         F.sum("requests").alias("errors"),
@@ -63,7 +63,7 @@ def hourly_errors(table: DataFrame) -> DataFrame:
 
 
 def bursts(found: DataFrame, least: int) -> DataFrame:
-    """Return the runs of at least so many errors with their length in seconds, the largest first."""
+    """Return the runs of at least `least` errors with their length in seconds, the largest first."""
     seconds = (F.unix_micros("lastSeen") - F.unix_micros("firstSeen")) / _SECOND_US
     enough = found.where(_is_burst(least)).select(
         *_KINDS, "errors", "firstSeen", "lastSeen", seconds.alias("seconds"), "peakPerSecond"

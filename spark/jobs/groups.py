@@ -1,4 +1,4 @@
-"""The groups report: rebalances, their causes and what they cost, members, and when they were behind."""
+"""The groups report: rebalances, their causes and durations, members, and times of lag."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ENDS: Final = ("stable", "empty")
 _US: Final = 1_000_000
 _LONGEST_CAUSE: Final = 200
 _BARS: Final = 12
-#: What makes reasons of one kind differ: ids of members. A client that gives no reason is left out.
+#: Differences between reasons of one kind: ids of members. A client without a reason is left out.
 _PARTICULARS: Final = (
     ("; client reason: not provided", ""),
     (r"[^ (),:;]*[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "…"),
@@ -40,13 +40,14 @@ _NO_LAG: Final = (
 
 
 def rebalances(events: DataFrame) -> DataFrame:
-    """Return one row for each rebalance: from the first event that began it up to the one that ended it.
+    """Return one row for each rebalance: from its first event to its end.
 
-    `begun` counts how often it was begun anew; 0 when it began before the range. Without an end it is `unfinished`.
+    `begun` counts how often it was begun or restarted; 0 when it began before the range. Without an end it is
+    `unfinished`.
     """
     is_end = F.col("event").isin(*_ENDS)
     is_begin = F.col("event") == "rebalance"
-    # Of one millisecond: a rebalance is of the generation that it leaves, its end of the one that it has made.
+    # Within one millisecond: a rebalance event has the old generation, its end event the new one.
     has_generation = F.col("generation").isNotNull()
     rank = F.when(has_generation, is_begin.cast("int")).otherwise(is_end.cast("int"))
     before = Window.partitionBy("group").orderBy("time", "generation", rank).rowsBetween(Window.unboundedPreceding, -1)
@@ -74,7 +75,7 @@ def rebalances(events: DataFrame) -> DataFrame:
 
 
 def with_unread(found: DataFrame, held: DataFrame) -> DataFrame:
-    """Add `unreadS`: how much older the oldest unread record grew during a rebalance, in the topic that had most."""
+    """Add `unreadS`: the growth of the oldest unread record's age during a rebalance, in the topic with the largest."""
     moments = [
         found.select("group", "number", F.unix_micros(name).alias("atUs"), F.lit(name).alias("side"))
         for name in ("start", "end")
@@ -92,20 +93,20 @@ def with_unread(found: DataFrame, held: DataFrame) -> DataFrame:
 
 
 def cause_of(reason: Column) -> Column:
-    """Return a reason without what differs from one member to the next."""
+    """Return a reason without the parts that differ between members."""
     return F.substring(
         reduce(lambda text, pair: F.regexp_replace(text, *pair), _PARTICULARS, reason), 1, _LONGEST_CAUSE
     )
 
 
 def causes(found: DataFrame) -> DataFrame:
-    """Return, for each group and cause, how many rebalances and what they cost, most time first."""
+    """Return, for each group and cause, the number of rebalances and their cost, most time first."""
     counted = found.groupBy("group", "cause").agg(F.count("*").alias("rebalances"), *_costs())
     return counted.orderBy(F.desc_nulls_last("rebalancingS"), F.desc("rebalances"), "group", "cause")
 
 
 def comings(events: DataFrame) -> DataFrame:
-    """Return, for each group, what members did and why: how often, how many members, first and last."""
+    """Return, for each group, the events of members and their causes: how often, how many members, first and last."""
     of_members = events.where(F.col("event").isin(*MEMBER_EVENTS)).withColumn("cause", cause_of(F.col("reason")))
     counted = of_members.groupBy("group", "event", "cause").agg(
         F.count("*").alias("times"),
@@ -117,7 +118,7 @@ def comings(events: DataFrame) -> DataFrame:
 
 
 def transform(events: DataFrame, found: DataFrame, behind: DataFrame) -> DataFrame:
-    """Return one row for each group: rebalances, members that came and went, and when it was behind."""
+    """Return one row for each group: rebalances, joins and leaves of members, and times of lag."""
     of_group = events.groupBy("group").agg(
         F.max("kind").alias("kind"),
         F.max_by("members", F.when(F.col("members").isNotNull(), F.col("time"))).alias("members"),
@@ -154,12 +155,12 @@ def _costs() -> list[Column]:
     ]
 
 
-#: What the answer lacks where rows have been deleted.
+#: Limits of the result where rows have been deleted.
 _LACKING: Final = "group activity of that time is incomplete"
 
 
 def answer(context: Context) -> Result:
-    """Return what groups went through in a range."""
+    """Return the group activity of a range."""
     options = context.options
     bounds = Bounds(options.lag_records, options.lag_age, options.lasting)
     coverage = context.rollups.coverage_of_rows(context.time_range)
@@ -189,7 +190,7 @@ def answer(context: Context) -> Result:
 
 
 def _end_us(context: Context, rows: DataFrame) -> int:
-    """Return when what the log says last ceases to hold: at the end of the range, or of the log if that is earlier."""
+    """Return when the last state in the log ends: at the end of the range, or of the log if that is earlier."""
     last = [
         each.agg(F.max(F.unix_micros("time")).alias("us")).first()
         for each in (rows, *(context.log.read(name, context.time_range, ["time"]) for name in ("requests", "roles")))

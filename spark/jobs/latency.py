@@ -1,4 +1,4 @@
-"""The latency report: quantiles of request times and the share of each phase, by what the reader asks."""
+"""The latency report: quantiles of request times and the share of each phase, grouped by an option."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rotunda.spark.results.result import Result
 from rotunda.spark.results.text_table import cell
 from rotunda.spark.time_range import TimeRange, to_datetime
 
-#: What rows can be grouped by, and the columns that stand for it.
+#: Groupings of rows, and the columns of each.
 GROUPINGS = {
     "api": ("requestApiKeyName",),
     "version": ("requestApiKeyName", "requestApiVersion"),
@@ -35,18 +35,18 @@ GROUPINGS = {
 QUANTILES = {"p50Us": 0.5, "p95Us": 0.95, "p99Us": 0.99, "p999Us": 0.999}
 _SUMS = ("requests", *PHASES)
 _SHARES = {phase: f"{phase.removesuffix('TimeUs')}Share" for phase in PHASES if phase != "totalTimeUs"}
-#: Name and colour of each phase in the chart, in the order of the phases, as the status page has them.
+#: Name and colour of each phase in the chart, in the order of the phases, the same as on the status page.
 _TITLES = (("queue", 2), ("handler", 1), ("waiting", 5), ("response queue", 3), ("send", 4))
 _BARS, _LINES = 12, 6
-#: Windows that a range may be cut into: a chart of more shows nothing.
+#: Most windows in a range: a chart of more is unreadable.
 _MOST_WINDOWS = 2000
 _MINUTE_US = 60_000_000
-#: What windows lack where rows have been deleted.
+#: Limits of windows where rows have been deleted.
 _LACKING = "windows of them have only the rows that are left; without --window they are from the hourly tables"
 
 
 def counts_of_tables(requests: DataFrame, latencies: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Return the counts that `transform` takes from the hourly tables."""
+    """Return the input counts of `transform` from the hourly tables."""
     summed = requests.groupBy(*by).agg(*(F.sum(name).alias(name) for name in _SUMS))
     sums = summed.select(*by, F.lit(None).cast("int").alias("bucket"), F.lit(0).alias("inBucket"), *_SUMS)
     keys = requests.select("date", "hour", "key", *(name for name in by if name not in ("date", "hour")))
@@ -56,9 +56,9 @@ def counts_of_tables(requests: DataFrame, latencies: DataFrame, by: Sequence[str
 
 
 def counts_of_rows(rows: DataFrame, by: Sequence[str], window_us: int | None = None) -> DataFrame:
-    """Return the counts that `transform` takes from rows of the log; with `window`, the time when it begins, if asked.
+    """Return the input counts of `transform` from rows of the log, by `window` (its start time) if given.
 
-    Buckets and sums come from the same groups: the log is read once.
+    Buckets and sums are computed from the same groups: the log is read once.
     """
     keys = [F.col(name) for name in by]
     if window_us is not None:
@@ -73,8 +73,8 @@ def counts_of_rows(rows: DataFrame, by: Sequence[str], window_us: int | None = N
 def transform(counts: DataFrame, by: Sequence[str]) -> DataFrame:
     """Return quantiles of the total time in microseconds and the phases' shares of it, most requests first.
 
-    `counts` has, for what rows stand for (`by`) and buckets of the total time, how many requests fell into one
-    (`inBucket`), and sums. Rows without a bucket have sums alone, rows without sums a bucket alone.
+    `counts` has, by grouping columns (`by`) and buckets of the total time, the number of requests in the bucket
+    (`inBucket`), and sums. Rows without a bucket have only sums, rows without sums only a bucket.
     """
     sums = counts.groupBy(*by).agg(*(F.sum(name).alias(name) for name in _SUMS))
     found = quantiles(counts.where(F.col("bucket").isNotNull()), by, QUANTILES, "inBucket")
@@ -94,7 +94,7 @@ def _joined(sums: DataFrame, found: DataFrame, by: Sequence[str]) -> DataFrame:
 
 
 def counts(rollups: Rollups, time_range: TimeRange, by: Sequence[str]) -> DataFrame:
-    """Return the counts that `transform` takes: from stored hours, and of the rest from the log."""
+    """Return the input counts of `transform`: from stored hours, and the others from the log."""
     requests, latencies, rest = rollups.read_apart(time_range, (*by, *PHASES, "sampleWeight"))
     found = counts_of_tables(requests, latencies, by)
     return reduce(DataFrame.unionByName, (counts_of_rows(rows, by) for rows in rest), found)
@@ -158,7 +158,7 @@ def _value(row: Row | None, name: str) -> float | None:
 
 
 def _begin_us(row: Row) -> int:
-    # Spark gives the driver a time in the zone of its machine, without saying so.
+    # Spark returns times to the driver in the machine's time zone, without a zone.
     begin: datetime = row.window
     return round(begin.timestamp()) * 1_000_000
 

@@ -1,7 +1,6 @@
-"""Whom a quota would have throttled, when and for how long, had it been set.
+"""The clients that a quota would have throttled, when and for how long, if it had been set.
 
-Quotas on produce and fetch bytes, request time, new connections and changes of partitions, measured as Kafka measures
-them.
+Quotas on produce and fetch bytes, request time, new connections and changes of partitions, measured in Kafka's way.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ from rotunda.spark.results.result import Result
 from rotunda.spark.results.text_table import cell
 from rotunda.spark.time_range import TimeRange, to_datetime
 
-#: What a quota can be per, and the columns that stand for it.
+#: Entities of a quota, and the columns of each.
 ENTITIES: Final = {
     "client": ("clientId",),
     "client+topic": ("clientId", "topic"),
     "address": ("address",),
     "principal": ("principal",),
 }
-#: All quotas on requests at once: of what is violated together, the longest throttle holds (`E14`).
+#: All quotas on requests together: of simultaneous violations, the longest throttle holds (`E14`).
 ANY: Final = "any"
 _UNITS: Final = {
     PRODUCE: "bytes/s",
@@ -52,7 +51,7 @@ _UNITS: Final = {
     CONNECTION: "connections/s",
     MUTATION: "partitions/s",
 }
-#: The longest that is throttled at once: a window for request time (`E13`), a second for connections (`A12`).
+#: Longest single throttle: a window for request time (`E13`), a second for connections (`A12`).
 LONGEST_S: Final = {REQUEST: 1.0, CONNECTION: 1.0}
 
 _US: Final = 1_000_000
@@ -63,16 +62,16 @@ _STEP_S: Final = (1, 5, 15, 60, 300, 900, 3600, 14_400, 86_400)
 
 
 def throttles(charges: DataFrame, bounds: Mapping[str, float], entity: Sequence[str]) -> DataFrame:
-    """Return each charged second with what was measured, and how long a throttle it would have brought."""
+    """Return each charged second with its measured rate, and the length of the throttle it would have caused."""
     keys = ["quota", *entity]
     rates = measured(charges, keys)
-    # Microseconds in a second as percent of that second.
+    # Microseconds per second as percent of that second.
     percent = F.when(F.col("quota") == REQUEST, F.col("rate") / _US_OF_PERCENT).otherwise(F.col("rate"))
     found = with_throttle(rates.withColumn("rate", percent), bounds, LONGEST_S)
     throttle = F.col("throttleS")
     if FETCH in bounds:
         found = with_late(found, keys)
-        # Less than a byte is what computing with fractions leaves.
+        # Less than a byte is rounding error.
         late = F.when(F.col("late") >= 1, F.col("late") / F.col("bound")).otherwise(F.lit(0.0))
         throttle = F.when(F.col("quota") == FETCH, late).otherwise(throttle)
     if MUTATION in bounds:
@@ -81,14 +80,14 @@ def throttles(charges: DataFrame, bounds: Mapping[str, float], entity: Sequence[
 
 
 def with_any(seconds: DataFrame, entity: Sequence[str]) -> DataFrame:
-    """Add rows of the quota `any`: of the throttles on requests in a second the longest (`E14`), where there is one."""
+    """Add rows of the quota `any`: the longest of a second's throttles on requests (`E14`), if there is one."""
     on_requests = seconds.where((F.col("quota") != CONNECTION) & (F.col("throttleS") > 0))
     longest = on_requests.groupBy(*entity, "second").agg(F.max("throttleS").alias("throttleS"))
     return seconds.unionByName(longest.withColumn("quota", F.lit(ANY)), allowMissingColumns=True)
 
 
 def transform(seconds: DataFrame, entity: Sequence[str]) -> DataFrame:
-    """Return one row for each quota and entity, those throttled longest first; `seconds` are those of `throttles`."""
+    """Return one row for each quota and entity, the longest throttled first; `seconds` are those of `throttles`."""
     keys = ["quota", *entity]
     is_over = F.col("throttleS") > 0
     covered = seconds.withColumn("muted", muted_s(keys))
@@ -108,7 +107,7 @@ def transform(seconds: DataFrame, entity: Sequence[str]) -> DataFrame:
 
 
 def timeline(seconds: DataFrame, entity: Sequence[str], step_s: int) -> DataFrame:
-    """Return, for each quota and step of time, how many entities were over it and for how many seconds."""
+    """Return, for each quota and step of time, the number of entities over it and of seconds over it."""
     over = seconds.where(F.col("throttleS") > 0)
     step = F.floor(F.col("second") / step_s) * step_s
     stepped = over.groupBy("quota", step.cast("long").alias("step")).agg(
@@ -121,12 +120,12 @@ def timeline(seconds: DataFrame, entity: Sequence[str], step_s: int) -> DataFram
     ).orderBy("time", "quota")
 
 
-#: What the answer lacks where rows have been deleted.
+#: Limits of the result where rows have been deleted.
 _LACKING: Final = "charges of that time are incomplete"
 
 
 def answer(context: Context) -> Result:
-    """Return whom the quotas of the command line would have throttled in a range."""
+    """Return the clients that the quotas of the command line would have throttled in a range."""
     bounds = _bounds(context.options)
     by = ENTITIES[context.options.per]
     entity = [*by, *(["address"] if CONNECTION in bounds and "address" not in by else [])]

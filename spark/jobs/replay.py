@@ -1,4 +1,4 @@
-"""A load profile of a slice of the log: who connected, asked what and how much, and when; for `rotunda bench`."""
+"""A load profile of a part of the log, for `rotunda bench`: connections, their requests with sizes, and times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rotunda.spark.options import positive
 from rotunda.spark.results.result import Result
 from rotunda.spark.results.text_table import counted
 
-#: Version of the table `profile`; raised when a reader of the one before would misread it.
+#: Version of the table `profile`; raised when a reader of the previous one would misread it.
 PROFILE_VERSION: Final = 1
 OPEN, REQUEST, CLOSE = "open", "request", "close"
 
@@ -24,23 +24,23 @@ REQUEST_COLUMNS: Final = (
     "acks", "isolationLevel", "minBytes", "maxWaitMs", "requestBytes", "responseBytes", "totalTimeUs", "sampleWeight",
 )  # fmt: skip
 CONNECTION_COLUMNS: Final = ("time", "event", "connection", "clientId", "softwareName", "softwareVersion")
-#: What a profile has of each event, beside its version, time and connection.
+#: Columns of each event in a profile, besides its version, time and connection.
 _KEPT: Final = (*REQUEST_COLUMNS[3:-1],)
 _US: Final = 1_000_000
 
 
 def transform(requests: DataFrame, connections: DataFrame) -> DataFrame:
-    """Return the profile: one row for each opening, request and closing, in order of time from 0 on.
+    """Return the profile: one row for each open, request and close event, in order of time from 0 on.
 
-    `connection` is a number from 0 on. One that is opened twice under one name, as by a broker that was started anew,
-    is two. `repeat` is how many requests a row of a sampled log stands for.
+    `connection` is a number from 0 on. A name that is opened twice, as by a restarted broker, is two connections.
+    `repeat` is the number of requests that a row of a sampled log represents.
     """
     events = _events(requests, connections)
     rank = F.when(F.col("event") == OPEN, 0).when(F.col("event") == REQUEST, 1).otherwise(2)
     before = Window.partitionBy("connection").orderBy("timeUs", rank, "correlationId")
     before = before.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     opened = F.sum((F.col("event") == OPEN).cast("long")).over(before)
-    # A profile is small, so that one task can number it.
+    # A profile is small enough for one task to number it.
     number = F.dense_rank().over(Window.orderBy("connection", "opened")) - 1
     since_start = F.col("timeUs") - F.min("timeUs").over(Window.partitionBy())
     return (
@@ -74,7 +74,7 @@ def _events(requests: DataFrame, connections: DataFrame) -> DataFrame:
 
 
 def by_api(profile: DataFrame) -> DataFrame:
-    """Return what the profile has of each API: requests and their bytes, with what repeated rows stand for."""
+    """Return the totals of each API in the profile: requests and their bytes, with repeated rows multiplied."""
     requests = profile.where(F.col("event") == REQUEST)
     counted = requests.groupBy("requestApiKeyName", "requestApiVersion").agg(
         F.sum("repeat").alias("requests"),
@@ -87,7 +87,7 @@ def _sum(name: str) -> Column:
     return F.sum(F.col(name).cast("long") * F.col("repeat")).alias(name)
 
 
-#: What the answer lacks where rows have been deleted.
+#: Limits of the result where rows have been deleted.
 _LACKING: Final = "the profile has only the rows that are left"
 
 
@@ -100,7 +100,7 @@ def answer(context: Context) -> Result:
     connections = context.log.read("connections", context.time_range, CONNECTION_COLUMNS)
     is_cut = coverage.rows > most
     if is_cut:
-        # What begins after the last request that there is room for belongs to another slice.
+        # Connections opened after the last included request belong to another profile.
         last = chosen.agg(F.max("time").alias("last"))
         connections = connections.join(F.broadcast(last), F.col("time") <= F.col("last")).drop("last")
     profile = transform(chosen, connections).cache()

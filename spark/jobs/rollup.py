@@ -1,4 +1,4 @@
-"""The hourly tables, brought up to date: closed hours that are new or have got late files, and no others."""
+"""Updates the hourly tables: closed hours that are new or have late files, and no others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rotunda.spark.time_range import HOUR_US, duration_of, to_datetime, to_us
 
 
 def answer(context: Context) -> Result:
-    """Store the hours of the range that are closed and not up to date."""
+    """Store the hours of the range that are closed and out of date."""
     closed_us = to_us(context.now - duration_of(context.options.grace))
     done = context.rollups.store(hour for hour in context.time_range.hours() if (hour + 1) * HOUR_US <= closed_us)
     hours = [

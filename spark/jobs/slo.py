@@ -1,4 +1,4 @@
-"""The slo report: error budgets, how fast they burn over 5m to 3d, and when they will have gone."""
+"""The slo report: error budgets, their burn rates over 5m to 3d, and the time until they are used up."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ COLUMNS = (
     "remoteTimeUs",
     "sampleWeight",
 )
-#: Requests of these wait for others by design, and that is not held against them.
+#: Requests of these APIs wait for others by design; the wait does not count against them.
 _WAITING_APIS = ("FETCH", "JOIN_GROUP", "SYNC_GROUP")
 _STEPS = 120
-#: What the answer lacks where rows have been deleted.
+#: Limits of the result where rows have been deleted.
 _LACKING = (
     "errors are counted by whole hours from the hourly tables there; latencies are not known, and their budgets are "
     "measured without those hours"
 )
 _LINES = 6
-#: What is said of each state.
+#: Description of each state.
 _LABELS = {
     "exhausted": "the budget is exhausted",
     "page": "it burns so fast that somebody should be woken",
@@ -54,9 +54,9 @@ def counts(rows: DataFrame, objectives: Sequence[Objective], end_us: int) -> Dat
 
 
 def hourly_counts(table: DataFrame, objectives: Sequence[Objective], end_us: int) -> DataFrame:
-    """Return what `counts` does from rows of the hourly table, which suffice for objectives on errors.
+    """Return the result of `counts` from rows of the hourly table, which suffice for objectives on errors.
 
-    All of an hour has the age of its first minute, so that it counts in spans that have the whole of it.
+    All of an hour has the age of its first minute, so that it counts in spans that contain the whole hour.
     """
     hour = F.unix_date(F.to_date("date")) * 24 + F.col("hour")
     on_errors = [(number, each) for number, each in enumerate(objectives) if each.latency_us is None]
@@ -135,12 +135,12 @@ def history(counted: DataFrame, objectives: Sequence[Objective], time_range: Tim
 
 
 def step_minutes(time_range: TimeRange) -> int:
-    """Return how many minutes a step of the history has."""
+    """Return the length of a step of the history, in minutes."""
     return max(1, -(-(time_range.end_us - time_range.start_us) // (MINUTE_US * _STEPS)))
 
 
 def answer(context: Context) -> Result:
-    """Return how the objectives stand at the end of a range."""
+    """Return the status of the objectives at the end of a range."""
     objectives, time_range = context.options.objectives, context.time_range
     coverage = context.rollups.coverage(time_range)
     hours = coverage.deleted.hours
@@ -167,7 +167,7 @@ def answer(context: Context) -> Result:
 
 
 def _known(objective: Objective, time_range: TimeRange, deleted_hours: Sequence[int]) -> tuple[int, int]:
-    """Return how far back everything is known that an objective asks for, and how much of its window is."""
+    """Return the contiguous known time of an objective before the end, and the known part of its window."""
     end_us = time_range.end_us
     start_us = max(time_range.start_us, end_us - objective.window_us)
     hours = [] if objective.latency_us is None else [hour * HOUR_US for hour in deleted_hours]

@@ -1,4 +1,4 @@
-"""The traffic report: requests, bytes and records by topic, partition and client, how evenly, and in what batches."""
+"""The traffic report: requests, bytes and records by topic, partition and client, with skew and batch sizes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COLUMNS = (
 _SUMS = ("requests", "bytesIn", "bytesOut", "recordsIn", "recordsOut", "severalPartitions")
 _IS_PRODUCE, _IS_FETCH = (f"requestApiKeyName = '{name}'" for name in ("PRODUCE", "FETCH"))
 _BARS = 12
-#: What the answer lacks where rows have been deleted.
+#: Limits of the result where rows have been deleted.
 _LACKING = (
     "topics and clients are from the hourly tables there; severalPartitions, partitions, skew, batches and savings "
     "only as far as rows are left"
@@ -42,7 +42,7 @@ _LACKING = (
 
 
 def flows(rows: DataFrame) -> DataFrame:
-    """Return what each client sends (In) and gets (Out) by partition, as far as requests name one."""
+    """Return the traffic of each client, sent (In) and received (Out), by partition, as far as requests name one."""
     weight = F.col("sampleWeight").cast("long")
 
     def total(value: Column, condition: Column | None = None) -> Column:
@@ -62,7 +62,7 @@ def flows(rows: DataFrame) -> DataFrame:
 
 
 def hourly_flows(table: DataFrame) -> DataFrame:
-    """Return flows from rows of the hourly table, which does not say to which partitions they went."""
+    """Return flows from rows of the hourly table, which has no partitions."""
 
     def total(name: str, api: str | None = None) -> Column:
         counted = F.col(name) if api is None else F.when(F.col("requestApiKeyName") == api, F.col(name))
@@ -138,7 +138,7 @@ def answer(context: Context) -> Result:
 
 
 def _with_deleted(context: Context, flowing: DataFrame, hours: Sequence[int]) -> DataFrame:
-    """Return flows with what the hourly tables have of hours whose rows are not all there any more."""
+    """Return flows with those of the hourly tables for hours with deleted rows."""
     if not hours:
         return flowing
     rows = context.log.read("requests", context.time_range, (*COLUMNS, *PARTITION_COLUMNS))

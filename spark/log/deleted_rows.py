@@ -1,6 +1,6 @@
-"""The rows that retention has taken of a range whose hours the hourly tables have: which, how many, how that is said.
+"""Rows deleted by retention from hours that the hourly tables have: the hours, the number, and a sentence for readers.
 
-Pure. Reports that need rows cannot answer for such hours, and the hourly tables answer only for whole ones.
+Pure. Reports that need rows lack such hours, and the hourly tables cover only whole ones.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rotunda.spark.time_range import HOUR_US, to_datetime
 
-#: Spans that are named one by one; of more only the first and the last matter to a reader.
+#: Most spans that are named one by one; of more only the first and the last are.
 _MOST_SPANS = 3
 
 
@@ -18,8 +18,8 @@ _MOST_SPANS = 3
 class Deleted:
     """Hours since the epoch of whose stored rows the log no longer has all.
 
-    `hours` lie whole in the range, and `rows` is how many of their rows have gone; `edges` do not, so that the hourly
-    tables have nothing to say of their part in it.
+    `hours` lie whole in the range, and `rows` is the number of their deleted rows; `edges` lie in it partly, so that
+    the hourly tables have no data for that part.
     """
 
     hours: tuple[int, ...] = ()
@@ -31,7 +31,7 @@ class Deleted:
         return Deleted(self.hours + other.hours, self.rows + other.rows, self.edges + other.edges)
 
     def sentence(self, lacking: str) -> str:
-        """Return what that does to an answer, if anything; `lacking` is what it has no rows for in such hours."""
+        """Return the effect on a result, empty if none; `lacking` describes its missing rows in such hours."""
         parts = []
         if self.hours and lacking:
             parts.append(f"retention has deleted {self.rows:,} rows of {_named(self.hours)}: {lacking}")
@@ -47,7 +47,7 @@ NOTHING_DELETED = Deleted()
 
 
 def spans_of(hours: Sequence[int]) -> list[tuple[int, int]]:
-    """Return hours in order as spans of neighbours: the first hour and the one after the last."""
+    """Return ordered hours as spans of neighbours: the first hour and the one after the last."""
     found: list[tuple[int, int]] = []
     for hour in hours:
         if found and found[-1][1] == hour:

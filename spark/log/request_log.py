@@ -1,7 +1,7 @@
 """The request log as data frames: rows of one dataset in a range of time, only the columns and directories needed.
 
-Reads older formats of a dataset beside newer ones, because the schema is ours and columns are only ever added. Knows
-nothing of rollups.
+Reads older formats of a dataset together with newer ones, because the schema is the jobs' own and columns are only ever
+added. Knows nothing of rollups.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from rotunda.spark.time_range import HOUR_US, TimeRange, to_datetime
 
 Answer = TypeVar("Answer")
 
-#: What is said of a range that nothing is missing of.
+#: Description of a range without missing rows.
 COMPLETE = "complete: every request of the range has its row"
 
-#: How names of files begin that were made by compaction, and the file beside them that says what they stand for.
+#: Prefix of compacted files' names, and the file with the list of files they replace.
 COMPACTED = "compact-"
 REPLACED = "_replaced.json"
 
-#: How often a job is begun anew, and how Spark says that a file has gone.
+#: Attempts of a job whose files are deleted meanwhile, and Spark's messages for such a file.
 _ATTEMPTS = 3
 _GONE = ("FILE_NOT_EXIST", "FileNotFoundException", "PATH_NOT_FOUND")
 
@@ -51,9 +51,9 @@ class Part(NamedTuple):
 
 
 class InputFile(NamedTuple):
-    """A finished file of the log: the hour since the epoch whose directory it lies in, its name there, its size.
+    """A finished file of the log: the hour since the epoch of its directory, its name there, its size.
 
-    `parts` are the files of the recorder whose rows it has: itself, unless it was made by compaction.
+    `parts` are the recorder's files with its rows: itself, unless it was made by compaction.
     """
 
     hour: int
@@ -64,10 +64,10 @@ class InputFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What the log has of the requests in a range: `rows` stand for `requests`; `gap_rows` say what is missing.
+    """The log's coverage of a range: `rows` represent `requests`; `gap_rows` describe missing rows.
 
-    `lost_rows` is how many rows are missing at most, as far as that is known. `files` have `file_bytes` together.
-    `deleted` is what retention has taken of hours that the hourly tables have.
+    `lost_rows` is the most rows that may be missing, as far as known. `files` have `file_bytes` in total. `deleted` are
+    the rows that retention has deleted from hours of the hourly tables.
     """
 
     rows: int = 0
@@ -84,12 +84,12 @@ class Coverage:
 
     @property
     def is_complete(self) -> bool:
-        """Whether each request that came has its row, or had it until retention took it."""
+        """Whether each request has its row, or had it until retention deleted it."""
         return self.requests <= self.rows and not self.gap_rows
 
     @property
     def certainty(self) -> str:
-        """What sampling and gaps do to an answer, in a sentence."""
+        """The effect of sampling and gaps on a result, as a sentence."""
         parts = []
         if self.requests > self.rows:
             share = self.rows / self.requests
@@ -99,23 +99,23 @@ class Coverage:
         return "; ".join(parts) or COMPLETE
 
 
-#: What covers nothing, and adds nothing to another.
+#: The empty coverage, the neutral element of addition.
 NOTHING = Coverage()
 
 
 def coverage_of_files(files: Sequence[InputFile]) -> Coverage:
-    """Return how many files there are and how large."""
+    """Return the number and total size of files."""
     return Coverage(files=len(files), file_bytes=sum(file.size_bytes for file in files))
 
 
 def coverage_of(dataset: str, rows: DataFrame) -> Coverage:
-    """Return what rows of the dataset requests or gaps come to."""
+    """Return the coverage of rows of the dataset requests or gaps."""
     (counted,) = rows_of(rows.agg(*_counts_of(dataset)), 1)
     return _coverage(dataset, counted)
 
 
 def coverage_by_hour(dataset: str, rows: DataFrame) -> dict[int, Coverage]:
-    """Return what rows of the dataset requests or gaps come to, by hour since the epoch."""
+    """Return the coverage of rows of the dataset requests or gaps, by hour since the epoch."""
     counted = rows_of(rows.groupBy(*PARTITION_COLUMNS).agg(*_counts_of(dataset)))
     return {hour_of(row.date, row.hour): _coverage(dataset, row) for row in counted}
 
@@ -131,9 +131,9 @@ def _coverage(dataset: str, counted: Row) -> Coverage:
 
 
 def lasting(work: Callable[[], Answer]) -> Answer:
-    """Return what `work` returns, begun anew when files go while it reads them.
+    """Return the result of `work`, restarted when files are deleted while it reads them.
 
-    Retention takes files, compaction and rollup put others in their place, and neither waits for readers.
+    Retention deletes files, compaction and rollup replace them, and neither waits for readers.
     """
     for _ in range(_ATTEMPTS - 1):
         try:
@@ -168,7 +168,7 @@ class RequestLog:
 
     @property
     def local_path(self) -> Path | None:
-        """The log's directory as a path of this machine, None when it is elsewhere."""
+        """The log's directory as a path of this machine, None for another file system."""
         return self._storage.local_path
 
     def has(self, dataset: str) -> bool:
@@ -176,7 +176,7 @@ class RequestLog:
         return self._storage.exists(f"{dataset}/v={FORMAT_VERSION}")
 
     def read(self, dataset: str, time_range: TimeRange, columns: Sequence[str]) -> DataFrame:
-        """Return columns of the rows in a range; `date` and `hour` are columns too. No rows if there is no dataset."""
+        """Return columns of the rows in a range; `date` and `hour` are columns too. Empty without the dataset."""
         schema = SCHEMAS[dataset]
         if not self.has(dataset):
             return self._spark.createDataFrame([], schema).select(*columns)
@@ -219,14 +219,14 @@ class RequestLog:
         return frozenset({Part(name, size)})
 
     def coverage(self, time_range: TimeRange) -> Coverage:
-        """Return what the log has of a range. Raises JobFailed when that is nothing."""
+        """Return the coverage of a range. Raises JobFailed when it is empty."""
         found = coverage_of_files(self.files("requests", time_range.hours()))
         for dataset, column in (("requests", "sampleWeight"), ("gaps", "rows")):
             found += coverage_of(dataset, self.read(dataset, time_range, [column]))
         return self.checked(found, time_range)
 
     def checked(self, coverage: Coverage, time_range: TimeRange) -> Coverage:
-        """Return what is known of a range. Raises JobFailed when there is not one request in it."""
+        """Return a coverage unchanged. Raises JobFailed when it has no requests."""
         if not coverage.rows:
             raise JobFailed(self._nothing_in(time_range))
         return coverage
@@ -249,7 +249,7 @@ def directory_of(hour: int) -> str:
 
 
 def dates_of(hours: range | None) -> tuple[str, str] | None:
-    """Return the first and the last date of hours since the epoch, None if there are none to tell of."""
+    """Return the first and the last date of hours since the epoch, None without hours."""
     if not hours:
         return None
     first, last = (f"{to_datetime(hour * HOUR_US):%Y-%m-%d}" for hour in (hours[0], hours[-1]))
@@ -257,7 +257,7 @@ def dates_of(hours: range | None) -> tuple[str, str] | None:
 
 
 def in_hours(time_range: TimeRange) -> Column:
-    """Return the condition that a row's directory is of an hour that a range touches: Spark passes over the others."""
+    """Return the condition that a row's directory is of an hour in the range: Spark skips the others."""
     hours = time_range.hours()
     return _from_hour(hours[0]) & ~_from_hour(hours[-1] + 1)
 
@@ -269,7 +269,7 @@ def _from_hour(hour: int) -> Column:
 
 
 def is_one_of(hours: Sequence[int]) -> Column:
-    """Return the condition that a row's directory is of one of some hours since the epoch."""
+    """Return the condition that a row's directory is of one of these hours since the epoch."""
     condition = F.lit(False)
     by_date: dict[str, list[int]] = {}
     for hour in hours:

@@ -1,7 +1,7 @@
-"""The schemas of the request log's datasets, as docs/request-log.md has them, and of the partitions they lie in.
+"""The schemas of the request log's datasets, as in docs/request-log.md, and of their partition columns.
 
-Files are read with these schemas instead of their own, so that a column which an older file lacks is null. A test
-compares them with what the recorder declares.
+Files are read with these schemas instead of their own, so that a column missing in an older file is null. A test
+compares them with the recorder's declarations.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _DATASETS = {
     """,
 }
 
-#: The columns that the directories of a dataset stand for, in UTC.
+#: The columns in a dataset's directory names, in UTC.
 PARTITION_COLUMNS = ("date", "hour")
 _PARTITIONS = (StructField("date", StringType()), StructField("hour", IntegerType()))
 

@@ -1,7 +1,6 @@
 """The parts of charts: the chart as its job describes it, and its marks, legend and hints as SVG. Pure.
 
-Knows no axes: whoever draws says where things stand. Colours are variables of the page, with those of the light theme
-for readers that have none.
+Knows no axes: the caller has the positions. Colours are variables of the page, with the light theme's as a fallback.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ WIDTH = 720
 COLOURS = ("#2f6f9f", "#c98a1b", "#8a5aa8", "#2f8f83", "#7d8b99", "#b0567a")
 _LEGEND_ROW, _LEGEND_ROWS, _SWATCH = 20, 3, 10
 _LONGEST_NAME = 170
-#: What tells apart lines of one colour.
+#: Dash patterns that distinguish lines of one colour.
 _DASHES = ("", "6 4", "2 3", "10 3 2 3")
 _MOST_IN_HINT = 14
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line of a chart, or one part of each stacked bar. A value that is not known is None.
+    """One line of a chart, or one part of each stacked bar. None is an unknown value.
 
-    `colour` is one of 1 to 6; without it, the place among the series decides.
+    `colour` is one of 1 to 6; the default is the position among the series.
     """
 
     name: str
@@ -35,10 +34,10 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart: `labels` stand along the x axis, `unit` is that of the values.
+    """A chart: `labels` are along the x axis, `unit` is that of the values.
 
-    `kind` is lines, bars (stacked), or shares (each bar is as long as every other and says at its end what it is in
-    all). Of the units, µs, ms, s, B, bytes, B/s, bytes/s, % and share (0 to 1) are shown in the size that suits.
+    `kind` is lines, bars (stacked), or shares (bars of equal length, with their total at the end). Values in µs, ms, s,
+    B, bytes, B/s, bytes/s, % and share (0 to 1) are shown with a suitable prefix.
     """
 
     title: str
@@ -49,7 +48,7 @@ class Chart:
 
 
 def amount_of(series: Series, place: int) -> float:
-    """Return how long a part of a bar is: what is not known and what is below nothing has no length."""
+    """Return the length of a part of a bar: 0 for unknown and negative values."""
     value = series.values[place]
     return max(0.0, float(value)) if is_known(value) else 0.0
 
@@ -60,7 +59,7 @@ def whole_of(chart: Chart, place: int) -> float:
 
 
 def hint(where: str, chart: Chart, place: int, scale: Scale) -> str:
-    """Return what a pointer meets in a place: all values of a label, each on a line."""
+    """Return the hint of a position: all values of a label, one per line."""
     values = ((series.name, series.values[place]) for series in chart.series)
     lines = [f"{fitted(name, 400)}: {scale.text(value)}" for name, value in values if is_known(value)]
     if len(lines) > _MOST_IN_HINT:
@@ -72,14 +71,14 @@ def hint(where: str, chart: Chart, place: int, scale: Scale) -> str:
 
 
 def axis_title(chart: Chart) -> str:
-    """Return what the values of a chart are, as far as neither its ticks nor its legend say so."""
+    """Return the title of the values' axis, unless ticks or legend contain it."""
     name = chart.series[0].name if len(chart.series) == 1 else ""
     unit = "" if has_sizes(chart.unit) or chart.unit == name else chart.unit
     return fitted(", ".join(each for each in (name, unit) if each), WIDTH / 2)
 
 
 def legend_of(chart: Chart) -> tuple[list[str], float]:
-    """Return the names of the series, as many as fit into a few rows, and the height that they take."""
+    """Return the names of the series, as many as fit into a few rows, and the height of the legend."""
     if len(chart.series) < 2:
         return [], 0.0
     parts: list[str] = []
@@ -112,7 +111,7 @@ def _swatch(chart: Chart, series: Series, place: int, x: float, y: float) -> str
 
 def rect(x: float, y: float, width: float, height: float, series: Series, place: int) -> str:
     """Return a part of a bar."""
-    # The colours come again, paler each time.
+    # The colours repeat, paler each time.
     paler = f' fill-opacity="{0.6 ** (place // len(COLOURS)):.2g}"' if place >= len(COLOURS) else ""
     return (
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
@@ -126,7 +125,7 @@ def line(x1: float, y1: float, x2: float, y2: float) -> str:
 
 
 def text_at(x: float, y: float, text: str, anchor: str, *, soft: bool = False) -> str:
-    """Return a text at a place; `soft` is what matters less."""
+    """Return a text at a position; `soft` is for less important texts."""
     fill = "var(--soft, #56616e)" if soft else "var(--ink, #1a2129)"
     return f'<text x="{x:.1f}" y="{y:.1f}" fill="{fill}" text-anchor="{anchor}">{escape(text)}</text>'
 
@@ -138,6 +137,6 @@ def colour_of(series: Series, place: int) -> str:
 
 
 def dash_of(place: int) -> str:
-    """Return what tells a line from others of its colour."""
+    """Return the dash pattern that distinguishes a line from others of its colour."""
     dash = _DASHES[place // len(COLOURS) % len(_DASHES)]
     return f' stroke-dasharray="{dash}"' if dash else ""

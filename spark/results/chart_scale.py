@@ -1,4 +1,4 @@
-"""The scale of a chart's values and the room that its texts take: round ticks, numbers with units, estimated widths.
+"""The scale of a chart's values and the width of its texts: round ticks, numbers with units, estimated widths.
 
 Pure. Widths are estimates for a common sans-serif face, on the safe side: an SVG file cannot measure.
 """
@@ -17,7 +17,7 @@ FONT_SIZE = 12
 _STEPS = (1, 2, 2.5, 5, 10)
 _MOST_TICKS = 6
 
-#: Names and sizes by unit, ascending; the first size is what a value of 1 is. Others are counted with _COUNTS.
+#: Names and sizes by unit, ascending; the first size is that of a value of 1. Other units use _COUNTS.
 _TIMES = (("µs", 1.0), ("ms", 1e3), ("s", 1e6))
 _SIZES = (("B", 1.0), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12), ("PB", 1e15))
 _COUNTS = (("", 1.0), ("k", 1e4), ("M", 1e6), ("G", 1e9))
@@ -31,7 +31,7 @@ _FAMILIES = {
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """An axis from 0 to `top` in the unit that values come in; `step` lies between its ticks."""
+    """An axis from 0 to `top` in the unit of the values; `step` is the distance of its ticks."""
 
     unit: str
     top: float
@@ -41,7 +41,7 @@ class Scale:
 
     @classmethod
     def of(cls, highest: float, unit: str) -> Scale:
-        """Return a scale that begins at 0 and holds a value."""
+        """Return a scale that begins at 0 and includes a value."""
         highest = highest if math.isfinite(highest) and highest > 0 else 1.0
         size, name = _name_of(highest, unit)
         wanted = highest / size / (_MOST_TICKS - 1)
@@ -50,20 +50,20 @@ class Scale:
         return cls(unit, math.ceil(highest / size / step - 1e-9) * step * size, step * size, size, name)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Return the places of the ticks and what stands at them, all in one unit."""
+        """Return the positions of the ticks and their labels, all in one unit."""
         count = round(self.top / self.step)
         decimals = max(0, -math.floor(math.log10(self.step / self.size) + 1e-9))
-        # A step of 2.5 has a digit more than its power says.
+        # A step of 2.5 has one digit more than its power of ten.
         decimals += round(self.step / self.size, decimals) != self.step / self.size
         upward = (i * self.step for i in range(1, count + 1))
         return [(0.0, "0"), *((each, self._with_name(f"{each / self.size:,.{decimals}f}")) for each in upward)]
 
     def text(self, value: float) -> str:
-        """Return a value with the unit that suits it."""
+        """Return a value with a suitable unit."""
         return self.short(value) + (f" {visible(self.unit)}" if self.unit and not has_sizes(self.unit) else "")
 
     def short(self, value: float) -> str:
-        """Return a value in the size that suits it, without the name of what is counted."""
+        """Return a value in a suitable size, without the name of the counted things."""
         size, name = _name_of(abs(value), self.unit)
         shown = value / size
         digits = f"{shown:,.0f}" if abs(shown) >= 100 or shown == int(shown) else f"{shown:,.3g}"
@@ -74,7 +74,7 @@ class Scale:
 
 
 def has_sizes(unit: str) -> bool:
-    """Return whether a unit is shown with each value, in the size that suits."""
+    """Return whether a unit is shown with each value, in a suitable size."""
     return unit in _FAMILIES
 
 
@@ -84,24 +84,24 @@ def is_known(value: float | None) -> TypeGuard[float]:
 
 
 def _name_of(value: float, unit: str) -> tuple[float, str]:
-    """Return the size of the unit that a value is best shown in, as a multiple of the one it comes in, and its name."""
+    """Return the best size of the unit for a value, as a multiple of the value's own unit, and its name."""
     names, factor, ending = _FAMILIES.get(unit, (_COUNTS, 1.0, ""))
     name, size = next(((name, size) for name, size in reversed(names) if value * factor >= size), names[0])
     return _THOUSANDS.get(name, size) / factor, name + ending
 
 
 def visible(text: str) -> str:
-    """Return a text without what cannot be seen in it or what XML has no place for."""
+    """Return a text without invisible characters and those invalid in XML."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def text_width(text: str) -> float:
-    """Return about how many pixels a text is wide."""
+    """Return the approximate width of a text in pixels."""
     return FONT_SIZE * sum(map(_em, text))
 
 
 def fitted(text: str, width: float) -> str:
-    """Return a text that can be seen, cut where it would be wider."""
+    """Return the visible text, cut to a width."""
     text = visible(text)
     if text_width(text) <= width:
         return text
@@ -115,7 +115,7 @@ def fitted(text: str, width: float) -> str:
 
 
 def widest(texts: Sequence[str]) -> float:
-    """Return the width of the widest text; 0 if there is none."""
+    """Return the width of the widest text; 0 without texts."""
     return max(map(text_width, texts), default=0.0)
 
 

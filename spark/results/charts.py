@@ -1,7 +1,7 @@
 """Charts: bars and lines as SVG, alone in a self-contained HTML file or inline on the status page.
 
-Pure: numbers in, text out. Colours are CSS variables, so that a chart follows the page around it; the HTML file brings
-values for light and dark. Every text that comes from outside is escaped. Hints are plain titles: nothing runs.
+Pure: numbers in, text out. Colours are CSS variables, so that a chart follows the page around it; the HTML file has
+values for light and dark. Every text from outside is escaped. Hints are plain titles: no scripts.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _HEIGHT = 300
 _RIGHT, _BOTTOM, _GAP = 14, 26, 8
 _ROW, _THICKNESS = 28, 18
 _LONGEST_LABEL = 210
-#: Bars lie when their labels would not fit below them, unless there are more.
+#: Bars are horizontal when their labels would not fit below them, unless there are more than this.
 _MOST_ROWS = 30
-#: Hints are left out where they would be narrower than a pointer can find.
+#: Most hints: narrower ones would be too small for a pointer.
 _MOST_HINTS = 500
 _MOST_DOTS = 40
 _DARK = ("#5ba3d0", "#d9a441", "#a57cc2", "#48ab9d", "#8896a4", "#d17a9d")
@@ -45,7 +45,7 @@ _DARK = ("#5ba3d0", "#d9a441", "#a57cc2", "#48ab9d", "#8896a4", "#d17a9d")
 
 @dataclass(frozen=True, slots=True)
 class _Box:
-    """The part of the picture that is drawn in, between its axes, and the scale of its values."""
+    """The drawing area of the picture, between its axes, and the scale of its values."""
 
     left: float
     top: float
@@ -64,7 +64,7 @@ class _Box:
 
 
 def to_svg(chart: Chart) -> str:
-    """Return a chart as an SVG element that takes its colours from --chart-1 to --chart-6, --ink, --soft and --grid."""
+    """Return a chart as an SVG element that uses the colours --chart-1 to --chart-6, --ink, --soft and --grid."""
     legend, top = legend_of(chart)
     if not chart.labels or not any(_known(series) for series in chart.series):
         height, drawn = 90.0, [text_at(WIDTH / 2, 50, "Nothing to draw: no values in this range", "middle", soft=True)]
@@ -81,7 +81,7 @@ def to_svg(chart: Chart) -> str:
 
 
 def to_html(chart: Chart) -> str:
-    """Return a page that needs nothing else, with the chart in light or dark as its reader has it."""
+    """Return a self-contained page with the chart, light or dark as its reader prefers."""
     title = escape(visible(chart.title))
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -138,7 +138,7 @@ def _known(series: Series) -> list[tuple[int, float]]:
 
 
 def _runs(series: Series) -> list[list[tuple[int, float]]]:
-    """Return the stretches of known values with their places: a gap stays a gap."""
+    """Return the runs of known values with their positions: a gap stays a gap."""
     found: list[list[tuple[int, float]]] = []
     for place, value in _known(series):
         if not found or found[-1][-1][0] != place - 1:
@@ -184,14 +184,14 @@ def _upright_axes(chart: Chart, box: _Box) -> list[str]:
     every = max(1, math.ceil((widest(labels) + 4 * _GAP) / column))
     for place in range(0, len(labels), every):
         half = text_width(labels[place]) / 2
-        # The first and the last are moved in rather than cut off.
+        # The first and the last are moved inwards rather than cut off.
         x = min(max(box.left + (place + 0.5) * column, half), WIDTH - half)
         parts.append(text_at(x, box.bottom + 18, labels[place], "middle"))
     return parts
 
 
 def _column_hints(chart: Chart, box: _Box) -> list[str]:
-    """Return what a pointer meets: over each label a strip that says all its values."""
+    """Return the hints: over each label a strip with all its values."""
     if len(chart.labels) > _MOST_HINTS:
         return []
     column = box.column(chart.labels)
@@ -203,7 +203,7 @@ def _column_hints(chart: Chart, box: _Box) -> list[str]:
 
 
 def _rows(chart: Chart, top: float) -> tuple[float, list[str]]:
-    """Return the height and the parts of bars that lie, each with its label before and its whole behind it."""
+    """Return the height and the parts of horizontal bars, each with its label at the left and its total at its end."""
     of_whole = chart.kind == "shares"
     wholes = [whole_of(chart, place) for place in range(len(chart.labels))]
     amounts = Scale.of(max(wholes), chart.unit)

@@ -1,7 +1,7 @@
 """The output of a run: the tables, a chart, and a summary that is written last and names the others.
 
-In `--output`: `<table>/` in the format asked for, `chart.html` and `chart.svg`, `summary.json`. A run replaces what the
-one before left; until its summary stands there, readers have that of the run before.
+In `--output`: `<table>/` in the requested format, `chart.html` and `chart.svg`, `summary.json`. A run replaces the
+output of the previous one; until its summary is written, readers have the previous summary.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from rotunda.spark.results.result import Result
     from rotunda.spark.time_range import TimeRange
 
-#: Rows of each table that the summary repeats, for whoever shows a result without Spark.
+#: Rows of each table that the summary repeats, for showing a result without Spark.
 SUMMARY_ROWS = 200
-#: Of a text in them. A client can call itself by 32 kB.
+#: Longest text in them. A client's id may have 32 kB.
 _LONGEST = 300
 SUMMARY_VERSION = 1
 
 _TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
-#: Names of clients and topics may hold quotes, line ends and blanks; what is written is what is read.
+#: Names of clients and topics may contain quotes, line ends and blanks; readers get them unchanged.
 _OPTIONS = {
     "csv": {
         "header": "true",
@@ -46,7 +46,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Which run a summary is of: the job, its command and range, when it ended and how long it took."""
+    """The run of a summary: the job, its command and range, end time and duration."""
 
     job: str
     question: str
@@ -57,7 +57,7 @@ class Run:
 
 
 def write_tables(result: Result, root: str, file_format: str) -> dict[str, DataFrame]:
-    """Write every table of a result and return them as they were written: what is shown is not computed again."""
+    """Write every table of a result and return them as written: shown rows are not computed again."""
     options = _OPTIONS.get(file_format, {})
     for name, table in result.tables.items():
         writer = table.coalesce(1).write.mode("overwrite").options(**options)
@@ -72,7 +72,7 @@ def write_tables(result: Result, root: str, file_format: str) -> dict[str, DataF
 def write_summary(
     spark: SparkSession, run: Run, result: Result, tables: dict[str, DataFrame], root: str
 ) -> dict[str, list[Row]]:
-    """Write chart and summary of a run whose tables are there; return the rows that it repeats, by table."""
+    """Write chart and summary of a run whose tables exist; return the rows that it repeats, by table."""
     storage = Storage(spark, root)
     for name, render in (("chart.html", to_html), ("chart.svg", to_svg)):
         if result.chart is None:
@@ -124,9 +124,9 @@ def _cut(value: object) -> object:
 
 
 def plain(value: object) -> object:
-    """Return a value that JSON does not have as one that it has: times in UTC, decimals as floats."""
+    """Return a value as a JSON type: times in UTC, decimals as floats."""
     if isinstance(value, datetime):
-        # Spark gives the driver times in the zone of its machine, without saying so.
+        # Spark returns times to the driver in the machine's time zone, without a zone.
         return value.astimezone(UTC).isoformat()
     if isinstance(value, date):
         return value.isoformat()

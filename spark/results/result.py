@@ -1,4 +1,4 @@
-"""The answer of a job: a headline, tables, perhaps a chart, and how much of the range it stands on."""
+"""The result of a job: a headline, tables, perhaps a chart, and the coverage of the range."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """An answer: a headline of one sentence, tables by name (the first is printed), perhaps a chart.
+    """A result: a headline of one sentence, tables by name (the first is printed), perhaps a chart.
 
-    `coverage` says what the log has of the range. `facts` are single numbers for the summary. `lacking` says what the
-    answer lacks in hours whose rows retention has deleted; nothing if the hourly tables have all that it needs.
+    `coverage` is the log's coverage of the range. `facts` are single numbers for the summary. `lacking` describes the
+    result's limits in hours whose rows retention has deleted; empty if the hourly tables suffice.
     """
 
     headline: str
@@ -29,7 +29,7 @@ class Result:
 
     @property
     def certainty(self) -> str:
-        """What sampling, gaps and deleted rows do to the answer, in a sentence."""
+        """The effect of sampling, gaps and deleted rows on the result, as a sentence."""
         deleted = self.coverage.deleted.sentence(self.lacking)
         if not deleted:
             return self.coverage.certainty

@@ -21,7 +21,7 @@ def lines(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]
 
 
 def cell(value: object) -> str:
-    """Return a value as one line that is safe on a terminal and not long."""
+    """Return a value as one short line that is safe on a terminal."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -31,17 +31,17 @@ def cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3g}"
     if isinstance(value, datetime):
-        # Spark gives the driver times in the zone of its machine, without saying so.
+        # Spark returns times to the driver in the machine's time zone, without a zone.
         return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
     text = printable(str(value))
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number and what is counted, in the plural with an `s` unless it is one."""
+    """Return a number and a noun, in the plural with an `s` unless it is one."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def printable(text: str) -> str:
-    """Return a text without what a terminal would act upon."""
+    """Return a text without control characters of terminals."""
     return "".join(char if char.isprintable() else "?" for char in text)
