@@ -2,5 +2,5 @@
 
 Runs in the user's process. Modelled on Kafka 4.3's NetworkClient, Selector, ClusterConnectionStates, InFlightRequests
 and Metadata, with the same names. It handles brokers, connections and cluster metadata; it must not know about
-producers. Other threads may call only `wakeup` and the methods of `metadata` marked as thread-safe.
+producers. Other threads may call only `wakeup` and those methods of `metadata` that its module lists.
 """

@@ -1,1 +1,1 @@
-"""The producer: records from calls into batches, and batches from there to the leaders of their partitions."""
+"""The producer: `send` appends records to batches, and a sender thread sends the batches to the partition leaders."""

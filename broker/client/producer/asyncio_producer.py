@@ -1,9 +1,9 @@
-"""The producer for programs on asyncio: the same core, and nothing in it blocks the event loop.
+"""The asyncio producer: the same core as `Producer`, without blocking the event loop.
 
-Records go the short way of `Producer.send` wherever a batch is open. What may wait for metadata, for room in the buffer
-or for the broker is done in threads of the producer's own: what else the program has the loop's executor do need not
-wait for them, nor need the end of the loop and of the process. Those of `send` may all be waiting, and serve no other
-call. A future is awaited with one wake-up a batch and loop.
+If a batch is open, a record uses the fast path of `Producer.send`. Calls that may wait for metadata, buffer memory or
+the broker run in the producer's own threads: they do not delay other users of the loop's executor, nor the end of the
+loop and of the process. `send` has its own threads, so that blocked sends do not delay other calls. Awaiting futures
+costs one wake-up per batch and event loop.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _Call = tuple["Future[Any]", Callable[[], Any]]
-#: So many records wait at a time, for metadata or room; more wait for those.
+#: Records that may wait for metadata or buffer memory at a time; further ones queue.
 _MOST_WAITING: Final = 16
 
 
 class DaemonThreads(Executor):
-    """So many threads at most, begun as they are needed; further calls wait for one."""
+    """An executor of daemon threads, started on demand up to a limit; further calls are queued."""
 
     def __init__(self, most: int, name: str) -> None:
         self._most = most
@@ -47,7 +47,7 @@ class DaemonThreads(Executor):
         self._is_ended = False
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
-        """Call a function in one of the threads; return the future of what it returns. Raises RuntimeError."""
+        """Run a function in one of the threads; return the future of its result. Raises RuntimeError after `end`."""
         future: Future[_T] = Future()
         with self._lock:
             if self._is_ended:
@@ -59,7 +59,7 @@ class DaemonThreads(Executor):
         return future
 
     def end(self) -> None:
-        """Let the threads end when they have done what was submitted. Waits for none."""
+        """Stop the threads after the submitted calls, without waiting for them."""
         with self._lock:
             self._is_ended = True
             for _ in range(self._begun):
@@ -78,7 +78,7 @@ class DaemonThreads(Executor):
 
 
 class AsyncProducer:
-    """A producer of one cluster; settings as `Producer` takes them. One event loop uses it at a time."""
+    """A producer of one cluster, with the settings of `Producer`. Used by one event loop at a time."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
         self._producer = Producer(config, **settings)
@@ -95,9 +95,9 @@ class AsyncProducer:
         timestamp_ms: int | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> RecordFuture:
-        """Put a record into a batch; return the future of its `RecordMetadata`, to be awaited.
+        """Append a record to a batch; return an awaitable future of its `RecordMetadata`.
 
-        `on_delivery(metadata, error)` is called in the event loop. Raises as `Producer.send`.
+        `on_delivery(metadata, error)` is called in the event loop. Raises the same exceptions as `Producer.send`.
         """
         if on_delivery is not None:
             on_delivery = _in_loop(asyncio.get_running_loop(), on_delivery)
@@ -111,11 +111,11 @@ class AsyncProducer:
         return call()
 
     async def send_and_wait(self, topic: str, value: Any = None, **record: Any) -> RecordMetadata:
-        """Send a record and wait until it is acknowledged. Raises what went wrong."""
+        """Send a record and wait for its acknowledgement. Raises the delivery error."""
         return await (await self.send(topic, value, **record))
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Send everything now, and wait for it (G35)."""
+        """Send all buffered records immediately and wait for them (G35)."""
         await self._waited(self._producer.flush, timeout)
 
     async def partitions_for(self, topic: str) -> Sequence[PartitionMetadata]:
@@ -123,24 +123,24 @@ class AsyncProducer:
         return await self._waited(self._producer.partitions_for, topic)
 
     def metrics(self) -> Mapping[str, float]:
-        """Return the metrics of Kafka's group producer-metrics by its names; times in milliseconds."""
+        """Return the metrics of Kafka's group producer-metrics by name; times in milliseconds."""
         return self._producer.metrics()
 
     def topic_metrics(self) -> Mapping[str, Mapping[str, float]]:
-        """Return those of producer-topic-metrics, by topic."""
+        """Return the metrics of producer-topic-metrics, by topic."""
         return self._producer.topic_metrics()
 
     def node_metrics(self) -> Mapping[int, Mapping[str, float]]:
-        """Return those of producer-node-metrics, by broker."""
+        """Return the metrics of producer-node-metrics, by broker."""
         return self._producer.node_metrics()
 
     @property
     def client_id(self) -> str:
-        """Who this is for the brokers."""
+        """The `client.id`."""
         return self._producer.client_id
 
     async def close(self, timeout: float | None = None) -> None:
-        """Send what is there and end (G36)."""
+        """Send the buffered records, then close (G36)."""
         closing = DaemonThreads(1, f"{self._producer.client_id} close")
         try:
             await asyncio.get_running_loop().run_in_executor(closing, self._producer.close, timeout)
@@ -158,7 +158,7 @@ class AsyncProducer:
         await self.close()
 
     async def init_transactions(self) -> None:
-        """Get the producer id, and end what an earlier producer of the same transactional id has left."""
+        """Get the producer id, and complete transactions of an earlier producer with the same transactional id."""
         await self._waited(self._producer.init_transactions)
 
     def begin_transaction(self) -> None:
@@ -168,15 +168,15 @@ class AsyncProducer:
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> None:
-        """Commit what a consumer has read as part of the transaction."""
+        """Commit consumed offsets as part of the transaction."""
         await self._waited(self._producer.send_offsets_to_transaction, offsets, group)
 
     async def commit_transaction(self) -> None:
-        """Send what is there, and commit."""
+        """Send the buffered records, then commit."""
         await self._waited(self._producer.commit_transaction)
 
     async def abort_transaction(self) -> None:
-        """Abort."""
+        """Abort the transaction."""
         await self._waited(self._producer.abort_transaction)
 
     async def _waited(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -184,7 +184,7 @@ class AsyncProducer:
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, callback: DeliveryCallback) -> DeliveryCallback:
-    """Return a callback that has another called in an event loop."""
+    """Return a callback that schedules `callback` in the event loop."""
 
     def called(metadata: RecordMetadata, error: KafkaError | None) -> None:
         loop.call_soon_threadsafe(callback, metadata, error)

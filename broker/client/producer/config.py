@@ -1,7 +1,7 @@
-"""The configuration of a producer: what a user gives, by Kafka's names, judged as Kafka judges it.
+"""Read and validate a producer's configuration, by Kafka's names and rules.
 
-Types and ranges come from the table in `settings`; here is what depends on several settings (G07, G25), names that
-Kafka no longer has (G38), and names that nobody has. Runs in the user's process, once a producer.
+The table in `settings` has types and ranges. This module checks rules across settings (G07, G25), removed names of
+Kafka (G38), and unknown names. Runs in the user's process, once per producer.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _LOG: Final = logging.getLogger(__name__)
 
 KEYS: Final[Mapping[str, Key]] = keys_of(ProducerSettings)
 
-#: What Kafka 0.8 to 0.10 had, and what has taken its place.
+#: Settings of Kafka 0.8 to 0.10, and their replacements.
 LEGACY: Final[Mapping[str, str]] = {
     "metadata.fetch.timeout.ms": "max.block.ms",
     "timeout.ms": "request.timeout.ms",
 }
 _BLOCK_ON_BUFFER_FULL: Final = "block.on.buffer.full"
 
-#: About how a client gets in: read by `broker.client.access`.
+#: TLS and SASL settings, read by `broker.client.access`.
 _ACCESS_PREFIXES: Final = ("ssl.", "sasl.")
 _ACCESS_NAMES: Final = frozenset({"security.protocol", "enable.ssl.certificate.verification"})
-#: Of Java's client alone. They may be given and change nothing, which the log says.
+#: Settings of Kafka's Java client alone: accepted without effect, with a warning in the log.
 WITHOUT_MEANING: Final[Mapping[str, str]] = {
     "config.providers": "values are given as they are",
     "enable.metrics.push": "metrics are not pushed to brokers; Producer.metrics() has them",
@@ -53,7 +53,7 @@ _numbers = count(1)
 
 @dataclasses.dataclass(frozen=True)
 class ProducerConfig:
-    """A configuration that makes sense. `given` are the names that the user gave."""
+    """A validated configuration. `given` has the names that the user set."""
 
     settings: ProducerSettings
     access: Access
@@ -75,7 +75,7 @@ class ProducerConfig:
 
 
 def read_config(given: Mapping[str, Any]) -> ProducerConfig:
-    """Return the configuration that a user gives by Kafka's names. Raises ConfigError, which says what to do."""
+    """Validate a configuration given by Kafka's names. Raises ConfigError with a remedy."""
     named = _without_legacy(given)
     access = {name: _text(value) for name, value in named.items() if _is_of_access(name)}
     values: dict[str, Any] = {}
@@ -105,7 +105,7 @@ def read_config(given: Mapping[str, Any]) -> ProducerConfig:
 
 
 def _without_legacy(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is given, with the names that Kafka has now (G38)."""
+    """Replace removed names by their current names (G38)."""
     for name in given:
         if not isinstance(name, str):
             raise ConfigError(f"{name!r:.60} is not the name of a setting: not a str")
@@ -118,7 +118,7 @@ def _without_legacy(given: Mapping[str, Any]) -> dict[str, Any]:
     if _BLOCK_ON_BUFFER_FULL in named:
         blocks = _text(named.pop(_BLOCK_ON_BUFFER_FULL)).lower() == "true"
         _LOG.warning("%s is a name of Kafka 0.10: max.block.ms has taken its place", _BLOCK_ON_BUFFER_FULL)
-        # Java waited for ever with it, and not at all without.
+        # Java blocked without limit if it was true, and not at all otherwise.
         named.setdefault("max.block.ms", (1 << 63) - 1 if blocks else 0)
     return named
 
@@ -136,7 +136,7 @@ def _text(value: object) -> str:
 
 
 def _value(key: Key, value: object) -> object:
-    """Return a setting's value from what a user gives: text as in a file, or a value of Python's. ConfigError."""
+    """Parse a setting given as text or as a Python value. Raises ConfigError."""
     if key.name == "interceptor.classes":
         given = value.split(",") if isinstance(value, str) else value
         return tuple(given) if isinstance(given, (list, tuple)) else (given,)
@@ -154,13 +154,13 @@ def _value(key: Key, value: object) -> object:
 
 
 def _whole(values: Mapping[str, Any], name: str) -> int:
-    """Return the number that a setting has."""
+    """Return a setting's number."""
     key = KEYS[name]
     return int(values.get(key.attribute, key.default))
 
 
 def _check_idempotence(values: dict[str, Any], given: frozenset[str]) -> None:
-    """Judge what idempotence needs, and switch it off where it was not asked for and cannot be (G25)."""
+    """Check the requirements of idempotence; disable it if they are not met and it was not set explicitly (G25)."""
     wanted = "enable.idempotence" in given
     if values.get("enable_idempotence", True):
         conflict = ""
@@ -184,7 +184,7 @@ def _check_idempotence(values: dict[str, Any], given: frozenset[str]) -> None:
 
 
 def _check_delivery_timeout(values: dict[str, Any], given: frozenset[str]) -> None:
-    """Judge, or lift, the time that a delivery may take (G07)."""
+    """Check the delivery timeout, or raise its default to the minimum (G07)."""
     least = min(_whole(values, "linger.ms") + _whole(values, "request.timeout.ms"), MAX_INT)
     wanted = _whole(values, "delivery.timeout.ms")
     if wanted < least:
@@ -198,7 +198,7 @@ def _check_delivery_timeout(values: dict[str, Any], given: frozenset[str]) -> No
 
 
 def _check_backoff(values: dict[str, Any], given: frozenset[str]) -> None:
-    """Let a longest wait that was not given follow a first one that is longer, as Kafka does."""
+    """Raise a default maximum backoff to the configured initial backoff, as Kafka does."""
     for first, longest in (
         ("reconnect.backoff.ms", "reconnect.backoff.max.ms"),
         ("retry.backoff.ms", "retry.backoff.max.ms"),
@@ -209,6 +209,6 @@ def _check_backoff(values: dict[str, Any], given: frozenset[str]) -> None:
 
 
 def _client_id(values: Mapping[str, Any]) -> str:
-    """Return a name for a producer that was given none (G01)."""
+    """Return a default client id (G01)."""
     transactional_id = values.get("transactional_id")
     return f"producer-{next(_numbers) if transactional_id is None else transactional_id}"

@@ -1,4 +1,4 @@
-"""What a transaction commits of a consumer: offsets, and as whom. Plain values; the user makes them."""
+"""Consumer offsets to commit in a transaction, and the consumer's identity. Plain values, created by the user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST_OF_LONG: Final = (1 << 63) - 1
 
 
 class OffsetAndMetadata(NamedTuple):
-    """The next offset that a group reads of a partition."""
+    """The next offset of a partition to be read by a group."""
 
     offset: int
     metadata: str = ""
@@ -19,7 +19,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """The group, and of which member and generation the offsets are (KIP-447): with them, zombies are fenced."""
+    """The group, with the consumer's member id and generation; with these, zombies are fenced (KIP-447)."""
 
     group_id: str
     generation_id: int = -1
@@ -28,12 +28,12 @@ class ConsumerGroupMetadata(NamedTuple):
 
     @property
     def is_named(self) -> bool:
-        """Whether it says more than the group."""
+        """Whether any field besides the group is set."""
         return self.generation_id != -1 or bool(self.member_id) or self.group_instance_id is not None
 
 
 def check_offsets(offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata) -> None:
-    """Raise TypeError or ValueError for what no request can be made of: on the I/O thread nobody could be told."""
+    """Raise TypeError or ValueError for invalid offsets; on the I/O thread no caller could receive the error."""
     if not isinstance(group, ConsumerGroupMetadata):
         raise TypeError(f"the group is {group!r:.60}: give a ConsumerGroupMetadata")
     if group.generation_id > 0 and not group.member_id:

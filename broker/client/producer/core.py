@@ -1,7 +1,7 @@
-"""The parts of a producer and the thread that drives them, put together from a configuration.
+"""Creates the parts of a producer and its I/O thread from a configuration.
 
-Both faces, the blocking one and that of asyncio, stand on one `ProducerCore`. It is made without a word to the cluster
-(G02); if a part cannot be made, those before it are closed (G01).
+The blocking and the asyncio producer share one `ProducerCore`. Creation sends nothing to the cluster (G02); if a part
+fails, the parts created before it are closed (G01).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ROUND_ROBIN: Final = "RoundRobinPartitioner"
 
 
 class ProducerCore:
-    """What a producer consists of."""
+    """The parts of a producer."""
 
     def __init__(self, config: ProducerConfig, clock: Clock | None = None) -> None:
         settings = config.settings

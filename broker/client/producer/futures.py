@@ -1,7 +1,7 @@
-"""What `send` returns: a future that knows its batch and its place in it, and what it comes to.
+"""The future returned by `send`, and its result.
 
-A future holds no state of its own: it is a tuple, which is the cheapest object there is, and asks its batch. The batch
-is completed once, for all of its records, by the I/O thread; any thread may wait.
+A future has no state of its own: it is a tuple, the cheapest Python object, that refers to its batch. The I/O thread
+completes the batch once, for all of its records; any thread may wait.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rotunda.broker.client.topic_partition import TopicPartition
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record stands. The offset is -1 where the broker did not say it; sizes are -1 for null."""
+    """A record's position. The offset is -1 if the broker did not return it; sizes are -1 for null."""
 
     topic: str
     partition: int
@@ -30,7 +30,7 @@ DeliveryCallback: TypeAlias = Callable[[RecordMetadata, KafkaError | None], obje
 
 
 class SharedResult(Protocol):
-    """What a future asks: the result of the batch that its record is in. `ProduceResult` is one."""
+    """The result of a batch, as used by the futures of its records. `ProduceResult` implements it."""
 
     topic_partition: TopicPartition
 
@@ -45,23 +45,23 @@ class SharedResult(Protocol):
 
 
 class RecordFuture(tuple[Any, ...]):
-    """The outcome of a record that is, or will be, in a batch.
+    """The result of a record in a batch.
 
-    A pair for this package: its batch, its time and the sizes of its key and its value, which records alike share, and
-    its index in the batch.
+    Internally a pair: a tuple of batch, timestamp, key size and value size, which equal records share, and the record's
+    index in the batch.
     """
 
     __slots__ = ()
 
     def done(self) -> bool:
-        """Return whether the outcome is known."""
+        """Return whether the result is available."""
         batch, _ = self._place()
         return batch.is_done
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait up to `timeout` seconds, and return where the record stands or raise what went wrong.
+        """Wait up to `timeout` seconds; return the record's metadata or raise its error.
 
-        Raises TimeoutError if it is not known then.
+        Raises TimeoutError if there is no result in time.
         """
         batch, index = self._wait(timeout)
         error = batch.error_of(index)
@@ -70,18 +70,18 @@ class RecordFuture(tuple[Any, ...]):
         return self._metadata(batch, index)
 
     def exception(self, timeout: float | None = None) -> KafkaError | None:
-        """Wait as `result` does, and return what went wrong, None for nothing."""
+        """Wait as `result` does; return the error, or None."""
         batch, index = self._wait(timeout)
         return batch.error_of(index)
 
     def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
-        """Have `callback` called with this future: by the I/O thread, or at once if the outcome is known."""
+        """Call `callback` with this future on the I/O thread, or immediately if the result is available."""
         batch, index = self._place()
         if not batch.add_callback(index, self, lambda _metadata, _error: callback(self)):
             callback(self)
 
     def metadata(self) -> RecordMetadata:
-        """Return where the record stands as far as it is known; for this package."""
+        """Return the metadata known so far; internal."""
         batch, index = self._place()
         return self._metadata(batch, index)
 
@@ -98,7 +98,7 @@ class RecordFuture(tuple[Any, ...]):
         return f"<RecordFuture {batch.topic_partition.topic}-{batch.topic_partition.partition} #{index} {state}>"
 
     def _place(self) -> tuple[SharedResult, int]:
-        """Return the batch that the record is in now: it moves when its batch is split."""
+        """Return the record's current batch and index: they change when the batch is split."""
         batch: SharedResult = self[0][0]
         return batch.place_of(self[1])
 
@@ -116,13 +116,13 @@ class RecordFuture(tuple[Any, ...]):
 
 
 class FailedFuture(RecordFuture):
-    """The outcome of a record that came into no batch."""
+    """The result of a record that was not added to any batch."""
 
     __slots__ = ()
 
     @classmethod
     def of(cls, topic: str, partition: int | None, error: KafkaError) -> FailedFuture:
-        """Return the future of a record that failed before it had a place."""
+        """Return the future of a record that failed before it was appended."""
         return cls((error, RecordMetadata(topic, -1 if partition is None else partition, -1, -1, -1, -1)))
 
     def done(self) -> bool:
@@ -130,12 +130,12 @@ class FailedFuture(RecordFuture):
         return True
 
     def result(self, timeout: float | None = None) -> RecordMetadata:  # noqa: ARG002 - there is nothing to wait for
-        """Raise what went wrong."""
+        """Raise the error."""
         error: KafkaError = self[0]
         raise error
 
     def exception(self, timeout: float | None = None) -> KafkaError | None:  # noqa: ARG002
-        """Return what went wrong."""
+        """Return the error."""
         error: KafkaError = self[0]
         return error
 
@@ -144,7 +144,7 @@ class FailedFuture(RecordFuture):
         callback(self)
 
     def metadata(self) -> RecordMetadata:
-        """Return the topic and the partition, as far as they are known."""
+        """Return the topic and the partition, if known."""
         metadata: RecordMetadata = self[1]
         return metadata
 

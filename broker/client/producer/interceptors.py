@@ -1,7 +1,7 @@
-"""The user's interceptors: each sees a record before it is sent, and what has become of it (G04).
+"""User-defined interceptors: called for each record before it is sent, and with its result (G04).
 
-`on_send` runs in the thread that sends, `on_acknowledgement` on the I/O thread before the record's callback. What an
-interceptor raises is logged and stops nothing.
+`on_send` runs in the sending thread, `on_acknowledgement` on the I/O thread before the record's callback. Exceptions of
+an interceptor are logged and otherwise ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class ProducerRecord(NamedTuple):
-    """A record as a user gives it; `_replace` makes another."""
+    """A record as passed to `send`; `_replace` returns a changed copy."""
 
     topic: str
     value: Any = None
@@ -31,7 +31,7 @@ class ProducerRecord(NamedTuple):
 
 
 class ProducerInterceptors:
-    """The chain, in the order of `interceptor.classes`."""
+    """The interceptors, in the order of `interceptor.classes`."""
 
     def __init__(self, given: Iterable[Any]) -> None:
         self._chain: Sequence[Any] = [_made(each) for each in given]
@@ -40,7 +40,7 @@ class ProducerInterceptors:
         return bool(self._chain)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Return the record that is sent."""
+        """Return the record to send."""
         for interceptor in self._chain:
             method: Callable[[ProducerRecord], ProducerRecord | None] | None = getattr(interceptor, "on_send", None)
             if method is not None:
@@ -51,7 +51,7 @@ class ProducerInterceptors:
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: KafkaError | None) -> None:
-        """Tell what has become of a record."""
+        """Notify the interceptors of a record's result."""
         for interceptor in self._chain:
             method = getattr(interceptor, "on_acknowledgement", None)
             if method is not None:
@@ -61,7 +61,7 @@ class ProducerInterceptors:
                     _LOG.exception("on_acknowledgement of an interceptor failed for a record of %s", metadata.topic)
 
     def around(self, callback: DeliveryCallback | None) -> DeliveryCallback | None:
-        """Return what is called when a record's outcome is known: the interceptors, and then its callback."""
+        """Return a callback that runs the interceptors and then `callback`."""
         if not self._chain:
             return callback
 
@@ -73,7 +73,7 @@ class ProducerInterceptors:
         return acknowledged
 
     def close(self) -> None:
-        """Close those that can be."""
+        """Close the interceptors that have a `close` method."""
         for interceptor in self._chain:
             close = getattr(interceptor, "close", None)
             if close is not None:

@@ -1,8 +1,8 @@
-"""The metrics of a producer, by Kafka's names: totals and averages of its whole life, read by `Producer.metrics()`.
+"""Producer metrics by Kafka's names: totals and averages since its creation, returned by `Producer.metrics()`.
 
-Kafka's groups producer-metrics, producer-topic-metrics and producer-node-metrics are a call each. The I/O thread
-counts, once a batch or a request; any thread reads, and may see a sum before its count. Kafka's rates are of its last
-half minute; here they are of the whole life, and who wants others takes differences of the totals.
+Each of Kafka's groups producer-metrics, producer-topic-metrics and producer-node-metrics has its own method. The I/O
+thread counts, once per batch or request; any thread reads, and may see a sum before its count. Kafka's rates cover the
+last half minute; these cover the producer's lifetime. For other intervals compute differences of the totals.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NS_OF_S = 1_000_000_000
 
 
 class Average:
-    """Sum, count and most of some values."""
+    """Sum, count and maximum of a series of values."""
 
     __slots__ = ("count", "most", "total")
 
@@ -31,26 +31,26 @@ class Average:
         self.most = 0.0
 
     def add(self, value: float, times: int = 1) -> None:
-        """Add a value that came so many times."""
+        """Add a value that occurred `times` times."""
         self.total += value * times
         self.count += times
         if value > self.most:
             self.most = value
 
     def add_all(self, values: Sequence[float]) -> None:
-        """Add some values, one at least."""
+        """Add values; at least one."""
         self.total += sum(values)
         self.count += len(values)
         self.most = max(self.most, *values)
 
     @property
     def mean(self) -> float:
-        """The average; 0 of nothing."""
+        """The average; 0 without values."""
         return self.total / self.count if self.count else 0.0
 
 
 class TopicCounts:
-    """What became of the records of one topic."""
+    """Counters of one topic's records."""
 
     __slots__ = ("bytes", "compression", "errors", "records", "retries")
 
@@ -60,7 +60,7 @@ class TopicCounts:
 
 
 class ProducerMetrics:
-    """The counts. It is what the sender calls (`SenderMetrics`)."""
+    """The counters; implements `SenderMetrics` for the sender."""
 
     def __init__(
         self, pool: BufferPool, clock: Clock, selector: Selector, client: NetworkClient, metadata: ProducerMetadata
@@ -79,7 +79,7 @@ class ProducerMetrics:
         self._record_bytes = Average()
 
     def record_sent(self, batches: Sequence[ProducerBatch]) -> None:
-        """Take note of a request with these batches."""
+        """Record a Produce request with these batches."""
         records, topic, of_topic = 0, "", TopicCounts()
         for batch in batches:
             if batch.topic_partition.topic != topic:
@@ -96,7 +96,7 @@ class ProducerMetrics:
         self._records_per_request.add(records)
 
     def record_latency(self, node_id: int, latency_ms: float) -> None:
-        """Take note of how long a response took."""
+        """Record the latency of a response."""
         self._latency_ms.add(latency_ms)
         average = self._node_latency_ms.get(node_id)
         if average is None:
@@ -104,19 +104,19 @@ class ProducerMetrics:
         average.add(latency_ms)
 
     def record_throttle(self, throttle_ms: float) -> None:
-        """Take note of how long a response asks to be left alone."""
+        """Record the throttle time of a response."""
         self._throttle_ms.add(throttle_ms)
 
     def record_retries(self, topic: str, records: int) -> None:
-        """Take note of records that are sent again."""
+        """Record records that are retried."""
         self._topic(topic).retries += records
 
     def record_errors(self, topic: str, records: int) -> None:
-        """Take note of records that have failed."""
+        """Record records that failed."""
         self._topic(topic).errors += records
 
     def record_split(self) -> None:
-        """Take note of a batch that was too large."""
+        """Record the split of a batch that was too large."""
         self._splits += 1
 
     def _topic(self, name: str) -> TopicCounts:

@@ -1,8 +1,7 @@
-"""Which partition a record goes to: Kafka's built-in sticky one, round robin, or the user's own (G11, G13, G14).
+"""Partitioners: Kafka's built-in sticky one, round robin, or a user-defined function (G11, G13, G14).
 
-The built-in one stays on a partition until `batch.size` bytes have gone there, and then takes another at random, the
-more likely the fewer batches wait for it. Its state is guarded by the accumulator's lock; the I/O thread brings the
-lengths of the queues.
+The built-in one keeps a partition until it received `batch.size` bytes, then chooses another at random, weighted by
+shorter queues. The accumulator's lock guards its state; the I/O thread updates the queue lengths.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ _M: Final = 0x5BD1E995
 _R: Final = 24
 _32_BITS: Final = 0xFFFF_FFFF
 _31_BITS: Final = 0x7FFF_FFFF
-#: A function of topic, key, key's bytes, value, value's bytes and the cluster: the partition's number.
+#: Returns the partition's number from topic, key, key bytes, value, value bytes and cluster.
 Partitioner: TypeAlias = Callable[[str, Any, bytes | None, Any, bytes | None, "ClusterSnapshot"], int]
 _POSITIVE: Final = 0x7FFF_FFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Return the hash of a key, unsigned (`G12`)."""
+    """Return the murmur2 hash of a key, unsigned (`G12`)."""
     length = len(data)
     h = _SEED ^ length
     for (k,) in struct.iter_unpack("<I", data[: length & ~3]):
@@ -43,16 +42,16 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partitions: int) -> int:
-    """Return the partition of a key in a topic with so many partitions, available or not (G11)."""
+    """Return the partition of a key in a topic with this number of partitions, available or not (G11)."""
     return (murmur2(key) & _31_BITS) % partitions
 
 
 class BuiltInPartitioner:
-    """The sticky partition of one topic, for records that have no partition and no key that counts."""
+    """The sticky partition of one topic, for records without a partition and without a relevant key."""
 
     def __init__(self, topic: str, sticky_batch_bytes: int, draw: Callable[[int], int] = random.randrange) -> None:
         self.topic = topic
-        #: The partition now; None before the first record.
+        #: The current partition; None before the first record.
         self.partition: int | None = None
         self.produced_bytes = 0
         self._sticky_batch_bytes = sticky_batch_bytes
@@ -67,9 +66,9 @@ class BuiltInPartitioner:
         return self.partition
 
     def add_bytes(self, appended_bytes: int, cluster: ClusterSnapshot, *, may_switch: bool) -> bool:
-        """Count what was appended to the sticky partition; return whether that was enough and another is chosen.
+        """Count bytes appended to the sticky partition; return whether another partition was chosen.
 
-        `may_switch`: whether its last batch is full. A batch that is not goes on growing, up to twice the size.
+        `may_switch`: whether its last batch is full. An incomplete batch may grow further, up to twice the size.
         """
         self.produced_bytes += appended_bytes
         size = self._sticky_batch_bytes
@@ -81,16 +80,16 @@ class BuiltInPartitioner:
 
     @property
     def bytes_left(self) -> int:
-        """How many bytes more may come to the partition before another is chosen at the latest."""
+        """Bytes that the partition may still receive before another one must be chosen."""
         return max(0, 2 * self._sticky_batch_bytes - self.produced_bytes)
 
     @property
     def cumulative_weights(self) -> Sequence[int] | None:
-        """The running sum of the partitions' weights; None where all have the same."""
+        """The running sum of the partitions' weights; None if all weights are equal."""
         return self._cumulative
 
     def update_load(self, queue_lengths: Sequence[int] | None, partitions: Sequence[int], of_all: int) -> None:
-        """Take the lengths of the queues of the partitions that may be chosen; None turns weights off (G13)."""
+        """Update the queue lengths of the selectable partitions; None disables weights (G13)."""
         self._cumulative = None
         if not queue_lengths or of_all < 2:
             return
@@ -109,7 +108,7 @@ class BuiltInPartitioner:
 
 
 class RoundRobinPartitioner:
-    """One record to each partition in turn, from a random one on; key or not (G14)."""
+    """Rotates over the partitions from a random start, with or without keys (G14)."""
 
     def __init__(self) -> None:
         self._counters: dict[str, int] = {}
@@ -124,7 +123,7 @@ class RoundRobinPartitioner:
         _value_bytes: bytes | None,
         cluster: ClusterSnapshot,
     ) -> int:
-        """Return the partition for the next record: of those with a leader, or of all if none has one."""
+        """Return the next record's partition, among those with a leader, or among all if none has one."""
         with self._lock:
             counter = self._counters.get(topic, random.getrandbits(31)) & _POSITIVE
             self._counters[topic] = counter + 1

@@ -1,8 +1,8 @@
-"""Produce requests, versions 3-13, as a producer writes them, and what becomes of a batch. HOT: one a node and drain.
+"""Encodes Produce requests, versions 3-13, and defines the result of a batch. HOT: once per node and drain.
 
-A request is a list of buffers: a few bytes of our own, a batch's own memory, a few bytes, the next batch's memory. They
-leave by one `sendmsg` and are joined nowhere, so what stands in the batches must stay as it is until the response has
-come. Responses are read by the compiled codec.
+A request is a list of buffers that alternates a few encoded bytes with a batch's own memory. It is sent by one
+`sendmsg` without joining, so batch memory must not change until the response is received. Responses are decoded by the
+compiled codec.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _pack_int32 = INT32.pack
 
 
 class Part(NamedTuple):
-    """A partition's batch in a request. `topic_id` is 16 zero bytes where it is not known."""
+    """A partition's batch in a request. `topic_id` is 16 zero bytes if unknown."""
 
     topic: str
     topic_id: bytes
@@ -49,7 +49,7 @@ class Part(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a partition's batch: the fields of a response, or of one that did not come."""
+    """The result of a partition's batch: the fields of its response, or of a response that was not received."""
 
     error_code: int = 0
     error_message: str | None = None
@@ -61,7 +61,7 @@ class Outcome(NamedTuple):
 
 
 def newest_version(parts: Iterable[Part], transactional_v1: bool) -> int:
-    """Return the newest version that says what is to be said: by id only where each id is known (KIP-516, KIP-890)."""
+    """Return the newest usable version: with topic ids only if all are known (KIP-516), limited by KIP-890."""
     if transactional_v1:
         return NEWEST_OF_TRANSACTION_V1
     return NEWEST_VERSION if all(part.topic_id != ZERO_TOPIC_ID for part in parts) else NEWEST_WITH_NAMES
@@ -76,7 +76,7 @@ def encode_produce(
     timeout_ms: int,
     parts: Sequence[Part],
 ) -> list[Buffer]:
-    """Return the request behind its size. The batches' memory is in the list as it is."""
+    """Return the request's buffers, including the size prefix. The batches' memory is included without copying."""
     text, nullable, no_tags = string_bytes, nullable_string_bytes, b""
     count: Callable[[int], bytes] = _pack_int32
     if version >= _FLEXIBLE_FROM:

@@ -1,7 +1,7 @@
-"""The producer as a program uses it: `send` puts a record into a batch and returns a future. Any thread may call it.
+"""The blocking producer: `send` appends a record to a batch and returns a future. Thread-safe.
 
-HOT: `send`. A record with a value alone goes the short way, if a batch of its topic is open: a few bytes appended, a
-future. All else goes `_send`: interceptors, metadata, serializers, partition, size, queue (G03).
+HOT: `send`. If a batch of the topic is open, a record with only a value uses the fast path: append a few bytes, return
+a future. Other records use `_send`: interceptors, metadata, serializers, partition, size, queue (G03).
 """
 
 from __future__ import annotations
@@ -51,22 +51,22 @@ if TYPE_CHECKING:
     from rotunda.broker.client.producer.transactions.transaction_state import TransactionalRequestResult
 
 _LOG: Final = logging.getLogger(__name__)
-#: These say that the call was wrong; all others come by the future.
+#: Errors of the call itself, raised by `send`; all others are set on the future.
 _RAISED: Final = (ProducerClosed, SerializationFailed, IllegalState, Interrupted)
 
 
 class Forked(Protocol):
-    """What is of no use in a child."""
+    """An object that is unusable in a forked child."""
 
     def was_forked(self) -> None:
-        """Refuse everything from now on, without taking a lock."""
+        """Reject all further calls, without acquiring a lock."""
 
 
 _WATCHED: WeakSet[Forked] = WeakSet()
 
 
 def watch(made: Forked) -> None:
-    """Have `was_forked` called in each child."""
+    """Call `was_forked` in each forked child."""
     _WATCHED.add(made)
 
 
@@ -95,12 +95,12 @@ class Producer:
         self._is_closed = self._is_forked = False
         self._is_plain = core.value_serializer is serialize_bytes and not core.interceptors and not core.partitioner
         if not self._is_plain or self._settings.batch_size > self._settings.max_request_size:
-            # Nothing ever stands in it: every record goes the long way, which also judges its size.
+            # Always empty: every record uses the slow path, which also validates its size.
             self._lanes = {}
         watch(self)
 
     def was_forked(self) -> None:
-        """Be of no use in a forked child: the I/O thread is in the parent alone."""
+        """Become unusable in a forked child: the I/O thread exists in the parent only."""
         self._is_closed = self._is_forked = True
         self._lanes = {}
 
@@ -116,9 +116,9 @@ class Producer:
     ) -> RecordFuture:
         """Send a record; return the future of its `RecordMetadata`.
 
-        Waits for metadata and for room in the buffer up to `max.block.ms` (G06). `on_delivery(metadata, error)` is
-        called on the I/O thread. Raises ProducerClosed, SerializationFailed and IllegalState, and TypeError or
-        ValueError for what is no topic, partition or timestamp; other errors come by the future.
+        Waits for metadata and for buffer memory up to `max.block.ms` (G06). `on_delivery(metadata, error)` is called on
+        the I/O thread. Raises ProducerClosed, SerializationFailed and IllegalState, and TypeError or ValueError for an
+        invalid topic, partition or timestamp; other errors are set on the future.
         """
         if key is None and headers is None and partition is None:
             if timestamp_ms is None and on_delivery is None:
@@ -138,7 +138,7 @@ class Producer:
     def append_value(
         self, topic: str, value: bytes, timestamp_ms: int | None, on_delivery: DeliveryCallback | None
     ) -> RecordFuture | None:
-        """Send a record by the short way. Return None where that is not open: nothing has been sent then."""
+        """Send a record by the fast path. Return None if the path is not available; nothing was sent then."""
         lane = self._lanes.get(topic)
         if lane is None:
             return None
@@ -149,7 +149,7 @@ class Producer:
             return None
 
     def may_block(self, topic: str, partition: int | None) -> bool:
-        """Return whether `send` might wait: for metadata, or for room in the buffer."""
+        """Return whether `send` might wait for metadata or for buffer memory."""
         if self._is_closed:
             return False
         count = self._core.metadata.fetch().partition_count(topic)
@@ -168,7 +168,7 @@ class Producer:
             return self._failed(record, callback, error)
 
     def _failed(self, record: ProducerRecord, callback: DeliveryCallback | None, error: KafkaError) -> RecordFuture:
-        """Raise an error of the call, or return the future of one that belongs to the record."""
+        """Raise an error of the call, or return the future of a record's error."""
         future = FailedFuture.of(record.topic, record.partition, error)
         if isinstance(error, _RAISED):
             self._core.interceptors.on_acknowledgement(future.metadata(), error)
@@ -210,7 +210,7 @@ class Producer:
             cluster,
         )
         if core.transaction_manager is not None:
-            # Its batch is not drained before; the partition may not have been known earlier.
+            # Its batch is not drained before this; the partition may not have been known earlier.
             core.transaction_manager.maybe_add_partition(appended.partition)
         if appended.batch_is_full or appended.new_batch_created:
             core.sender.wakeup()
@@ -236,7 +236,7 @@ class Producer:
         return None
 
     def _check_size(self, size_bytes: int) -> None:
-        """Raise RecordTooLarge for more than a request, or the buffer, takes (G15)."""
+        """Raise RecordTooLarge if a record exceeds the request limit or the buffer (G15)."""
         for name, most in (
             ("max.request.size", self._settings.max_request_size),
             ("buffer.memory", self._settings.buffer_memory),
@@ -248,7 +248,7 @@ class Producer:
                 )
 
     def _wait_on_metadata(self, topic: str, partition: int | None, now_ms: float) -> tuple[ClusterSnapshot, float]:
-        """Return the cluster with this topic and partition, and how long that took (G05).
+        """Return the cluster with this topic and partition, and the waiting time (G05).
 
         Raises InvalidTopic, TopicAuthorizationFailed, DeliveryTimeout and ProducerClosed.
         """
@@ -311,9 +311,9 @@ class Producer:
             )
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send everything now, and wait until all that is incomplete is acknowledged or has failed (G35).
+        """Send all buffered records immediately and wait until they are acknowledged or failed (G35).
 
-        Raises TimeoutError after `timeout` seconds; the records are still on their way then. Raises IllegalState in a
+        Raises TimeoutError after `timeout` seconds; the records are still being sent then. Raises IllegalState in a
         callback (KIP-1118).
         """
         self._refuse_in_callback("flush")
@@ -324,37 +324,37 @@ class Producer:
         self._accumulator.await_flush_completion(timeout)
 
     def partitions_for(self, topic: str) -> Sequence[PartitionMetadata]:
-        """Return a topic's partitions; waits for metadata. Raises as `send`'s future."""
+        """Return a topic's partitions; waits for metadata. Raises the errors that `send` sets on its future."""
         self._check_open()
         cluster, _ = self._wait_on_metadata(topic, None, self._accumulator.now_ms())
         return cluster.partitions_for(topic)
 
     def metrics(self) -> Mapping[str, float]:
-        """Return the metrics of Kafka's group producer-metrics by its names; times in milliseconds."""
+        """Return the metrics of Kafka's group producer-metrics by name; times in milliseconds."""
         return self._core.metrics.read()
 
     def topic_metrics(self) -> Mapping[str, Mapping[str, float]]:
-        """Return those of producer-topic-metrics, by topic: of each that a batch was sent to, or has failed."""
+        """Return the metrics of producer-topic-metrics, for topics with sent or failed batches."""
         return self._core.metrics.read_topics()
 
     def node_metrics(self) -> Mapping[int, Mapping[str, float]]:
-        """Return those of producer-node-metrics, by broker; the bootstrap servers have negative numbers."""
+        """Return the metrics of producer-node-metrics, by broker; the bootstrap servers have negative ids."""
         return self._core.metrics.read_nodes()
 
     @property
     def client_id(self) -> str:
-        """Who this is for the brokers."""
+        """The `client.id`."""
         return self._settings.client_id
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what is there and end; after `timeout` seconds what is left fails (G36). A second call does nothing.
+        """Send the buffered records and close; after `timeout` seconds the unsent ones fail (G36). Idempotent.
 
-        From a callback it does not wait: what is left fails at once.
+        In a callback it does not wait: unsent records fail immediately.
         """
         if timeout is not None and timeout < 0:
             raise ValueError(f"a timeout of {timeout} s is negative")
         if self._is_forked:
-            return  # it goes on in the parent
+            return  # it keeps running in the parent
         core, from_callback = self._core, self._is_in_callback()
         if from_callback:
             _LOG.warning("close() from a callback of producer %s does not wait", self.client_id)
@@ -380,28 +380,31 @@ class Producer:
     # Transactions.
 
     def init_transactions(self) -> None:
-        """Get the producer id, and end what a producer of the same transactional id has left. Once, first of all."""
+        """Get the producer id, and complete transactions of an earlier producer with the same transactional id.
+
+        Must be called once, before any other call.
+        """
         self._finish(self._transactions("init_transactions").initialize_transactions())
 
     def begin_transaction(self) -> None:
-        """Begin a transaction. Raises IllegalState, and ProducerFenced when another has taken over."""
+        """Begin a transaction. Raises IllegalState, and ProducerFenced if another producer uses the id."""
         self._transactions().begin_transaction()
 
     def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> None:
-        """Commit what a consumer has read as part of the transaction. Raises TypeError and ValueError for none."""
+        """Commit consumed offsets as part of the transaction. Raises TypeError and ValueError if they are invalid."""
         manager = self._transactions("send_offsets_to_transaction")
         check_offsets(offsets, group)
         if offsets:
             self._finish(manager.send_offsets_to_transaction(offsets, group))
 
     def commit_transaction(self) -> None:
-        """Send what is there, and commit. Call it again after a DeliveryTimeout, whose outcome is open."""
+        """Send the buffered records, then commit. After a DeliveryTimeout the result is unknown: call it again."""
         self._finish(self._transactions("commit_transaction").begin_commit())
 
     def abort_transaction(self) -> None:
-        """Abort: what was not sent yet fails."""
+        """Abort the transaction; unsent records fail."""
         self._finish(self._transactions("abort_transaction").begin_abort())
 
     def _transactions(self, waiting_call: str = "") -> TransactionManager:

@@ -1,6 +1,6 @@
-"""What makes bytes of keys and values: functions, or those that are known by name. Called by the application's threads.
+"""Serializers of keys and values: functions, or names of built-in ones. Called by the application's threads.
 
-The bytes are what Kafka's serializers of the same names write, so that a Java consumer reads them.
+The bytes are those of Kafka's serializers of the same names, so that Java consumers can read them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _JAVA_NAMES: Final = {"bytearray": "bytes", "bytebuffer": "bytes"}
 
 
 def serialize_bytes(_topic: str, data: Any, _headers: Headers) -> bytes | None:
-    """Return bytes as they are."""
+    """Return bytes unchanged."""
     if data is None or type(data) is bytes:
         return data
     if isinstance(data, (bytes, bytearray, memoryview)):
@@ -70,7 +70,7 @@ _BY_NAME: Final[dict[str, Serializer]] = {
 
 
 def serializer_of(setting: str, value: object) -> Serializer:
-    """Return the serializer that a setting names. Raises ConfigError."""
+    """Return the serializer named by a setting. Raises ConfigError."""
     if value is None:
         return serialize_bytes
     if not isinstance(value, str):
@@ -90,7 +90,7 @@ def serializer_of(setting: str, value: object) -> Serializer:
 
 
 def load(setting: str, path: str) -> Any:
-    """Return what `module:name` stands for. Raises ConfigError."""
+    """Import the object at `module:name`. Raises ConfigError."""
     module, _, name = path.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
@@ -99,7 +99,7 @@ def load(setting: str, path: str) -> Any:
 
 
 def serialized(serializer: Serializer, what: str, topic: str, data: Any, headers: Headers) -> bytes | None:
-    """Return the bytes of a key or a value. Raises SerializationFailed (G03)."""
+    """Serialize a key or a value. Raises SerializationFailed (G03)."""
     try:
         found = serializer(topic, data, headers)
     except SerializationFailed:

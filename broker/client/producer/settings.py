@@ -1,7 +1,7 @@
 """The settings of a producer: Kafka 4.3's names, types, defaults and ranges. Declarations only.
 
-`config` reads a user's configuration into them; docs/producer.md has a table that is printed from them. How a producer
-gets in (security.protocol, ssl.*, sasl.*) is read by `broker.client.access`.
+`config` parses a user's configuration into them; docs/producer-settings.md is generated from them. The TLS and SASL
+settings (security.protocol, ssl.*, sasl.*) are read by `broker.client.access`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Writes `docs/producer-settings.md` from the table that a producer reads its configuration with.
+"""Generates `docs/producer-settings.md` from the producer's settings table.
 
-Runs only when the pages are made or checked.
+Runs only when the docs are generated or checked.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Records into batches: their bytes, the queues in which batches wait, and the memory that they may take."""
+"""Batches: their record format, their queues, and the memory limit."""

@@ -1,8 +1,8 @@
-"""The memory that records may take up until they are delivered: `buffer.memory`, given out in order of asking.
+"""Limits the memory of undelivered records to `buffer.memory`, granted in request order.
 
-Kafka keeps buffers of `batch.size` on a free list, since Java would clear new ones. A batch here is a bytearray that
-grows with its records, and Python's allocator keeps what is freed, so the pool counts bytes and holds none. Threads of
-the application wait for room; the I/O thread gives it back.
+Kafka caches buffers of `batch.size`, since Java would clear new ones. Here a batch is a bytearray that grows with its
+records, and Python's allocator caches freed memory, so the pool only counts bytes. Application threads wait for memory;
+the I/O thread frees it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rotunda.broker.clock import Clock
 
 
 class _Waiter:
-    """A thread that waits for room."""
+    """A thread that waits for memory."""
 
     __slots__ = ("is_served", "missing_bytes", "served")
 
@@ -26,14 +26,14 @@ class _Waiter:
 
 
 class BufferPool:
-    """So many bytes; who asks first is served first, bit by bit as room comes back (G17)."""
+    """A byte budget; waiters are served in order, partially as memory is freed (G17)."""
 
     def __init__(self, total_bytes: int, clock: Clock) -> None:
         self.total_bytes = total_bytes
-        #: How long threads have waited for room, and how often that was in vain.
+        #: Total time that threads waited for memory, and the number of timeouts.
         self.waited_ns = 0
         self.exhausted_count = 0
-        #: The thread that gives room back: it would wait for itself, and does not.
+        #: The thread that frees memory: it must not wait for itself.
         self.io_thread: int | None = None
         self._available_bytes = total_bytes
         self._waiters: deque[_Waiter] = deque()
@@ -43,16 +43,16 @@ class BufferPool:
 
     @property
     def available_bytes(self) -> int:
-        """What nobody has."""
+        """Unallocated bytes."""
         return self._available_bytes
 
     @property
     def queued(self) -> int:
-        """How many threads wait."""
+        """Number of waiting threads."""
         return len(self._waiters)
 
     def allocate(self, size_bytes: int, max_block_ms: float) -> None:
-        """Wait for room. Raises BufferExhausted, ProducerClosed, and RecordTooLarge for what can never be had."""
+        """Wait for memory. Raises BufferExhausted, ProducerClosed, and RecordTooLarge if the pool is too small."""
         if size_bytes > self.total_bytes:
             raise RecordTooLarge(
                 f"a batch of {size_bytes} bytes does not fit into the buffer memory of {self.total_bytes}: "
@@ -70,7 +70,7 @@ class BufferPool:
         self._wait(waiter, size_bytes, max_block_ms)
 
     def try_allocate(self, size_bytes: int) -> bool:
-        """Take room if there is some that nobody waits for."""
+        """Allocate memory if it is available and no thread waits."""
         with self._lock:
             if self._is_closed or self._waiters or self._available_bytes < size_bytes:
                 return False
@@ -78,14 +78,14 @@ class BufferPool:
             return True
 
     def deallocate(self, size_bytes: int) -> None:
-        """Give room back, to who has waited longest."""
+        """Free memory, for the longest waiting thread first."""
         with self._lock:
             self._available_bytes += size_bytes
             if self._waiters:
                 self._serve()
 
     def close(self) -> None:
-        """Fail who waits, and who asks from now on."""
+        """Fail the waiting threads and all later requests."""
         with self._lock:
             self._is_closed = True
             for waiter in self._waiters:
@@ -101,7 +101,7 @@ class BufferPool:
             with self._lock:
                 self.waited_ns += self._clock.monotonic_ns() - start_ns
                 if not waiter.is_served:
-                    # What has been given bit by bit goes to those behind.
+                    # Pass partially granted bytes on to the other waiters.
                     self._waiters.remove(waiter)
                     self._available_bytes += size_bytes - waiter.missing_bytes
                     self._serve()

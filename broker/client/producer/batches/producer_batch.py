@@ -1,13 +1,13 @@
-"""The batch of a partition that records are laid out in, and what becomes of it. HOT: the short way.
+"""A partition's batch: its records and its result. HOT: the fast path.
 
-Records are written into the batch's own bytes when they are appended, under the accumulator's lock; the I/O thread
-closes it (header, codec, checksum), sends its memory, and completes it once for all of its records. Whoever waits
-for a record waits for the batch; only records that came with a callback cost the I/O thread something each.
+Records are encoded into the batch's own buffer when they are appended, under the accumulator's lock. The I/O thread
+closes it (header, codec, checksum), sends its memory, and completes it once for all of its records. Waiting for a
+record means waiting for its batch; only records with a callback have a per-record cost on the I/O thread.
 
-The short way is a generator that takes values and returns futures, without the lock: one thread at a time can be in
-it, others get a ValueError, and who ends it waits until it is left. What it needs stands in its local names, and what
-records have in common is made once, as long as they have one size and one millisecond. What has come is counted by the
-pieces that are there, so that it may be left by an exception between any two steps.
+The fast path is a generator that receives values and yields futures, without the lock. One thread at a time can run it;
+other threads get a ValueError, and closing it waits until it is suspended. Its state is in local variables, and the
+common part of records is built once, as long as they have the same size and millisecond. Received records are counted
+by the stored pieces, so that an exception between any two steps is safe.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ NO_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1
 
 _LOG: Final = logging.getLogger(__name__)
-#: Guards who waits for batches: taken once a batch, and by those who begin to wait.
+#: Guards waiters for batches: acquired once per batch, and by threads that start to wait.
 _WAITERS: Final = threading.Lock()
 NO_SEQUENCE: Final = -1
-#: For so long a thread that is in the way is given its turn.
+#: Pause that lets a thread inside the generator run.
 _OTHERS_TURN_S: Final = 0.0001
-#: Its `send` takes bytes, or a `TimedValue`, and returns the record's future.
+#: Its `send` accepts bytes or a `TimedValue`, and returns the record's future.
 Lane: TypeAlias = Generator[RecordFuture, object, None]
-#: What that raises where there is no room, for a value of another type, and while another thread is in it.
+#: Raised by a lane if it is full, for another value type, and while another thread runs it.
 NOT_OPEN: Final = (StopIteration, ValueError)
 
 
 class Outcome(NamedTuple):
-    """What became of a batch. `record_errors` are by the index of a record; of all others `error` holds."""
+    """The result of a batch. `record_errors` are by record index; `error` is for all other records."""
 
     base_offset: int
     append_time_ms: int
@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
 
 
 class ProduceResult:
-    """The outcome of the records of one partition that stand in one batch."""
+    """The result of a partition's records in one batch."""
 
     __slots__ = ("_callbacks", "_event", "_loops", "_outcome", "_parts", "topic_partition")
 
@@ -72,16 +72,16 @@ class ProduceResult:
         self._outcome: Outcome | None = None
 
     def release(self) -> None:
-        """Give the records' memory away: they have been acknowledged, or nobody will send them."""
+        """Free the records' memory: they are acknowledged, or will not be sent."""
 
     @property
     def is_done(self) -> bool:
-        """Whether its outcome is known, or that it is split."""
+        """Whether the result is available, or the batch was split."""
         return self._outcome is not None
 
     @property
     def failed(self) -> bool:
-        """Whether it has been completed with an error."""
+        """Whether it was completed with an error."""
         return self._outcome is not None and self._outcome.error is not None
 
     def done(
@@ -91,7 +91,7 @@ class ProduceResult:
         error: KafkaError | None = None,
         record_errors: dict[int, KafkaError] | None = None,
     ) -> bool:
-        """Complete the batch: return False if it had been already, by an abort or its timeout (G27)."""
+        """Complete the batch; return False if it was complete before, by an abort or its timeout (G27)."""
         return self._complete(Outcome(base_offset, append_time_ms, error, record_errors or {}))
 
     def complete_exceptionally(self, error: KafkaError, record_errors: dict[int, KafkaError] | None = None) -> bool:
@@ -99,7 +99,7 @@ class ProduceResult:
         return self.done(NO_OFFSET, NO_TIMESTAMP, error, record_errors)
 
     def abort(self, error: KafkaError) -> bool:
-        """Fail all records before their outcome is known."""
+        """Fail all records before a result is available."""
         return self.complete_exceptionally(error)
 
     def _complete(self, outcome: Outcome) -> bool:
@@ -119,21 +119,21 @@ class ProduceResult:
         return True
 
     def error_of(self, index: int) -> KafkaError | None:
-        """Return what went wrong with a record, None for nothing. The outcome must be known."""
+        """Return a record's error, or None. The batch must be complete."""
         outcome = self._outcome
         if outcome is None:
             raise DeliveryTimeout("the record's outcome is not known yet")
         return outcome.record_errors.get(index, outcome.error)
 
     def offset_of(self, index: int) -> tuple[int, int]:
-        """Return a record's offset, and the broker's time of appending; -1 where they are not known."""
+        """Return a record's offset and the broker's append time; -1 if unknown."""
         outcome = self._outcome
         if outcome is None or outcome.error is not None or outcome.base_offset < 0:
             return NO_OFFSET, NO_TIMESTAMP if outcome is None else outcome.append_time_ms
         return outcome.base_offset + index, outcome.append_time_ms
 
     def place_of(self, index: int) -> tuple[ProduceResult, int]:
-        """Return the batch that a record is in now, and its index there."""
+        """Return a record's current batch and its index there."""
         batch = self
         while batch._parts:
             first, child = next(each for each in reversed(batch._parts) if each[0] <= index)
@@ -141,7 +141,7 @@ class ProduceResult:
         return batch, index
 
     def hand_over(self, parts: Sequence[tuple[int, ProduceResult]]) -> None:
-        """Let parts, each with the index of its first record, take over who waits for the records."""
+        """Move the waiters to the parts of a split batch, each given with the index of its first record."""
         with _WAITERS:
             for index, future, callback in self._callbacks:
                 first, part = next(each for each in reversed(parts) if each[0] <= index)
@@ -151,7 +151,7 @@ class ProduceResult:
         self._complete(Outcome(NO_OFFSET, NO_TIMESTAMP, RecordBatchTooLarge(), {}))
 
     def add_callback(self, index: int, future: RecordFuture, callback: DeliveryCallback) -> bool:
-        """Have `callback` called when the outcome is known; return False if it is."""
+        """Call `callback` on completion; return False if already complete."""
         with _WAITERS:
             if self._outcome is not None:
                 return False
@@ -159,7 +159,7 @@ class ProduceResult:
             return True
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Wait until the outcome of all of its records is known. Raises TimeoutError."""
+        """Wait for the results of all records. Raises TimeoutError."""
         with _WAITERS:
             if self._outcome is None and self._event is None:
                 self._event = threading.Event()
@@ -170,7 +170,7 @@ class ProduceResult:
             child.wait(timeout_s)
 
     def wait_in(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-        """Return what one task awaits in an event loop until the outcome is known."""
+        """Return a future that is set in the event loop on completion."""
         future = loop.create_future()
         with _WAITERS:
             if self._outcome is not None:
@@ -188,7 +188,7 @@ def _call(callback: DeliveryCallback, record: RecordFuture, error: KafkaError | 
     try:
         callback(record.metadata(), error)
     except BaseException:
-        # Also sys.exit(): nobody else's records shall wait for ever.
+        # Includes sys.exit(): other records must still be completed.
         _LOG.exception("A callback for a delivered record failed")
 
 
@@ -205,7 +205,7 @@ def _wake(loop: asyncio.AbstractEventLoop, futures: Sequence[asyncio.Future[None
 
 
 class TimedValue(NamedTuple):
-    """A value that comes with its time, or a callback."""
+    """A value with its timestamp or callback."""
 
     value: bytes
     timestamp_ms: int | None
@@ -213,9 +213,9 @@ class TimedValue(NamedTuple):
 
 
 class _Alike(NamedTuple):
-    """Records of one size and time: the index of the first, where it begins, and what they are made of.
+    """Records of one size and time: index of the first, its position, and the pieces.
 
-    The pieces are what stands between values, and values, in turn.
+    The pieces alternate between the bytes before a value and the value.
     """
 
     first: int
@@ -228,14 +228,14 @@ _NOTHING_YET: Final = _Alike(0, 0, NO_TIMESTAMP, [])
 
 
 class Compression(NamedTuple):
-    """A codec by its number, and its level, None for the codec's own."""
+    """A codec number, and its level; None for the codec's default."""
 
     codec: int = 0
     level: int | None = None
 
 
 class ProducerBatch(ProduceResult):
-    """Records of one partition. `size_bytes` is the room that the buffer pool has granted."""
+    """Records of one partition. `size_bytes` is the memory granted by the buffer pool."""
 
     __slots__ = (
         "_alike", "_base_timestamp_ms", "_compression", "_lane", "_leader_attempts", "_max_timestamp_ms", "_wire",
@@ -250,11 +250,11 @@ class ProducerBatch(ProduceResult):
         super().__init__(topic_partition)
         self.buffer = bytearray(BATCH_HEADER_BYTES)
         self.record_count = 0
-        #: The length of `buffer` beyond which nothing is appended; 0 once it is closed for appends.
+        #: The maximum length of `buffer`; 0 once it is closed for appends.
         self.limit_bytes = size_bytes
-        #: What goes back to the buffer pool.
+        #: Bytes to return to the buffer pool.
         self.pooled_bytes = size_bytes
-        #: The short way, as long as it is open, and from which byte on.
+        #: The fast path while it is open, and its start position.
         self._lane: Lane | None = None
         self.lane_counted_bytes = 0
         self._alike = _NOTHING_YET
@@ -281,11 +281,11 @@ class ProducerBatch(ProduceResult):
         headers: bytes,
         callback: DeliveryCallback | None,
     ) -> RecordFuture | None:
-        """Append a record, or return None where there is no room for it: only a first record may be larger."""
+        """Append a record, or return None if it does not fit: only a first record may exceed the limit."""
         count = self.record_count
         least = SMALLEST_RECORD_BYTES if value is None else SMALLEST_RECORD_BYTES + len(value)
         if count and len(self.buffer) + least > self.limit_bytes:
-            return None  # without laying it out
+            return None  # without encoding it
         record = record_bytes(self._timestamp_delta(timestamp_ms), count, key, value, headers)
         if count and len(self.buffer) + len(record) > self.limit_bytes:
             return None
@@ -299,36 +299,36 @@ class ProducerBatch(ProduceResult):
         return future
 
     def _timestamp_delta(self, timestamp_ms: int) -> int:
-        """Return a time as it stands in a record: the first one's is that of the batch."""
+        """Return the timestamp delta of a record; the first record sets the batch's base timestamp."""
         if not self.record_count:
             self._base_timestamp_ms = self._max_timestamp_ms = timestamp_ms
         return timestamp_ms - self._base_timestamp_ms
 
     def open_lane(self, most_bytes: int, clock: Clock) -> Lane:
-        """Open the short way, for up to `most_bytes` more, which are counted from here on."""
+        """Open the fast path for up to `most_bytes` more bytes, counted from here."""
         self.lane_counted_bytes = len(self.buffer)
         self._lane = self._short_way(min(self.limit_bytes, len(self.buffer) + most_bytes), clock)
         next(self._lane)
         return self._lane
 
     def close_lane(self) -> int:
-        """End the short way; return how many bytes have come that way. Nobody may find it any more."""
+        """Close the fast path; return the number of bytes appended by it. It must be unreachable for other threads."""
         while self._lane is not None:
             try:
                 self._lane.close()
                 self._lane = None
             except ValueError:
-                # A thread that is in it had to leave the interpreter to this one.
+                # A thread inside the generator was preempted by this one.
                 threading.Event().wait(_OTHERS_TURN_S)
         self._settle()
         return len(self.buffer) - self.lane_counted_bytes
 
     def _short_way(self, limit_bytes: int, clock: Clock) -> Lane:
-        """Take what is sent in; it is appended when records of another size or time come, or by `close_lane`."""
+        """Receive values; they are appended when the size or time changes, or by `close_lane`."""
         wall_s = clock.wall_s
         records: Iterator[tuple[bytes, RecordFuture]]
         size = time_ms = -1
-        value = yield RecordFuture()  # to nobody: for `next`
+        value = yield RecordFuture()  # not returned to a caller: for `next`
         while True:
             given_ms = callback = None
             if type(value) is TimedValue:
@@ -361,7 +361,7 @@ class ProducerBatch(ProduceResult):
                 size = -1
 
     def _records_alike(self, size: int, time_ms: int, limit_bytes: int) -> Iterator[tuple[bytes, RecordFuture]]:
-        """Return, for each record for which there is room, what stands before its value, and its future."""
+        """Return, for each record that fits, the bytes before its value, and its future."""
         first, start = self.record_count, len(self.buffer)
         room_bytes = limit_bytes - MAX_RECORD_OVERHEAD - start - size
         between = records_alike(self._timestamp_delta(time_ms), first, size, room_bytes)
@@ -370,9 +370,9 @@ class ProducerBatch(ProduceResult):
         return zip(between, futures, strict=False)
 
     def _settle(self) -> None:
-        """Append what has come by the short way, in whole records.
+        """Append the records received by the fast path, complete ones only.
 
-        Where an exception ends this, the next time does it again; what was done is done.
+        If an exception interrupts this, the next call repeats it; completed steps have no further effect.
         """
         first, start, time_ms, pieces = self._alike
         records = len(pieces) // 2
@@ -385,34 +385,34 @@ class ProducerBatch(ProduceResult):
             pieces.clear()
 
     def close_for_appends(self) -> None:
-        """Let nothing be appended any more."""
+        """Reject further appends."""
         self.limit_bytes = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more is to be appended."""
+        """Whether no more records should be appended."""
         return len(self.buffer) + MAX_RECORD_OVERHEAD > self.limit_bytes
 
     @property
     def estimated_size_bytes(self) -> int:
-        """How much it takes in a request: exact once it is closed."""
+        """Size in a request: exact once it is closed."""
         return len(self._wire) if self._wire is not None else len(self.buffer)
 
-    # On its way.
+    # Sending.
 
     @property
     def has_sequence(self) -> bool:
-        """Whether it has been given its place among the producer's batches."""
+        """Whether a sequence was assigned."""
         return self.base_sequence != NO_SEQUENCE
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of its last record; they begin again at 0."""
+        """The sequence of its last record, with wrap-around to 0."""
         return (self.base_sequence + self.record_count - 1) & 0x7FFF_FFFF
 
     @property
     def compression_ratio(self) -> float:
-        """What the codec has made of a byte of the records."""
+        """Compressed size relative to uncompressed size."""
         if not self._compression.codec:
             return 1.0
         records = len(self.buffer) - BATCH_HEADER_BYTES
@@ -421,22 +421,22 @@ class ProducerBatch(ProduceResult):
     def set_producer_state(
         self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
     ) -> None:
-        """Set who produces the batch, and its place among the producer's batches."""
+        """Set the producer and the batch's sequence."""
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
         self.is_transactional = is_transactional
 
     def reset_producer_state(self, producer_id_and_epoch: tuple[int, int], base_sequence: int) -> None:
-        """Set it anew on a batch that has been closed: its header is written again before it is sent."""
+        """Change the producer state of a closed batch: its header is rewritten before the next send."""
         self.set_producer_state(*producer_id_and_epoch, base_sequence, self.is_transactional)
 
     @property
     def sequence_has_been_reset(self) -> bool:
-        """Whether it was numbered anew since it was sent, and not sent since."""
+        """Whether it was renumbered after its last send."""
         written = self._wire_producer
         return written is not None and written != (self.producer_id, self.producer_epoch, self.base_sequence)
 
     def close(self) -> memoryview:
-        """Return the batch as it is sent. Its memory stays as it is until the producer's state changes."""
+        """Return the batch's wire bytes. They stay unchanged until the producer's state changes."""
         self.close_for_appends()
         self.is_closed = True
         codec, level = self._compression
@@ -456,49 +456,49 @@ class ProducerBatch(ProduceResult):
         return memoryview(self._wire)
 
     def release(self) -> None:
-        """Give the records' memory away: they have been acknowledged, or nobody will send them."""
+        """Free the records' memory: they are acknowledged, or will not be sent."""
         self.buffer = bytearray()
         self._wire = None
 
     @property
     def records(self) -> memoryview:
-        """The batch as it is sent."""
+        """The batch's wire bytes."""
         return self.close()
 
     def drained(self, now_ms: float) -> None:
-        """Take note that it goes into a request."""
+        """Record that the batch is added to a request."""
         self.drained_ms = max(self.drained_ms, now_ms)
 
     def reenqueued(self, now_ms: float, backoff_ms: float) -> None:
-        """Take note that it will be sent once more, not before `backoff_ms` are over."""
+        """Record a retry, not before `backoff_ms` have passed."""
         self.attempts += 1
         self.last_attempt_ms = max(now_ms, self.last_attempt_ms)
         self.backoff_ms = backoff_ms
         self.in_retry = True
 
     def waited_ms(self, now_ms: float) -> float:
-        """Return how long it has waited since it was made or last tried."""
+        """Return the time since it was created or last attempted."""
         return max(0.0, now_ms - self.last_attempt_ms)
 
     def has_reached_delivery_timeout(self, delivery_timeout_ms: float, now_ms: float) -> bool:
-        """Return whether it is older than a record may become undelivered (G27)."""
+        """Return whether the batch is older than the delivery timeout (G27)."""
         return delivery_timeout_ms <= now_ms - self.created_ms
 
     def maybe_update_leader_epoch(self, leader_epoch: int | None) -> None:
-        """Take note of a partition's leader epoch, and at which attempt it was new (G19)."""
+        """Update the partition's leader epoch and the attempt at which it changed (G19)."""
         if leader_epoch is not None and leader_epoch > self.current_leader_epoch:
             self._leader_attempts = self.attempts
             self.current_leader_epoch = leader_epoch
 
     @property
     def has_new_leader(self) -> bool:
-        """Whether it is being retried, and the first time to this leader: it need not wait then."""
+        """Whether this is a retry and the first attempt with the current leader, which needs no backoff."""
         return 0 < self.attempts == self._leader_attempts
 
     # Too large for the broker.
 
     def split(self, size_bytes: int) -> list[ProducerBatch]:
-        """Return batches of up to `size_bytes` with the same records, which take over who waits for them (G26)."""
+        """Return batches of up to `size_bytes` with the same records; they inherit the waiters (G26)."""
         parts: list[tuple[int, ProducerBatch]] = []
         first, part = 0, self._part(size_bytes)
         records = read_records(memoryview(self.buffer)[BATCH_HEADER_BYTES:], self._base_timestamp_ms)

@@ -1,9 +1,9 @@
-"""Where records wait: a queue of batches a partition, filled by the application's threads, emptied by the I/O thread.
+"""The record queues: one queue of batches per partition, filled by application threads, drained by the I/O thread.
 
-HOT: `append`; a batch's `Lane` is the short way past it. One lock guards all queues, the sticky partitions and the set
-of what is incomplete. Kafka has a lock for each queue; under Python's own lock that would save nothing. It is not held
-while a thread waits for memory, nor while a batch is packed; the short way does without it, and is closed under it.
-Lock order: this lock, then the transaction manager's, then the buffer pool's.
+HOT: `append`; a batch's `Lane` is the fast path around it. One lock guards all queues, the sticky partitions and the
+set of incomplete batches. Kafka has a lock per queue; with Python's global lock that would save nothing. The lock is
+not held while a thread waits for memory, nor while a batch is compressed; the fast path runs without it, and is closed
+under it. Lock order: this lock, then the transaction manager's, then the buffer pool's.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
 
 _IMPROVING_STEP: Final = 0.005
 _DETERIORATE_STEP: Final = 0.05
-#: What the estimate is multiplied by: batches that come out larger than they may cost more than small ones.
+#: Factor for the estimate: batches that exceed their limit may cost more than small ones.
 _MARGIN: Final = 1.05
 _NS_OF_MS: Final = 1_000_000
 _MS_OF_S: Final = 1_000
 
 
 class CompressionRatios:
-    """The estimates by topic; 1.0 to begin with."""
+    """Estimated compression ratio by topic; initially 1.0."""
 
     def __init__(self) -> None:
         self._ratios: dict[str, float] = {}
 
     def room_bytes(self, topic: str, packed_bytes: int) -> int:
-        """Return how many bytes of records are expected to fit, packed, into so many."""
+        """Return how many uncompressed bytes are expected to fit into `packed_bytes`."""
         return int(packed_bytes / (self._ratios.get(topic, 1.0) * _MARGIN))
 
     def update(self, topic: str, observed: float) -> None:
-        """Move the estimate of a topic towards what has been seen."""
+        """Adjust a topic's estimate towards an observed ratio."""
         known = self._ratios.get(topic, 1.0)
         if observed > known:
             self._ratios[topic] = max(known + _DETERIORATE_STEP, observed)
@@ -59,12 +59,12 @@ class CompressionRatios:
             self._ratios[topic] = max(known - _IMPROVING_STEP, observed)
 
     def set(self, topic: str, ratio: float) -> None:
-        """Set the estimate of a topic, whose batch was too large."""
+        """Set a topic's estimate after a batch was too large."""
         self._ratios[topic] = ratio
 
 
 class Appended(NamedTuple):
-    """A record's future, and whether the I/O thread has something new to do."""
+    """A record's future, and whether the I/O thread must be woken."""
 
     future: RecordFuture
     batch_is_full: bool
@@ -73,7 +73,7 @@ class Appended(NamedTuple):
 
 
 class RecordAccumulator:
-    """The queues of all partitions. `now_ms` is monotonic, as the clock has it."""
+    """The queues of all partitions. `now_ms` is the clock's monotonic time."""
 
     def __init__(
         self,
@@ -92,18 +92,18 @@ class RecordAccumulator:
         self._clock = clock
         chance = chance or random.Random()  # noqa: S311 - no secret
         self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
-        #: With batch.size=0 each record has a batch of its own.
+        #: With batch.size=0 each record gets its own batch.
         self._batch_size = max(1, config.batch_size)
         self._queues = QueuesByTopic(self._batch_size, chance.randrange, clock)
         self._drain = BatchDrain(config, self._queues, pool, sequences)
         self.lock = self._queues.lock
-        #: By topic, the short way to its open batch.
+        #: The fast path to the open batch, by topic.
         self.lanes = self._queues.lanes
         self._incomplete: set[ProducerBatch] = set()
         self._flushes = 0
         self._next_expiry_ms = FOREVER_MS
 
-    # The application's threads.
+    # Called by application threads.
 
     def append(  # noqa: PLR0913 - a record has these fields
         self,
@@ -120,7 +120,7 @@ class RecordAccumulator:
     ) -> Appended:
         """Append a record, to the sticky partition if `partition` is None (G16).
 
-        Raises BufferExhausted, ProducerClosed, and RecordTooLarge for more than all of the buffer.
+        Raises BufferExhausted, ProducerClosed, and RecordTooLarge if the record exceeds the whole buffer.
         """
         size = max(self._batch_size, BATCH_HEADER_BYTES + upper_bound_bytes(key, value, headers))
         granted_bytes = 0
@@ -159,13 +159,14 @@ class RecordAccumulator:
                 self.pool.deallocate(granted_bytes)
 
     def now_ms(self) -> float:
-        """Return the clock's monotonic milliseconds."""
+        """Return the clock's monotonic time in milliseconds."""
         return self._clock.monotonic_ns() / _NS_OF_MS
 
     def _new_batch(self, partition: TopicPartition, granted_bytes: int, now_ms: float) -> ProducerBatch:
         batch = ProducerBatch(partition, granted_bytes, now_ms, self._config.compression)
         if self._config.compression.codec:
-            # Filled by what it is expected to take packed; until then its records take more, which is accounted for.
+            # The limit is the estimated uncompressed size; until compressed, the records use more memory, which is
+            # counted.
             packed = BATCH_HEADER_BYTES + self._ratios.room_bytes(partition.topic, granted_bytes - BATCH_HEADER_BYTES)
             more_bytes = packed - granted_bytes
             if more_bytes > 0 and self.pool.try_allocate(more_bytes):
@@ -177,14 +178,14 @@ class RecordAccumulator:
     # Flushing and closing.
 
     def begin_flush(self) -> None:
-        """Have everything sent at once, until `await_flush_completion` returns (G35)."""
+        """Make all batches ready to send until `await_flush_completion` returns (G35)."""
         with self.lock:
             self._flushes += 1
 
     def await_flush_completion(self, timeout_s: float | None = None) -> None:
-        """Wait for the batches that are incomplete now; those of later records are not waited for.
+        """Wait for the currently incomplete batches, not for those of later records.
 
-        Raises TimeoutError when one is still incomplete after `timeout_s`.
+        Raises TimeoutError if one is still incomplete after `timeout_s`.
         """
         until_ms = None if timeout_s is None else self.now_ms() + timeout_s * _MS_OF_S
         try:
@@ -198,30 +199,30 @@ class RecordAccumulator:
 
     @property
     def flush_in_progress(self) -> bool:
-        """Whether somebody flushes."""
+        """Whether a flush is in progress."""
         return self._flushes > 0
 
     def has_incomplete(self) -> bool:
-        """Whether a batch waits or is on its way."""
+        """Whether a batch is queued or in flight."""
         return bool(self._incomplete)
 
     def has_undrained(self) -> bool:
-        """Whether a batch waits."""
+        """Whether a batch is queued."""
         with self.lock:
             return any(queue for queues in self._queues.by_topic.values() for queue in queues.batches.values())
 
     def abort_incomplete_batches(self) -> None:
-        """Fail all batches, also those on their way: the producer is closed by force. Nothing is appended after."""
+        """Fail all batches, including those in flight: the producer is closed by force. No appends may follow."""
         self.abort_batches(ProducerClosed("the producer was closed by force"))
         with self.lock:
             self._queues.by_topic.clear()
 
     def abort_batches(self, error: KafkaError) -> None:
-        """Fail all batches, also those on their way."""
+        """Fail all batches, including those in flight."""
         self._abort(error, lambda _: True)
 
     def abort_undrained_batches(self, error: KafkaError) -> None:
-        """Fail the batches that have not been on their way yet."""
+        """Fail the batches that were never sent."""
         has_sequences = self._sequences is not None
         self._abort(error, lambda batch: not (batch.has_sequence if has_sequences else batch.is_closed))
 
@@ -235,22 +236,22 @@ class RecordAccumulator:
             self.deallocate(batch)
 
     def close(self) -> None:
-        """Let nothing be appended any more, and nobody wait for room."""
+        """Reject appends and wake threads that wait for memory."""
         with self.lock:
             self.is_closed = True
             self._queues.close_lanes()
         self.pool.close()
 
-    # The I/O thread.
+    # Called by the I/O thread.
 
     def ready(self, cluster: ClusterSnapshot, now_ms: float) -> ReadyCheckResult:
-        """Return the brokers that lead partitions with batches to be sent (G18)."""
+        """Return the brokers that lead partitions with ready batches (G18)."""
         return self._drain.ready(cluster, now_ms, self.is_closed or self._flushes > 0)
 
     def drain(
         self, cluster: ClusterSnapshot, nodes: Iterable[Node], max_size: int, now_ms: float
     ) -> Mapping[int, list[ProducerBatch]]:
-        """Take batches for brokers: of each partition one at most, up to `max_size` bytes a broker (G20)."""
+        """Drain batches for brokers: at most one per partition, up to `max_size` bytes per broker (G20)."""
         drained = self._drain.drain(cluster, nodes, max_size, now_ms)
         if self._config.compression.codec:
             for batches in drained.values():
@@ -259,20 +260,20 @@ class RecordAccumulator:
         return drained
 
     def update_node_latency_stats(self, node_id: int, now_ms: float, can_drain: bool) -> None:
-        """Take note whether a broker with batches ready can be sent them now (G13)."""
+        """Record whether a broker with ready batches can be sent to (G13)."""
         self._drain.update_node_latency_stats(node_id, now_ms, can_drain)
 
     def reenqueue(self, batch: ProducerBatch, now_ms: float) -> None:
-        """Put a batch that is to be sent again into its queue: in front, or in the order of sequences."""
+        """Queue a batch for a retry: at the front, or in sequence order."""
         batch.reenqueued(now_ms, self._backoff.backoff_ms(batch.attempts))
         with self.lock:
             self._put_back(batch)
 
     def split_and_reenqueue(self, batch: ProducerBatch) -> int:
-        """Put the parts of a batch that was too large into its queue; return how many there are (G26)."""
+        """Queue the parts of a batch that was too large; return their number (G26)."""
         self._ratios.set(batch.topic_partition.topic, max(1.0, batch.compression_ratio))
         size = len(batch.buffer)
-        # The broker takes less than batch.size: then halves.
+        # The broker's limit is below batch.size: halve the batch.
         parts = batch.split(self._batch_size if size > self._batch_size else size // 2)
         with self.lock:
             for part in reversed(parts):
@@ -290,7 +291,7 @@ class RecordAccumulator:
             insert_in_sequence_order(queue, batch)
 
     def expired_batches(self, now_ms: float) -> list[ProducerBatch]:
-        """Take the batches that wait for longer than `delivery.timeout.ms` (G27)."""
+        """Remove and return queued batches older than `delivery.timeout.ms` (G27)."""
         expired = []
         with self.lock:
             for queues in self._queues.by_topic.values():
@@ -303,19 +304,19 @@ class RecordAccumulator:
         return expired
 
     def maybe_update_next_batch_expiry_time(self, batch: ProducerBatch) -> None:
-        """Take note when a batch expires."""
+        """Update the next expiry time with a batch's."""
         self._next_expiry_ms = min(self._next_expiry_ms, batch.created_ms + self._config.delivery_timeout_ms)
 
     def reset_next_batch_expiry_time(self) -> None:
-        """Forget when the next batch expires: before it is found anew."""
+        """Reset the next expiry time before it is recomputed."""
         self._next_expiry_ms = FOREVER_MS
 
     def next_expiry_time_ms(self) -> float:
-        """Return when the next batch expires, as far as it is known."""
+        """Return the next expiry time known so far."""
         return self._next_expiry_ms
 
     def deallocate(self, batch: ProducerBatch) -> None:
-        """Give a batch's room back: its outcome is known."""
+        """Free a completed batch's memory."""
         with self.lock:
             self._incomplete.discard(batch)
             size, batch.pooled_bytes = batch.pooled_bytes, 0
@@ -323,9 +324,9 @@ class RecordAccumulator:
             self.pool.deallocate(size)
 
     def mute_partition(self, partition: TopicPartition) -> None:
-        """Drain nothing of a partition: a batch of it is on its way (G24)."""
+        """Stop draining a partition: a batch of it is in flight (G24)."""
         self._drain.muted.add(partition)
 
     def unmute_partition(self, partition: TopicPartition) -> None:
-        """Drain a partition again."""
+        """Resume draining a partition."""
         self._drain.muted.discard(partition)

@@ -1,6 +1,6 @@
-"""The bytes of one record in a batch, magic 2: what a producer lays out when a record is appended. HOT. Pure.
+"""Encodes a record in a batch, magic 2, when it is appended. HOT. Pure functions.
 
-Varints that come again and again stand in a table: offset deltas in `OFFSET_DELTAS`, lengths in the protocol's own.
+Frequent varints are cached in tables: offset deltas in `OFFSET_DELTAS`, lengths in the protocol's own table.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from rotunda.broker.protocol.record_writer import NO_HEADERS, RECORD_START, vari
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
-#: More than this no record adds to the bytes of its key, its value and its headers: Kafka's upper bound (G15).
+#: Maximum overhead of a record beyond its key, value and headers: Kafka's upper bound (G15).
 MAX_RECORD_OVERHEAD: Final = 21
-#: So much a record of an empty value takes, at least.
+#: Minimum size of a record with an empty value.
 SMALLEST_RECORD_BYTES: Final = 7
 _NULL: Final = varint_bytes(-1)
 NO_KEY: Final = _NULL
 ATTRIBUTES: Final = RECORD_START[:1]
-#: By offset delta, its varint; and the ranges in which those have one length.
+#: The varint of each offset delta, and the ranges of equal length.
 OFFSET_DELTAS: Final = tuple(varint_bytes(delta) for delta in range(2048))
-#: About so many records at most are laid out in advance: it takes 15 us, in vain where no batch begins like another.
+#: Maximum number of records precomputed: it costs 15 us, wasted if no two batches start alike.
 _KEPT_RECORDS: Final = 256
 _OF_ONE_LENGTH: Final = ((0, 64), (64, len(OFFSET_DELTAS)))
 _MOST_OF_INT: Final = (1 << 31) - 1
@@ -35,7 +35,7 @@ _MOST_OF_LONG: Final = (1 << 63) - 1
 
 
 class LaidOutRecord(NamedTuple):
-    """A record as it stands in a batch: its time, key and value, and the bytes of its headers with their count."""
+    """A decoded record: time, key and value, and the bytes of its headers with their count."""
 
     timestamp_ms: int
     key: bytes | None
@@ -44,9 +44,10 @@ class LaidOutRecord(NamedTuple):
 
 
 def records_alike(timestamp_delta_ms: int, first: int, value_bytes: int, room_bytes: int) -> Iterable[bytes]:
-    """Return what stands between the values of records with a value alone: the end of one, the beginning of the next.
+    """Return the bytes between the values of records that have only a value: the end of one, the start of the next.
 
-    From offset delta `first` on; the last begins within `room_bytes` of the first, or is the last of `OFFSET_DELTAS`.
+    Starts at offset delta `first`; the last record starts within `room_bytes` of the first, or is the last of
+    `OFFSET_DELTAS`.
     """
     if timestamp_delta_ms == 0 and room_bytes < _KEPT_RECORDS * (value_bytes + SMALLEST_RECORD_BYTES):
         return _kept(first, value_bytes, room_bytes)
@@ -55,12 +56,12 @@ def records_alike(timestamp_delta_ms: int, first: int, value_bytes: int, room_by
 
 @lru_cache(maxsize=32)
 def _kept(first: int, value_bytes: int, room_bytes: int) -> tuple[bytes, ...]:
-    """Return the same for records of the batch's own time: many batches begin alike."""
+    """Cache the result for records with the batch's base time: many batches start alike."""
     return tuple(_records_alike(0, first, value_bytes, room_bytes))
 
 
 def _records_alike(timestamp_delta_ms: int, first: int, value_bytes: int, room_bytes: int) -> Iterator[bytes]:
-    """Return the same, made as it is asked for."""
+    """Yield the result lazily."""
     delta, tail = varint_bytes(timestamp_delta_ms), NO_KEY + varint_bytes(value_bytes)
     fixed = len(ATTRIBUTES) + len(delta) + len(tail) + value_bytes + len(NO_HEADERS)
     parts = []
@@ -77,7 +78,7 @@ def _records_alike(timestamp_delta_ms: int, first: int, value_bytes: int, room_b
 
 
 def headers_bytes(headers: Headers) -> bytes:
-    """Return headers as they stand in a record, with their count."""
+    """Encode headers with their count."""
     if not headers:
         return NO_HEADERS
     pieces = [varint_bytes(len(headers))]
@@ -96,7 +97,7 @@ def headers_bytes(headers: Headers) -> bytes:
 def record_bytes(
     timestamp_delta_ms: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: bytes
 ) -> bytes:
-    """Return a record behind its length. `headers` is what `headers_bytes` returns."""
+    """Encode a record, with its length prefix. `headers` is the result of `headers_bytes`."""
     offset = OFFSET_DELTAS[offset_delta] if offset_delta < len(OFFSET_DELTAS) else varint_bytes(offset_delta)
     rest = b"".join(
         (
@@ -110,12 +111,12 @@ def record_bytes(
 
 
 def upper_bound_bytes(key: bytes | None, value: bytes | None, headers: bytes) -> int:
-    """Return more than any record of these fields takes, wherever it stands in its batch (G15)."""
+    """Return an upper bound of the record's size at any offset of a batch (G15)."""
     return MAX_RECORD_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0) + len(headers)
 
 
 def read_records(records: Buffer, base_timestamp_ms: int) -> Iterator[LaidOutRecord]:
-    """Yield the records that `record_bytes` has laid out one behind the other."""
+    """Decode consecutive records written by `record_bytes`."""
     data = bytes(records)
     at = 0
     while at < len(data):
@@ -135,7 +136,7 @@ def _field(data: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def timestamp_of(given: object) -> int:
-    """Return a record's timestamp. Raises TypeError and ValueError."""
+    """Validate a record's timestamp. Raises TypeError and ValueError."""
     timestamp_ms = _whole("timestamp_ms", given)
     if not 0 <= timestamp_ms <= _MOST_OF_LONG:
         raise ValueError(f"timestamp_ms is {timestamp_ms}: give milliseconds since 1970, or None for now")
@@ -143,7 +144,7 @@ def timestamp_of(given: object) -> int:
 
 
 def partition_of(given: object) -> int:
-    """Return a record's partition, which may be negative. Raises TypeError and ValueError."""
+    """Validate a record's partition, which may be negative. Raises TypeError and ValueError."""
     partition = _whole("partition", given)
     if partition > _MOST_OF_INT:
         raise ValueError(f"partition is {partition}: the largest that there may be is {_MOST_OF_INT}")
@@ -151,7 +152,7 @@ def partition_of(given: object) -> int:
 
 
 def check_topic(topic: object) -> None:
-    """Raise TypeError or ValueError for what cannot be a topic's name in a request."""
+    """Raise TypeError or ValueError if a topic name cannot be encoded in a request."""
     if not isinstance(topic, str):
         raise TypeError(f"the topic {topic!r:.60} is of type {type(topic).__name__}: give its name as str")
     try:
@@ -161,7 +162,7 @@ def check_topic(topic: object) -> None:
 
 
 def packed_headers(topic: str, headers: Headers) -> bytes:
-    """Return headers as they stand in a record. Raises SerializationFailed."""
+    """Encode headers. Raises SerializationFailed."""
     try:
         return headers_bytes(headers)
     except (TypeError, ValueError, AttributeError) as failure:

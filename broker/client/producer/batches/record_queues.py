@@ -1,8 +1,8 @@
-"""The queues of a topic's partitions, and draining batches that are ready for a request. HOT: once a turn and a batch.
+"""The queues of a topic's partitions, and draining of ready batches. HOT: once per iteration and batch.
 
-Done under the accumulator's lock, which is not held while a drained batch is closed: that packs it and computes its
-checksum. The open batch is the one that the short way leads to: its records count for the sticky partition when it is
-closed (`settle`).
+Runs under the accumulator's lock, which is not held while a drained batch is closed: closing compresses it and computes
+its checksum. The open batch is the one that the fast path appends to; its bytes are added to the sticky partition's
+count when the path is closed (`settle`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from rotunda.broker.client.producer.partitioner import BuiltInPartitioner
 from rotunda.broker.client.topic_partition import TopicPartition
 from rotunda.broker.clock import Clock
 
-#: Sequences begin again at 0: of two, the one less than half of all before the other is the earlier.
+#: Sequences wrap around to 0: one is earlier than another if it precedes it by less than half of the range.
 _SEQUENCES: Final = 1 << 31
 _HALF: Final = 1 << 30
 FOREVER_MS: Final = float("inf")
 
 
 class TopicQueues:
-    """The queues of a topic (Kafka: TopicInfo). `lanes` are the short ways of all topics."""
+    """The queues of a topic (Kafka: TopicInfo). `lanes` has the fast paths of all topics."""
 
     __slots__ = ("_clock", "_lanes", "_open_batch", "batches", "partitioner", "topic")
 
@@ -37,7 +37,7 @@ class TopicQueues:
         self.batches: dict[int, deque[ProducerBatch]] = {}
         self._lanes = lanes
         self._clock = clock
-        #: The batch that the short way leads to.
+        #: The batch of the fast path.
         self._open_batch: ProducerBatch | None = None
 
     def queue(self, partition: int) -> deque[ProducerBatch]:
@@ -55,25 +55,25 @@ class TopicQueues:
         return partition
 
     def count(self, partition: int, appended_bytes: int, cluster: ClusterSnapshot) -> None:
-        """Count bytes that have come to the sticky partition."""
+        """Count bytes appended to the sticky partition."""
         self.partitioner.add_bytes(appended_bytes, cluster, may_switch=self._is_last_full(partition))
 
     def is_open(self, batch: ProducerBatch) -> bool:
-        """Return whether the short way leads to a batch."""
+        """Return whether the batch has the fast path."""
         return batch is self._open_batch
 
     def settle(self, cluster: ClusterSnapshot) -> None:
-        """Close the short way, if it is open, and count what has come by it."""
+        """Close the fast path, if open, and count the bytes appended by it."""
         batch = self._open_batch
         if batch is not None and self.close_lane():
             self.count(batch.topic_partition.partition, 0, cluster)
 
     def close_lane(self) -> bool:
-        """Close the short way, if it is open; return whether anything has come to the sticky partition by it."""
+        """Close the fast path, if open; return whether it appended to the sticky partition."""
         batch = self._open_batch
         if batch is None:
             return False
-        self._lanes.pop(self.topic, None)  # first, so that a thread that is in it does not come again
+        self._lanes.pop(self.topic, None)  # first, so that a thread inside it does not enter again
         appended_bytes = batch.close_lane()
         self._open_batch = None
         if batch.topic_partition.partition != self.partitioner.partition:
@@ -82,13 +82,13 @@ class TopicQueues:
         return appended_bytes > 0
 
     def close(self, batch: ProducerBatch) -> None:
-        """Let nothing be appended to a batch any more."""
+        """Reject further appends to a batch."""
         if batch is self._open_batch:
             self.close_lane()
         batch.close_for_appends()
 
     def reopen(self) -> None:
-        """Open the short way to the sticky partition's last batch, if there is room in it."""
+        """Open the fast path to the sticky partition's last batch, unless it is full."""
         partition = self.partitioner.partition
         queue = self.batches.get(partition) if partition is not None else None
         if queue and not queue[-1].is_full:
@@ -101,14 +101,14 @@ class TopicQueues:
 
 
 class QueuesByTopic:
-    """The queues of all topics, and the one lock that guards them."""
+    """The queues of all topics, and the lock that guards them."""
 
     __slots__ = ("_clock", "_draw", "_sticky_batch_bytes", "by_topic", "lanes", "lock")
 
     def __init__(self, sticky_batch_bytes: int, draw: Callable[[int], int], clock: Clock) -> None:
         self.lock = threading.Lock()
         self.by_topic: dict[str, TopicQueues] = {}
-        #: By topic, the short way to its open batch.
+        #: The fast path to the open batch, by topic.
         self.lanes: dict[str, Lane] = {}
         self._clock = clock
         self._sticky_batch_bytes = sticky_batch_bytes
@@ -127,20 +127,20 @@ class QueuesByTopic:
         return self.of(partition.topic).queue(partition.partition)
 
     def remove(self, batch: ProducerBatch) -> None:
-        """Take a batch out, wherever it stands, and let nothing more come to it."""
+        """Remove a batch from its queue, if queued, and reject further appends to it."""
         self.of(batch.topic_partition.topic).close(batch)
         queue = self.queue(batch.topic_partition)
         if batch in queue:
             queue.remove(batch)
 
     def close_lanes(self) -> None:
-        """Let nothing come by the short way any more."""
+        """Close the fast paths of all topics."""
         for queues in self.by_topic.values():
             queues.close_lane()
 
 
 def insert_in_sequence_order(queue: deque[ProducerBatch], batch: ProducerBatch) -> None:
-    """Put a batch that is to be sent again before those with later sequences and those without (G24)."""
+    """Insert a batch to be retried before those with later sequences and those without (G24)."""
     if not batch.has_sequence:
         raise IllegalState(f"a batch of {batch.topic_partition} is to be sent again and has no sequence")
     earlier = []
@@ -155,7 +155,7 @@ def _is_before(sequence: int, other: int) -> bool:
 
 
 class Sequences(Protocol):
-    """What the queues ask about producer ids, sequences and transactions: the `TransactionManager`."""
+    """The producer ids, sequences and transactions, as used by the queues; implemented by `TransactionManager`."""
 
     @property
     def is_transactional(self) -> bool: ...  # noqa: D102
@@ -177,7 +177,7 @@ class Sequences(Protocol):
 
 
 class ReadyCheckResult(NamedTuple):
-    """The brokers for which batches are ready, when to look again, and topics of which a leader is not known."""
+    """The brokers with ready batches, the time until the next check, and topics with an unknown leader."""
 
     ready_nodes: list[Node]
     next_ready_check_delay_ms: float
@@ -198,7 +198,7 @@ class AccumulatorConfig(NamedTuple):
 
 
 class NodeLatency:
-    """When a broker had batches ready, and when it last could be sent some."""
+    """When a broker last had batches ready, and when it could last be sent to."""
 
     __slots__ = ("drain_ms", "ready_ms")
 
@@ -207,7 +207,7 @@ class NodeLatency:
 
 
 class BatchDrain:
-    """What is ready, and for whom it is taken. `queues` are guarded by their own lock."""
+    """Finds ready batches and drains them. The lock of `queues` guards them."""
 
     def __init__(
         self, config: AccumulatorConfig, queues: QueuesByTopic, pool: BufferPool, sequences: Sequences | None
@@ -221,7 +221,7 @@ class BatchDrain:
         self._latencies: dict[int, NodeLatency] = {}
 
     def ready(self, cluster: ClusterSnapshot, now_ms: float, is_urgent: bool) -> ReadyCheckResult:
-        """Return the brokers that lead partitions with batches to be sent (G18). `is_urgent`: nobody lingers."""
+        """Return the brokers that lead partitions with ready batches (G18). `is_urgent`: linger is ignored."""
         ready: dict[int, Node] = {}
         unknown: set[str] = set()
         delay_ms = FOREVER_MS
@@ -255,7 +255,7 @@ class BatchDrain:
         return ReadyCheckResult(list(ready.values()), delay_ms, unknown)
 
     def _left_ms(self, queue: deque[ProducerBatch], cluster: ClusterSnapshot, is_urgent: bool, now_ms: float) -> float:
-        """Return how long a queue's first batch is still to wait."""
+        """Return the remaining wait of a queue's first batch."""
         first = queue[0]
         if first.attempts:
             return self._backoff_left_ms(first, cluster, now_ms)
@@ -264,7 +264,7 @@ class BatchDrain:
         return self._config.linger_ms - first.waited_ms(now_ms)
 
     def _backoff_left_ms(self, batch: ProducerBatch, cluster: ClusterSnapshot, now_ms: float) -> float:
-        """Return how long a batch that has failed is still to wait: not at all where there is a new leader (G19)."""
+        """Return the remaining backoff of a failed batch; 0 if there is a new leader (G19)."""
         batch.maybe_update_leader_epoch(cluster.leader_epoch(*batch.topic_partition))
         if not batch.attempts or batch.has_new_leader:
             return 0
@@ -276,7 +276,7 @@ class BatchDrain:
         return latency is not None and latency.ready_ms - latency.drain_ms > most_ms
 
     def update_node_latency_stats(self, node_id: int, now_ms: float, can_drain: bool) -> None:
-        """Take note whether a broker with batches ready can be sent them now (G13)."""
+        """Record whether a broker with ready batches can be sent to (G13)."""
         if self._config.partitioner_availability_timeout_ms > 0:
             latency = self._latencies.setdefault(node_id, NodeLatency(now_ms))
             if can_drain:
@@ -286,7 +286,7 @@ class BatchDrain:
     def drain(
         self, cluster: ClusterSnapshot, nodes: Iterable[Node], max_size: int, now_ms: float
     ) -> Mapping[int, list[ProducerBatch]]:
-        """Take batches for brokers: of each partition one at most, up to `max_size` bytes a broker (G20)."""
+        """Drain batches for brokers: at most one per partition, up to `max_size` bytes per broker (G20)."""
         return {node.id: self._drain_for(cluster, node, max_size, now_ms) for node in nodes}
 
     def _drain_for(self, cluster: ClusterSnapshot, node: Node, max_size: int, now_ms: float) -> list[ProducerBatch]:
@@ -327,21 +327,22 @@ class BatchDrain:
         if not sequences.is_send_to_partition_allowed(partition) or sequences.producer_id_and_epoch[0] < 0:
             return False
         if not first.has_sequence:
-            # A new producer id begins when everything of the old one is settled. Its first batch goes alone: a broker
-            # that does not know the producer takes any sequence, so a later batch must not come before it. One that
-            # is sent again may stand in the log: it must stay among the five by which the broker would know it.
+            # A new producer id starts when all batches of the old one are complete. Its first batch is sent alone: a
+            # broker that does not know the producer accepts any sequence, so a later batch must not arrive first. A
+            # retried batch may already be in the log: it must stay among the five by which the broker recognises
+            # duplicates.
             waits = sequences.has_in_flight_batches(partition) and (
                 sequences.has_stale_producer_id_and_epoch(partition)
                 or not sequences.has_acknowledged_batches(partition)
                 or sequences.is_sending_again(partition)
             )
             return not waits and not sequences.has_unresolved_sequence(partition)
-        # A retry goes alone: only the earliest in flight, until its answer has come (G24).
+        # A retry is sent alone: only the earliest in flight, until its response is received (G24).
         in_flight = sequences.first_in_flight_sequence(partition)
         return in_flight < 0 or first.base_sequence == in_flight
 
     def _give_sequence(self, batch: ProducerBatch) -> None:
-        """Give a batch its producer id and sequence; one that is sent again keeps them, lest it stand there twice."""
+        """Assign a producer id and sequence; a retried batch keeps them, to avoid duplicates."""
         sequences = self._sequences
         if sequences is None or batch.has_sequence:
             return

@@ -1,1 +1,1 @@
-"""Batches on their way: the I/O thread of a producer, and what becomes of each batch that was sent."""
+"""The producer's I/O thread: sends batches and handles their responses."""

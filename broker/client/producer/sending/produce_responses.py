@@ -1,7 +1,7 @@
-"""What becomes of each batch that was sent: acknowledged, sent again, split, failed, too old. For the I/O thread.
+"""Handles the results of sent batches: acknowledge, retry, split, fail, expire. Runs on the I/O thread.
 
-The second half of Kafka's Sender. It knows which batches are in flight and since when; the network client, the queues
-and the sequences are told. A response that comes for a batch that has been given up changes its sequences at most.
+The second half of Kafka's Sender. It tracks the batches in flight and their age, and notifies the metadata, the queues
+and the sequences. A response for a batch that was already failed changes at most its sequences.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ _LOG = logging.getLogger(__name__)
 
 
 class SenderMetrics(Protocol):
-    """Kafka's sensors of the Sender."""
+    """Kafka's Sender sensors."""
 
     def record_sent(self, batches: Sequence[ProducerBatch]) -> None:
-        """Take note of a request with these batches."""
+        """Record a Produce request with these batches."""
 
     def record_latency(self, node_id: int, latency_ms: float) -> None:
-        """Take note of how long a response took."""
+        """Record the latency of a response."""
 
     def record_throttle(self, throttle_ms: float) -> None:
-        """Take note of how long a response asks to be left alone (`G33`)."""
+        """Record the throttle time of a response (`G33`)."""
 
     def record_retries(self, topic: str, records: int) -> None:
-        """Take note of records that are sent again."""
+        """Record records that are retried."""
 
     def record_errors(self, topic: str, records: int) -> None:
-        """Take note of records that have failed."""
+        """Record records that failed."""
 
     def record_split(self) -> None:
-        """Take note of a batch that was too large."""
+        """Record the split of a batch that was too large."""
 
 
 class ProduceResponses:
-    """The batches in flight, and what is done with the answers to them."""
+    """The batches in flight, and the handling of their responses."""
 
     def __init__(
         self,
@@ -79,18 +79,18 @@ class ProduceResponses:
         self._next_expiry_ms = -math.inf
 
     def sent(self, batches: Iterable[ProducerBatch]) -> None:
-        """Take note of batches that are about to be sent."""
+        """Record batches that are about to be sent."""
         for batch in batches:
             self._in_flight.setdefault(batch.topic_partition, []).append(batch)
 
     def forget(self) -> None:
-        """Take note that all batches have been aborted."""
+        """Clear the batches in flight: all were aborted."""
         self._in_flight.clear()
 
     def expire(self, now_ms: float) -> float:
-        """Fail what is older than `delivery.timeout.ms`, whether it waits or is in flight (`G27`).
+        """Fail batches older than `delivery.timeout.ms`, queued or in flight (`G27`).
 
-        Return the milliseconds until it is to be asked again. Batches are looked at when the first of them may expire.
+        Return the milliseconds until the next call. Batches are only examined once the first of them may expire.
         """
         if now_ms >= self._next_expiry_ms:
             accumulator = self._accumulator
@@ -100,7 +100,7 @@ class ProduceResponses:
                 self._expire(batch, now_ms, batch.in_retry)
             for batch in in_flight:
                 self._expire(batch, now_ms, was_sent=True)
-            # A batch that is made from now on expires later than that.
+            # Batches created after this expire later.
             self._next_expiry_ms = min(accumulator.next_expiry_time_ms(), now_ms + accumulator.delivery_timeout_ms)
         return self._next_expiry_ms - now_ms
 
@@ -119,7 +119,8 @@ class ProduceResponses:
         text = f"{batch.record_count} records of {batch.topic_partition} have expired after"
         self._fail(batch, DeliveryTimeout(f"{text} {now_ms - batch.created_ms:.0f} ms: their batch {what}"), {}, False)
         if self._transactions is not None and was_sent:
-            # Nobody knows whether the broker has it: no new batch may go there before what is in flight has told.
+            # The broker may or may not have appended it: no new batch may be sent before those in flight have
+            # responses.
             self._transactions.mark_sequence_unresolved(batch)
 
     def handle(
@@ -129,7 +130,7 @@ class ProduceResponses:
         topic_names: Mapping[UUID, str],
         now_ms: float,
     ) -> None:
-        """Take what came of a request. `topic_names` are those of its time: a topic may have been made anew since."""
+        """Handle a response. `topic_names` are as of the request: a topic may have been recreated since."""
         if response.timed_out or response.disconnected:
             code = ErrorCode.REQUEST_TIMED_OUT if response.timed_out else ErrorCode.NETWORK_EXCEPTION
             how = "it did not answer in request.timeout.ms" if response.timed_out else "the connection has ended"
@@ -176,7 +177,7 @@ class ProduceResponses:
             self._metadata.update_partition_leadership(leaders, _nodes(answer))
 
     def _complete(self, batch: ProducerBatch, outcome: Outcome, now_ms: float) -> None:
-        """Take a batch's outcome (`G26`)."""
+        """Handle a batch's result (`G26`)."""
         code = outcome.error_code
         if code == ErrorCode.NONE:
             self._succeed(batch, outcome)
@@ -188,10 +189,10 @@ class ProduceResponses:
                 _LOG.warning("A batch of %s is sent again: %s", batch.topic_partition, error)
                 self._reenqueue(batch, now_ms)
             elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                # The broker has had the batch for so long that it no longer knows where it stands.
+                # The broker appended the batch so long ago that its offset is no longer known.
                 self._succeed(batch, outcome._replace(base_offset=-1, log_append_time_ms=-1))
             else:
-                # With retries left the broker has refused the batch itself, and its sequences are free.
+                # If retries remain, the broker rejected the batch itself, and its sequences are free.
                 self._fail_all(batch, outcome, error, adjust_sequences=batch.attempts < self._retries)
             if isinstance(error, InvalidMetadata):
                 self._metadata.request_update()
@@ -199,7 +200,7 @@ class ProduceResponses:
             self._accumulator.unmute_partition(batch.topic_partition)
 
     def _can_retry(self, batch: ProducerBatch, outcome: Outcome, error: KafkaError, now_ms: float) -> bool:
-        """Return whether a batch is sent again; then its sequences may have been changed for it."""
+        """Return whether a batch can be retried; may change its sequences."""
         if batch.is_done or batch.attempts >= self._retries:
             return False
         if batch.has_reached_delivery_timeout(self._accumulator.delivery_timeout_ms, now_ms):
@@ -213,7 +214,7 @@ class ProduceResponses:
             self._remove(batch)
 
     def _split(self, batch: ProducerBatch) -> None:
-        """Send a batch that the broker found too large in parts. That is no retry."""
+        """Split a batch that is too large for the broker and queue its parts. Does not count as a retry."""
         _LOG.warning("A batch of %s is too large for the broker and is split", batch.topic_partition)
         if self._transactions is not None:
             self._transactions.remove_in_flight_batch(batch)
@@ -227,7 +228,7 @@ class ProduceResponses:
         self._metrics.record_retries(batch.topic_partition.topic, batch.record_count)
 
     def _fail_all(self, batch: ProducerBatch, outcome: Outcome, error: KafkaError, adjust_sequences: bool) -> None:
-        """Fail a batch; records that the broker names have errors of their own (KIP-467)."""
+        """Fail a batch; records named in the response get their own errors (KIP-467)."""
         if outcome.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             error = TopicAuthorizationFailed(f"the user may not write to the topic '{batch.topic_partition.topic}'")
         elif outcome.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
@@ -235,7 +236,7 @@ class ProduceResponses:
         named: dict[int, KafkaError] = {}
         for each in outcome.record_errors:
             message = each.batch_index_error_message or outcome.error_message
-            # One error for several records says less than their texts do.
+            # With several records, their messages are more specific than the shared error code.
             several = len(outcome.record_errors) > 1
             named[each.batch_index] = InvalidRecord(message) if several else error_of(outcome.error_code, message)
         if named:

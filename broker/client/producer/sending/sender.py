@@ -1,8 +1,8 @@
-"""The I/O thread of a producer: batches from the queues into requests, one a node and turn. Kafka's Sender (`G21`).
+"""The producer's I/O thread: drains batches into requests, one per node and iteration. Kafka's Sender (`G21`).
 
-One thread runs it, or a simulation turn by turn. Every turn: what the transaction manager has to ask goes first; then
-batches that are ready are drained for nodes that are ready, old ones expire, requests go out, and the network polled.
-Nothing here costs something a record. What becomes of what was sent stands in `produce_responses`.
+One thread runs it, or a simulation step by step. Each iteration sends pending requests of the transaction
+manager first; then it drains ready batches for ready nodes, expires old ones, sends requests and polls the network. The
+cost does not depend on the number of records. `produce_responses` handles the results.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class SenderConfig:
     max_request_size: int = 1_048_576
     request_timeout_ms: int = 30_000
     retry_backoff_ms: float = 100
-    #: One batch of a partition in flight at a time: for producers without sequences and one request in flight (`G24`).
+    #: One batch in flight per partition: for producers without sequences and with one request in flight (`G24`).
     guarantee_message_order: bool = False
 
 
 class Sender:
-    """The loop. Its parts are given to it; it closes the client when it ends."""
+    """The sender's loop. It closes the client when it ends."""
 
     def __init__(
         self,
@@ -94,29 +94,29 @@ class Sender:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not been told to end."""
+        """Whether close was not requested."""
         return self._running
 
     def wakeup(self) -> None:
-        """End the wait: there is something to do."""
+        """Wake the sender."""
         self._client.wakeup()
 
     def initiate_close(self) -> None:
-        """Begin to end: nothing more is appended, and what is queued is sent (`G36`)."""
-        # The queues first: what is appended after the loop has looked would never be sent.
+        """Start to close: reject appends and send the queued batches (`G36`)."""
+        # Close the queues first: records appended after the loop's last check would never be sent.
         self._accumulator.close()
         self._running = False
         self.wakeup()
 
     def force_close(self) -> None:
-        """End now: what is queued or in flight fails."""
+        """Close immediately: queued and in-flight batches fail."""
         self._force_close = True
         self.initiate_close()
 
     # The I/O thread.
 
     def run(self) -> None:
-        """Run until it is told to end, and then until nothing is left to be done, or it is told to end now."""
+        """Run until close is requested, then until all batches are complete or `force_close` is called."""
         if self._transactions is not None:
             self._transactions.io_thread = threading.get_ident()
         try:
@@ -124,7 +124,7 @@ class Sender:
             self._run_while(self._has_work_left)
             self._run_while(self._has_transaction_to_abort)
         except BaseException:
-            # Nobody would ever look after what waits.
+            # No other thread would complete the waiting batches.
             self.force_close()
             raise
         finally:
@@ -164,18 +164,18 @@ class Sender:
         return True
 
     def run_once(self) -> None:
-        """Do one turn."""
+        """Run one iteration."""
         if self._transactions is not None and self._run_transactions(self._transactions):
             return
         now_ms = self._now_ms()
         self._poll(self._send_producer_data(now_ms), now_ms)
 
     def _poll(self, timeout_ms: float, now_ms: float) -> None:
-        """Let the network have its turn, and expire what has become too old: whatever else is waited for (`G27`)."""
+        """Poll the network and expire old batches, independent of other waits (`G27`)."""
         self._client.poll(min(timeout_ms, self._responses.expire(now_ms)), now_ms)
 
     def _run_transactions(self, transactions: TransactionManager) -> bool:
-        """Do what the transaction manager needs; return whether that was the turn."""
+        """Handle the transaction manager's needs; return whether that ends this iteration."""
         transactions.maybe_resolve_sequences()
         error = transactions.last_error
         if transactions.has_fatal_error:
@@ -186,7 +186,7 @@ class Sender:
         if transactions.has_abortable_error and isinstance(
             error, (TransactionalIdAuthorizationFailed, ClusterAuthorizationFailed)
         ):
-            # The user may be given the right: the producer need not be made again.
+            # Authorization may be granted later: the producer stays usable.
             transactions.fail_pending_requests(AuthenticationFailed(str(error)))
             self._abort_batches(error)
             transactions.transition_to_uninitialized(error)
@@ -214,7 +214,7 @@ class Sender:
         return True
 
     def _send_transactional_request(self, transactions: TransactionManager, request: TransactionalRequest) -> None:
-        """Send a request to its coordinator, or see to it that the coordinator is found first."""
+        """Send a request to its coordinator; look up the coordinator first if needed."""
         kind = request.coordinator_type
         now_ms = self._now_ms()
         node = self._client.least_loaded_node(now_ms) if kind is None else transactions.coordinators.get(kind)
@@ -251,7 +251,7 @@ class Sender:
         self._poll(self._config.retry_backoff_ms, self._now_ms())
 
     def _poll_for(self, wait_ms: float) -> None:
-        """Let time pass before something is tried again, with an eye on the network."""
+        """Wait before a retry, while polling the network."""
         now_ms = self._now_ms()
         until_ms = now_ms + wait_ms
         while now_ms < until_ms and not self._force_close:
@@ -259,7 +259,7 @@ class Sender:
             now_ms = self._now_ms()
 
     def _await_node_ready(self, transactions: TransactionManager, node: Node, kind: CoordinatorType | None) -> bool:
-        """Wait for a connection up to `request.timeout.ms`; return whether it stands. Raises AuthenticationFailed."""
+        """Wait for a connection up to `request.timeout.ms`; return whether it is ready. Raises AuthenticationFailed."""
         client = self._client
         now_ms = self._now_ms()
         until_ms = now_ms + self._config.request_timeout_ms
@@ -284,12 +284,12 @@ class Sender:
     # Produce.
 
     def _send_producer_data(self, now_ms: float) -> float:
-        """Send what is ready; return for how many milliseconds there is nothing to do."""
+        """Send ready batches; return the time until the next check in milliseconds."""
         snapshot = self._metadata.fetch()
         accumulator = self._accumulator
         result = accumulator.ready(snapshot, now_ms)
         if result.unknown_leader_topics:
-            # Some wait for an election, others have expired from the metadata: they are asked for again.
+            # Some await a leader election, others have expired from the metadata: request them again.
             for topic in result.unknown_leader_topics:
                 self._metadata.add(topic, now_ms)
             self._metadata.request_update()
@@ -307,12 +307,12 @@ class Sender:
         if any(batches.values()):
             return 0.0  # there may be more for them
         if ready:
-            # What is ready waits for answers to what went before it, or for another batch's turn to be sent again.
+            # Ready batches wait for earlier responses, or for the retry backoff of another batch.
             not_ready_ms = min(not_ready_ms, self._config.retry_backoff_ms)
         return max(0.0, min(result.next_ready_check_delay_ms, not_ready_ms))
 
     def _ready_nodes(self, wanted: Sequence[Node], now_ms: float) -> tuple[list[Node], float]:
-        """Return the nodes that can be sent to, and how long to wait for the others; begins connections."""
+        """Return the nodes ready to send to, and the wait for the others; starts to connect where needed."""
         ready, wait_ms = [], math.inf
         for node in wanted:
             is_ready = self._client.ready(node, now_ms)

@@ -1,1 +1,1 @@
-"""Producer ids, sequences and transactions of a producer: their states, and the requests that change them."""
+"""Producer ids, sequences and transactions: their states, and the requests that change them."""

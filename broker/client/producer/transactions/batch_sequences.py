@@ -1,9 +1,9 @@
-"""Which sequence each batch has, and what an answer to it means: the idempotent half of the transaction manager.
+"""Sequence numbers of batches and the handling of their results: the idempotent half of the transaction manager.
 
-The I/O thread alone uses it. Kafka's rules: up to five batches of a partition in flight, numbered in the order in which
-they were drained, sent again in that order. A batch that expired after it was sent leaves its partition unresolved: no
-new batch goes there until the rest have been answered. Where a sequence is lost for good, an idempotent producer takes
-the next epoch and numbers what is in flight from 0 (KIP-360); a transactional one aborts.
+Used by the I/O thread alone. Kafka's rules: up to five batches of a partition are in flight, numbered in drain order
+and retried in that order. A batch that expired after it was sent makes its partition unresolved: no new batch is sent
+until the others have responses. If a sequence is lost, an idempotent producer bumps its epoch and renumbers the batches
+in flight from 0 (KIP-360); a transactional one aborts.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ _FATAL = (
 
 
 def sequence_after(sequence: int, records: int) -> int:
-    """Return the sequence that stands `records` after another."""
+    """Return the sequence `records` after this one, with wrap-around."""
     return (sequence + records) & _MASK
 
 
 def is_behind(sequence: int, other: int) -> bool:
-    """Return whether a sequence stands behind another, by less than half of all there are."""
+    """Return whether a sequence follows another by less than half of the sequence space."""
     return 0 < (sequence - other) & _MASK < _HALF
 
 
 class PartitionEntry:
-    """One partition's sequences."""
+    """Sequences of one partition."""
 
     __slots__ = ("in_flight", "last_acked_offset", "last_acked_sequence", "next_sequence", "producer_id_and_epoch")
 
@@ -73,26 +73,26 @@ class PartitionEntry:
         """Sent, or waiting to be sent again, in the order of their sequences."""
 
     def add_in_flight(self, batch: ProducerBatch) -> None:
-        """Take a batch that has its sequence."""
+        """Add a batch with an assigned sequence."""
         self.in_flight.append(batch)
         if len(self.in_flight) > 1:
             self.in_flight.sort(key=self._order)
 
     def remove_in_flight(self, batch: ProducerBatch) -> None:
-        """Forget a batch, if it is known."""
+        """Remove a batch, if present."""
         self.in_flight = [each for each in self.in_flight if each is not batch]
 
     def acknowledge(self, sequence: int) -> None:
-        """Take note of an acknowledged record's sequence, unless a later one is known."""
+        """Record an acknowledged sequence, unless a later one is known."""
         if self.last_acked_sequence == NO_SEQUENCE or is_behind(sequence, self.last_acked_sequence):
             self.last_acked_sequence = sequence
 
     def is_next(self, sequence: int) -> bool:
-        """Return whether a sequence follows the last that was acknowledged."""
+        """Return whether a sequence directly follows the last acknowledged one."""
         return sequence == sequence_after(self.last_acked_sequence, 1)
 
     def start_at_beginning(self, producer_id_and_epoch: ProducerIdAndEpoch) -> None:
-        """Give the batches in flight sequences from 0 with a new producer id or epoch."""
+        """Renumber the batches in flight from 0 with a new producer id or epoch."""
         sequence = 0
         for batch in self.in_flight:
             batch.reset_producer_state(producer_id_and_epoch, sequence)
@@ -102,7 +102,7 @@ class PartitionEntry:
         self.last_acked_sequence = NO_SEQUENCE
 
     def close_gap(self, failed: ProducerBatch) -> None:
-        """Give the batches behind one that the broker has refused for good the sequences that it had."""
+        """Shift the sequences of later batches down by those of a batch that was rejected permanently."""
         behind = self._order(failed)
         for batch in self.in_flight:
             if self._order(batch) > behind:
@@ -121,7 +121,7 @@ class TransactionPartitions:
         self._entries: dict[TopicPartition, PartitionEntry] = {}
 
     def get(self, partition: TopicPartition) -> PartitionEntry | None:
-        """Return a partition's entry; None if it has none."""
+        """Return a partition's entry, or None."""
         return self._entries.get(partition)
 
     def get_or_create(self, partition: TopicPartition) -> PartitionEntry:
@@ -132,18 +132,18 @@ class TransactionPartitions:
         return entry
 
     def known(self, partition: TopicPartition) -> PartitionEntry:
-        """Return a partition's entry. IllegalState if it has none."""
+        """Return a partition's entry. Raises IllegalState if there is none."""
         entry = self._entries.get(partition)
         if entry is None:
             raise IllegalState(f"{partition} has no sequences")
         return entry
 
     def remove(self, partition: TopicPartition) -> None:
-        """Forget a partition."""
+        """Remove a partition."""
         self._entries.pop(partition, None)
 
     def reset(self) -> None:
-        """Forget all partitions."""
+        """Remove all partitions."""
         self._entries.clear()
 
 
@@ -168,27 +168,27 @@ class BatchSequences(ProducerState):
         return self._partitions.get_or_create(partition).next_sequence
 
     def increment_sequence_number(self, partition: TopicPartition, records: int) -> None:
-        """Move on by the records of a batch that was numbered."""
+        """Advance the next sequence by the records of a numbered batch."""
         entry = self._partitions.known(partition)
         entry.next_sequence = sequence_after(entry.next_sequence, records)
 
     def add_in_flight_batch(self, batch: ProducerBatch) -> None:
-        """Take a numbered batch that is about to be sent. IllegalState without a number."""
+        """Add a numbered batch that is about to be sent. Raises IllegalState if it has no sequence."""
         self._partitions.known(batch.topic_partition).add_in_flight(batch)
 
     def remove_in_flight_batch(self, batch: ProducerBatch) -> None:
-        """Forget a batch that is not to be sent again."""
+        """Remove a batch that will not be retried."""
         entry = self._partitions.get(batch.topic_partition)
         if entry is not None:
             entry.remove_in_flight(batch)
 
     def has_in_flight_batches(self, partition: TopicPartition) -> bool:
-        """Return whether a numbered batch of the partition has no final answer yet."""
+        """Return whether a numbered batch of the partition has no final result yet."""
         entry = self._partitions.get(partition)
         return entry is not None and bool(entry.in_flight)
 
     def first_in_flight_sequence(self, partition: TopicPartition) -> int:
-        """Return the sequence of the earliest batch without a final answer; -1 if there is none."""
+        """Return the sequence of the earliest batch without a final result; -1 if there is none."""
         entry = self._partitions.get(partition)
         return entry.in_flight[0].base_sequence if entry is not None and entry.in_flight else NO_SEQUENCE
 
@@ -197,16 +197,16 @@ class BatchSequences(ProducerState):
         return self._partitions.get_or_create(partition).producer_id_and_epoch != self.producer_id_and_epoch
 
     def has_acknowledged_batches(self, partition: TopicPartition) -> bool:
-        """Return whether the broker has taken a batch of the partition with the present producer id and epoch."""
+        """Return whether the broker acknowledged a batch of the partition with the current producer id and epoch."""
         return self._partitions.get_or_create(partition).last_acked_sequence != NO_SEQUENCE
 
     def is_sending_again(self, partition: TopicPartition) -> bool:
-        """Return whether a batch of the partition that has failed before has no final answer yet."""
+        """Return whether a failed batch of the partition is being retried."""
         entry = self._partitions.get(partition)
         return entry is not None and any(batch.attempts for batch in entry.in_flight)
 
     def maybe_update_producer_id_and_epoch(self, partition: TopicPartition) -> None:
-        """Begin at 0 with the present epoch once nothing of an earlier one is in flight."""
+        """Restart at 0 with the current epoch once no batch of an earlier epoch is in flight."""
         if self.has_fatal_error:
             return
         entry = self._partitions.get_or_create(partition)
@@ -214,18 +214,18 @@ class BatchSequences(ProducerState):
             entry.start_at_beginning(self.producer_id_and_epoch)
 
     def has_unresolved_sequence(self, partition: TopicPartition) -> bool:
-        """Return whether a batch of the partition expired and nobody knows whether the broker has it (`G27`)."""
+        """Return whether a batch of the partition expired after it was sent, with an unknown result (`G27`)."""
         return partition in self._unresolved
 
     def mark_sequence_unresolved(self, batch: ProducerBatch) -> None:
-        """Take note that a batch that was sent has expired."""
+        """Record that a sent batch expired."""
         following = sequence_after(batch.base_sequence, batch.record_count)
         earlier = self._unresolved.get(batch.topic_partition)
         if earlier is None or is_behind(following, earlier):
             self._unresolved[batch.topic_partition] = following
 
     def maybe_resolve_sequences(self) -> None:
-        """Settle the partitions whose batches have all been answered since one expired."""
+        """Resolve partitions that have no batches in flight any more after one expired."""
         for partition in [each for each in self._unresolved if not self.has_in_flight_batches(each)]:
             del self._unresolved[partition]
             entry = self._partitions.get_or_create(partition)
@@ -240,7 +240,7 @@ class BatchSequences(ProducerState):
             )
 
     def handle_completed_batch(self, batch: ProducerBatch, response: Outcome) -> None:
-        """Take note of a batch that the broker has."""
+        """Record that the broker appended a batch."""
         partition = batch.topic_partition
         entry = self._partitions.get(partition)
         if entry is None and response.base_offset != NO_OFFSET and not self.is_transactional:
@@ -253,9 +253,9 @@ class BatchSequences(ProducerState):
         entry.remove_in_flight(batch)
 
     def handle_failed_batch(self, batch: ProducerBatch, error: KafkaError, adjust_sequences: bool) -> None:
-        """Take note of a batch that is given up.
+        """Record that a batch failed permanently.
 
-        `adjust_sequences` where the broker has surely not appended it, so that its sequences are free.
+        Set `adjust_sequences` if the broker certainly did not append it, so that its sequences are free.
         """
         with self.lock:
             try:
@@ -266,7 +266,7 @@ class BatchSequences(ProducerState):
             return
         partition = batch.topic_partition
         if isinstance(error, UnknownProducerId):
-            # The broker takes sequence 0 from whom it does not know. All that is in flight fails like this.
+            # The broker accepts sequence 0 from an unknown producer. All batches in flight fail with this error.
             self._partitions.remove(partition)
             self._unresolved.pop(partition, None)
         elif not self.is_transactional:
@@ -278,13 +278,13 @@ class BatchSequences(ProducerState):
                 entry.close_gap(batch)
 
     def maybe_transition_to_error_state(self, error: KafkaError) -> None:
-        """Take note of an error of a batch, or of a call: fatal, or one that the transaction does not survive."""
+        """Record an error of a batch or call: fatal, or one that requires an abort."""
         with self.lock:
             if isinstance(error, _FATAL):
                 self.transition_to_fatal_error(error)
             elif self.is_transactional:
                 if error.retriable or isinstance(error, InvalidTxnState):
-                    # The retries are over. What the caller is told must not look as if it may try again (KIP-1050).
+                    # Retries are exhausted. The caller's error must not look retriable (KIP-1050).
                     aborted = TransactionAbortable(f"a request of the transaction failed: {error}")
                     aborted.__cause__ = error
                     error = aborted
@@ -293,22 +293,22 @@ class BatchSequences(ProducerState):
                 self.transition_to_abortable_error(error)
 
     def transition_to_abortable_error(self, error: KafkaError) -> None:
-        """Let the transaction only be aborted. Nothing changes where that is under way."""
+        """Require an abort of the transaction. No change if it is already being aborted."""
         if not self.is_aborting:
             self.transition_to(State.ABORTABLE_ERROR, error)
 
     def transition_to_fatal_error(self, error: KafkaError) -> None:
-        """Let the producer only be closed."""
+        """Fail the producer permanently: it can only be closed."""
         self.transition_to(State.FATAL_ERROR, error)
 
     @property
     def bumps_epoch_itself(self) -> bool:
-        """Whether this client must ask for a new epoch after an error, and may (KIP-360)."""
+        """Whether this client must request a new epoch after an error, and can (KIP-360)."""
         return self.coordinator_bumps_epochs and not self.transaction_v2
 
     @property
     def can_handle_abortable_error(self) -> bool:
-        """Whether there is a way to a new epoch, without which an error of a transaction is fatal."""
+        """Whether a new epoch can be obtained; otherwise any transaction error is fatal."""
         return self.coordinator_bumps_epochs or self.transaction_v2
 
     def _abortable_if_possible(self, abortable: KafkaError, fatal: KafkaError) -> None:
@@ -321,7 +321,7 @@ class BatchSequences(ProducerState):
                 self.transition_to_fatal_error(fatal)
 
     def can_retry(self, response: Outcome, batch: ProducerBatch) -> bool:
-        """Return whether a failed batch may be accepted when it is sent again. It may ask for the next epoch."""
+        """Return whether a failed batch may succeed when retried. May request an epoch bump."""
         if response.error_code == ErrorCode.UNKNOWN_PRODUCER_ID:
             return self._can_retry_unknown_producer(response, batch)
         if response.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
@@ -330,7 +330,7 @@ class BatchSequences(ProducerState):
 
     def _can_retry_unknown_producer(self, response: Outcome, batch: ProducerBatch) -> bool:
         if response.log_start_offset == NO_OFFSET or batch.sequence_has_been_reset:
-            return True  # the partition has moved, or what is in flight has been numbered anew already
+            return True  # the partition moved, or the batches in flight are already renumbered
         partition = batch.topic_partition
         if not self.is_transactional:
             self.request_epoch_bump(partition)
@@ -339,7 +339,7 @@ class BatchSequences(ProducerState):
         last_acked_offset = entry.last_acked_offset if entry is not None else NO_OFFSET
         if last_acked_offset >= response.log_start_offset:
             return False
-        # Retention has taken all that this producer wrote, and its state with it: nothing is lost.
+        # Retention deleted all of this producer's records and its state with them: no data is lost.
         self._partitions.known(partition).start_at_beginning(self.producer_id_and_epoch)
         return True
 
@@ -348,24 +348,24 @@ class BatchSequences(ProducerState):
         entry = self._partitions.get_or_create(partition)
         unresolved = self._unresolved.get(partition)
         if unresolved is None and (batch.sequence_has_been_reset or not entry.is_next(batch.base_sequence)):
-            return True  # an earlier batch is still to be sent again: this one comes after it
+            return True  # an earlier batch must be retried first
         if self.is_transactional:
             return False
         if unresolved is None or unresolved == batch.base_sequence:
-            self.request_epoch_bump(partition)  # nothing in flight can close the gap
+            self.request_epoch_bump(partition)  # no batch in flight can close the gap
         return True
 
     def request_epoch_bump(self, partition: TopicPartition) -> None:
-        """Ask for the next epoch of an idempotent producer, with the partition's batches numbered anew."""
+        """Request the next epoch of an idempotent producer, and renumbering of the partition's batches."""
         self.epoch_bump_required = True
         self._to_renumber.add(partition)
 
     def bump_idempotent_epoch(self) -> None:
-        """Take the next epoch, without asking anybody: the broker accepts it with sequence 0."""
+        """Bump the epoch locally: the broker accepts it with sequence 0."""
         producer_id, epoch = self.producer_id_and_epoch
         self.epoch_bump_required = False
         if epoch == LAST_EPOCH:
-            # What is to be numbered anew waits for the new id: nothing is drained without one.
+            # Renumbering waits for the new id: no batch is drained without one.
             self.producer_id_and_epoch = NO_PRODUCER_ID
             self.transition_to(State.UNINITIALIZED)
         else:
@@ -373,13 +373,13 @@ class BatchSequences(ProducerState):
             self.renumber()
 
     def renumber(self) -> None:
-        """Give what is in flight to partitions that asked for it new sequences, from 0 with the present epoch."""
+        """Renumber the batches in flight of the requested partitions, from 0 with the current epoch."""
         for partition in self._to_renumber:
             self._partitions.get_or_create(partition).start_at_beginning(self.producer_id_and_epoch)
             self._unresolved.pop(partition, None)
         self._to_renumber.clear()
 
     def reset_sequence_numbers(self) -> None:
-        """Forget all sequences: a new epoch of a transactional producer begins."""
+        """Clear all sequences: a transactional producer starts a new epoch."""
         self._partitions.reset()
         self._unresolved.clear()

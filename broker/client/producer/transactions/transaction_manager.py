@@ -1,8 +1,8 @@
-"""Producer ids and transactions as the producer's calls and its I/O thread use them. Kafka's TransactionManager.
+"""Producer ids and transactions, for the producer's calls and its I/O thread. Kafka's TransactionManager.
 
-An application's thread begins and ends transactions; what that takes is queued, and the I/O thread sends it
-(`next_request`). Calls return a `TransactionalRequestResult` to wait for. One lock guards the state; no lock is held
-while somebody waits. An idempotent producer has the same manager without a transactional id.
+An application thread begins and ends transactions; the required requests are queued, and the I/O thread sends them
+(`next_request`). Calls return a `TransactionalRequestResult` to wait for. One lock guards the state; it is never held
+during a wait. An idempotent producer uses the same manager without a transactional id.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FIRST_WITH_EPOCH_BUMP = 3
 
 
 class PendingTransition(NamedTuple):
-    """A call whose caller has not seen its outcome: only the same call may follow (KIP-588)."""
+    """A call that timed out before its result was returned: only the same call may follow (KIP-588)."""
 
     result: TransactionalRequestResult
     target: State
@@ -59,10 +59,10 @@ class TransactionManager(TransactionContext):
         super().__init__(transactional_id, transaction_timeout_ms, retry_backoff_ms, api_versions)
         self._pending_transition: PendingTransition | None = None
 
-    # What the producer's calls begin.
+    # Called by the producer's methods.
 
     def initialize_transactions(self) -> TransactionalRequestResult:
-        """Begin to ask for a producer id. Raises IllegalState, and the error of a producer in error."""
+        """Start to request a producer id. Raises IllegalState, and the error of a failed producer."""
         with self.lock:
             self.raise_error()
 
@@ -75,7 +75,7 @@ class TransactionManager(TransactionContext):
             return self._once(begin, State.INITIALIZING, "init_transactions")
 
     def begin_transaction(self) -> None:
-        """Begin a transaction; the broker hears of it with the first record. Raises as above."""
+        """Begin a transaction; the broker learns of it with the first record. Raises as above."""
         with self.lock:
             self._check_transactional()
             self._refuse_if_pending("begin_transaction")
@@ -83,7 +83,7 @@ class TransactionManager(TransactionContext):
             self.transition_to(State.IN_TRANSACTION)
 
     def begin_commit(self) -> TransactionalRequestResult:
-        """Begin to commit. Raises as above."""
+        """Start to commit. Raises as above."""
         with self.lock:
 
             def begin() -> TransactionalRequestResult:
@@ -94,7 +94,7 @@ class TransactionManager(TransactionContext):
             return self._once(begin, State.COMMITTING_TRANSACTION, "commit_transaction")
 
     def begin_abort(self) -> TransactionalRequestResult:
-        """Begin to abort, also after an abortable error. Raises as above."""
+        """Start to abort, also after an abortable error. Raises as above."""
         with self.lock:
 
             def begin() -> TransactionalRequestResult:
@@ -110,7 +110,7 @@ class TransactionManager(TransactionContext):
         if self.new_partitions:
             self.enqueue(self._add_partitions())
         end = EndTxn(self, committed)
-        # Only now: the transaction ends by the protocol that it began with, and the next goes by what is known now.
+        # Update only now: the transaction ends with the protocol it began with; the next uses the current one.
         self.maybe_update_transaction_v2(on_initialization=False)
         self.enqueue(end)
         return end.result
@@ -118,7 +118,7 @@ class TransactionManager(TransactionContext):
     def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> TransactionalRequestResult:
-        """Begin to commit a consumer's offsets with the transaction. Raises as above."""
+        """Start to commit a consumer's offsets with the transaction. Raises as above."""
         with self.lock:
             self._check_transactional()
             self._refuse_if_pending("send_offsets_to_transaction")
@@ -135,7 +135,7 @@ class TransactionManager(TransactionContext):
             return request.result
 
     def check_send(self) -> None:
-        """Raise what stands in the way of a record: before it is in a batch, which a later transaction would write."""
+        """Raise an error if a record may not be sent now; otherwise a later transaction would write its batch."""
         if not self.is_transactional:
             self.raise_error()
             return
@@ -150,7 +150,7 @@ class TransactionManager(TransactionContext):
                 raise IllegalState(f"records can be sent in a transaction alone, and the state is {self.state.name}")
 
     def maybe_add_partition(self, partition: TopicPartition) -> None:
-        """Let a record's partition join the transaction; once a record, and cheap. Raises as above."""
+        """Add a record's partition to the transaction; called per record, and cheap. Raises as above."""
         if not self.is_transactional:
             return
         if (
@@ -169,21 +169,21 @@ class TransactionManager(TransactionContext):
                 self._partitions.get_or_create(partition)
                 self.new_partitions.add(partition)
 
-    # What the I/O thread does.
+    # Called by the I/O thread.
 
     def is_send_to_partition_allowed(self, partition: TopicPartition) -> bool:
-        """Return whether a batch may go to the partition: in a transaction once it has joined."""
+        """Return whether a batch may be sent to the partition: in a transaction only after the partition was added."""
         if self.has_fatal_error:
             return False
         return not self.is_transactional or partition in self.partitions_in_transaction
 
     @property
     def has_partitions_to_add(self) -> bool:
-        """Whether partitions wait to join the transaction."""
+        """Whether partitions wait to be added to the transaction."""
         return bool(self.new_partitions or self.pending_partitions)
 
     def bump_idempotent_epoch_and_reset_id_if_needed(self) -> None:
-        """Take the next epoch, and ask for a producer id, where an idempotent producer needs them."""
+        """For an idempotent producer: bump the epoch and request a producer id if needed."""
         if self.is_transactional:
             return
         if self.epoch_bump_required:
@@ -194,7 +194,7 @@ class TransactionManager(TransactionContext):
                 self.enqueue(InitProducerId(self, NO_PRODUCER_ID))
 
     def next_request(self, has_incomplete_batches: bool) -> TransactionalRequest | None:
-        """Return what is to be sent now. A transaction is not ended before all of its batches are answered."""
+        """Return the next request to send. A transaction is not ended before all of its batches are complete."""
         with self.lock:
             if self.new_partitions:
                 self.enqueue(self._add_partitions())
@@ -205,49 +205,49 @@ class TransactionManager(TransactionContext):
             if self._is_failed_by_error(request):
                 return None
             if isinstance(request, EndTxn) and not self.transaction_started:
-                request.ended()  # nothing has joined the transaction: nobody but this client knows of it
+                request.ended()  # the transaction is empty: the coordinator does not know of it
                 return self._pop()
             return request
 
     def retry(self, request: TransactionalRequest) -> None:
-        """Send a request again."""
+        """Retry a request."""
         with self.lock:
             request.reenqueue()
 
     def lookup_coordinator(self, kind: CoordinatorType, key: str) -> None:
-        """Forget a coordinator and ask for it."""
+        """Discard a coordinator and look it up again."""
         with self.lock:
             self.coordinators.pop(kind, None)
             self.enqueue(FindCoordinator(self, kind, key))
 
     def handle_coordinator_ready(self) -> None:
-        """Look what the transaction coordinator speaks, now that there is a connection."""
+        """Check the transaction coordinator's API versions after it is connected."""
         node = self.coordinators.get(CoordinatorType.TRANSACTION)
         versions = None if node is None else self.api_versions.get(node.id)
         served = None if versions is None else versions.ranges.get(ApiKey.INIT_PRODUCER_ID)
         self.coordinator_bumps_epochs = served is not None and served[1] >= _FIRST_WITH_EPOCH_BUMP
 
     def fail_pending_requests(self, error: KafkaError) -> None:
-        """Fail what is queued, and the transaction."""
+        """Fail the queued requests and the transaction."""
         with self.lock:
             for _, _, request in sorted(self._queue):
                 request.abortable(error)
 
     def transition_to_fatal_error(self, error: KafkaError) -> None:
-        """Let the producer only be closed; who waits for a call is told."""
+        """Fail the producer permanently, and the call in progress."""
         with self.lock:
             super().transition_to_fatal_error(error)
             self._fail_transition(error)
 
     def transition_to_uninitialized(self, error: KafkaError) -> None:
-        """Begin anew after an error of authorization: `init_transactions` may be called again."""
+        """Reset after an authorization error: `init_transactions` may be called again."""
         with self.lock:
             self.transition_to(State.UNINITIALIZED)
             self._queue.clear()
             self._fail_transition(error)
 
     def close(self) -> None:
-        """Fail what is queued: the producer is closed by force (`G36`)."""
+        """Fail the queued requests: the producer is closed by force (`G36`)."""
         with self.lock:
             error = ProducerClosed("the producer was closed before the request was answered")
             if self.in_flight is not None:
@@ -273,23 +273,23 @@ class TransactionManager(TransactionContext):
         if self.last_error is None or not self.has_error:
             return False
         if self.has_abortable_error and (isinstance(request, FindCoordinator) or self._may_have_begun(request)):
-            return False  # the abort will need it
+            return False  # needed for the abort
         request.result.fail(self.last_error)
         return True
 
     @staticmethod
     def _may_have_begun(request: TransactionalRequest) -> bool:
-        """Return whether the coordinator may know of the transaction by a request whose answer is lost.
+        """Return whether the coordinator may know of the transaction: the response to a request was lost.
 
-        Then it is asked again, so that there is something to abort for sure: a new epoch beside an open transaction
-        would fence this producer itself.
+        Then the request is retried, so that an abort is certain to find a transaction: a new epoch during an open
+        transaction would fence this producer itself.
         """
         return request.begins_transaction and request.was_sent
 
     def _once(
         self, begin: Callable[[], TransactionalRequestResult], target: State, operation: str
     ) -> TransactionalRequestResult:
-        """Return the result of a call, which is that of an earlier one as long as nobody has seen its outcome."""
+        """Return a call's result; that of the previous call as long as no caller has received it."""
         self._check_transactional()
         pending = self._pending_transition
         if pending is not None and not pending.result.is_acked:

@@ -1,7 +1,8 @@
-"""What joins a transaction and what ends it: AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn.
+"""The transactional requests, from FindCoordinator and InitProducerId to EndTxn.
 
-The first two belong to the transaction protocol 1; with protocol 2 (KIP-890) Produce and TxnOffsetCommit add their own
-partitions, and EndTxn brings the next epoch. A version below 2 says so to the broker by older request versions.
+AddPartitionsToTxn and AddOffsetsToTxn belong to transaction protocol 1; with protocol 2 (KIP-890) Produce and
+TxnOffsetCommit add their own partitions, and EndTxn returns the next epoch. Older request versions signal protocol 1 to
+the broker.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 #: An idempotent producer has no transactions that could time out.
 _NO_TIMEOUT_MS = 0x7FFF_FFFF
 _NEWEST_FIND_COORDINATOR = 6
-#: Version 6 is that of two-phase commit (KIP-939), which this producer has not.
+#: Version 6 adds two-phase commit (KIP-939), which this producer does not support.
 _NEWEST_INIT_PRODUCER_ID = 5
-#: Of the first partitions of a transaction, while the one before is still being ended.
+#: Backoff for the first partitions of a transaction while the previous one is being completed.
 _CONCURRENT_BACKOFF_MS: Final = 20.0
 _NEWEST_ADD_PARTITIONS: Final = 3
 _NEWEST_ADD_OFFSETS: Final = 4
@@ -61,7 +62,7 @@ _COMMIT_FATAL: Final = frozenset(
 
 
 class FindCoordinator(TransactionalRequest):
-    """Which node coordinates a transactional id, or a group."""
+    """Looks up the coordinator of a transactional id or a group."""
 
     api_key = ApiKey.FIND_COORDINATOR
     priority = Priority.FIND_COORDINATOR
@@ -74,7 +75,7 @@ class FindCoordinator(TransactionalRequest):
 
     @property
     def newest_version(self) -> int:
-        """Kafka 4.3's."""
+        """The newest version of Kafka 4.3."""
         return _NEWEST_FIND_COORDINATOR
 
     def fields(self) -> Mapping[str, Any]:
@@ -82,7 +83,7 @@ class FindCoordinator(TransactionalRequest):
         return {"key": self._key, "key_type": self._kind.value, "coordinator_keys": [self._key]}
 
     def handle(self, answer: Any) -> None:
-        """Take the node."""
+        """Store the coordinator."""
         found = answer.coordinators[0] if answer.coordinators else answer
         code = int(found.error_code)
         if code == ErrorCode.NONE:
@@ -103,7 +104,7 @@ class FindCoordinator(TransactionalRequest):
 
 
 class InitProducerId(TransactionalRequest):
-    """A producer id and an epoch, or for a producer that has an id the next epoch."""
+    """Requests a producer id and epoch, or the next epoch of an existing producer id."""
 
     api_key = ApiKey.INIT_PRODUCER_ID
     priority = Priority.INIT_PRODUCER_ID
@@ -118,11 +119,11 @@ class InitProducerId(TransactionalRequest):
 
     @property
     def newest_version(self) -> int:
-        """The newest without two-phase commit."""
+        """The newest version without two-phase commit."""
         return _NEWEST_INIT_PRODUCER_ID
 
     def fields(self) -> Mapping[str, Any]:
-        """Return who asks, and whom it knows itself to be."""
+        """Return the transactional id and the current producer id and epoch."""
         manager = self._manager
         return {
             "transactional_id": manager.transactional_id,
@@ -132,7 +133,7 @@ class InitProducerId(TransactionalRequest):
         }
 
     def handle(self, answer: Any) -> None:
-        """Take id and epoch."""
+        """Store the producer id and epoch."""
         manager = self._manager
         code = int(answer.error_code)
         if code == ErrorCode.NONE:
@@ -159,7 +160,7 @@ class InitProducerId(TransactionalRequest):
 
 
 class AddPartitions(TransactionalRequest):
-    """Partitions join the transaction."""
+    """Adds partitions to the transaction."""
 
     api_key = ApiKey.ADD_PARTITIONS_TO_TXN
     begins_transaction = True
@@ -173,12 +174,12 @@ class AddPartitions(TransactionalRequest):
 
     @property
     def newest_version(self) -> int:
-        """The newest that is for clients."""
+        """The newest version for clients."""
         return _NEWEST_ADD_PARTITIONS
 
     @property
     def retry_backoff_ms(self) -> float:
-        """Short while the last transaction is being ended."""
+        """Shorter while the previous transaction is being completed."""
         return self._backoff_ms
 
     def fields(self) -> Mapping[str, Any]:
@@ -194,7 +195,7 @@ class AddPartitions(TransactionalRequest):
         }
 
     def handle(self, answer: Any) -> None:
-        """Let batches go to the partitions, or fail the transaction."""
+        """Allow batches for the partitions, or fail the transaction."""
         manager = self._manager
         self._backoff_ms = manager.retry_backoff_ms
         errors = {
@@ -241,7 +242,7 @@ class AddPartitions(TransactionalRequest):
 
 
 class AddOffsets(TransactionalRequest):
-    """A group's offsets join the transaction; their commit follows."""
+    """Adds a group's offsets to the transaction, before TxnOffsetCommit."""
 
     api_key = ApiKey.ADD_OFFSETS_TO_TXN
     begins_transaction = True
@@ -260,7 +261,7 @@ class AddOffsets(TransactionalRequest):
 
     @property
     def newest_version(self) -> int:
-        """Kafka 4.3's."""
+        """The newest version of Kafka 4.3."""
         return _NEWEST_ADD_OFFSETS
 
     def fields(self) -> Mapping[str, Any]:
@@ -273,7 +274,7 @@ class AddOffsets(TransactionalRequest):
         }
 
     def handle(self, answer: Any) -> None:
-        """Go on with the commit, which settles the result."""
+        """Enqueue the offset commit, which completes the result."""
         code = int(answer.error_code)
         if code == ErrorCode.NONE:
             self._manager.enqueue(TxnOffsetCommit(self._manager, self._offsets, self._group, self.result))
@@ -283,7 +284,7 @@ class AddOffsets(TransactionalRequest):
 
 
 class TxnOffsetCommit(TransactionalRequest):
-    """A group's offsets, committed if the transaction is."""
+    """Commits a group's offsets with the transaction."""
 
     api_key = ApiKey.TXN_OFFSET_COMMIT
     priority = Priority.ADD_PARTITIONS_OR_OFFSETS
@@ -304,16 +305,16 @@ class TxnOffsetCommit(TransactionalRequest):
 
     @property
     def newest_version(self) -> int:
-        """The version says which protocol the transaction has."""
+        """The version signals the transaction's protocol."""
         return self._newest
 
     @property
     def coordinator_key(self) -> str:
-        """The group's name."""
+        """The group id."""
         return self._group.group_id
 
     def fields(self) -> Mapping[str, Any]:
-        """Return the offsets that are not committed yet."""
+        """Return the uncommitted offsets."""
         topics: dict[str, list[dict[str, Any]]] = {}
         for (topic, partition), place in self._left.items():
             topics.setdefault(topic, []).append(
@@ -336,7 +337,7 @@ class TxnOffsetCommit(TransactionalRequest):
         }
 
     def handle(self, answer: Any) -> None:
-        """Settle the result, or send what was not committed again."""
+        """Complete the result, or retry the uncommitted offsets."""
         looked_up = False
         for topic in answer.topics:
             for each in topic.partitions:
@@ -356,7 +357,7 @@ class TxnOffsetCommit(TransactionalRequest):
             self.result.done()
 
     def fail_for(self, code: int, message: str | None = None) -> None:
-        """Fail it for an error that does not pass."""
+        """Fail the request with a permanent error."""
         if code in _GROUP_CHANGED:
             text = "the consumer is no longer the member of the group that its metadata names"
             self.abortable(CommitFailed(f"offsets were not committed, {text}: {error_of(code, message)}"))
@@ -371,7 +372,7 @@ class TxnOffsetCommit(TransactionalRequest):
 
 
 class EndTxn(TransactionalRequest):
-    """Commit or abort. With protocol 2 its answer brings the next epoch."""
+    """Commits or aborts. With protocol 2 the response has the next epoch."""
 
     api_key = ApiKey.END_TXN
     priority = Priority.END_TXN
@@ -384,11 +385,11 @@ class EndTxn(TransactionalRequest):
 
     @property
     def newest_version(self) -> int:
-        """The version says which protocol the transaction has."""
+        """The version signals the transaction's protocol."""
         return self._newest
 
     def fields(self) -> Mapping[str, Any]:
-        """Return how it ends."""
+        """Return whether to commit or abort."""
         return {
             "transactional_id": self._manager.transactional_id,
             "producer_id": self._sender.producer_id,
@@ -397,7 +398,7 @@ class EndTxn(TransactionalRequest):
         }
 
     def ended(self) -> None:
-        """Be ready for the next transaction; where a new epoch is needed, the call ends when that is there."""
+        """Prepare for the next transaction; if a new epoch is needed, the call ends when it is received."""
         manager = self._manager
         manager.transaction_ended()
         if manager.state is State.READY:
@@ -406,7 +407,7 @@ class EndTxn(TransactionalRequest):
             manager.enqueue(InitProducerId(manager, manager.producer_id_and_epoch, self.result))
 
     def handle(self, answer: Any) -> None:
-        """Be ready for the next transaction."""
+        """Prepare for the next transaction."""
         code = int(answer.error_code)
         if code == ErrorCode.NONE:
             producer_id = int(getattr(answer, "producer_id", -1))
@@ -417,7 +418,7 @@ class EndTxn(TransactionalRequest):
         elif self.is_sent_again(code):
             return
         elif code == ErrorCode.TRANSACTION_ABORTABLE and not self._committed:
-            # An abort that asks for an abort would go round in a circle.
+            # Another abort would fail in the same way, endlessly.
             failure = KafkaError(f"the transaction could not be aborted: {error_of(code)}")
             self.fatal(failure)
         else:

@@ -1,8 +1,8 @@
-"""The states of a producer with a producer id, and what may follow what: Kafka's table.
+"""States of a producer with a producer id, and their valid transitions: Kafka's table.
 
-Idempotent producers use the same states without transactions. The application's thread and the I/O thread move them,
-under one lock. A move that may not be is the application's mistake when it made it: it is told, and the state stays.
-On the I/O thread it is a mistake of this client: the state becomes fatal, so that nothing wrong is committed.
+Idempotent producers use the same states without transactions. The application thread and the I/O thread change them
+under one lock. An invalid transition by the application raises an error and keeps the state. On the I/O thread it is a
+bug of this client: the state becomes fatal, so that no wrong data is committed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rotunda.broker.client.errors import DeliveryTimeout, IllegalState, InvalidP
 
 
 class State(Enum):
-    """Where a producer is."""
+    """The state of a producer."""
 
     UNINITIALIZED = auto()
     INITIALIZING = auto()
@@ -45,14 +45,14 @@ _COMPLETING: Final = frozenset({State.COMMITTING_TRANSACTION, State.ABORTING_TRA
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Who a producer is for the broker."""
+    """A producer's identity for the broker."""
 
     producer_id: int
     epoch: int
 
     @property
     def is_valid(self) -> bool:
-        """Whether the broker has given it."""
+        """Whether the broker assigned it."""
         return self.producer_id > -1
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ NO_PRODUCER_ID: Final = ProducerIdAndEpoch(-1, -1)
 
 
 class ProducerState:
-    """The state, the last error and the producer's id. `transactional_id` is None for an idempotent producer."""
+    """The state, the last error and the producer id. `transactional_id` is None for an idempotent producer."""
 
     def __init__(self, transactional_id: str | None) -> None:
         self.transactional_id = transactional_id
@@ -77,12 +77,12 @@ class ProducerState:
 
     @property
     def has_producer_id(self) -> bool:
-        """Whether the broker has given an id."""
+        """Whether the broker assigned a producer id."""
         return self.producer_id_and_epoch.is_valid
 
     @property
     def has_error(self) -> bool:
-        """Whether only an abort, or only closing, is left."""
+        """Whether only an abort or close is possible."""
         return self.state in _ERRORS
 
     @property
@@ -97,21 +97,21 @@ class ProducerState:
 
     @property
     def is_completing(self) -> bool:
-        """Whether a commit or an abort is under way."""
+        """Whether a commit or an abort is in progress."""
         return self.state in _COMPLETING
 
     @property
     def is_aborting(self) -> bool:
-        """Whether an abort is under way."""
+        """Whether an abort is in progress."""
         return self.state is State.ABORTING_TRANSACTION
 
     @property
     def has_ongoing_transaction(self) -> bool:
-        """Whether a transaction is open, or must be aborted, or is being ended (`G36`)."""
+        """Whether a transaction is open, must be aborted, or is being completed (`G36`)."""
         return self.state is State.IN_TRANSACTION or self.is_completing or self.has_abortable_error
 
     def transition_to(self, target: State, error: KafkaError | None = None) -> None:
-        """Go to a state; error states with the error. IllegalState where that may not follow."""
+        """Change the state; error states store the error. Raises IllegalState for an invalid transition."""
         if self.state not in _SOURCES[target]:
             failure = IllegalState(f"{self._name()}{self.state.name} cannot be followed by {target.name}")
             if threading.get_ident() == self.io_thread:
@@ -120,7 +120,7 @@ class ProducerState:
         self.state, self.last_error = target, error
 
     def raise_error(self) -> None:
-        """Raise what stands in the way of a transactional call, if anything: an error of its own with the cause."""
+        """Raise if the state does not allow a transactional call: a new error with the original as its cause."""
         if not self.has_error:
             return
         error = self.last_error
@@ -139,7 +139,7 @@ class ProducerState:
 
 
 class TransactionalRequestResult:
-    """The outcome of one operation, named for people: `InitProducerId`, `EndTxn(True)`."""
+    """The result of an operation, with its display name: `InitProducerId`, `EndTxn(True)`."""
 
     __slots__ = ("_callbacks", "_done", "_lock", "error", "is_acked", "operation")
 
@@ -154,16 +154,16 @@ class TransactionalRequestResult:
 
     @property
     def is_completed(self) -> bool:
-        """Whether it has succeeded or failed."""
+        """Whether it succeeded or failed."""
         return self._done.is_set()
 
     @property
     def is_successful(self) -> bool:
-        """Whether it has succeeded."""
+        """Whether it succeeded."""
         return self.is_completed and self.error is None
 
     def done(self) -> None:
-        """Settle it: it has succeeded, unless an error has been set before."""
+        """Complete the result: success, unless an error was set before."""
         with self._lock:
             self._done.set()
             callbacks, self._callbacks = self._callbacks, []
@@ -171,12 +171,12 @@ class TransactionalRequestResult:
             callback()
 
     def fail(self, error: KafkaError) -> None:
-        """Settle it with an error. A later error replaces the earlier one, as in Kafka."""
+        """Complete the result with an error. A later error replaces an earlier one, as in Kafka."""
         self.error = error
         self.done()
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
-        """Call it once when this is settled: on the I/O thread, or at once if it is settled already."""
+        """Call `callback` once on completion: on the I/O thread, or immediately if already complete."""
         with self._lock:
             if not self._done.is_set():
                 self._callbacks.append(callback)
@@ -184,13 +184,13 @@ class TransactionalRequestResult:
         callback()
 
     def acknowledge(self) -> None:
-        """Take note that the caller has the outcome. Raises the error of a failed operation."""
+        """Record that the caller received the result. Raises the error of a failed operation."""
         self.is_acked = True
         if self.error is not None:
             raise self.error
 
     def wait(self, timeout_ms: float, hint: str) -> None:
-        """Wait for the outcome. Raises the operation's error, or DeliveryTimeout with `hint`: what to do then."""
+        """Wait for the result. Raises the operation's error, or DeliveryTimeout with `hint`, the remedy."""
         if not self._done.wait(min(timeout_ms / 1000, threading.TIMEOUT_MAX)):
             raise DeliveryTimeout(f"{self.operation} has had no answer for {timeout_ms:g} ms (max.block.ms). {hint}")
         self.acknowledge()

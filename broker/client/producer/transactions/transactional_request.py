@@ -1,8 +1,8 @@
-"""One request about a producer id or a transaction, and what all of them share of the transaction.
+"""Base of the transactional requests, and the transaction state that they share.
 
-The I/O thread sends one at a time and calls it back with the answer. Errors are Kafka's three kinds: try again, abort
-the transaction, close the producer. The order of the queue is Kafka's: who the coordinator is, then the producer id,
-then what joins the transaction, then its end. The requests stand in `coordinator_requests` and `transaction_requests`.
+The I/O thread sends one at a time and passes it the response. Errors have Kafka's three kinds: retry, abort the
+transaction, close the producer. The queue has Kafka's order: coordinator lookup, producer id, additions to the
+transaction, its end. `transaction_requests` has the requests.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NO_CORRELATION_ID: Final = -1
 
 
 class Priority(IntEnum):
-    """Which request goes first."""
+    """Order of the requests in the queue."""
 
     FIND_COORDINATOR = 0
     INIT_PRODUCER_ID = 1
@@ -53,14 +53,14 @@ class Priority(IntEnum):
 
 
 class CoordinatorType(Enum):
-    """Whose coordinator is asked: Kafka's numbers in FindCoordinator."""
+    """The kind of coordinator: Kafka's numbers in FindCoordinator."""
 
     GROUP = 0
     TRANSACTION = 1
 
 
 class TransactionContext(BatchSequences, ABC):
-    """The transaction as its requests see it, and the queue that they stand in."""
+    """The transaction, as used by its requests, and the request queue."""
 
     def __init__(
         self,
@@ -90,10 +90,10 @@ class TransactionContext(BatchSequences, ABC):
 
     @abstractmethod
     def lookup_coordinator(self, kind: CoordinatorType, key: str) -> None:
-        """Forget a coordinator and ask for it."""
+        """Discard a coordinator and look it up again."""
 
     def enqueue(self, request: TransactionalRequest) -> None:
-        """Take a request that is to be sent. A producer that can only be closed sends no more: it fails."""
+        """Queue a request; it fails at once if the producer has a fatal error."""
         if self.has_fatal_error and self.last_error is not None:
             request.result.fail(self.last_error)
             return
@@ -101,25 +101,25 @@ class TransactionContext(BatchSequences, ABC):
 
     @property
     def has_in_flight_request(self) -> bool:
-        """Whether a request waits for its answer."""
+        """Whether a request awaits its response."""
         return self.in_flight is not None
 
     @property
     def has_pending_requests(self) -> bool:
-        """Whether any is to be sent."""
+        """Whether the queue has requests."""
         return bool(self._queue)
 
     def set_in_flight(self, request: TransactionalRequest, correlation_id: int) -> None:
-        """Take note of the request that was sent."""
+        """Record the request that was sent."""
         request.was_sent = True
         self.in_flight, self.in_flight_correlation_id = request, correlation_id
 
     def set_producer_id_and_epoch(self, producer_id: int, epoch: int) -> None:
-        """Take what the broker has given."""
+        """Store the id and epoch assigned by the broker."""
         self.producer_id_and_epoch = ProducerIdAndEpoch(producer_id, epoch)
 
     def transaction_ended(self) -> None:
-        """Be ready for the next transaction, or for a new epoch first."""
+        """Prepare for the next transaction, or for a new epoch first."""
         self.transition_to(State.INITIALIZING if self.epoch_bump_required else State.READY)
         self.epoch_bump_required = False
         self.transaction_started = False
@@ -128,7 +128,7 @@ class TransactionContext(BatchSequences, ABC):
         self.partitions_in_transaction.clear()
 
     def transition_to_fatal_error(self, error: KafkaError) -> None:
-        """Let the producer only be closed; what is queued has failed."""
+        """Fail the producer permanently, and all queued requests."""
         with self.lock:
             super().transition_to_fatal_error(error)
             queue, self._queue = self._queue, []
@@ -136,9 +136,9 @@ class TransactionContext(BatchSequences, ABC):
                 request.result.fail(error)
 
     def maybe_update_transaction_v2(self, on_initialization: bool) -> None:
-        """See which protocol the cluster speaks now. One that has become 2 takes a new epoch first (KIP-890).
+        """Update the cluster's transaction protocol. A change to protocol 2 requires a new epoch first (KIP-890).
 
-        The new epoch fences what is left of the old protocol, whose partitions were added by requests of their own.
+        The new epoch fences remaining requests of the old protocol, which adds partitions by separate requests.
         """
         epoch, levels = self.api_versions.finalized_features
         if epoch <= self._features_epoch:
@@ -169,32 +169,32 @@ class TransactionalRequest(ABC):
     @property
     @abstractmethod
     def newest_version(self) -> int:
-        """The newest version that means what is meant."""
+        """The newest usable version."""
 
     @property
     def coordinator_key(self) -> str:
-        """The name by which its coordinator is found."""
+        """The key of its coordinator lookup."""
         return self._manager.transactional_id or ""
 
     @property
     def retry_backoff_ms(self) -> float:
-        """How long to wait before it is sent again."""
+        """Wait before a retry."""
         return self._manager.retry_backoff_ms
 
     @abstractmethod
     def fields(self) -> Mapping[str, Any]:
-        """Return what it says, by Kafka's names."""
+        """Return the request's fields by Kafka's names."""
 
     @abstractmethod
     def handle(self, answer: Any) -> None:
-        """Take the answer, under the manager's lock."""
+        """Handle the response, under the manager's lock."""
 
     def build(self, version: int, correlation_id: int, client_id: str) -> Sequence[Buffer]:
-        """Return the request's bytes behind their size."""
+        """Return the request's bytes, including the size prefix."""
         return codec_request(self.api_key, self.fields())(version, correlation_id, client_id)
 
     def on_complete(self, response: ClientResponse) -> None:
-        """Take what came of it: an answer, or none."""
+        """Handle the result: a response, or a failure."""
         manager = self._manager
         with manager.lock:
             if response.request.correlation_id != manager.in_flight_correlation_id:
@@ -210,27 +210,27 @@ class TransactionalRequest(ABC):
                 self.handle(response.body)
 
     def find_coordinator_again(self) -> None:
-        """Ask who the coordinator is, if it has one."""
+        """Look up the coordinator again, if the request has one."""
         if self.coordinator_type is not None:
             self._manager.lookup_coordinator(self.coordinator_type, self.coordinator_key)
 
     def reenqueue(self) -> None:
-        """Send it again."""
+        """Queue the request for a retry."""
         self.is_retry = True
         self._manager.enqueue(self)
 
     def fatal(self, error: KafkaError) -> None:
-        """Fail it and the producer."""
+        """Fail the request and the producer."""
         self.result.fail(error)
         self._manager.transition_to_fatal_error(error)
 
     def abortable(self, error: KafkaError) -> None:
-        """Fail it and the transaction."""
+        """Fail the request and the transaction."""
         self.result.fail(error)
         self._manager.transition_to_abortable_error(error)
 
     def abortable_if_possible(self, error: KafkaError) -> None:
-        """Fail it and the transaction, or the producer where there is no way to a new epoch."""
+        """Fail the request and the transaction, or the producer if no new epoch can be obtained."""
         if not self._manager.can_handle_abortable_error:
             self.fatal(error)
             return
@@ -239,7 +239,7 @@ class TransactionalRequest(ABC):
         self.abortable(error)
 
     def is_sent_again(self, code: int) -> bool:
-        """Return whether an error passes, and then see to it that the request is sent again."""
+        """Return whether the error is retriable; if so, queue the request again."""
         if code in _COORDINATOR_MOVED:
             self.find_coordinator_again()
         elif not error_of(code).retriable:
@@ -248,7 +248,7 @@ class TransactionalRequest(ABC):
         return True
 
     def fail_for(self, code: int, message: str | None = None) -> None:
-        """Fail it for an error that does not pass."""
+        """Fail the request with a permanent error."""
         if code in FENCED:
             self.fatal(ProducerFenced())
         elif code in _FATAL:
