@@ -1,4 +1,4 @@
-"""Communication between processes: what a child inherits, the channel of requests and answers, frames, peers' rings.
+"""Communication between processes: the inherited context, the request channel, its frames, and the peer rings.
 
 Run by every role. Imports `protocol`, `config`, `server_log` and `shm`; knows no topic, no log and no group.
 """

@@ -1,7 +1,7 @@
-"""The answer spool: a long answer is kept in memory while it fits a response ring, then in a file of the run directory.
+"""The spool of one long response: in memory while it fits a response ring, then in a file of the run directory.
 
-Runs in handler processes and the controller. The file is the one that travels to the processor, which unlinks it as it
-opens it (`response_writer`); so an answer of any size takes no more memory here than `_MOST_IN_MEMORY_BYTES`.
+Runs in handler processes and the controller. That file is passed to the processor, which unlinks it as it opens it
+(`response_writer`). So a response of any size needs no more memory here than `_MOST_IN_MEMORY_BYTES`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _MOST_IN_MEMORY_BYTES = 256 * 1024
 
 
 class AnswerSpool:
-    """The bytes of one answer as they come. ``size``: how many there are."""
+    """The bytes of one response, appended in parts. ``size``: their number."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -23,14 +23,14 @@ class AnswerSpool:
         self.size = 0
 
     def append(self, data: bytes) -> None:
-        """Add bytes at the end. Raises OSError."""
+        """Append bytes. Raises OSError."""
         self._tail += data
         self.size += len(data)
         if len(self._tail) > _MOST_IN_MEMORY_BYTES:
             self._spill()
 
     def cut(self, size: int) -> None:
-        """Take back what lies behind the first ``size`` bytes. Raises OSError."""
+        """Truncate to the first ``size`` bytes. Raises OSError."""
         if size < self._in_file:
             os.ftruncate(self._fd, size)
             self._in_file = size
@@ -53,18 +53,18 @@ class AnswerSpool:
             os.pwrite(self._fd, data, at)
 
     def payload(self) -> bytes | None:
-        """Return the whole answer if it is in memory, else None."""
+        """Return the whole response if it is in memory, else None."""
         return None if self._fd >= 0 else bytes(self._tail)
 
     def finish(self) -> Path:
-        """Put all of it into the file, and return that. Raises OSError."""
+        """Write all of it to the file, and return the path. Raises OSError."""
         self._spill()
         os.close(self._fd)
         self._fd = -1
         return self._path
 
     def discard(self) -> None:
-        """Remove what there is."""
+        """Close and remove the file, if there is one."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

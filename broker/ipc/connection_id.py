@@ -1,8 +1,8 @@
 """The identity of a client connection: processor, its generation and a counter, packed into one integer.
 
-Made by processors; handlers and logs only read it. Because the generation is part of it, an answer meant
-for a connection of a processor that has died finds no owner in the replacement (`B18`, `B33`). Text is for log
-lines only: nothing parses it back.
+Created by processors; handlers and logs only read it. It contains the generation, so a response to a connection of a
+processor that has died has no owner in the replacement (`B18`, `B33`). The text form is for log lines only: nothing
+parses it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PROCESSOR_MASK = 0x7FFF
 _GENERATION_MASK = 0xFFFF
 _COUNTER_MASK = 0xFFFF_FFFF
 
-#: So many ids are passed over in a row because they are taken, and no more.
+#: Most used ids that are skipped in a row.
 MOST_PASSED_OVER = 64
 
 
@@ -30,7 +30,7 @@ def make(processor: int, generation: int, counter: int) -> int:
 
 
 def id_allocator(processor: int, generation: int, is_taken: Callable[[int], bool]) -> Callable[[], int]:
-    """Return what gives one id after the other, without those that are taken unless nearly all of them are."""
+    """Return a function that returns consecutive ids and skips used ones, unless nearly all are in use."""
     counter = itertools.count()
 
     def new_id() -> int:

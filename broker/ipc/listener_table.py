@@ -1,8 +1,8 @@
-"""The listeners of this run by their index, as the supervisor publishes them: those that are open and those that were.
+"""The listeners of this run by index, as the supervisor publishes them: open and closed ones.
 
-Requests, connections and metrics name a listener by its index. One that is removed keeps its place, so that an index
-never means another one; a listener of the same name gets the same place again. The supervisor publishes a listener
-before anybody can connect to it, and that it is closed before it is closed: who meets an index finds it here.
+Requests, connections and metrics name a listener by its index. A removed listener keeps its index, so an index never
+means two listeners; a listener of the same name gets the same index again. The supervisor publishes a listener before
+clients can connect to it, and publishes its end before it closes it: every index in use is found here.
 """
 
 from __future__ import annotations
@@ -15,32 +15,33 @@ from rotunda.shm.tables.snapshot_buffer import SnapshotReader, SnapshotWriter
 
 
 class ListenerEntry(NamedTuple):
-    """One listener: its name, what it speaks, and the address that clients are given (`C18`)."""
+    """One listener: its name, its security protocol, and the address advertised to clients (`C18`)."""
 
     name: str
     protocol: str
     advertised_host: str
     advertised_port: int
     is_open: bool = True
-    #: Not 0: clients are given the address, with TLS the name, by which they have reached the broker, and this port.
-    #: The advertised one is for whom that is not known of: who connected before that was so keeps what it was given.
+    #: If not 0, clients get the address, with TLS the name, by which they reached the broker, and this port. The
+    #: advertised address is then for sessions without a known one: clients that connected before this was set keep
+    #: theirs.
     reached_port: int = 0
 
     def address_for(self, session: Session) -> tuple[str, int]:
-        """Return the host and port of this broker that a client is given."""
+        """Return the host and port of this broker for a client."""
         if self.reached_port and session.reached:
             return session.reached, self.reached_port
         return self.advertised_host, self.advertised_port
 
     def advertised_at(self, host: str, port: int) -> ListenerEntry:
-        """Return the listener with another address that clients are given: without a host, that which they reached."""
+        """Return the listener with another advertised address; without a host, clients get the address they reached."""
         if not host:
             return self._replace(reached_port=port)
         return self._replace(advertised_host=host, advertised_port=port, reached_port=0)
 
 
 class ListenerTable(Sequence[ListenerEntry]):
-    """The listeners by index. Every look at it sees what was published last; while nothing was it costs one load."""
+    """The listeners by index. Each access sees the latest publication; while nothing changed it costs one load."""
 
     def __init__(self, view: memoryview) -> None:
         self._reader = SnapshotReader(view)
@@ -49,7 +50,7 @@ class ListenerTable(Sequence[ListenerEntry]):
 
     @property
     def version(self) -> int:
-        """Which publication is the last. HOT."""
+        """Number of the latest publication. HOT."""
         return self._reader.sequence
 
     def __len__(self) -> int:
@@ -65,7 +66,7 @@ class ListenerTable(Sequence[ListenerEntry]):
         return self._latest()[index]
 
     def _latest(self) -> list[ListenerEntry]:
-        # The number of before: what is published meanwhile is read the next time.
+        # Read the number first: a publication during the read is found at the next access.
         if (sequence := self._reader.sequence) != self._seen:
             document = self._reader.read()
             self._seen = sequence
@@ -74,7 +75,7 @@ class ListenerTable(Sequence[ListenerEntry]):
 
 
 class ListenerNames(Sequence[str]):
-    """The names alone, for those who print them."""
+    """The names alone, for printing."""
 
     def __init__(self, table: ListenerTable) -> None:
         self._table = table

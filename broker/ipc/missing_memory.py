@@ -1,6 +1,7 @@
-"""What shared memory lacks for more processors and handlers (`A28`, `E04`).
+"""The shared memory that further processors and handlers would need (`A28`, `E04`).
 
-Asked in the controller before it stores other numbers: the supervisor, which makes room for them, has nobody to tell.
+Called in the controller before it stores new numbers: the supervisor, which allocates the memory, cannot return an
+error to a client.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def missing_bytes(context: ProcessContext, processors: int, handlers: int) -> int:
-    """Return how many bytes there are too few for so many processors of clients, and handlers; 0 if they have room.
+    """Return how many bytes are missing for these numbers of client processors and handlers; 0 if there is room.
 
-    The part of the arena that a further processor gets is what there is.
+    A further processor's part of the arena is not counted.
     """
     made, handlers_made = context.broker_words.processors_made, context.broker_words.handlers_made
     processors = max(made, processors + control_processors(context.config))
     handlers = max(handlers_made, handlers)
-    # Each with each, and the controller.
+    # Each processor with each handler, and with the controller.
     pairs = processors * (handlers + 1) - made * (handlers_made + 1)
     needed = pairs * sum(size for _, size in context.channel.places(0, 0))
     for processor in range(made, processors):

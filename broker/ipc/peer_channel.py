@@ -1,16 +1,17 @@
-"""The peer channel: messages between targets: parts of a Produce, and tasks.
+"""The peer channel: messages between targets, such as parts of a Produce and tasks.
 
-Runs in handler processes and the controller. A message is one PEER_ENVELOPE; records never travel, only the address
-where they lie in the memory of the origin's request, which the origin holds until the answer is in and the frame that
-asked has been released. A full ring keeps the message here; nothing waits (``D04``).
+Runs in handler processes and the controller. A message is one PEER_ENVELOPE. Records are never copied: the message has
+their address in the memory of the origin's request. The origin holds that memory until the reply has arrived and the
+frame with the message is released. If a ring is full, the message is queued here; nothing blocks (``D04``).
 
-Two targets that ask each other must not fill each other's rings so that neither can answer. So questions take only a
-share of a ring, answers all of it; and what a target has read is released, and more of it read, only while its answers
-to that sender are on their way. Both cannot be stuck: a ring's worth of answers would need as many questions, and
-those had no more than their share of the other ring.
+Two targets that send each other requests must not fill each other's rings so that neither can reply. So requests may
+use only a share of a ring, and replies all of it. A target releases the messages it has read, and reads more, only
+while its replies to that sender are in the ring. Both cannot be blocked: a ring full of replies would need as many
+requests, and those had only their share of the other ring.
 
-A part of a Produce may take its owner more than a turn. Its message stays until it is answered, and so do those behind
-it; of these the ones that have been done are marked as such, since a replacement must not do them so much later again.
+A part of a Produce may need more than one turn of its owner. Its message stays in the ring until the reply is sent, and
+so do the later messages. Those of them that are done are marked as such, since a replacement must not repeat them so
+much later.
 """
 
 from __future__ import annotations
@@ -25,27 +26,27 @@ from rotunda.broker.ipc.request_channel import PEER, RequestChannel
 from rotunda.shm.rings.bell import SemaphoreBell
 from rotunda.shm.rings.ring import TAIL, RingConsumer, RingProducer
 
-#: In PEER_ENVELOPE.error_code: the part has killed its owner, and the connection of its request is to be closed.
+#: In PEER_ENVELOPE.error_code: the part has killed its owner, and the connection of its request must be closed.
 POISON = -32_000
 
-#: What PEER_ENVELOPE.kind names.
+#: Values of PEER_ENVELOPE.kind.
 PRODUCE_PART, PRODUCE_ANSWER, TASK, TASK_ANSWER = 1, 2, 3, 4
 
-#: What its reader makes of the kind of a message that is done with and cannot be released yet.
+#: Kind that the reader writes into a message that is done and cannot be released yet.
 DONE = 5
 _DONE_KIND = Struct("=h").pack(DONE)
 
 _BATCH = 256
 
-#: The part of a ring that its sender's unreleased messages may take before it asks nothing more.
+#: The divisor of a ring's capacity for the unreleased requests of its sender.
 _QUESTIONS_SHARE = 4
 
-#: A token is the generation of the process that asks, then a counter of its own.
+#: A token is the generation of the requesting process, then a counter of its own.
 _GENERATION_SHIFT = 40
 
 
 class PeerMessage(NamedTuple):
-    """One PEER_ENVELOPE, field by field; ``payload`` is what follows it."""
+    """One PEER_ENVELOPE, field by field, and the ``payload`` that follows it."""
 
     kind: int
     error_code: int = 0
@@ -62,7 +63,7 @@ class PeerMessage(NamedTuple):
     payload: bytes = b""
 
 
-#: A message as it arrives: (who sent it, the message, where it ends in its ring).
+#: A message as it arrives: (its source, the message, the position of its end in the ring).
 Received = tuple[int, PeerMessage, int]
 
 
@@ -77,36 +78,36 @@ class Peers:
         self._bells = bells
         self._out: dict[int, RingProducer] = {t: channel.peer_producer(index, t) for t in others}
         self._in: dict[int, RingConsumer] = {t: channel.peer_consumer(t, index) for t in others}
-        #: By source, (where it ends, where it begins) of messages that have been received and not been released.
+        #: By source, (end, start) of messages that are received and not released.
         self._unreleased: dict[int, deque[tuple[int, int]]] = {t: deque() for t in others}
         self._kept_answers: dict[int, deque[PeerMessage]] = {t: deque() for t in others}
         self._kept_questions: dict[int, deque[tuple[PeerMessage, Callable[[RingProducer], None] | None]]] = {
             t: deque() for t in others
         }
         self._touched: set[int] = set()
-        #: How many messages wait for room.
+        #: Number of messages waiting for room.
         self.waiting = 0
 
     def new_tokens(self) -> Iterator[int]:
-        """Return numbers for questions. No predecessor of this process used them, so none of its answers match."""
+        """Return the tokens of requests. No predecessor of this process used them, so none of its replies match."""
         return count(self._generation << _GENERATION_SHIFT)
 
     def send(self, target: int, message: PeerMessage, sent: Callable[[RingProducer], None] | None = None) -> None:
-        """Ask, now or when there is room; ``sent(ring)`` is called once the message has its place in the ring."""
+        """Send a request, now or when there is room; ``sent(ring)`` is called once the message is in the ring."""
         kept = self._kept_questions[target]
         if kept or not self._try_ask(target, message, sent):
             kept.append((message, sent))
             self.waiting += 1
 
     def answer(self, target: int, message: PeerMessage) -> None:
-        """Answer, now or when there is room; what is asked beyond that waits until then."""
+        """Send a reply, now or when there is room; until then nothing more is read from that target."""
         kept = self._kept_answers[target]
         if kept or not self._try_send(target, message, None):
             kept.append(message)
             self.waiting += 1
 
     def receive(self) -> list[Received]:
-        """Return what has arrived; `release` or `release_taken` gives the memory back. HOT: once a turn."""
+        """Return the messages that have arrived; `release` or `release_taken` frees their memory. HOT: once a turn."""
         arrived: list[Received] = []
         for source, ring in self._in.items():
             if ring.words[TAIL] == ring.cursor or self._kept_answers[source]:
@@ -119,9 +120,9 @@ class Peers:
         return arrived
 
     def release_taken(self, taken: dict[int, int], unanswered: Mapping[int, Collection[int]]) -> None:
-        """Give back what was received up to a position, by source, where the answers to it have been published.
+        """Release messages up to a position, by source, if the replies to them are in the ring.
 
-        What ends at one of the ``unanswered`` positions stays, and is followed by messages that are marked as done.
+        Messages that end at one of the ``unanswered`` positions stay in the ring; later ones are marked as done.
         """
         for source in [source for source in taken if not self._kept_answers[source]]:
             waits = unanswered.get(source, ())
@@ -141,14 +142,14 @@ class Peers:
                     self._view[at : at + len(_DONE_KIND)] = _DONE_KIND
 
     def release(self) -> None:
-        """Give back what was received, as far as the answers to it have been published."""
+        """Release the received messages whose replies are in the ring."""
         for source, ring in self._in.items():
             if not self._kept_answers[source]:
                 self._unreleased[source].clear()
                 ring.release()
 
     def publish(self) -> None:
-        """Make the batch visible and wake those it is for. HOT: once a turn."""
+        """Publish the batch and wake its receivers. HOT: once a turn."""
         if self.waiting:
             self._send_kept()
         if self._touched:
@@ -158,7 +159,7 @@ class Peers:
             self._touched.clear()
 
     def _send_kept(self) -> None:
-        """Send what has waited and finds room now."""
+        """Send the queued messages that have room now."""
         for target, answers in self._kept_answers.items():
             while answers and self._try_send(target, answers[0], None):
                 answers.popleft()
@@ -169,7 +170,7 @@ class Peers:
                 self.waiting -= 1
 
     def unread_before(self) -> list[tuple[RingProducer, int]]:
-        """Return (ring, position) for rings in which messages of a predecessor have not been released yet."""
+        """Return (ring, position) for rings with unreleased messages of a predecessor."""
         return [(ring, ring.position) for ring in self._out.values() if ring.consumed() < ring.position]
 
     def _try_ask(self, target: int, message: PeerMessage, sent: Callable[[RingProducer], None] | None) -> bool:

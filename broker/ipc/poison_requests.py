@@ -1,17 +1,18 @@
-"""Poison requests: those that a process of this target has died in, and which are dropped after the fourth death.
+"""Poison requests: those that a process of this target has died in, dropped after the fourth death.
 
-Runs in handler processes and the controller. A target publishes which request it is in (`shm.tables.current_request`),
-and its replacement counts a death against it before anything is read again. What four processes have died in is not run
-a fifth time: its connection is closed without an answer, with a line that names it. The same holds for what other
-targets ask.
-Clients send again what was not answered. So what is the same, byte for byte and from the same address, as two requests
-that were dropped is dropped as well for a while, at no death: what kills costs eight deaths of a target in each
-process.restart.window.ms. Fewer deaths would be too few: a replacement takes up first what its predecessor was in, so
-processes that are killed at random, one soon after the other, die in the same harmless request; and no connection may
-be lost by that. One dropped request would be too few, since many clients send the same bytes.
+Runs in handler processes and the controller. A target publishes its current request (`shm.tables.current_request`), and
+its replacement counts a death against that request before it reads anything again. A request that four processes have
+died in is not run a fifth time: its connection is closed without a response, and a log line names it. The same holds
+for messages of other targets.
 
-A death that struck when no single request was being done, such as in a commit, is nobody's; what is read again after it
-is taken one by one, so that the next such death has a name.
+Clients retry requests that got no response. So a request with the same bytes and address as two dropped requests is
+dropped as well for a while, without a death: a killing request costs eight deaths of a target in each
+process.restart.window.ms. Fewer deaths would be too few. A replacement first handles its predecessor's current request,
+so processes that are killed at random in quick succession die in the same harmless request, and that must not cost a
+connection. One dropped request would be too few, since many clients send the same bytes.
+
+A death outside any single request, such as in a commit, is counted against none. The requests read again after it are
+committed one by one, so that the next such death can be attributed.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ logger = logging.getLogger(__name__)
 #: Processes that may die in a request before it is dropped.
 MOST_DEATHS = 4
 
-#: Requests of the same bytes that are dropped for deaths before others are for being like them.
+#: Requests of the same bytes dropped for deaths before others are dropped for being like them.
 MOST_ALIKE = 2
 
-#: The facts of a request that is dropped.
+#: The facts of a dropped request.
 DROPPED = AnswerFacts(int(ErrorCode.UNKNOWN_SERVER_ERROR))
 
-#: Of a batch its owner writes base offset, length and leader epoch, with which it begins.
+#: The owner of a batch rewrites its first fields: base offset, length and leader epoch.
 _REWRITTEN_BYTES = 16
 
-#: Where a request goes on behind its correlation id.
+#: Offset in a request after its correlation id.
 _CORRELATED = 8
 _CAUSE = Struct(">hh")
 
@@ -63,10 +64,10 @@ _CONNECTION_ID, _SEQUENCE = _FIELDS.index("connection_id"), _FIELDS.index("seque
 
 
 class PoisonRequests:
-    """What a target died in before, and what it is doing now."""
+    """The requests in which a target died, and its current request."""
 
     def __init__(self, context: ProcessContext, target: int, generation: int, most_deaths: int = MOST_DEATHS) -> None:
-        """Count the death of the predecessor, if there was one, against what it was doing."""
+        """Count the death of the predecessor, if there was one, against its current request."""
         self.current = context.current[target]
         self._context = context
         self._most_deaths = most_deaths
@@ -75,27 +76,27 @@ class PoisonRequests:
             self._count_death()
         self._condemned = {identity for identity, deaths in self.current.deaths().items() if deaths >= most_deaths}
         self._window_ns = context.config.process_restart_window_ms * 1_000_000
-        #: Requests that this process has dropped.
+        #: Number of requests that this process has dropped.
         self.count = 0
-        #: By size, then by fingerprint: how many requests have been dropped for deaths, and when the last one was.
+        #: By size, then by fingerprint: number of requests dropped for deaths, and the time of the last one.
         self._dropped: dict[int, dict[int, tuple[int, int]]] = {}
         self._last_dropped_ns = 0
-        #: Called when a request is dropped: others like it may come.
+        #: Called when a request is dropped: similar ones may follow.
         self.on_dropped: Callable[[], None] = lambda: None
         for dropped in sorted(self.current.dropped(), key=itemgetter(2)):
             self._remember(dropped)
 
     @property
     def may_come(self) -> bool:
-        """Whether a request may come that is not to be done."""
+        """Whether a request may arrive that must not be executed."""
         return bool(self._condemned or self._dropped)
 
     def is_condemned(self, identity: Identity) -> bool:
-        """Return whether a request, or a peer's message, is not to be done again."""
+        """Return whether a request, or a peer's message, must not be executed again."""
         return identity in self._condemned
 
     def is_dropped(self, request: Request, now_ns: int) -> bool:
-        """Return whether a request is not to be done, and log that, with what is known of it."""
+        """Return whether a request must not be executed, and log it with its known details."""
         if request.identity in self._condemned:
             self.drop(request, now_ns)
             return True
@@ -113,7 +114,7 @@ class PoisonRequests:
         return True
 
     def drop(self, request: Request, now_ns: int, owner: int | None = None) -> None:
-        """Remember and log that a request is dropped; ``owner``: another handler that has died in it."""
+        """Record and log a dropped request; ``owner``: another handler that has died in it."""
         for fingerprint in islice(self._fingerprints(request), 1):
             dropped = request.size_bytes, fingerprint, now_ns
             self._remember(dropped)
@@ -131,10 +132,10 @@ class PoisonRequests:
         alike[fingerprint] = count + 1 if dropped_ns - before_ns < self._window_ns else 1, dropped_ns
 
     def _fingerprints(self, request: Request) -> Iterator[int]:
-        """Yield hashes of a request that are the same when its client sends it again, under another correlation id.
+        """Yield hashes of a request that stay the same when its client retries it with another correlation id.
 
-        One is of all its bytes, unless owners have noted in them what they did; of a Produce there is one without
-        notes. That one is worked out last, and of a request that is dropped only if it has been parsed before.
+        One is of all its bytes, unless they contain notes of owners; a Produce also has one without notes. That one is
+        computed last, and for a dropped request only if it has been parsed before.
         """
         view, start, end = request.view, request.start, request.end
         cause = (
@@ -159,7 +160,7 @@ class PoisonRequests:
         logger.error(what, name, request.api_version, client, host, request.size_bytes, why)
 
     def report_message(self, source: int, what: str) -> None:
-        """Log that what another target, or the cleaner, has asked for is not done."""
+        """Log that a message of another target, or of the cleaner, is rejected."""
         peers = {self._context.controller: "the controller", self._context.cleaner: "the cleaner"}
         sender = peers.get(source, f"handler {source}")
         logger.error("%s from %s has ended %s %d times; it is refused", what, sender, self._name, self._most_deaths)
@@ -176,7 +177,7 @@ class PoisonRequests:
 
 
 def _without_notes(version: int, view: memoryview, start: int, end: int) -> list[memoryview]:
-    """Return the pieces of a Produce between what owners write into it. Raises InvalidReceive."""
+    """Return the parts of a Produce between the owners' rewritten fields. Raises InvalidReceive."""
     pieces, at = [], start + _CORRELATED
     for part in parse_produce(view, version, parse_header(view, start, end).body_offset, end).parts:
         if part.records_size >= BATCH_HEADER_BYTES:

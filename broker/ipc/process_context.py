@@ -1,9 +1,9 @@
 """Everything that crosses the fork from the supervisor to its children, in one frozen value.
 
-The supervisor makes it; a child gets it as an argument and nothing else by inheritance. Holding an object
-here does not declare who may write to it: single writers are named in `shm.layout`. `broker.runtime.child_process`
-closes what a role does not use, so that a descriptor that must be closed for good is not kept open by a
-bystander.
+The supervisor creates it; a child gets it as an argument and inherits nothing else. Holding an object here does not
+declare a right to write to it: single writers are named in `shm.layout`. `broker.runtime.child_process` closes the
+descriptors that a role does not use, so that a descriptor which must be closed for good is not kept open by an
+unrelated process.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ _HERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - r
 
 @dataclass(frozen=True, slots=True)
 class BoundListener:
-    """One listening address: what it is called, where it is bound (the real port), what clients are given.
+    """One listening address: its name, where it is bound (the real port), and the address advertised to clients.
 
-    Without an advertised host they are given the address, or with TLS the name, by which they have reached it.
+    Without an advertised host, clients get the address, or with TLS the name, by which they reached it.
     """
 
     name: str
@@ -63,7 +63,7 @@ class BoundListener:
     advertised_host: str
     advertised_port: int
     protocol: str
-    #: Its place in the table of listeners.
+    #: Its index in the table of listeners.
     index: int
 
     @property
@@ -75,7 +75,7 @@ class BoundListener:
 
     @property
     def here(self) -> tuple[str, int]:
-        """The host and port by which this machine reaches it: with TLS by a name, for certificates name hosts."""
+        """The host and port by which this machine reaches it: with TLS by name, as certificates contain names."""
         if self.protocol.endswith("SSL") and self.host in _HERE:
             return gethostname(), self.port
         return _HERE.get(self.host, self.host), self.port
@@ -83,7 +83,7 @@ class BoundListener:
 
 @dataclass(frozen=True)
 class ProcessContext:
-    """What every child is given. Tuples are by processor, or by peer: handlers, the controller, the cleaner."""
+    """The context of every child. Tuples are by processor, or by peer: handlers, the controller, the cleaner."""
 
     config: BrokerConfig
     instance: str
@@ -97,7 +97,7 @@ class ProcessContext:
     arena: Segment
     metrics: Segment
     recorder: Segment
-    #: Those that are open; those of the supervisor change, and so those that its next children get.
+    #: The open listeners. The supervisor's list changes, so later children get the new list.
     listeners: list[BoundListener]
     #: (the supervisor's end, the acceptor's end) of a SOCK_SEQPACKET pair: listeners that are added and removed.
     listener_orders: tuple[socket, socket]
@@ -110,61 +110,61 @@ class ProcessContext:
     supervisor_bell: EventBell
     recorder_bell: SemaphoreBell
     coordinators: CoordinatorPartitions
-    #: What the recorder publishes of the last requests.
+    #: The recorder's published statistics of recent requests.
     recent: Segment
-    #: What processors and handlers publish of what they know, and where clients are.
+    #: The published snapshots of processors and handlers, and the addresses of clients.
     snapshots: Segment
-    #: What clients have used of their quotas.
+    #: Quota usage of clients.
     quotas: Segment
-    #: With how many processors and handlers the broker started.
+    #: Numbers of processors and handlers at the start of the broker.
     started_processors: int
     started_handlers: int
-    #: Where the status page listens; None when there is none.
+    #: Socket of the status page; None without one.
     status_socket: socket | None = None
-    #: By which tests inject faults; None in a broker that was not started for them.
+    #: Fault injection of tests; None in a broker that was not started for tests.
     faults: Segment | None = None
-    #: Whether the broker that used the data directory before has closed it in order.
+    #: Whether the last broker on this data directory shut down cleanly.
     is_clean_start: bool = False
 
     @property
     def after_log_line(self) -> Callable[[], None] | None:
-        """What a process calls after each line that it has logged: it rings the supervisor when the file is full."""
+        """The function that a process calls after each log line: it rings the supervisor when the file is full."""
         log_file = self.log_output.file
         return None if log_file is None else FullLogBell(log_file, self.supervisor_bell.ring)
 
     @property
     def most_processors(self) -> int:
-        """How many processors there may ever be in this run: shared memory has a place for each."""
+        """Maximum number of processors in this run: shared memory has a place for each."""
         return self.channel_shape.processors
 
     @property
     def processors(self) -> int:
-        """How many processors get connections now."""
+        """Number of processors that get connections now."""
         return self.broker_words.processors
 
     @property
     def arena_share(self) -> int:
-        """How far the parts of the arena lie apart that each processor has, in bytes."""
+        """Distance between the processors' parts of the arena, in bytes."""
         return self.arena.size // self.most_processors
 
     @property
     def handlers(self) -> int:
-        """How many handlers own partitions; it changes while no target lives."""
+        """Number of handlers that own partitions; it changes only while no target is running."""
         return self.broker_words.handlers
 
     @property
     def most_handlers(self) -> int:
-        """How many handlers there may ever be in this run: shared memory has a place for each."""
+        """Maximum number of handlers in this run: shared memory has a place for each."""
         return self.channel_shape.targets - 1
 
     @property
     def controller(self) -> int:
-        """The controller's index among the targets, behind the most handlers."""
+        """The controller's index among the targets, after the last possible handler."""
         return self.channel_shape.targets - 1
 
     @property
     def cleaner(self) -> int:
-        """The cleaner's index among the peers: it takes no requests, so it is no target."""
+        """The cleaner's index among the peers: it receives no requests, so it is not a target."""
         return self.channel_shape.targets
 
     @property
@@ -179,16 +179,16 @@ class ProcessContext:
 
     @property
     def current(self) -> tuple[CurrentRequest, ...]:
-        """By target, the words for what it is doing."""
+        """By target, the words of its current request."""
         return self._parts.current
 
     @property
     def broker_words(self) -> BrokerWords:
-        """The broker words. With `draining` a child that is to stop finishes what is under way first."""
+        """The broker words. While `draining` is set, a child that is stopped first finishes its requests."""
         return self._parts.broker_words
 
     def storage(self) -> StorageReading:
-        """Return the state of the data directory's disk, as it is published."""
+        """Return the published state of the data directory's disk."""
         return self._parts.storage()
 
     @cached_property
@@ -200,44 +200,44 @@ class ProcessContext:
 
     @cached_property
     def recorder_rings(self) -> RecorderRings:
-        """The rings to the recorder, and what it asks for."""
+        """The rings to the recorder, and its requests to the processes."""
         targets, started = self.channel_shape.targets, self.started_processors
         return RecorderRings(self.recorder.view, self.most_processors, targets, started, self._processors_made)
 
     @cached_property
     def snapshot_segment(self) -> SnapshotSegment:
-        """The snapshots of processors and handlers, and who wants them."""
+        """The snapshots of processors and handlers, and the flags of their readers."""
         return SnapshotSegment(self.snapshots.view, self.most_processors, self.most_handlers)
 
     @cached_property
     def listener_table(self) -> ListenerTable:
-        """The listeners of this run by their index, as they are now."""
+        """The current listeners of this run, by index."""
         return ListenerTable(self.snapshot_segment.of_listeners())
 
     @property
     def fault_words(self) -> FaultWords | None:
-        """The words by which tests inject faults; None in a broker that was not started for them."""
+        """The words by which tests inject faults; None in a broker that was not started for tests."""
         return None if self.faults is None else FaultWords(self.faults.view, self.channel_shape.targets)
 
     @property
     def control_listener(self) -> int:
-        """Which listener is the control plane, or -1 where there is none: it stays as long as the broker runs."""
+        """Index of the control plane's listener, or -1 if there is none; it stays the same for the whole run."""
         name = self.config.control_plane_listener_name
         return -1 if name is None else list(ListenerNames(self.listener_table)).index(name.upper())
 
     @cached_property
     def quota_tables(self) -> QuotaTables:
-        """What clients have used of their quotas: the tables of the targets, then those of the processors."""
+        """Quota usage of clients: the tables of the targets, then those of the processors."""
         owners = self.channel_shape.targets + self.most_processors
         return QuotaTables(self.quotas.view, self.config.quota_window_num, owners)
 
     @cached_property
     def metrics_pages(self) -> MetricsSegment:
-        """The pages of metrics, one of each process."""
+        """The metrics pages, one for each process."""
         return MetricsSegment(self.metrics.view, self.most_processors, self.most_handlers)
 
     def begin_metrics(self, role: int, index: int, generation: int) -> MetricsWriter:
-        """Return the writer of a process's page, which begins anew with the process."""
+        """Return the writer of a process's page, reset for the new process."""
         writer = MetricsWriter(self.metrics_pages.page(role, index))
         writer.start(generation, SystemClock.monotonic_ns())
         return writer
@@ -252,22 +252,22 @@ class ProcessContext:
         return ClientHostWriter(self._client_hosts_view, processor)
 
     def live_settings(self) -> LiveSettings:
-        """Return a process's own view of settings and quotas, as they are now. Of those that know no topics."""
+        """Return a process's own view of the current settings and quotas, for processes without topic metadata."""
         path = metadata_path(self.config.data_dir)
         return LiveSettings(path, self.config, lambda: self.broker_words.metadata_version, SystemClock.monotonic_ns)
 
     def taken_over(self) -> int:
-        """Return the version of the metadata that every handler has taken over."""
+        """Return the metadata version that every handler has loaded."""
         return min(self.slots.metadata_version(HANDLER, index) for index in range(self.handlers))
 
     def mark_ready(self, role: int, index: int, generation: int) -> None:
-        """Say that this child can serve, and wake the supervisor. From here on its loop has to turn."""
+        """Mark this child as ready, and wake the supervisor. From then on its loop must send heartbeats."""
         self.slots.beat(role, index, SystemClock.monotonic_ns())
         self.slots.mark_ready(role, index, generation)
         self.supervisor_bell.ring()
 
     def ring_everyone(self) -> None:
-        """Ring every bell, so that each process looks again at what its peers have published."""
+        """Ring every bell, so that each process checks the published state of its peers again."""
         for processor_bell in self.processor_bells:
             processor_bell.ring()
         for target_bell in (*self.target_bells, self.recorder_bell):

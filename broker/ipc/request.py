@@ -1,10 +1,10 @@
-"""One request as a target has it: its envelope, whose it is, where its bytes lie, and the ring that they came through.
+"""One request in a target: its envelope, its session, the place of its bytes, and the ring it arrived through.
 
 Runs in handler processes and the controller. The request loop reads one object from each frame of a request ring, and
-everything that serves the request is given that object. Nothing is copied: ``view[start:end]`` belongs to the request
-until its frame is released, which is at the end of the turn unless its ring holds it (`RingHold`); until then it
-may be read, and a Produce batch may be patched in place. All other attributes stay valid as long as the object. Knows
-neither APIs nor responses.
+passes it to all code that serves the request. Nothing is copied: ``view[start:end]`` belongs to the request until its
+frame is released, which is at the end of the turn unless its ring holds it (`RingHold`). Until then it may be read, and
+a Produce batch may be patched in place. All other attributes stay valid as long as the object. Knows neither APIs nor
+responses.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rotunda.broker.server_log.slow_turns import Doing
     from rotunda.shm.tables.current_request import Identity
 
-#: REQUEST_ENVELOPE.state of a Produce: nothing noted; its base-offset fields are the owners' notes.
+#: REQUEST_ENVELOPE.state of a Produce: without notes, or with the owners' notes in its base-offset fields.
 FRESH, NOTED = 0, 1
 
 STATE_OFFSET = REQUEST_ENVELOPE.offset("state")
@@ -33,15 +33,15 @@ STATE_OFFSET = REQUEST_ENVELOPE.offset("state")
 _ENVELOPE_BYTES, _unpack_envelope = REQUEST.size, REQUEST.unpack_from
 
 
-#: By which an answer may be kept: (whose, listener, api key and version, the rest of the request, what it holds for).
+#: Key of a cached response: (session, listener, api key and version, the rest of the request, metadata versions).
 CacheKey = tuple[Session, int, bytes, bytes, tuple[int, int]]
 
-#: (offset of the payload, its bytes, position where the frame ends), as a ring gives them.
+#: (offset of the payload, its bytes, position where the frame ends), as a ring returns them.
 RingFrame = tuple[int, int, int]
 
 
 class RingHold:
-    """Keeps a request's memory until it is answered and no peer may look at it any more."""
+    """Holds a request's memory until its response is sent and no peer may read it any more."""
 
     __slots__ = ("answered", "peers", "readers", "start")
 
@@ -49,20 +49,19 @@ class RingHold:
         self.start = start
         self.answered = False
         self.peers: list[tuple[RingProducer, int]] = []
-        #: How many of its parts this process has still to look at.
+        #: Number of its parts that this process has still to read.
         self.readers = 0
 
     def over(self) -> bool:
-        """Return whether it is answered and nobody looks into it: here, or as a peer with frames that point there."""
+        """Return whether it has a response and no readers, neither here nor peers with frames that point to it."""
         return self.answered and not self.readers and all(ring.consumed() >= position for ring, position in self.peers)
 
 
 class RequestRing:
     """The request ring of one processor as its target reads it.
 
-    Release is held back where a request is not finished: one that waits for another owner holds its own memory, and
-    with it everything behind it in the ring; reading goes on. What is not released is what a replacement of this
-    process will read again.
+    An unfinished request that waits for another owner holds its own memory, and with it everything after it in the
+    ring; reading continues. A replacement of this process reads all unreleased frames again.
     """
 
     def __init__(self, ring: RingConsumer, processor: int) -> None:
@@ -71,17 +70,17 @@ class RequestRing:
         self.read = ring.read
         self._release_to = ring.release_to
         self._holds: list[RingHold] = []
-        #: Up to where requests have been taken. What has been read beyond it waits for its turn, and stays.
+        #: The position up to which requests are handled. Frames that are read beyond it are not released.
         self.cursor = ring.cursor
 
     def hold(self, start: int) -> RingHold:
-        """Keep everything from position ``start`` on."""
+        """Hold everything from position ``start`` on."""
         hold = RingHold(start)
         insort(self._holds, hold, key=lambda h: h.start)
         return hold
 
     def release(self) -> None:
-        """Give back what has been taken, up to the first request that is still held. HOT: once a turn."""
+        """Release the handled requests, up to the first one that is still held. HOT: once a turn."""
         holds = self._holds
         while holds and holds[0].over():
             holds.pop(0)
@@ -89,20 +88,19 @@ class RequestRing:
 
     @property
     def holding(self) -> bool:
-        """True while some request keeps its memory; its release needs another look without a bell."""
+        """True while some request holds its memory; no bell announces its release, so it must be polled."""
         return bool(self._holds)
 
 
 class Request:
-    """A request. Its reader sets every attribute before anything else sees the object, but for the last six.
+    """A request. Its reader sets every attribute before other code sees the object, except the last six.
 
-    Those are for answers that are not given at once, and are set by whatever decodes the request.
+    Those are for delayed responses, and are set by the code that decodes the request.
 
     ``view[start:end]`` starts at the api key and holds ``size_bytes`` bytes, in the memory that ``area`` names.
     ``quotas`` are the client's, None while no quota is in force. ``generation`` is that of the target it was sent to.
-    ``ring_start`` is the position of the frame in
-    ``ring``, and ``envelope_at`` the offset of its envelope in the rings' segment. ``is_noted`` says that an owner has
-    written notes into the base-offset fields of a Produce.
+    ``ring_start`` is the position of the frame in ``ring``, and ``envelope_at`` the offset of its envelope in the
+    rings' segment. ``is_noted`` means that an owner has written notes into the base-offset fields of a Produce.
     """
 
     __slots__ = (
@@ -170,7 +168,7 @@ class Request:
 
     @property
     def identity(self) -> Identity:
-        """The connection and the request's place in it: unique among all requests of a broker's life."""
+        """The connection and the request's sequence in it: unique among all requests of a broker's life."""
         return self.connection_id, self.sequence
 
 
@@ -178,7 +176,7 @@ _new_request = Request.__new__
 
 
 def peer_request(header: RequestHeader, session: Session, received_ns: int) -> Request:
-    """Return a request that another target has forwarded, as one through the first listener; it has no memory."""
+    """Return a request forwarded by another target, as one through the first listener; it has no memory."""
     request = Request()
     request.api_key, request.api_version = header.api_key, header.api_version
     request.correlation_id, request.client_id = header.correlation_id, header.client_id
@@ -188,7 +186,7 @@ def peer_request(header: RequestHeader, session: Session, received_ns: int) -> R
 
 
 class MemoryAreas:
-    """The memory in which requests lie, by area number: the rings, the arena, a processor's spill area."""
+    """The memory areas that hold requests, by area number: the rings, the arena, a processor's spill area."""
 
     def __init__(self, context: ProcessContext) -> None:
         self._views: dict[int, memoryview] = {INLINE: context.rings.view, ARENA: context.arena.view}
@@ -198,7 +196,7 @@ class MemoryAreas:
         """Return the whole area; addresses of requests are offsets in it."""
         view = self._views.get(area)
         if view is None:
-            # Spill areas are mapped when the first oversize request of their processor comes.
+            # A spill area is mapped at the first oversize request of its processor.
             view = memoryview(mmap.mmap(self._spill_fds[area - SPILL], 0))
             self._views[area] = view
         return view
@@ -213,7 +211,7 @@ class RequestReader:
         self._view, self._areas, self._session_of = rings, areas, Sessions().of
 
     def read(self, ring: RequestRing, frame: RingFrame, dequeued_ns: int) -> Request:
-        """Return the request in the next frame of a ring, and move the ring's cursor behind it. HOT."""
+        """Return the request in the next frame of a ring, and advance the ring's cursor past it. HOT."""
         at, _, frame_end = frame
         view, request = self._view, _new_request(Request)
         (

@@ -1,13 +1,13 @@
-"""The request channel: the grid of rings between processors and the processes that answer (``D02``, ``D07``, ``D24``).
+"""The request channel: the grid of rings between processors and targets (``D02``, ``D07``, ``D24``).
 
-The one module that both sides of the seam import. A *target* is a process that takes requests: handlers 0..M-1 and,
-as target M, the controller. Three grids share one segment: request rings (processor to target), response rings
-(target to processor) and peer rings; *peers* are the targets and, behind them, the cleaner. Each ring has one
-producer and one consumer, so no word of it is ever contended. What travels is laid out in ``shm.layout``; this module
-packs and unpacks nothing per request.
+The only module that both sides import. A *target* is a process that serves requests: handlers 0..M-1 and, as target M,
+the controller. Three grids share one segment: request rings (processor to target), response rings (target to processor)
+and peer rings; *peers* are the targets and, after them, the cleaner. Each ring has one producer and one consumer, so no
+word of it is ever contended. The layout of the frames is in ``shm.layout``; this module packs and unpacks nothing per
+request.
 
-A ring outlives its two ends: a replacement takes up the producer's end at the published tail and the consumer's end
-at the released head, so that it reads again whatever its predecessor had not released.
+A ring outlives its two ends: a replacement continues the producer's end at the published tail and the consumer's end at
+the released head, so it reads again all frames that its predecessor had not released.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from dataclasses import dataclass
 from rotunda.shm.layout import FILE_RANGE, PEER_ENVELOPE, REQUEST_ENVELOPE, RESPONSE_ENVELOPE
 from rotunda.shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
 
-#: What REQUEST_ENVELOPE.area names: where the bytes of a request lie.
+#: Values of REQUEST_ENVELOPE.area: the memory that holds the bytes of a request.
 INLINE, ARENA, SPILL = 0, 1, 2
 
-#: What RESPONSE_ENVELOPE.kind names (``D06``).
+#: Values of RESPONSE_ENVELOPE.kind (``D06``).
 SEND, NO_OP, CLOSE_CONNECTION = 0, 1, 2
-#: Added to it when the channel is to be muted for the throttle time that the facts have (`D06`).
+#: Added to the kind to mute the channel for the throttle time in the facts (`D06`).
 THROTTLED = 4
-#: Added to it when the answer is to be held back until its response_complete_ns, for a test (`broker.faults`).
+#: Added to the kind to delay the response until its response_complete_ns, for a test (`broker.faults`).
 DELAYED = 8
-#: Added to SEND when the answer has an error code: it may be one of many like it (`D22`).
+#: Added to SEND if the response has an error code: it may be one of a series (`D22`).
 FAILED = 16
 
-#: Requests up to this many bytes ride in the ring itself; larger ones are received into the arena.
+#: Requests up to this many bytes are in the ring itself; larger ones are received into the arena.
 INLINE_REQUEST_BYTES = 64 * 1024
 
 PEER_RING_BYTES = 64 * 1024
@@ -42,7 +42,7 @@ SMALLEST_RING_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ChannelShape:
-    """How many processes may stand on either side at most, and how large each data ring is."""
+    """Maximum number of processes on either side, and the size of each data ring."""
 
     processors: int
     targets: int
@@ -56,9 +56,10 @@ class ChannelShape:
         wanted_ring_bytes: int,
         most: tuple[int, int] | None = None,
     ) -> ChannelShape:
-        """Return the shape whose rings are powers of two, and within the budget for so many processors and targets.
+        """Return the shape with power-of-two rings within the budget for these numbers of processors and targets.
 
-        Rings are never below what a request needs. There are places for the ``most`` of both that there may be.
+        Rings are never smaller than one request needs. There are places for the ``most`` possible processors and
+        targets.
         """
         share = RING_BUDGET_BYTES // (2 * processors * targets)
         capacity = 1 << (max(min(wanted_ring_bytes, share), SMALLEST_RING_BYTES).bit_length() - 1)
@@ -72,12 +73,12 @@ class ChannelShape:
 
     @property
     def peers(self) -> int:
-        """How many processes ask each other: the targets, and the cleaner as the last."""
+        """Number of peers: the targets, and the cleaner as the last."""
         return self.targets + 1
 
 
 class RequestChannel:
-    """Hands out the ends of the rings; the taker of an end is its only user."""
+    """Returns the ends of the rings; each end has one user only."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class RequestChannel:
         base: int = 0,
         made: tuple[Callable[[], int], Callable[[], int]] | None = None,
     ) -> None:
-        """``made`` return for how many processors and handlers memory is ready; without them, it is for all."""
+        """Use ``made`` for the numbers of processors and handlers with allocated memory; by default all have it."""
         self.view = view
         self.shape = shape
         self._base = base
@@ -94,41 +95,41 @@ class RequestChannel:
 
     @property
     def processors(self) -> int:
-        """For how many processors there are rings. It may rise and never falls; those in use may be fewer."""
+        """Number of processors with rings. It may rise and never falls; fewer may be in use."""
         return self.shape.processors if self._made is None else self._made[0]()
 
     @property
     def targets(self) -> list[int]:
-        """The targets that have rings: the first handlers, those in use among them, and the controller."""
+        """The targets that have rings: the first handlers, used or not, and the controller."""
         controller = self.shape.targets - 1
         return [*range(controller if self._made is None else self._made[1]()), controller]
 
     def initialise(self) -> None:
-        """Write the header of every ring whose memory is ready. Called once, by who creates the segment."""
+        """Write the header of every ring with allocated memory. Called once, by the creator of the segment."""
         for processor in range(self.processors):
             for target in self.targets:
                 self.initialise_pair(processor, target)
         self.initialise_peers()
 
     def initialise_pair(self, processor: int, target: int) -> None:
-        """Write the headers of the rings there and back. Called once, by the process that creates the segment."""
+        """Write the headers of the two rings of a pair. Called once, by the process that creates the segment."""
         for base, _ in self.places(processor, target):
             initialise(self.view, base, self.shape.ring_capacity_bytes)
 
     def initialise_peers(self) -> None:
-        """Empty the rings between peers: by the process that creates the segment, while no peer lives."""
+        """Empty the rings between peers: by the process that creates the segment, while no peer is running."""
         for index in range(self.shape.peers**2):
             initialise(self.view, self._peer_ring(index), PEER_RING_BYTES)
 
     def places(self, processor: int, target: int) -> list[tuple[int, int]]:
-        """Return where the rings there and back are, as (start, bytes)."""
+        """Return the places of the two rings of a pair, as (start, bytes)."""
         size = ring_bytes(self.shape.ring_capacity_bytes)
         return [(self._request_ring(processor, target), size), (self._response_ring(processor, target), size)]
 
     def requests_are_released(self) -> bool:
-        """Return whether targets have released every request that is published: each has its answer, or waits for one.
+        """Return whether targets have released all published requests: each has its response or a queued one.
 
-        For who knows that processors publish nothing more.
+        Valid only after processors have stopped publishing.
         """
         rings = (self.request_consumer(p, t) for p in range(self.processors) for t in self.targets)
         return not any(ring.pending() for ring in rings)
@@ -142,7 +143,7 @@ class RequestChannel:
         return RingConsumer(self.view, self._request_ring(processor, target))
 
     def released(self) -> int:
-        """Return how many bytes of requests targets have released: it grows with every request that is done with."""
+        """Return how many bytes of requests targets have released: it grows with every finished request."""
         places = ((p, t) for p in range(self.processors) for t in self.targets)
         return sum(self.request_consumer(*place).head for place in places)
 
@@ -176,11 +177,11 @@ class RequestChannel:
         return self._data_ring(data_rings) + index * ring_bytes(PEER_RING_BYTES)
 
 
-#: Envelope structs, compiled once for both sides of the seam.
+#: Envelope structs, compiled once for both sides.
 REQUEST = REQUEST_ENVELOPE.struct
 RESPONSE = RESPONSE_ENVELOPE.struct
-#: The same with what its request is about as one value, with all that requests of one kind have in common as one value,
-#: and with all facts for the request log as one value.
+#: The same struct with later fields combined into one value: the subject of the request, the fields common to all
+#: requests of one kind, or all facts for the request log.
 RESPONSE_TO_SUBJECT = RESPONSE_ENVELOPE.struct_until("partition_row")
 RESPONSE_TO_KIND = RESPONSE_ENVELOPE.struct_until("api_key")
 RESPONSE_TO_FACTS = RESPONSE_ENVELOPE.struct_until("received_ns")

@@ -1,7 +1,7 @@
-"""Facts of a request for the request log: which partition, how many, and what was asked of them.
+"""Facts of a request for the request log: its first partition, the number of partitions, and its parameters.
 
-Runs in handler processes. Packed once for each request, or once for many that are alike, and copied into the envelope
-of the answer as it is. Nothing of records but their number, their size and their codec is ever recorded (``D20``).
+Runs in handler processes. Packed once for each request, or once for many equal ones, and copied into the envelope of
+the response. Of records only their number, size and codec are recorded (``D20``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rotunda.shm.recorder_layout import MIXED_CODECS, NOT_TOLD, THROTTLED_BY
 if TYPE_CHECKING:
     from rotunda.broker.protocol.records import RawHeader
 
-#: From these fields on an envelope is copied whole from here.
+#: Parts of an envelope from these fields to the end, which are copied whole.
 _SUBJECT = RESPONSE_ENVELOPE.struct_from("partition_row")
 _TAIL = RESPONSE_ENVELOPE.struct_from("api_key")
 
@@ -27,11 +27,11 @@ _MUTATION = 1 + THROTTLED_BY.index("controller_mutation_rate")
 _ATTRIBUTES = BatchHeader._fields.index("attributes")
 _RECORD_COUNT = BatchHeader._fields.index("record_count")
 
-#: Facts of the records of a request: (how many, their bytes as batches, codec); -1 is not known.
+#: Facts of the records of a request: (how many, their bytes as batches, codec); -1 is unknown.
 Records = tuple[int, int, int]
 NO_RECORDS: Records = (-1, -1, -1)
 
-#: What stands for as many records and for more: parts of one request may claim more than the field can say.
+#: Largest recorded count of records: parts of one request may claim more than the field can hold.
 MOST_COUNTED = 2**31 - 1
 
 
@@ -44,16 +44,16 @@ def subject(
     acks: int = NOT_TOLD,
     isolation_level: int = NOT_TOLD,
 ) -> bytes:
-    """Return what a request is about: the table row of its first partition, how many it names, what it asks for."""
+    """Return a request's subject: the table row of its first partition, the number of partitions, its parameters."""
     return _SUBJECT.pack(partition_row, partition_count, min_bytes, max_wait_ms, acks, isolation_level, 0)
 
 
 def tail(api_key: int, api_version: int, handler: int, about: bytes) -> bytes:
-    """Return the end of the envelope of an answer without error; ``about`` is a `subject`."""
+    """Return the end of the envelope of a response without error; ``about`` is a `subject`."""
     return _TAIL.pack(api_key, api_version, handler, 0, *_SUBJECT.unpack(about))
 
 
-#: Of a request that names no partition.
+#: The subject of a request that names no partition.
 NO_SUBJECT = subject()
 
 
@@ -63,7 +63,7 @@ def records_of(header: RawHeader, batch: memoryview) -> Records:
 
 
 class RecordsCount:
-    """The facts of the batches of a request, by what their headers claim, added up one by one."""
+    """The sum of the facts of a request's batches, by the claims of their headers."""
 
     __slots__ = ("_codecs", "_count", "_size_bytes")
 
@@ -72,7 +72,7 @@ class RecordsCount:
         self._codecs: set[int] = set()
 
     def add(self, header: RawHeader | None, size_bytes: int) -> None:
-        """Add what a client has sent for a partition: a batch with its header, or less than that."""
+        """Add a client's data for a partition: a batch with its header, or incomplete data without one."""
         self._size_bytes += max(size_bytes, 0)
         if header is not None:
             self._count += max(header[_RECORD_COUNT], 0)
@@ -80,7 +80,7 @@ class RecordsCount:
 
     @property
     def records(self) -> Records:
-        """What has been added."""
+        """The facts of all added batches."""
         codec = MIXED_CODECS if len(self._codecs) > 1 else next(iter(self._codecs), -1)
         return min(self._count, MOST_COUNTED), self._size_bytes, codec
 
@@ -110,16 +110,16 @@ def subject_of(request: Any, api_key: int, row_of: RowOf) -> bytes:
 
 
 class Changed(dict[str, Any]):
-    """A response to a request that has created or deleted so many ``partitions``."""
+    """A response to a request that has created or deleted this number of ``partitions``."""
 
     def __init__(self, partitions: int, **fields: Any) -> None:
-        """``fields``: those of the response."""
+        """Store ``fields`` as those of the response."""
         super().__init__(fields)
         self.partitions = partitions
 
 
 def about_of(about: bytes, response: Any) -> bytes:
-    """Return what an answered request was about; ``about`` is what it named itself."""
+    """Return the subject of a request after its response is known; ``about`` is the subject from the request itself."""
     return subject(-1, min(response.partitions, MOST_COUNTED)) if isinstance(response, Changed) else about
 
 
@@ -145,6 +145,6 @@ def _first_error(structures: Iterable[Any], path: Path) -> int:
 
 
 def throttle_of(response: Any) -> tuple[int, int]:
-    """Return the throttle time that a response gives its client, in ms, and what for: changes of the metadata alone."""
+    """Return a response's throttle time in ms, and its quota: here only that of metadata changes."""
     throttle_ms = int(response.get("throttle_time_ms", 0)) if isinstance(response, dict) else 0
     return throttle_ms, _MUTATION if throttle_ms else 0

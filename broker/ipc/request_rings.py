@@ -1,8 +1,8 @@
-"""The request rings of one target, one from each processor, as many as there have been processors.
+"""The request rings of one target, one for each processor that was ever started.
 
 Runs in handler processes and the controller. Frames are read in order and usually released a batch at a time. A
-processor that is added while the broker runs gets its ring before it starts; the ring of one that has gone stays and is
-read on: what is in it was sent before, and its next generation begins where it ended.
+processor that is added while the broker runs gets its ring before it starts. The ring of a removed processor stays and
+is still read: its frames were sent earlier, and the processor's next generation continues after them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RingBatch = tuple[RequestRing, list[RingFrame]]
 
 
 class RequestRings:
-    """The reading ends. What may not be answered now is not read: ``responses`` knows."""
+    """The reading ends. Rings whose responses are blocked are not read: ``responses`` reports them."""
 
     def __init__(self, channel: RequestChannel, target: int, responses: ResponseWriter) -> None:
         self._channel = channel
@@ -38,7 +38,7 @@ class RequestRings:
         self._grow()
 
     def unreleased(self) -> list[RingBatch]:
-        """Return what predecessors have left, as `unreleased` does."""
+        """Return the requests that predecessors have left, as `unreleased` does."""
         return unreleased(self._channel.view, self._rings)
 
     def read(self, limit: int) -> list[RingBatch]:
@@ -56,7 +56,7 @@ class RequestRings:
         return read
 
     def release(self) -> None:
-        """Give back what has been taken and is answered. HOT: once a turn."""
+        """Release the handled requests whose responses are in their ring. HOT: once a turn."""
         responses = self._responses
         for processor, ring in enumerate(self._rings):
             if not responses.are_waiting or not responses.blocked(processor):
@@ -64,7 +64,7 @@ class RequestRings:
 
     @property
     def are_waiting(self) -> bool:
-        """Whether something holds up a ring that no bell announces the end of. HOT: before each sleep."""
+        """Whether a ring is blocked on an event that rings no bell. HOT: before each sleep."""
         if self._responses.are_waiting:
             return True
         for ring in self._rings:  # noqa: SIM110 - a generator costs more than the loop
@@ -81,13 +81,13 @@ class RequestRings:
 
 
 def unreleased(view: memoryview, rings: list[RequestRing]) -> list[RingBatch]:
-    """Return what is in the rings: the requests that a killed target has left for the one that takes its place.
+    """Return the unreleased frames of the rings: the requests that a killed target has left for its replacement.
 
-    They are returned in the order in which they were *received*, whichever ring they are in, because Produces are taken
-    again from there: their notes say what became of them. All others bear the generation of the target that they were
-    sent to, and a replacement passes over those that were sent to another: each processor reads the answers that its
-    target has left, and then sends again what has none. So nothing that was answered is done a second time, which its
-    client may have built upon since.
+    They are returned in the order in which they were *received*, whichever ring they are in, because Produces are
+    handled again from there: their notes record their outcome. All other requests carry the generation of the target
+    that they were sent to, and a replacement skips those that were sent to another. Each processor reads the responses
+    that its target has left, and then sends the unanswered requests again. So no answered request is executed a second
+    time, when its client may already have acted on the response.
     """
     runs: list[RingBatch] = []
     for _, processor, frame in heapq.merge(*(_arrivals(view, ring) for ring in rings)):
@@ -99,7 +99,7 @@ def unreleased(view: memoryview, rings: list[RequestRing]) -> list[RingBatch]:
 
 
 def _arrivals(view: memoryview, ring: RequestRing) -> Iterator[tuple[int, int, RingFrame]]:
-    """Yield (when it was received at the earliest, processor, frame); a ring's own order stays as it is."""
+    """Yield (its earliest possible time of receipt, processor, frame), without reordering a ring's frames."""
     latest_ns = 0
     for frame in ring.read(_EVERYTHING):
         latest_ns = max(latest_ns, REQUEST.unpack_from(view, frame[0])[_RECEIVED_NS])

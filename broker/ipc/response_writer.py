@@ -1,7 +1,7 @@
-"""The way back: answers into the response rings, in batches, with one bell a processor.
+"""Writes responses into the response rings, in batches, with one bell per processor.
 
-Runs in handler processes and the controller. An answer that finds its ring full is kept, and from then on nothing is
-read from that processor until the answer has gone in: that is the whole of the back-pressure, and no process waits.
+Runs in handler processes and the controller. If a ring is full its response is queued here, and nothing more is read
+from that processor until the response is in the ring. This is the whole back-pressure; no process blocks.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from rotunda.shm.tables.current_request import Identity
 _ENVELOPE_BYTES = RESPONSE_TO_SUBJECT.size
 _pack_to_kind, _pack_range = RESPONSE_TO_KIND.pack_into, RANGE.pack
 
-#: An answer with ranges of files whose own fields take more than this may not fit a ring: all of it travels by a file.
+#: A response with file ranges whose own fields need more than this may not fit a ring: all of it is sent as a file.
 MOST_ENVELOPE_BYTES = 64 * 1024
 
 
 class AnswerFacts(NamedTuple):
-    """An answer's facts for the request log beyond its stamps; ``about`` is a `request_facts.subject`.
+    """A response's facts for the request log beyond its timestamps; ``about`` is a `request_facts.subject`.
 
-    ``throttled_by``: which quota gave ``throttle_ms``, and ``denial``: what was denied, as in REQUEST_ROW.
+    ``throttled_by``: the quota behind ``throttle_ms``, and ``denial``: the number of the denial, as in REQUEST_ROW.
     """
 
     error_code: int = 0
@@ -59,7 +59,7 @@ NO_FACTS = AnswerFacts()
 
 
 class FileRange(NamedTuple):
-    """``inline_before`` bytes of the answer, then ``length`` bytes of the file from ``position`` on."""
+    """``inline_before`` bytes of the response, then ``length`` bytes of the file from ``position`` on."""
 
     inline_before: int
     path: bytes
@@ -79,7 +79,7 @@ class ResponseWriter:
         run_dir: Path,
         has_gone: Callable[[int], bool] = lambda _: False,
     ) -> None:
-        """``has_gone``: whether a processor has ended for good, so that nobody reads its answers."""
+        """Use ``has_gone`` to find processors that have ended for good, whose responses nobody reads."""
         self.view = channel.view
         self._channel = channel
         self._target = target
@@ -88,20 +88,20 @@ class ResponseWriter:
         self._claims: list[Callable[[int], int]] = []
         self._bells = bells
         self._kept: list[deque[tuple[bytes, bytes]]] = []
-        #: Whether answers wait for room in any ring.
+        #: Whether responses wait for room in any ring.
         self.are_waiting = False
         self.grow(channel.processors)
         self._touched: set[int] = set()
         self._largest_inline = self._rings[0].max_payload - _ENVELOPE_BYTES
         self._large_names = (run_dir / f"answer-{target}-{os.getpid()}-{n}" for n in count())
         self.errors = 0
-        #: Tells what was denied to a request of (connection id, sequence) that is answered with an error code.
+        #: Returns the denial of a request (connection id, sequence) whose response has an error code.
         self.denial_of: Callable[[Identity, int], int] = _nothing_denied
-        #: The request that was charged last, and the throttle time that its answer is to give: none is charged twice.
+        #: The last charged request and the throttle time of its response: no request is charged twice.
         self._charged: tuple[Request | None, int] = None, 0
 
     def grow(self, processors: int) -> None:
-        """Take up the rings to further processors, so that there are so many."""
+        """Open the rings to further processors, up to this number."""
         for processor in range(len(self._rings), processors):
             ring = self._channel.response_producer(processor, self._target)
             self._rings.append(ring)
@@ -111,7 +111,7 @@ class ResponseWriter:
     def send(
         self, request: Request, local_ns: int, complete_ns: int, payload: bytes, facts: AnswerFacts = NO_FACTS
     ) -> None:
-        """Answer with ``payload``, a complete response from its size prefix on."""
+        """Send ``payload``, a complete response from its size prefix on."""
         if request.quotas is not None:
             facts = self._with_throttle_time(request, complete_ns, facts)
             if facts.throttle_ms:
@@ -135,13 +135,13 @@ class ResponseWriter:
         self._put(processor, envelope, payload)
 
     def spool(self) -> AnswerSpool:
-        """Return where an answer of any length can be put together."""
+        """Return a spool for a response of any length."""
         return AnswerSpool(next(self._large_names))
 
     def send_spooled(
         self, request: Request, local_ns: int, complete_ns: int, spool: AnswerSpool, facts: AnswerFacts = NO_FACTS
     ) -> None:
-        """Answer with what a spool holds: a complete response from its size prefix on. Raises OSError."""
+        """Send the contents of a spool: a complete response from its size prefix on. Raises OSError."""
         payload = spool.payload()
         if payload is not None:
             self.send(request, local_ns, complete_ns, payload, facts)
@@ -158,7 +158,7 @@ class ResponseWriter:
         )
 
     def try_begin(self, request: Request, now_ns: int, size: int, records: Records, tail: bytes) -> int:
-        """Charge for a request, and begin its answer as `try_put` does: also -1 for a throttle time to give. HOT."""
+        """Charge a request, and begin its response as `try_put` does; also -1 if it needs a throttle time. HOT."""
         quotas = request.quotas
         if quotas is None:
             return self.try_put(request, now_ns, size, records, tail)
@@ -169,10 +169,10 @@ class ResponseWriter:
         return -1 if throttle_ms else self.try_put(request, now_ns, size, records, tail)
 
     def try_put(self, request: Request, now_ns: int, size: int, records: Records, tail: bytes) -> int:
-        """Begin an answer of ``size`` bytes that the caller writes itself, where the returned offset says. HOT.
+        """Begin a response of ``size`` bytes, which the caller writes at the returned offset. HOT.
 
-        -1 when there is no room: then hand the bytes to ``send``, which sees to that. Only for answers known to fit.
-        ``tail`` is what the requests of a connection have in common (`request_facts.tail`).
+        Returns -1 if there is no room: then pass the bytes to ``send``, which queues them. Only for responses that are
+        known to fit. ``tail`` is common to the requests of a connection (`request_facts.tail`).
         """
         processor = request.processor
         if self._kept[processor]:
@@ -197,10 +197,10 @@ class ResponseWriter:
         ranges: Sequence[tuple[bytes, int, int, int, int]],
         facts: tuple[Records, bytes],
     ) -> bool:
-        """Answer without an error with byte ranges of files and the ``chunks`` around them, if there is room. HOT.
+        """Send byte ranges of files and the ``chunks`` around them without an error, if there is room. HOT.
 
         ``ranges`` are (path, inode, position, length, anything), one fewer than ``chunks``; ``stamps`` are those of
-        `send_ranges`, which sees to what is not answered here; ``facts`` are the records and the ``tail`` of `try_put`.
+        `send_ranges`, which must be called after False; ``facts`` are the records and the ``tail`` of `try_put`.
         """
         processor = request.processor
         inline_bytes = wire_bytes = sum(map(len, chunks))
@@ -230,7 +230,7 @@ class ResponseWriter:
         return True
 
     def note_charged(self, request: Request, throttle_ms: int) -> None:
-        """Note that the next request that is answered has been charged, and the throttle time to give."""
+        """Record that the next request to get a response is already charged, and its throttle time."""
         self._charged = request, throttle_ms
 
     def send_ranges(
@@ -241,7 +241,7 @@ class ResponseWriter:
         ranges: Sequence[FileRange],
         facts: AnswerFacts = NO_FACTS,
     ) -> None:
-        """Answer with ``inline`` bytes interleaved with byte ranges of files; ``stamps``: (local, complete) in ns."""
+        """Send ``inline`` bytes interleaved with byte ranges of files; ``stamps``: (local, complete) in ns."""
         size = len(inline)
         rows, paths = [], []
         for inline_before, path, inode, position, length in ranges:
@@ -258,7 +258,7 @@ class ResponseWriter:
         )
 
     def no_response(self, request: Request, local_ns: int, complete_ns: int, facts: AnswerFacts = NO_FACTS) -> None:
-        """End a request that has no answer on the wire (``C13``)."""
+        """End a request that has no response on the wire (``C13``)."""
         quotas = request.quotas
         if quotas is not None:
             throttle_ms = quotas.produced_silently(request.size_bytes, complete_ns)
@@ -266,17 +266,17 @@ class ResponseWriter:
         self._put(request.processor, self._envelope(request, (local_ns, complete_ns), (NO_OP, 0, 0, 0), facts), b"")
 
     def close_connection(self, request: Request, local_ns: int, facts: AnswerFacts = NO_FACTS) -> None:
-        """Close the connection once the answers to its earlier requests have left (``D12``)."""
+        """Close the connection after the responses to its earlier requests are sent (``D12``)."""
         self._put(
             request.processor, self._envelope(request, (local_ns, local_ns), (CLOSE_CONNECTION, 0, 0, 0), facts), b""
         )
 
     def blocked(self, processor: int) -> bool:
-        """Return whether answers to this processor wait for room in its ring."""
+        """Return whether responses to this processor wait for room in its ring."""
         return bool(self._kept[processor])
 
     def retry(self) -> None:
-        """Put kept answers into rings that have room again."""
+        """Move queued responses into rings that have room again."""
         if not self.are_waiting:
             return
         for processor, kept in enumerate(self._kept):
@@ -287,18 +287,18 @@ class ResponseWriter:
         self.are_waiting = any(self._kept)
 
     def publish(self) -> None:
-        """Make the batch visible. ``ring_bells`` must follow, after the requests have been released."""
+        """Publish the batch. ``ring_bells`` must follow, after the requests are released."""
         for processor in self._touched:
             self._rings[processor].publish()
 
     def ring_bells(self) -> None:
-        """Wake the processors that have answers."""
+        """Wake the processors that have responses."""
         for processor in self._touched:
             self._bells[processor].ring()
         self._touched.clear()
 
     def _throttle_ms(self, request: Request, quotas: ClientSensors, now_ns: int) -> int:
-        """Charge a request that is answered now, if that has not been done; return its throttle time."""
+        """Charge a request whose response is sent now, unless it is charged already; return its throttle time."""
         charged, throttle_ms = self._charged
         if charged is not request:
             throttle_ms = quotas.answered(request.api_key, request.size_bytes, now_ns)
@@ -306,7 +306,7 @@ class ResponseWriter:
         return throttle_ms
 
     def _with_throttle_time(self, request: Request, now_ns: int, facts: AnswerFacts) -> AnswerFacts:
-        """Return the facts of an answer with the throttle time for all quotas: the longest of them (``E14``)."""
+        """Return a response's facts with the throttle time for all quotas: the longest of them (``E14``)."""
         quotas = request.quotas
         throttle_ms = 0 if quotas is None else self._throttle_ms(request, quotas, now_ns)
         if quotas is None or throttle_ms <= facts.throttle_ms:
@@ -348,7 +348,7 @@ class ResponseWriter:
         return True
 
     def _in_a_file(self, payload: bytes) -> FileRange:
-        """Write an answer that is too large for a ring to a file that its processor unlinks as it opens it."""
+        """Write a response too large for a ring to a file, which its processor unlinks as it opens it."""
         path = next(self._large_names)
         path.write_bytes(payload)
         return FileRange(0, bytes(path), ONE_ANSWER, 0, len(payload))

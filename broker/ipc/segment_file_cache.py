@@ -1,8 +1,8 @@
-"""Open segment files, found by path and inode, for reading byte ranges of them.
+"""Open segment files, found by path and inode, for reading byte ranges.
 
-Processors send ranges to sockets, handlers read short ones into the answer. Neither knows more of a segment than the
-path, inode and range that the log's reader named. The inode is what makes a path safe: a segment that was deleted,
-compacted or re-created under the same name is another file.
+Processors send ranges to sockets; handlers read short ones into the response. Neither knows more of a segment than the
+path, inode and range from the log's reader. The inode makes the path safe: a segment that was deleted, compacted or
+re-created under the same name is another file.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import resource
 from collections import OrderedDict
 from pathlib import Path
 
-#: Files kept open, an eighth of the limit of open files where that is less. A file that falls out stays open while an
-#: unfinished answer refers to it.
+#: Cached files, or an eighth of the limit of open files if that is lower. An evicted file stays open while an
+#: unfinished response refers to it.
 MAX_OPEN_FILES = 512
 
-#: The inode that names a file made for one answer only: opened once and unlinked.
+#: The inode of a file made for one response only: opened once and unlinked.
 ONE_ANSWER = -1
 
-#: What the log appends to the name of a segment that is about to be removed; behind the inode, if another has its name.
+#: Suffix of the name of a segment about to be removed; after the inode, if another file has the plain name.
 DELETED_SUFFIX = ".deleted"
 
 
@@ -32,17 +32,17 @@ class OpenFile:
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
 
     def __del__(self) -> None:
-        # The attribute is missing when opening failed.
+        # The attribute is missing if opening failed.
         fd = getattr(self, "fd", -1)
         if fd >= 0:
             os.close(fd)
 
 
 class SegmentFiles:
-    """A least-recently-used set of open files, keyed by inode.
+    """A least-recently-used cache of open files, keyed by inode.
 
-    A file that is open here keeps its inode from being used again, and its room on the disk from being freed: a process
-    that owns a set calls ``forget_removed`` now and then.
+    An open file keeps its inode from being reused, and its space on the disk from being freed: a process that owns a
+    cache calls ``forget_removed`` periodically.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class SegmentFiles:
         return file
 
     def open(self, path: str, inode: int) -> OpenFile:
-        """Return the file with this inode. Raises FileNotFoundError when it is at none of its possible names."""
+        """Return the file with this inode. Raises FileNotFoundError if none of its possible names has it."""
         file = self.known(inode)
         if file is not None:
             return file
@@ -73,14 +73,14 @@ class SegmentFiles:
         return file
 
     def forget_removed(self) -> None:
-        """Let go of files that have been deleted, so that their room on the disk is free again."""
+        """Close deleted files, to free their space on the disk."""
         removed = [inode for inode, file in self._files.items() if os.fstat(file.fd).st_nlink == 0]
         for inode in removed:
             del self._files[inode]
 
     @staticmethod
     def discard(path: str, inode: int) -> None:
-        """Remove what was made for an answer that nobody takes; files of the log stay where they are."""
+        """Remove the file of a response that is never sent; files of the log are not touched."""
         if inode == ONE_ANSWER:
             Path(path).unlink(missing_ok=True)
 
