@@ -1,1 +1,1 @@
-"""Topic data on disk, in Kafka's own format: written by the handler that owns a partition, read by any handler."""
+"""Topic data on disk in Kafka's own format, written by the handler that owns a partition and read by any handler."""

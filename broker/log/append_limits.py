@@ -1,9 +1,9 @@
-"""The append limits: what the settings of a topic admit into its log. Pure; the owner checks every batch against them.
+"""The append limits of a topic, from its settings. Pure; the owner checks every batch against them.
 
-Records are validated one by one (`broker.protocol.record_walk`). What a header says of them is not trusted: as in Kafka
-the largest timestamp is computed, and the header is stored with that. A batch that must be unpacked, validated, packed
-anew or copied is judged in steps. Few are so large that they take more than one; those are judged beside other work
-before they are given their place.
+Records are validated one by one (`broker.protocol.record_walk`). The header's claims are not trusted: as in Kafka, the
+largest timestamp is computed from the records and stored in the header. A batch that must be decompressed, validated,
+compressed again or copied is validated in steps. Only very large batches need more than one step; they are validated
+between other requests, before they are assigned an offset.
 """
 
 from dataclasses import dataclass
@@ -36,27 +36,27 @@ NO_OFFSET: Final = -1
 
 STORAGE_ERROR: Final[StageResult] = (int(ErrorCode.KAFKA_STORAGE_ERROR), NO_OFFSET, -1)
 
-#: Not judged yet, and not in one step: `PartitionLog.judge` does it. No error of Kafka's.
+#: Not validated yet, and too large for one step: `PartitionLog.judge` validates the batch. Not a Kafka error code.
 TO_BE_JUDGED: Final[StageResult] = (-3, NO_OFFSET, -1)
 
-#: A larger batch is put into the file before it is given its place: to write it takes more than its share of a turn.
+#: A larger batch is written to the file before it is assigned an offset: writing it exceeds its share of a turn.
 WRITTEN_AT_ONCE_BYTES: Final = 4 * 1024 * 1024
 
-#: What a header keeps of its attributes when it is written anew: Kafka's, but for the kind of timestamp.
+#: Attributes that are preserved when a header is rewritten: Kafka's, except the timestamp type.
 _DELETE_HORIZON_BIT: Final = 0x40
 _KEPT_BITS: Final = CODEC_MASK | TRANSACTIONAL_BIT | _DELETE_HORIZON_BIT
 
 _INT64_MAX: Final = 2**63 - 1
 
-#: Records whose times are read between two steps.
+#: Records whose timestamps are read between two steps.
 _TIMES_AT_ONCE: Final = 1024
-#: What is copied between two steps.
+#: Bytes copied between two steps.
 _COPIED_AT_ONCE_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A batch as it is to be stored: the client's own bytes, or a copy."""
+    """A batch in its stored form: the client's own bytes, or a copy."""
 
     batch: memoryview
     is_copy: bool
@@ -70,7 +70,7 @@ _CODEC_OF: Final = {"producer": -1, "uncompressed": 0} | {name: codec for codec,
 
 
 def _level_of(config: LogConfig) -> int | None:
-    """Return the level to compress with, or None where the codec has none or its own is asked for."""
+    """Return the compression level to use, or None for a codec without levels and for the codec's default level."""
     levels = {
         "gzip": config.compression_gzip_level if config.compression_gzip_level >= 0 else None,
         "lz4": config.compression_lz4_level,
@@ -80,10 +80,10 @@ def _level_of(config: LogConfig) -> int | None:
 
 
 class AppendLimits:
-    """The limits of one topic.
+    """The append limits of one topic.
 
-    Most batches pass by a few comparisons; `is_strict` sends every batch to `admit`. The owner sets it while batches
-    are refused, or wait; `is_always_strict` says that the settings ask for it.
+    Most batches pass after a few comparisons; `is_strict` sends every batch to `admit`. The owner sets it while batches
+    are rejected or waiting; `is_always_strict` means that the topic's settings require it.
     """
 
     __slots__ = (
@@ -107,19 +107,20 @@ class AppendLimits:
         self.max_message_bytes = config.max_message_bytes
         self.largest_bytes = min(config.max_message_bytes, config.effective_segment_bytes)
         self.at_once_bytes = min(self.largest_bytes, WRITTEN_AT_ONCE_BYTES)
-        #: Of a compressed batch.
+        #: Limit for a compressed batch.
         self.max_uncompressed_bytes = config.max_uncompressed_bytes
-        #: A batch that claims more would take offsets, and a search through it time, out of all proportion. Every
-        #: record of a compacted topic is looked at one by one: it takes as many as fit uncompressed.
+        #: A batch that claims more records would use up a disproportionate number of offsets and make searches slow.
+        #: Every record of a compacted topic is validated one by one: the limit is the number that fits uncompressed.
         largest_bytes = config.max_message_bytes if config.compacts else config.max_uncompressed_bytes
         self.most_records = max(1, largest_bytes // SMALLEST_RECORD_BYTES)
         self.after_max_ms = config.message_timestamp_after_max_ms
         self.before_max_ms = config.message_timestamp_before_max_ms
         self.log_append_time = config.log_append_time
         self.compacts = config.compacts
-        #: Whether all records are validated, and not only those that are compressed, keyed or under a doubtful header.
+        #: Whether all records are validated, and not only those that are compressed, keyed or under an implausible
+        #: header.
         self.validates = config.internal_validate_records
-        #: Number of the codec that batches are stored in; -1: the one that they came in.
+        #: Number of the codec that batches are stored in; -1: the producer's codec.
         self.codec = _CODEC_OF[config.compression_type]
         self.compression_level = _level_of(config)
         self.is_always_strict = self.compacts or self.log_append_time or self.codec >= 0
@@ -127,11 +128,11 @@ class AppendLimits:
 
     @staticmethod
     def takes_long(config: LogConfig, size_bytes: int) -> bool:
-        """Whether the records of a batch of this size may take long to validate, or are packed anew."""
+        """Return whether a batch of this size may take long to validate, or is compressed again."""
         return config.compacts or config.compression_type != "producer" or size_bytes > PIECE_BYTES + BATCH_HEADER_BYTES
 
     def admit_at_once(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Judged | None:
-        """Return what `admit` does, or None if that takes more than one step, or writing the batch does."""
+        """Return the result of `admit`, or None if validating or writing the batch needs more than one step."""
         is_many = header.record_count > RECORDS_AT_ONCE and self._is_walked(header)
         is_large = self.at_once_bytes < header.size_bytes <= self.largest_bytes
         is_packed = header.codec > 0 or self._is_repacked(header)
@@ -146,10 +147,10 @@ class AppendLimits:
         return None
 
     def admit(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Steps[Judged]:
-        """Return the batch as it is to be stored, but for the broker's time, or why it is not admitted.
+        """Return the batch in its stored form, without the append time, or the reason for its rejection.
 
-        It is a copy if anything in it changes: the client's own bytes must stay as they are until they are committed,
-        after a crash they are read again.
+        The result is a copy if anything in it changes: the client's own bytes must stay unchanged until they are
+        committed, because they are read again after a crash.
         """
         try:
             return (yield from self._admitted(batch, header, now_ms))
@@ -177,7 +178,7 @@ class AppendLimits:
         return Admitted(copy, is_copy=True)
 
     def _validated(self, header: BatchHeader, records: Buffer, now_ms: int) -> Steps[BatchHeader]:
-        """Return the header that fits the records, uncompressed. Raises ApiError with the error to answer."""
+        """Return the header that matches the uncompressed records. Raises ApiError with the error to return."""
         if header.is_log_append_time and (self.log_append_time or header.max_timestamp == NO_TIMESTAMP):
             raise ApiError(ErrorCode.INVALID_TIMESTAMP, "LogAppendTime is the broker's to set")
         walk = RecordWalk(records, header.record_count, is_keyed=self.compacts)
@@ -197,7 +198,7 @@ class AppendLimits:
         return _with_times(header, latest)
 
     def _repacked(self, batch: memoryview, header: BatchHeader, records: Buffer) -> Steps[Admitted]:
-        """Return a copy whose records are packed with the topic's codec; they are the same bytes."""
+        """Return a copy with the same records, compressed with the topic's codec."""
         copy = bytearray(batch[:BATCH_HEADER_BYTES])
         yield from pack(copy, self.codec, records, self.compression_level)
         if len(copy) > self.largest_bytes:
@@ -209,18 +210,18 @@ class AppendLimits:
         return self.codec >= 0 and header.codec != self.codec
 
     def _is_walked(self, header: BatchHeader) -> bool:
-        """Whether the records are validated one by one."""
+        """Return whether the records are validated one by one."""
         is_doubtful = header.is_log_append_time or not 0 <= header.max_timestamp >= header.base_timestamp
         return self.validates or self.compacts or is_doubtful or header.codec > 0
 
     def _too_large(self, size_bytes: int) -> ApiError:
-        """Return what a batch is refused with for its size or the number of its records."""
+        """Return the error for a batch with too many bytes or too many records."""
         fits_no_segment = self.largest_bytes < size_bytes <= self.max_message_bytes
         error = ErrorCode.RECORD_LIST_TOO_LARGE if fits_no_segment else ErrorCode.MESSAGE_TOO_LARGE
         return ApiError(error, f"batch of {size_bytes} bytes")
 
     def _is_out_of_time(self, earliest_ms: int, latest_ms: int, now_ms: int) -> bool:
-        """Whether a timestamp is too old, or one is too new; a record without any is neither."""
+        """Return whether a timestamp is too old or too new; a record without a timestamp is neither."""
         too_old = earliest_ms != NO_TIMESTAMP and now_ms - earliest_ms > self.before_max_ms
         return too_old or latest_ms - now_ms > self.after_max_ms
 
@@ -230,7 +231,7 @@ def _out_of_time() -> ApiError:
 
 
 def _with_times(header: BatchHeader, latest_ms: int) -> BatchHeader:
-    """Return the header as it is stored, with the largest timestamp of its records and as their own times."""
+    """Return the stored form of the header: the largest timestamp of its records, with timestamp type CreateTime."""
     max_timestamp = max(latest_ms, NO_TIMESTAMP)
     if max_timestamp == header.max_timestamp and not header.is_log_append_time:
         return header
@@ -238,7 +239,7 @@ def _with_times(header: BatchHeader, latest_ms: int) -> BatchHeader:
 
 
 def _has_older(header: BatchHeader, records: Buffer, oldest_ms: int) -> Steps[bool]:
-    """Whether one of the records, uncompressed and valid, has a time and an older one than that."""
+    """Return whether one of the records, uncompressed and valid, has a timestamp older than `oldest_ms`."""
     batch = bytes(BATCH_HEADER_BYTES) + bytes(records)
     uncompressed = header._replace(attributes=0, batch_length=len(batch) - LOG_OVERHEAD_BYTES)
     allowance = ReadAllowance(header.record_count + 1, len(batch))
@@ -251,14 +252,13 @@ def _has_older(header: BatchHeader, records: Buffer, oldest_ms: int) -> Steps[bo
 
 
 def written_ahead(judged: Judged | None) -> memoryview | None:
-    """Return the batch as it is to be stored if it is so large that it is written before it is staged; else None."""
+    """Return the stored form of a batch that is so large that it is written before it is staged; else None."""
     if not isinstance(judged, Admitted) or len(judged.batch) <= WRITTEN_AT_ONCE_BYTES:
         return None
     return judged.batch
 
 
 def _copied(batch: memoryview) -> Steps[memoryview]:
-    """Return a copy."""
     copy = bytearray()
     for start in range(0, len(batch), _COPIED_AT_ONCE_BYTES):
         if start:

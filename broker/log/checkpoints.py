@@ -1,8 +1,8 @@
 """Kafka's small text files: offset checkpoints of a data directory and the leader epochs of a partition.
 
-All have one form: a version line, a line with the number of entries, one entry a line. They are replaced as a
-whole (written beside, made durable, renamed), so a reader sees an old or a new one and never half of one. Whatever
-else is found is damage, and every way in which a file can be damaged is one CheckpointCorruptError.
+All have one form: a version line, a line with the number of entries, one entry a line. A file is replaced as a whole
+(written to a temporary file, synced, renamed), so a reader sees the old or the new content and never a mixture. Any
+other content is damage, and every kind of damage raises CheckpointCorruptError.
 """
 
 import logging
@@ -17,20 +17,21 @@ VERSION = 0
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_FILE = "log-start-offset-checkpoint"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
-#: How far each partition has been compacted: one that is not in it has a batch for every offset.
+#: Offset up to which each partition has been compacted. A partition without an entry has a batch for every offset.
 CLEANER_FILE = "cleaner-offset-checkpoint"
 
 _log = logging.getLogger(__name__)
 
 
 class CheckpointCorruptError(ValueError):
-    """A checkpoint file that cannot be read as one."""
+    """A checkpoint file cannot be parsed."""
 
 
 def replace_file(path: Path, content: str, *, durable: bool = True) -> None:
-    """Give a file new content, all at once; `durable` also survives a power cut. Raises OSError: the old one stays.
+    """Replace the content of a file atomically. Raises OSError: the file is unchanged then.
 
-    A directory of that name is set aside: it cannot be replaced, and is nothing of ours.
+    `durable`: the new content also survives a power failure. A directory of that name is renamed: it cannot be
+    replaced, and this broker did not create it.
     """
     beside = path.with_name(path.name + ".tmp")
     try:
@@ -46,7 +47,7 @@ def replace_file(path: Path, content: str, *, durable: bool = True) -> None:
 def _write(path: Path, content: bytes, *, durable: bool) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
-        # A disk that is nearly full takes a part and fails with the next one.
+        # A nearly full disk writes a part of the data; the next write fails.
         while content:
             content = content[os.write(fd, content) :]
         if durable:
@@ -56,7 +57,7 @@ def _write(path: Path, content: bytes, *, durable: bool) -> None:
 
 
 def set_aside(path: Path) -> Path:
-    """Give what stands in a file's place another name, under which nobody looks for it, and return that."""
+    """Rename an unusable file to a name that is never read, and return the new path."""
     number = 1
     while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1
@@ -66,7 +67,7 @@ def set_aside(path: Path) -> Path:
 
 
 def write_lines(path: Path, lines: Sequence[str], *, durable: bool = True) -> None:
-    """Replace a checkpoint file by one with these entries. Raises OSError."""
+    """Replace a checkpoint file with these entries. Raises OSError."""
     replace_file(path, text_of(lines), durable=durable)
 
 
@@ -76,7 +77,7 @@ def text_of(lines: Sequence[str]) -> str:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the entries of a checkpoint file; none if there is no file. Raises CheckpointCorruptError."""
+    """Return the entries of a checkpoint file; none if the file is missing. Raises CheckpointCorruptError."""
     try:
         lines = read_file(path).decode().splitlines()
     except FileNotFoundError:

@@ -1,9 +1,8 @@
-"""The committed part of a partition's log: its segments, its ends, what is durable.
+"""The committed part of a partition's log: its segments, its end offsets, its durable part.
 
-One writer, the handler that owns the partition; `MaintainedLog` adds what makes room again, `PartitionLog` the
-appending. What it stages in memory becomes
-part of the log by a commit, and what fails on the way there is undone here, in memory and on disk, by the same means by
-which a replacement of the owner begins (`recovery`).
+One writer, the handler that owns the partition. `MaintainedLog` adds the operations that free disk space,
+`PartitionLog` adds appends. Staged batches become part of the log with a commit. A failure before the commit is rolled
+back here, in memory and on disk, with the same functions that a replacement of the owner uses (`recovery`).
 """
 
 import errno
@@ -48,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 class LogWriteFailed(RotundaError):  # noqa: N818  # said as it is
-    """What was staged could not be written; none of it stands. The log is as it was, or offline (`fault`)."""
+    """The staged batches could not be written; none of them is committed. The log is unchanged or offline (`fault`)."""
 
     def __init__(self, reason: str, error: OSError) -> None:
         super().__init__(f"{reason}: {error}")
@@ -56,21 +55,22 @@ class LogWriteFailed(RotundaError):  # noqa: N818  # said as it is
 
 
 class AppendHold(IntEnum):
-    """Which batches are refused although the log could take them."""
+    """Batches that are rejected although the log could append them."""
 
     NOTHING = 0
-    #: Those of clients.
+    #: Batches of clients.
     CLIENTS = 1
-    #: Those of this process too.
+    #: Also the batches of this process.
     EVERYTHING = 2
 
 
 class CommittedLog:
-    """The committed log of one partition. `log_end_offset`, `segment_base` and `position` say where it ends.
+    """The committed log of one partition, up to `log_end_offset`, in the file at `segment_base` and `position`.
 
-    `next_offset` is where the next staged batch will stand; below `last_stable_offset` no transaction is open. `fault`
-    is the error number with which the log went offline, 0 while it takes batches. It is one of `NO_ROOM` after a write
-    that found no room: batches are refused until `catch_up` has gone back to what is committed. Any other is for good.
+    `next_offset` is the offset of the next staged batch; below `last_stable_offset` no transaction is open. `fault` is
+    the error number with which the log went offline, 0 while it accepts batches. After a write that failed for lack of
+    space it is one of `NO_ROOM`: batches are rejected until `catch_up` has restored the committed state. Any other
+    error is permanent.
     """
 
     def __init__(self, directory: Path, name: PartitionName, config: LogConfig, clock: Clock) -> None:
@@ -86,7 +86,8 @@ class CommittedLog:
         self._rolled = RolledSegments(directory, [])
         self._pending_rolls: list[tuple[LogSegment, list[bytes]]] = []
         self._is_first_commit = True
-        #: Where segments begin that a write has begun and that are no part of the log, while it waits to be restored.
+        #: Base offsets of segments begun by a failed write, which are not part of the log; removed when the log is
+        #: restored.
         self._begun: set[int] = set()
         self._take_config(config)
 
@@ -100,7 +101,7 @@ class CommittedLog:
         resume: PublishedEnd | Checkpointed,
         producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS,
     ) -> Self:
-        """Return the log in `directory`, which is made if it is not there, cut to what stands (see `recovery`).
+        """Open the log in `directory`, creating it if missing, cut to the committed batches (see `recovery`).
 
         Raises LogDamaged when the files contradict `resume`, OSError.
         """
@@ -127,7 +128,7 @@ class CommittedLog:
                 self.log_end_offset,
                 len(self._producers.open_transactions),
             )
-        # A replacement must know every producer that its predecessor knew, however old the records' own time is.
+        # A replacement must have every producer of its predecessor, however old the timestamps of the records are.
         if isinstance(resume, Checkpointed):
             self.expire_producers()
         self._epochs = resume_epochs(
@@ -141,12 +142,12 @@ class CommittedLog:
         self.leader_epoch = self._epochs.latest
 
     def _write_new_epoch(self) -> None:
-        """Put the epoch of this run on disk: before the first batch, so that idle logs cost a start nothing."""
+        """Write the epoch of this run to disk, before the first batch: idle logs then add nothing to the start time."""
         self._is_first_commit = False
         self._write_epochs()
 
     def _take_files(self, files: LoadedFiles, recovery_point: int) -> None:
-        """Go on from files that hold what is committed and nothing else. Raises OSError."""
+        """Continue from files that hold exactly the committed batches. Raises OSError."""
         self._segment = files.active
         self._pending_rolls = []
         self.log_end_offset = self.next_offset = files.end_offset
@@ -161,7 +162,7 @@ class CommittedLog:
         files.active.close()
 
     def update_config(self, config: LogConfig) -> None:
-        """Take over changed settings; index settings hold from the next segment on."""
+        """Apply changed settings; index settings apply from the next segment on."""
         self._take_config(config)
         self._rolls.change(self._segment)
 
@@ -175,22 +176,22 @@ class CommittedLog:
         self._flushes = (config.flush_messages, config.flush_ms) != (NEVER, NEVER)
 
     def _set_strictness(self) -> None:
-        """Have every batch looked at, or most of them no longer, as is right now."""
+        """Update `is_strict`: whether every batch is validated in full."""
         self._limits.is_strict = self._limits.is_always_strict or bool(self.fault or self._held)
 
     # ---- rolls and failures --------------------------------------------------------------------------------------
 
     def _stable_end(self, end_offset: int) -> int:
-        """Return the last stable offset of a log that ends at `end_offset`: nothing below it is undecided."""
+        """Return the last stable offset of a log that ends at `end_offset`: no transaction below it is open."""
         return max(self._producers.stable_end(end_offset), self.log_start_offset)
 
     def _stage_roll(self) -> None:
-        """Go on in a new segment, in memory; `_write_rolls` makes it so on disk."""
+        """Start a new segment in memory; `_write_rolls` creates it on disk."""
         self._pending_rolls.append((self._segment, encode(self._producers)))
         self._segment = new_segment(self.directory, self.next_offset, self._rolls.shape, existing=False)
 
     def _write_rolls(self) -> None:
-        """Write the segments that are complete and begin those that follow. Raises OSError."""
+        """Write the complete segments and create their successors. Raises OSError."""
         successors = [segment for segment, _ in self._pending_rolls[1:]] + [self._segment]
         for (segment, snapshot), successor in zip(self._pending_rolls, successors, strict=True):
             segment.write()
@@ -214,12 +215,12 @@ class CommittedLog:
         self._flush.note_commit(now_ns)
 
     def discard_staged(self) -> None:
-        """Forget what was staged and not committed."""
+        """Discard the staged, uncommitted batches."""
         if self.next_offset != self.log_end_offset:
             self._restore()
 
     def _forget_staged(self) -> None:
-        """Let go of what was staged, and of the files that were begun for it."""
+        """Discard the staged batches, and close the files that were begun for them."""
         staged = [self._segment, *(segment for segment, _ in self._pending_rolls)]
         for segment in staged:
             segment.close()
@@ -229,7 +230,7 @@ class CommittedLog:
         self.next_offset = self.log_end_offset
 
     def _restore(self) -> None:
-        """Go back to what is committed, on disk and in memory; refuse everything while even that fails."""
+        """Return to the committed state, on disk and in memory; reject all batches while that fails too."""
         self._forget_staged()
         end = PublishedEnd(self.log_end_offset, self.segment_base, self.position, self.log_start_offset)
         try:
@@ -242,12 +243,12 @@ class CommittedLog:
             self._go_offline(error, is_passing=is_passing)
 
     def _write_failed(self, what: object, error: OSError) -> LogWriteFailed:
-        """Return the failure to raise. Without room the log waits for `catch_up`, any other error takes it offline.
+        """Return the exception to raise. Without space the log waits for `catch_up`; any other error makes it offline.
 
-        That may have damaged what stands beside it: a disk that reports an error once is not asked again.
+        Such an error may have damaged adjacent data: after one error the disk is not used again for this log.
         """
         if error.errno in NO_DESCRIPTOR:
-            # What brings the log back reads directories and files.
+            # Restoring the log opens directories and files.
             OPEN_SEGMENTS.make_room()
         if error.errno not in NO_ROOM:
             if not self.fault:
@@ -261,19 +262,19 @@ class CommittedLog:
         return LogWriteFailed(str(what), error)
 
     def hold(self, hold: AppendHold) -> None:
-        """Refuse batches from now on, or take them again. There may be ten thousand logs to tell."""
+        """Reject batches from now on, or accept them again. O(1), because up to ten thousand logs are updated."""
         self._held = hold
         self._set_strictness()
 
     @property
     def is_behind(self) -> bool:
-        """Whether want of room has left something for `catch_up`."""
+        """Whether `catch_up` has something to do after a write that failed for lack of space."""
         return self.fault in NO_ROOM or not self._epochs.is_stored
 
     def catch_up(self) -> None:
-        """Do what want of room has left: undo what a write has left behind, and take batches again if that succeeds.
+        """Recover from a write that failed for lack of space: roll back the partial write, then accept batches again.
 
-        Undoing takes no room but descriptors.
+        The rollback needs no disk space, only file descriptors.
         """
         if self.fault in NO_ROOM:
             self.fault = 0
@@ -283,7 +284,7 @@ class CommittedLog:
             self._write_epochs()
 
     def check_present(self) -> None:
-        """Go offline if the file that is appended to is no longer there under its name: nobody would ever read it."""
+        """Make the log offline if its active segment file was removed or replaced: appends could never be read."""
         if self.fault or self._segment.is_present():
             return
         missing = FileNotFoundError(errno.ENOENT, "removed while it was appended to", str(self._segment.path))
@@ -297,14 +298,14 @@ class CommittedLog:
         return self._flush.recovery_point
 
     def flush_due_ns(self) -> int | None:
-        """Return the monotonic time at which `flush` should be called, or None while there is nothing to do."""
-        # Of what a write has left behind nothing is to be durable, and nothing to be missed when it goes.
+        """Return the monotonic time at which `flush` is due, or None if there is nothing to flush."""
+        # A partial write is not made durable: it is removed.
         return None if self.fault in NO_ROOM else self._flush.due_ns
 
     def flush(self) -> None:
         """Make everything committed durable. Raises LogWriteFailed.
 
-        The log is offline then: a write that the kernel failed to bring to disk once is not tried again by it.
+        The log is offline then: the kernel does not retry a write-back that has failed.
         """
         try:
             self._flush.sync_rolled()
@@ -315,25 +316,25 @@ class CommittedLog:
         self._flush.done(self.log_end_offset)
 
     def begin_flush(self) -> FlushJob:
-        """Return what makes everything committed durable when it is run; `end_flush` takes note of it."""
+        """Return a job that makes everything committed durable; `end_flush` records its result."""
         return self._flush.begin(self.segment_base, self.log_end_offset)
 
     def end_flush(self, job: FlushJob, error: OSError | None) -> None:
-        """Take note of a flush that has been done, or not; the log is then offline, as after `flush`.
+        """Record the result of a flush job. After an error the log is offline, as after `flush`.
 
-        Files that could not be opened for want of a descriptor are as they were: they are flushed later.
+        Files that could not be opened for lack of a descriptor are unchanged: they are flushed later.
         """
         if error is None:
             self._flush.end(job)
         elif error.errno in NO_DESCRIPTOR:
             self._flush.put_off(self._clock.monotonic_ns())
         else:
-            # Nobody would come to that later.
+            # An offline log is never caught up later.
             self.catch_up()
             self._go_offline(error)
 
     def refuse_everything(self) -> None:
-        """Take no further batch: what was staged, and with it what memory holds of the log, is in doubt."""
+        """Reject all further batches: the staged batches, and so the state in memory, may be wrong."""
         self._go_offline(RuntimeError("a fault of the broker, see above"))
 
     def _go_offline(self, error: Exception, *, is_passing: bool = False) -> None:
@@ -341,7 +342,7 @@ class CommittedLog:
         self._refuse_batches(error, is_passing=is_passing)
 
     def _refuse_batches(self, error: Exception, *, is_passing: bool = False) -> None:
-        """Take no further batch; what has been staged by now may still be written."""
+        """Reject further batches; batches that are already staged may still be written."""
         until = "there is room" if is_passing else "the broker starts again"
         _log.error("%s is offline and rejects records until %s: %s", self.directory, until, error)
         number = getattr(error, "errno", None) or errno.EIO
@@ -351,37 +352,38 @@ class CommittedLog:
     # ---- the rest ------------------------------------------------------------------------------------------------
 
     def segments(self) -> list[SegmentInfo]:
-        """Return the segments, oldest first, as committed."""
+        """Return the committed segments, oldest first."""
         return [*self._rolled.infos, SegmentInfo(self.segment_base, self.position)]
 
     def _write_epochs(self) -> None:
-        """Put the epochs on disk; that this fails, as on a full disk, keeps no records from being deleted."""
+        """Write the epochs to disk. A failure, as on a full disk, does not prevent the deletion of records."""
         try:
             write_epochs(self.directory, self._epochs, durable=False)
         except OSError as error:
             _log.warning("%s: the leader epochs cannot be written: %s", self.directory, error)
 
     def active_producers(self) -> Iterator[ProducerEntry]:
-        """Return the state of every producer, for reading, each as it is when its turn has come."""
+        """Iterate over the state of all producers, read-only; each entry is current when it is returned."""
         return iter(self._producers)
 
     @property
     def producer_ids(self) -> int:
-        """How many producers are remembered."""
+        """Number of cached producers."""
         return len(self._producers)
 
     def expire_producers(self) -> None:
-        """Forget producers that wrote nothing for `producer.id.expiration.ms`."""
+        """Expire producers that wrote nothing for `producer.id.expiration.ms`."""
         self._producers.expire(self._wall_ms(), self.producer_id_expiration_ms)
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
-        """Return (epoch, end offset) as OffsetForLeaderEpoch answers; (-1, -1) when not known (KIP-320)."""
+        """Return (epoch, end offset) as in OffsetForLeaderEpoch; (-1, -1) for an unknown epoch (KIP-320)."""
         return self._epochs.end_offset_for(epoch, self.log_end_offset)
 
     def close(self, *, clean: bool = True, moves: bool = False) -> None:
-        """Let go of the files; `clean` also makes everything durable, so that the next open checks nothing.
+        """Close the files; `clean` also makes everything durable, so that the next open checks nothing.
 
-        If it `moves`, only the state of producers is written: who opens it in this run of the broker reads no batches.
+        With `moves`, only the producer state is written: the next owner, in the same run of the broker, reads no
+        batches.
         """
         self.discard_staged()
         self.catch_up()
@@ -395,6 +397,6 @@ class CommittedLog:
         self._segment.close()
 
     def delete(self) -> None:
-        """Remove the log. Its directory is first renamed, so that a half-removed one is never taken for a log."""
+        """Delete the log. Its directory is renamed first, so that a partly deleted one is never opened as a log."""
         self._segment.close()
         remove_directory(self.directory)

@@ -1,7 +1,7 @@
-"""The data directory as a whole: whose it is, who uses it, and whether it was left in order.
+"""The data directory as a whole: its owner, its lock, its clean-shutdown mark.
 
-The supervisor calls this before it forks and after everything has stopped. File names and forms are Kafka's, so that
-either program recognises a directory of the other's and neither opens one that is in use.
+The supervisor calls this before it forks and after all processes have stopped. File names and formats are Kafka's, so
+that each program recognises the other's directories and neither opens a directory that is in use.
 """
 
 import base64
@@ -24,10 +24,10 @@ META_PROPERTIES_FILE = "meta.properties"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 LOCK_FILE = ".lock"
 
-#: The newest form of meta.properties that is understood: cluster.id, node.id, directory.id (KIP-631, KIP-858).
+#: Newest supported version of meta.properties: cluster.id, node.id, directory.id (KIP-631, KIP-858).
 META_PROPERTIES_VERSION = 1
 
-#: Kafka's ids are 22 characters; others were written by hand.
+#: Kafka's ids have 22 characters; other lengths were written by hand.
 _ID = re.compile(r"[A-Za-z0-9_-]+")
 
 EXIT_IN_USE = 4
@@ -37,14 +37,14 @@ _log = logging.getLogger(__name__)
 
 
 class DataDirInUse(BootFailed):
-    """Another broker has the data directory."""
+    """Another broker uses the data directory."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"data directory {path} is in use by another broker", EXIT_IN_USE)
 
 
 class DataFromNewerVersion(BootFailed):
-    """The data directory was written by a version that this one does not understand."""
+    """The data directory was written by a newer version, in an unsupported format."""
 
     def __init__(self, path: Path, version: str) -> None:
         super().__init__(
@@ -54,14 +54,14 @@ class DataFromNewerVersion(BootFailed):
 
 
 class DirectoryIdentity:
-    """Which directory a path named when this was made, to notice that it has been removed or replaced since."""
+    """The directory at a path when this object was created, to detect that it was removed or replaced."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._found = self._look()
 
     def is_present(self) -> bool:
-        """Return whether the path still names that directory."""
+        """Return whether the path still refers to that directory."""
         return self._look() == self._found
 
     def _look(self) -> tuple[int, int] | None:
@@ -81,7 +81,7 @@ def random_uuid() -> str:
 
 
 def prepare_data_dir(path: Path, node_id: int) -> str:
-    """Make the data directory usable and return its cluster id, a new one if it has none.
+    """Prepare the data directory and return its cluster id; a new directory is assigned a new one.
 
     Raises DataFromNewerVersion, BootFailed when it belongs to another node, OSError when it cannot be written.
     """
@@ -102,9 +102,9 @@ def prepare_data_dir(path: Path, node_id: int) -> str:
 
 
 def _read_properties(path: Path) -> dict[str, str]:
-    """Return what the file says; nothing if there is none, or one that cannot be read, which is set aside.
+    """Return the properties in the file; none if it is missing or unusable. An unusable file is renamed.
 
-    Raises OSError when it cannot be.
+    Raises OSError when it cannot be renamed.
     """
     try:
         lines = read_file(path).decode().splitlines()
@@ -146,7 +146,7 @@ def _check(path: Path, properties: dict[str, str], node_id: int) -> None:
 
 
 def _remove_doomed(path: Path) -> None:
-    """Finish the removal of partitions that was cut short."""
+    """Finish interrupted deletions of partitions."""
     for entry in path.iterdir():
         if entry.name.endswith(DELETE_SUFFIX) and entry.is_dir():
             _log.info("Removing %s, left over from a deletion", entry)
@@ -167,9 +167,9 @@ def want_of_privacy(path: Path) -> str | None:
 
 
 def lock_data_dir(path: Path) -> int:
-    """Return the descriptor that holds the directory for this process; it holds it until it is closed.
+    """Lock the directory for this process and return the descriptor; closing it releases the lock.
 
-    Not shared with children: a lock of this kind belongs to the process that took it. Raises DataDirInUse, OSError.
+    Children do not inherit the lock: a POSIX lock belongs to one process. Raises DataDirInUse, OSError.
     """
     fd = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
@@ -181,7 +181,7 @@ def lock_data_dir(path: Path) -> int:
 
 
 def take_clean_shutdown_mark(path: Path) -> bool:
-    """Return whether the last run ended in order, and forget it: from now on a crash leaves no mark."""
+    """Return whether the last run was shut down cleanly, and remove the mark, so that a crash leaves none."""
     mark = path / CLEAN_SHUTDOWN_FILE
     was_clean = mark.exists()
     remove_if_there(mark)
@@ -189,7 +189,7 @@ def take_clean_shutdown_mark(path: Path) -> bool:
 
 
 def write_clean_shutdown_mark(path: Path) -> None:
-    """Say that every log was closed in order. Without the mark the next start looks at what it would have trusted."""
+    """Record that every log was closed cleanly. Without the mark the next start checks the logs."""
     try:
         replace_file(path / CLEAN_SHUTDOWN_FILE, json.dumps({"version": 0, "brokerEpoch": -1}))
     except OSError as error:

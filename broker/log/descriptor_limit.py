@@ -1,7 +1,7 @@
-"""The limit of open files against the partitions of a data directory: what operators are told where it is small.
+"""Checks the limit of open files against the partitions of a data directory, and warns operators of a low limit.
 
-Used at the start of a broker and by `rotunda doctor`. A broker with too few descriptors works all the same, and
-slower: segments that are idle give theirs up (`segments/open_segments.py`).
+Used by a starting broker and by `rotunda doctor`. With too few descriptors a broker works, but more slowly: idle
+segments are closed (`segments/open_segments.py`).
 """
 
 import os
@@ -9,20 +9,20 @@ from pathlib import Path
 
 from rotunda.broker.log.segments.open_segments import FILES_A_SEGMENT, OTHERS, most_segments
 
-#: What Kafka's documentation advises for each broker.
+#: The limit that Kafka's documentation recommends for each broker.
 ADVISED = 100_000
 
 
 def partitions_in(data_dir: Path) -> int:
-    """Return how many partitions have a directory there. Raises OSError."""
+    """Return the number of partition directories in `data_dir`. Raises OSError."""
     names = [name.rpartition("-") for name in os.listdir(data_dir)]
     return sum(1 for topic, _, partition in names if topic and partition.isdecimal())
 
 
 def want_of_descriptors(data_dir: Path, handlers: int, limit: int) -> str | None:
-    """Return what is short in a sentence, and what to do; None where so many handlers have enough.
+    """Return a warning with the shortage and the remedy; None if so many handlers have enough descriptors.
 
-    `limit` is that of each process, -1 for none. Raises OSError.
+    `limit` applies to each process, -1 for none. Raises OSError.
     """
     partitions = partitions_in(data_dir)
     each = -(-partitions // handlers)

@@ -1,8 +1,8 @@
-"""A probe for room on the data directory's file system: it writes a little, because no figure of a disk shows a quota.
+"""Probes the data directory's file system for free space by a small write, because disk statistics omit quotas.
 
-Descriptors are a kind of room too: without one no file is written, and they come back as those of a disk do.
-
-Used by whoever has met a full disk and wants to know when to go on, and before what must not fail half-way.
+File descriptors count as space too: without one no file can be written, and a shortage passes like one of disk space.
+Used after a write that failed for lack of space, to detect when to resume, and before operations that must not fail
+half-way.
 """
 
 import errno
@@ -10,20 +10,20 @@ import os
 from pathlib import Path
 from typing import Final
 
-#: This process, or the system, has no descriptors left.
+#: This process, or the system, is out of descriptors.
 NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
-#: Writes that fail with these succeed again when something has been removed: no space, a quota, a limit of file sizes.
+#: Writes that fail with these errors succeed again after a deletion: disk full, quota, file size limit.
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG}) | NO_DESCRIPTOR
 
-#: What must be free before records are taken again.
+#: Bytes that must be free before appends are accepted again.
 LEAST_BYTES: Final = 256 * 1024
-#: How many descriptors must be there too: opening a log takes a few at a time.
+#: Descriptors that must be free too: opening a log uses several at a time.
 LEAST_DESCRIPTORS: Final = 16
 
 
 def has_room(directory: Path, size_bytes: int = LEAST_BYTES) -> bool:
-    """Return whether `size_bytes` can be had now in a file of `directory`, and the descriptors that a write takes."""
+    """Return whether a file in `directory` can allocate `size_bytes` now, and a write has enough descriptors."""
     fds: list[int] = []
     try:
         fds.append(_nameless(directory))
@@ -39,11 +39,11 @@ def has_room(directory: Path, size_bytes: int = LEAST_BYTES) -> bool:
 
 
 def _nameless(directory: Path) -> int:
-    """Return a descriptor of a file that is gone when it is closed. Raises OSError."""
+    """Return a descriptor of an unnamed file, which is deleted when it is closed. Raises OSError."""
     try:
         return os.open(directory, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     except IsADirectoryError:
-        pass  # a kernel that does not know such files
+        pass  # a kernel without O_TMPFILE
     except OSError as error:
         if error.errno != errno.EOPNOTSUPP:
             raise

@@ -1,8 +1,8 @@
-"""The flush state: what of a partition is not durable yet, and when it should be (`flush.messages`, `flush.ms`).
+"""The flush state: which part of a partition is not durable, and when its flush is due (`flush.messages`, `flush.ms`).
 
-Up to `recovery_point` the log and its indexes are on the disk, so a start of the broker need not check them. Without
-either setting the kernel writes back in its own time, as with Kafka; segments that were rolled are made durable a
-while later, when that costs next to nothing. Only the owner of the partition uses this.
+Below `recovery_point` the log and its indexes are durable, so a start of the broker need not check them. Without either
+setting the kernel chooses the time of write-back, as with Kafka; rolled segments are flushed after a delay, when the
+flush is nearly free. Only the owner of the partition uses this.
 """
 
 import os
@@ -20,20 +20,23 @@ from rotunda.broker.log.segments.segment_files import (
     sync_directory,
 )
 
-#: What Kafka takes for "never" in flush.messages and flush.ms.
+#: Kafka's value for "never" in flush.messages and flush.ms.
 NEVER = 2**63 - 1
 
-#: By then the kernel has written a rolled segment back by itself.
+#: After this delay the kernel has written a rolled segment back by itself.
 ROLLED_FLUSH_DELAY_NS = 60 * 1_000_000_000
 
-#: When a flush is tried again for which there was no descriptor.
+#: Delay of a retry after a flush without a free descriptor.
 _AGAIN_NS = 1_000_000_000
 
 _NS_PER_MS = 1_000_000
 
 
 class FlushState:
-    """One partition's. `recovery_point` moves only when data, indexes and directory are all durable."""
+    """The flush state of one partition.
+
+    `recovery_point` moves only when data, indexes and directory are all durable.
+    """
 
     __slots__ = (
         "_directory",
@@ -55,7 +58,7 @@ class FlushState:
         self._rolled: list[int] = []
 
     def reset(self, recovery_point: int, bases: list[int], now_ns: int) -> None:
-        """Begin with what is known to be durable; `bases` are the base offsets of all segments."""
+        """Start from a durable log up to `recovery_point`; `bases` are the base offsets of all segments."""
         self.recovery_point = self._synced_offset = recovery_point
         self._rolled = []
         self.due_ns = None
@@ -64,27 +67,27 @@ class FlushState:
                 self.note_roll(base_offset, now_ns)
 
     def is_due_at(self, end_offset: int) -> bool:
-        """Whether flush.messages asks for the data to be durable before `end_offset` is acknowledged."""
+        """Return whether flush.messages requires a flush before `end_offset` is acknowledged."""
         return end_offset - self._synced_offset >= self.flush_messages
 
     def note_commit(self, now_ns: int) -> None:
-        """Note that something is written and not durable: flush.ms counts from the first such moment."""
+        """Record a write that is not durable: flush.ms counts from the first such write."""
         if self.due_ns is None and self.flush_ms != NEVER:
             self.due_ns = now_ns + self.flush_ms * _NS_PER_MS
 
     def note_roll(self, base_offset: int, now_ns: int) -> None:
-        """Remember that the segment at `base_offset` is complete and not durable."""
+        """Record that the segment at `base_offset` is complete and not durable."""
         self._rolled.append(base_offset)
         if self.due_ns is None:
             self.due_ns = now_ns + ROLLED_FLUSH_DELAY_NS
 
     def sync_data(self, fd: int, end_offset: int, now_ns: int) -> None:
-        """Make everything below `end_offset` durable, `fd` being the active segment's file. Raises OSError."""
+        """Make everything below `end_offset` durable; `fd` is the active segment's file. Raises OSError."""
         for base_offset in self._rolled:
             self._sync(base_offset, LOG_SUFFIX)
         os.fdatasync(fd)
         self._synced_offset = end_offset
-        # The indexes follow later: the recovery point moves when they do.
+        # The indexes are flushed later, and the recovery point moves then.
         if self.due_ns is None:
             self.due_ns = now_ns + ROLLED_FLUSH_DELAY_NS
 
@@ -97,22 +100,22 @@ class FlushState:
         sync_directory(self._directory)
 
     def begin(self, active_base: int, end_offset: int) -> FlushJob:
-        """Return what makes everything below `end_offset` durable; what is written from here on is due anew."""
+        """Return a job that makes everything below `end_offset` durable. Later writes set a new due time."""
         self.due_ns = None
         return FlushJob(self._directory, (*self._rolled, active_base), end_offset)
 
     def end(self, job: FlushJob) -> None:
-        """Take note of a job that is done. More may have been written and rolled meanwhile."""
+        """Record a finished job. More may have been written and rolled meanwhile."""
         self._rolled = [base_offset for base_offset in self._rolled if base_offset not in job.bases[:-1]]
         self.recovery_point = max(self.recovery_point, job.end_offset)
         self._synced_offset = max(self._synced_offset, job.end_offset)
 
     def put_off(self, now_ns: int) -> None:
-        """Take note of a job that could not be done now and can be later."""
+        """Postpone a job that failed for lack of a descriptor."""
         self.due_ns = now_ns + _AGAIN_NS
 
     def done(self, end_offset: int) -> None:
-        """Everything below `end_offset` is durable, indexes included."""
+        """Record that everything below `end_offset` is durable, indexes included."""
         self.recovery_point = self._synced_offset = end_offset
         self.due_ns = None
 
@@ -120,7 +123,7 @@ class FlushState:
         try:
             fd = OPEN_SEGMENTS.open(segment_file(self._directory, base_offset, suffix), os.O_RDONLY)
         except FileNotFoundError:
-            return  # deleted since
+            return  # deleted meanwhile
         try:
             os.fsync(fd)
         finally:

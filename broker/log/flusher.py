@@ -1,9 +1,9 @@
-"""The flusher: a thread beside the loop that makes logs durable, and writes checkpoints of all of them.
+"""The flusher: a background thread that makes logs durable, and writes the checkpoints of all logs.
 
-Runs in handler processes. An fsync takes as long as the disk likes, and the loop serves nobody meanwhile. So what is to
-be done is written down by the owner (`FlushJob`: files by name, and the offset up to which they hold the log), done
-by a thread that touches nothing else, and taken note of by the owner when it is done. A flusher has one thread at a
-time, and none while nothing is due. What clients wait for (`flush.messages`) is not done here.
+Runs in handler processes. An fsync has no upper time limit, and would block the loop. So the owner describes the flush
+(`FlushJob`: file names, and the end offset of the log in them), a thread that touches nothing else runs it, and the
+owner records the result. A flusher has at most one thread, and none while nothing is due. Flushes that clients wait for
+(`flush.messages`) are not run here.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from rotunda.broker.log.segments.segment_files import SEGMENT_SUFFIXES, segment_
 
 
 class Job(Protocol):
-    """What a flusher does, without touching what its owner works with. Raises OSError."""
+    """A job of a flusher. It must not touch the owner's state. Raises OSError."""
 
     def run(self) -> None:
-        """Do it."""
+        """Run the job."""
 
 
 Log = TypeVar("Log")
@@ -29,14 +29,14 @@ SomeJob = TypeVar("SomeJob", bound=Job)
 
 
 class FlushJob(NamedTuple):
-    """Segments to make durable, the last of which is still appended to; below ``end_offset`` they hold all there is."""
+    """Segments to make durable, the last of them still active; they hold the whole log below ``end_offset``."""
 
     directory: Path
     bases: tuple[int, ...]
     end_offset: int
 
     def run(self) -> None:
-        """Make the segments and their names durable; what is gone by now needs no more. Raises OSError."""
+        """Make the segments and their directory entries durable; deleted files are skipped. Raises OSError."""
         for base_offset in self.bases:
             for suffix in SEGMENT_SUFFIXES:
                 _sync(segment_file(self.directory, base_offset, suffix))
@@ -47,7 +47,7 @@ class FlushJob(NamedTuple):
 
 
 class Flushed(NamedTuple, Generic[Log, SomeJob]):
-    """A job that is done, or what was in its way."""
+    """A finished job, with its error."""
 
     log: Log
     job: SomeJob
@@ -55,7 +55,7 @@ class Flushed(NamedTuple, Generic[Log, SomeJob]):
 
 
 class Flusher(Generic[Log, SomeJob]):
-    """One handler's; a job comes back with the log that it was begun for."""
+    """The flusher of one handler. Each finished job is returned with its log."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
@@ -63,16 +63,16 @@ class Flusher(Generic[Log, SomeJob]):
 
     @property
     def is_busy(self) -> bool:
-        """Whether jobs are under way, or done and not taken."""
+        """Whether jobs are running, or finished and not collected."""
         return self._thread is not None
 
     def start(self, jobs: Sequence[tuple[Log, SomeJob]]) -> None:
-        """Do jobs; not while others are under way."""
+        """Run jobs; only while the flusher is not busy."""
         self._thread = threading.Thread(target=self._run, args=(jobs,), name="flusher", daemon=True)
         self._thread.start()
 
     def take(self, *, wait: bool = False) -> list[Flushed[Log, SomeJob]]:
-        """Return the jobs that have been started, once all of them are done; ``wait`` for that."""
+        """Return the started jobs once all of them are finished; with ``wait``, block until then."""
         thread = self._thread
         if thread is None or (thread.is_alive() and not wait):
             return []

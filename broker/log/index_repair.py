@@ -1,9 +1,9 @@
-"""Index repair: whether the indexes of a segment agree with its batches, and building them anew where they do not.
+"""Index repair: checks that the indexes of a segment match its batches, and rebuilds damaged indexes.
 
-Runs in the owner of a partition, when the broker starts. A durable segment is not read for that: both ends of each
-index are looked at, and the batches behind the last entry, of which the last entry of the time index must know the
-largest timestamp. So a file that was cut, emptied, zeroed or written over is noticed at the price of a few small reads.
-What is damaged between its ends is noticed by who reads it (`segment_walk`, `timestamp_search`).
+Runs in the owner of a partition, when the broker starts. The check does not read a durable segment in full: it reads
+both ends of each index, and the batches after the last entry; the last entry of the time index must have their largest
+timestamp. So a truncated, emptied, zeroed or overwritten file is detected with a few small reads. Damage between the
+ends is detected by the readers (`segment_walk`, `timestamp_search`).
 """
 
 import logging
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 def repair_indexes(segment: LogSegment, size_bytes: int, end_offset: int) -> None:
-    """Build the indexes of a segment that nothing is appended to anew if one of them is damaged. Raises OSError."""
+    """Rebuild the indexes of an inactive segment if one of them is damaged. Raises OSError."""
     damaged = damaged_index(segment, size_bytes, end_offset)
     if damaged is None:
         return
@@ -36,7 +36,7 @@ def repair_indexes(segment: LogSegment, size_bytes: int, end_offset: int) -> Non
 
 
 def damaged_index(segment: LogSegment, size_bytes: int, end_offset: int) -> Path | None:
-    """Return the path of an index that cannot be right; ``end_offset`` follows the segment's last record."""
+    """Return the path of a damaged index, or None; ``end_offset`` follows the segment's last record."""
     fd, index, times = segment.fileno(), segment.index, segment.time_index
     last = index.last()
     start = 0 if last is None else last[1]
@@ -59,5 +59,5 @@ def damaged_index(segment: LogSegment, size_bytes: int, end_offset: int) -> Path
 
 
 def _ascends(file: IndexFile) -> bool:
-    """Whether the last entry is larger than the first, unless it is the first."""
+    """Return whether the last entry is larger than the first, or is the first."""
     return file.entries < 2 or file.read(0) < file.read(file.entries - 1)

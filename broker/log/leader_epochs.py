@@ -1,7 +1,7 @@
-"""The leader epochs of a partition: from which offset on each of them wrote (KIP-101, KIP-279, KIP-320).
+"""The leader epochs of a partition: the start offset of each (KIP-101, KIP-279, KIP-320).
 
-Kafka's `leader-epoch-checkpoint` file. The owner begins an epoch every time the broker starts; a replacement of a
-handler goes on with the one it finds. Readers answer OffsetForLeaderEpoch and ListOffsets from the file.
+Kafka's `leader-epoch-checkpoint` file. The owner starts a new epoch every time the broker starts; a replacement of a
+handler continues the epoch in the file. Readers serve OffsetForLeaderEpoch and ListOffsets from the file.
 """
 
 import logging
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class LeaderEpochs:
-    """(epoch, start offset) pairs, both strictly ascending. `is_stored`: the file has them."""
+    """(epoch, start offset) pairs, both strictly ascending. `is_stored`: the file is up to date."""
 
     __slots__ = ("entries", "is_stored")
 
@@ -37,7 +37,7 @@ class LeaderEpochs:
         return self.entries[-1][0] if self.entries else UNDEFINED_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Let `epoch` begin at `start_offset`; entries that contradict it go. Return whether anything changed."""
+        """Start `epoch` at `start_offset` and remove entries that contradict it. Return whether anything changed."""
         if self.entries and self.entries[-1][0] == epoch and self.entries[-1][1] <= start_offset:
             return False
         kept = [entry for entry in self.entries if entry[0] < epoch and entry[1] < start_offset]
@@ -45,14 +45,14 @@ class LeaderEpochs:
         return True
 
     def cut_end(self, end_offset: int) -> bool:
-        """Drop the epochs that begin at `end_offset` or later. Return whether anything changed."""
+        """Remove the epochs that begin at `end_offset` or later. Return whether anything changed."""
         kept = [entry for entry in self.entries if entry[1] < end_offset]
         changed = len(kept) != len(self.entries)
         self.entries = kept
         return changed
 
     def cut_start(self, start_offset: int) -> bool:
-        """Drop the epochs that end at or before `start_offset`. Return whether anything changed."""
+        """Remove the epochs that end at or before `start_offset`. Return whether anything changed."""
         covering = [entry for entry in self.entries if entry[1] <= start_offset]
         if not covering or covering[-1][1] == start_offset == self.entries[0][1]:
             return False
@@ -65,10 +65,10 @@ class LeaderEpochs:
         return self.entries[index - 1][0] if index else UNDEFINED_EPOCH
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return (the largest known epoch <= `epoch`, where it ends), as Kafka's OffsetForLeaderEpoch does.
+        """Return (the largest known epoch <= `epoch`, its end offset), as Kafka's OffsetForLeaderEpoch does.
 
-        (-1, -1) for an epoch that is not defined or newer than all; for one older than all, itself and where the
-        oldest begins.
+        (-1, -1) for an epoch that is undefined or newer than all; for one older than all, that epoch and the start
+        offset of the oldest.
         """
         if epoch == UNDEFINED_EPOCH or epoch > self.latest:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
@@ -79,7 +79,7 @@ class LeaderEpochs:
 
 
 def read_epochs(directory: Path) -> LeaderEpochs:
-    """Return the epochs of a partition directory; none if there is no file. Raises CheckpointCorruptError."""
+    """Return the epochs of a partition directory; none if the file is missing. Raises CheckpointCorruptError."""
     path = directory / FILE_NAME
     entries: list[tuple[int, int]] = []
     for line in read_lines(path):
@@ -110,11 +110,11 @@ def resume_epochs(
     *,
     least_epoch: int | None,
 ) -> LeaderEpochs:
-    """Return the epochs of a log that is opened with its end at `end_offset`, to be written with its next batch.
+    """Return the epochs of a log that is opened with its end at `end_offset`; its next batch writes them.
 
-    `seen` are (epoch, first offset) of batches in the log, for what the file lacks; `bases` are the base offsets of
-    its segments. A new epoch begins, or, if there is a `least_epoch`, that one goes on. A file that is damaged or
-    missing is made up for from the batches, and written at once.
+    `seen` are (epoch, first offset) of batches in the log, to complete the file; `bases` are the base offsets of its
+    segments. A new epoch begins, or `least_epoch` continues if it is set. A damaged or missing file is rebuilt from the
+    batches, and written at once.
     """
     path = directory / FILE_NAME
     is_behind = False
@@ -140,7 +140,7 @@ def resume_epochs(
 
 
 def _epochs_of_batches(directory: Path, bases: Sequence[int]) -> LeaderEpochs:
-    """Return the epochs that the batches of a log name, by walking over all of them."""
+    """Read the epochs from the batches of a log, by scanning all of them."""
     epochs = LeaderEpochs()
     for base_offset in bases:
         fd = os.open(segment_file(directory, base_offset, LOG_SUFFIX), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -1,9 +1,8 @@
-"""The logs that one handler owns: opening, flushing, checkpointing and removing them.
+"""The logs that one handler owns: opening, flushing, checkpointing and deleting them.
 
-Runs in handler processes. What stands in the checkpoint files, which all handlers share, is the business of
-`offset_checkpoints`; a checkpoint that is missing or old costs time at the next start, never records. Those that are
-due now and then are written beside the loop: they have a line for each partition there is. Only one that a deletion
-needs is waited for.
+Runs in handler processes. All handlers share the checkpoint files; `offset_checkpoints` reads and writes their content.
+A missing or old checkpoint costs time at the next start, never records. Periodic checkpoints are written by a
+background thread: they have a line for every partition. Only the checkpoint of a deletion is waited for.
 """
 
 import logging
@@ -27,7 +26,7 @@ TopicPartition: TypeAlias = tuple[str, int]
 CHECKPOINT_INTERVAL_NS = 60 * 1_000_000_000
 EXPIRE_INTERVAL_NS = 600 * 1_000_000_000
 
-#: How much of one tick goes into forgetting producers; the rest is done in the next ones.
+#: Time in one tick for expiring producers; the rest is done in the next ticks.
 _EXPIRE_NS = 5_000_000
 
 _FILES = (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE)
@@ -36,14 +35,14 @@ _log = logging.getLogger(__name__)
 
 
 class _CheckpointJob(NamedTuple):
-    """Lines of the checkpoint files: by partition its recovery point, log start and log end, and what has gone."""
+    """Changes of the checkpoint files: recovery point, log start and log end by partition; removed partitions."""
 
     checkpoints: OffsetCheckpoints
     offsets: dict[TopicPartition, tuple[int, int, int]]
     removed: Set[TopicPartition]
 
     def run(self) -> None:
-        """Put them into the files. Raises OSError."""
+        """Write the changes to the files. Raises OSError."""
         changed = {
             file_name: {key: each[number] for key, each in self.offsets.items()}
             for number, file_name in enumerate(_FILES)
@@ -52,7 +51,7 @@ class _CheckpointJob(NamedTuple):
 
 
 class LogManager:
-    """One handler's. `logs` are the open ones."""
+    """The logs of one handler. `logs` are the open ones."""
 
     __slots__ = (
         "_checkpoint_due_ns",
@@ -79,27 +78,27 @@ class LogManager:
         self._clock = clock
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self.logs: dict[TopicPartition, PartitionLog] = {}
-        # What the checkpoint files said when this handler started, until a log is opened with it.
+        # Content of the checkpoint files when this handler started. An entry is removed when its log is opened.
         self._found: dict[TopicPartition, Checkpointed] | None = None
         self._written: dict[TopicPartition, tuple[int, int, int]] = {}
-        # Deleted, and perhaps still in the checkpoint files: these could not be written.
+        # Deleted partitions that may still be in the checkpoint files, because writing these failed.
         self._removed: set[TopicPartition] = set()
-        # By how their names begin, the directories whose removal was cut short; None: to be looked for.
+        # Directories of interrupted deletions, by the beginning of their names; None: to be listed.
         self._doomed: dict[str, list[Path]] | None = None
         self._flusher: Flusher[PartitionLog, FlushJob] = Flusher()
         self._checkpointer: Flusher[None, _CheckpointJob] = Flusher()
-        # Logs whose idle producers are still to be forgotten.
+        # Logs whose idle producers are still to be expired.
         self._to_expire: list[PartitionLog] = []
         now_ns = clock.monotonic_ns()
         self._checkpoint_due_ns = now_ns + CHECKPOINT_INTERVAL_NS
         self._expire_due_ns = now_ns + EXPIRE_INTERVAL_NS
-        #: Whether logs are opened that an earlier run of the broker has closed in order.
+        #: Whether the previous run of the broker has closed the logs cleanly.
         self.is_clean_start = False
-        #: Remembered by all partitions, as of the last checkpoint.
+        #: Cached producers of all partitions, as of the last checkpoint.
         self.producer_ids = 0
 
     def open(self, name: PartitionName, config: LogConfig, published: PublishedEnd | None) -> PartitionLog:
-        """Open or create a log; `published` is what a killed predecessor left in shared memory, if there was one.
+        """Open or create a log; `published` is the killed predecessor's end in shared memory, if there was one.
 
         Raises LogDamaged or OSError; the partition is then offline.
         """
@@ -115,7 +114,7 @@ class LogManager:
         elif is_known:
             found = found._replace(is_exact=False, is_gapless=False)
         else:
-            # The checkpoint of a removed topic of the same name.
+            # The checkpoint of a deleted topic with the same name.
             found = Checkpointed()
         if published is not None:
             published = published._replace(recovery_point=found.recovery_point)
@@ -126,12 +125,12 @@ class LogManager:
         return log
 
     def forget_checkpoints(self, keys: Collection[TopicPartition]) -> None:
-        """Take partitions that are deleted out of the checkpoints: a later topic of that name must not inherit them.
+        """Remove deleted partitions from the checkpoints: a later topic of that name must not inherit their entries.
 
-        On a full disk that is written when the removal of logs has made room; until then the topic id keeps what
-        stands there from being believed.
+        On a full disk the files are written after the deletion of logs has freed space; until then the topic id
+        prevents the use of the old entries.
         """
-        # What is being written has them, and must not be there after this.
+        # A checkpoint that is being written has these partitions, and must not overwrite the one written here.
         self._take_checkpoint(wait=True)
         found = self._checkpointed()
         stored = [key for key in keys if key in self._written or key in found]
@@ -148,10 +147,10 @@ class LogManager:
                 self._removed.clear()
 
     def delete(self, name: PartitionName) -> None:
-        """Remove a partition's log, open or not, and what is left of it; that there is none is fine. Raises OSError.
+        """Delete a partition's log, open or not, and its leftovers; a missing log is no error. Raises OSError.
 
-        A log of the same name but another topic id belongs to a topic that was created since, and stays. After an
-        error it may be tried again.
+        A log of the same name with another topic id belongs to a newer topic, and stays. After an error the call may be
+        repeated.
         """
         key = (name.topic, name.partition)
         directory = self._data_dir / name.directory_name
@@ -163,7 +162,7 @@ class LogManager:
             else:
                 self.forget_checkpoints([key])
             if self._doomed is None:
-                # What a predecessor was killed over; later ones are this process's own.
+                # Interrupted deletions of a predecessor; later ones are this process's own.
                 self._doomed = doomed_directories(self._data_dir)
             for doomed in self._doomed.pop(doomed_name(directory), ()):
                 shutil.rmtree(doomed)
@@ -180,7 +179,7 @@ class LogManager:
             remove_directory(directory)
 
     def expire_producers_after(self, expiration_ms: int) -> None:
-        """Have every log remember idle producers for this long from now on."""
+        """Set the expiration time of idle producers in every log."""
         if expiration_ms == self._producer_id_expiration_ms:
             return
         self._producer_id_expiration_ms = expiration_ms
@@ -188,7 +187,7 @@ class LogManager:
             log.producer_id_expiration_ms = expiration_ms
 
     def tick(self) -> None:
-        """Do what is due: flush logs, write checkpoints, forget idle producers."""
+        """Run due tasks: flush logs, write checkpoints, expire idle producers."""
         now_ns = self._clock.monotonic_ns()
         self._take_flushed()
         if not self._flusher.is_busy:
@@ -206,7 +205,7 @@ class LogManager:
             self._to_expire.pop().expire_producers()
 
     def wait_for_flushes(self) -> None:
-        """Wait until what `tick` has begun to flush, or to checkpoint, is durable."""
+        """Wait until the flushes and checkpoints that `tick` has begun are durable."""
         self._take_flushed(wait=True)
         self._take_checkpoint(wait=True)
 
@@ -215,7 +214,7 @@ class LogManager:
             log.end_flush(job, error)
 
     def checkpoint(self) -> None:
-        """Put recovery points, log starts and log ends into the checkpoint files, if any of them changed."""
+        """Write recovery points, log starts and log ends to the checkpoint files, if any of them changed."""
         self._take_checkpoint(wait=True)
         self._begin_checkpoint()
         self._take_checkpoint(wait=True)
@@ -237,7 +236,10 @@ class LogManager:
                 _log.warning("No checkpoint in %s: %s", self._data_dir, error)
 
     def close(self, *, clean: bool = True, moves: bool = False) -> None:
-        """Close every log; `clean` makes all of it durable and says so in the checkpoints. See `CommittedLog.close`."""
+        """Close every log; `clean` makes all logs durable and records that in the checkpoints.
+
+        See `CommittedLog.close`.
+        """
         self.wait_for_flushes()
         for log in self.logs.values():
             try:
@@ -258,7 +260,7 @@ class LogManager:
                     recovery_points.get(key, 0),
                     starts.get(key, 0),
                     ends.get(key, 0),
-                    # Kafka does not write where a log begins if its first segment begins there.
+                    # Kafka omits the log start of a log that begins with its first segment.
                     is_exact=key in recovery_points and key in starts,
                     is_gapless=key in recovery_points and key in starts and key not in compacted,
                 )
@@ -268,10 +270,10 @@ class LogManager:
 
 
 def orphan_directories(data_dir: Path, known: Mapping[str, bytes]) -> list[Path]:
-    """Return the partition directories whose topic no one knows; they are reported and left alone.
+    """Return the partition directories of unknown topics; they are reported and left unchanged.
 
-    `known` maps the name of each partition's directory to the id of its topic. What is wrong inside a directory whose
-    name is known is for the owner of the partition to find out.
+    `known` maps the name of each partition's directory to its topic id. Errors inside a directory with a known name are
+    detected by the owner of the partition.
     """
     orphans = []
     known_ids = set(known.values())

@@ -1,14 +1,14 @@
-"""Finding records in the files of a partition. Any handler reads any partition; the owner is not asked.
+"""Finds records in the files of a partition. Any handler reads any partition, without a request to the owner.
 
-A reader is given the published end and looks at nothing beyond it. It keeps no file open and reads no record: a
-fetch is answered with a place in a file, which the processor sends from. It remembers where the last slices ended,
-so a consumer that follows the log is answered without a system call.
+A reader receives the published end and reads nothing beyond it. It keeps no file open and reads no records: the
+response to a fetch is a position in a file, from which the processor sends. It caches the ends of the last slices, so a
+fetch at the end of the log needs no system call.
 
-Segments are removed and replaced by compacted ones while it looks (`segment_swap`): what it remembers of a file holds
-for one inode, and a search counts only if the name still has the inode that was opened. Who has a reader calls `forget`
-when the owner has published a removal, and `forget_missing` now and then. In between a slice may name a file that has
-just been removed: its records are found under the file's other name for a while. In a compacted log offsets are
-missing; the batch that follows then stands for them.
+Segments are deleted and replaced by compacted ones while a reader searches (`segment_swap`): a cache entry of a file is
+valid for one inode, and a search result is valid only if the name still has the inode that was opened. The reader's
+user calls `forget` when the owner has published a removal, and `forget_missing` at intervals. In between a slice may
+name a file that has just been removed: its records can be read under the file's other name for a while. A compacted log
+lacks offsets; a search for a missing offset returns the next batch.
 """
 
 import logging
@@ -29,23 +29,22 @@ from rotunda.broker.protocol.steps import Steps
 #: (log end offset, base offset of the last segment, position of the end in it), as published.
 End: TypeAlias = tuple[int, int, int]
 
-#: How many places are remembered: more than the consumers that usually follow one partition.
+#: Cached positions: more than the usual number of consumers at the end of one partition.
 REMEMBERED_PLACES = 32
 
-#: How often a search begins anew because segments were removed or replaced meanwhile.
+#: Attempts of a search while segments are removed or replaced.
 ATTEMPTS = 8
 
-#: How many answers that no append can change are remembered.
+#: Cached slices that no append can change.
 REMEMBERED_SLICES = 64
 
 _log = logging.getLogger(__name__)
 
 
 class FileSlice(NamedTuple):
-    """Whole batches in one segment file, from the one that holds the offset asked for. `length` 0: nothing there.
+    """Whole batches in one segment file, from the batch with the requested offset. `length` 0: no batches.
 
-    `next_offset` follows the last record of the slice. `inode` says
-    which file was looked at.
+    `next_offset` follows the last record of the slice. `inode` identifies the file.
     """
 
     path: bytes
@@ -63,7 +62,7 @@ class SegmentFile(NamedTuple):
 
 
 class LogReader:
-    """Reads one partition directory."""
+    """Reader of one partition directory."""
 
     __slots__ = (
         "_aborted",
@@ -80,25 +79,25 @@ class LogReader:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        #: What the owner had published of removals when this reader last forgot; kept here by whoever has it.
+        #: The owner's published removal count at this reader's last `forget`; set by the reader's user.
         self.removals_seen = 0
-        #: The tick of the last `forget_missing`; kept here likewise.
+        #: The tick of the last `forget_missing`; set by the reader's user.
         self.checked_at = 0
         self._bases: list[int] = []
         self._files: dict[int, SegmentFile] = {}
-        # Offset -> (base offset of its segment, position of its batch, inode), for offsets that slices ended before.
+        # Offset -> (base offset of its segment, position of its batch, inode), for the end offsets of earlier slices.
         self._places: dict[int, tuple[int, int, int]] = {}
-        # (Offset, most bytes) -> the slice that answers it.
+        # (Offset, max bytes) -> the slice for that fetch.
         self._slices: dict[tuple[int, int], FileSlice] = {}
         self._epochs = LeaderEpochs()
         self._epochs_seen = (0, 0, 0)
         self._aborted = AbortedTransactions(directory)
 
     def locate(self, offset: int, end: End, max_bytes: int, *, min_one_batch: bool = True) -> FileSlice | None:
-        """Return up to `max_bytes` of whole batches from the one that holds `offset`. HOT when it follows the log.
+        """Return up to `max_bytes` of whole batches from the one with `offset`. HOT for fetches at the end of the log.
 
-        All of them lie in one segment and below `end`. A first batch larger than `max_bytes` is returned all the
-        same if `min_one_batch`. None: `offset` is beyond the end or below the oldest segment (OFFSET_OUT_OF_RANGE).
+        All of them are in one segment and below `end`. A first batch larger than `max_bytes` is returned all the same
+        if `min_one_batch`. None: `offset` is beyond the end or below the oldest segment (OFFSET_OUT_OF_RANGE).
         """
         end_offset, end_base, end_position = end
         place = self._places.get(offset)
@@ -122,17 +121,17 @@ class LogReader:
                     self._remember_slice((offset, max_bytes), found)
                 return found
             except FileNotFoundError:
-                # Retention was faster: what is left is listed anew, and the offset is in it or out of range.
+                # Retention removed a segment: the retry lists the rest, and the offset is found in it or out of range.
                 self.forget()
         return None
 
     def locate_committed(
         self, offset: int, stable_offset: int, end: End, max_bytes: int, *, min_one_batch: bool = True
     ) -> tuple[FileSlice | None, tuple[tuple[int, int], ...]]:
-        """Return what `locate` would if the log ended at its last stable offset, and the aborted transactions in it.
+        """Return `locate` as if the log ended at its last stable offset, with the aborted transactions in that slice.
 
-        `offset` lies below the stable offset, which has been read before the end. The transactions are pairs of
-        producer id and first offset, each with at least its marker at or behind `offset`.
+        `offset` is below the stable offset, which has been read before the end. The transactions are pairs of producer
+        id and first offset, each with at least its marker at or after `offset`.
         """
         for _ in range(ATTEMPTS):
             try:
@@ -145,8 +144,8 @@ class LogReader:
             except FileNotFoundError:
                 self.forget()
                 continue
-            # Compaction removes the entries of transactions together with their records: the entries must be those of
-            # the file that is sent, and so must the place of the stable offset. `locate` may have called `forget`.
+            # Compaction removes the entries of transactions together with their records: the entries must be from the
+            # file that is sent, and so must the position of the stable offset. `locate` may have called `forget`.
             stable_file = self._files.get(base_offset)
             is_same = found.inode == inode or (stable_file is not None and found.path != stable_file.path)
             if is_same and found.next_offset <= stable_offset and _is_there(found):
@@ -187,7 +186,7 @@ class LogReader:
         return file.inode
 
     def forget(self) -> None:
-        """Forget what is known of the files."""
+        """Clear the cache."""
         self._bases = []
         self._files = {}
         self._places = {}
@@ -195,13 +194,13 @@ class LogReader:
         self._aborted.forget()
 
     def forget_missing(self) -> None:
-        """Forget everything if a file of a remembered slice has gone, by whatever hand."""
+        """Clear the cache if the file of a cached slice has been removed by any process."""
         files = {(found.path, found.inode): found for found in self._slices.values()}
         if not all(map(_is_there, files.values())):
             self.forget()
 
     def _remember_slice(self, asked: tuple[int, int], found: FileSlice) -> None:
-        """Keep an answer: other consumers of the same records ask the same question."""
+        """Cache a slice: other consumers of the same records send the same fetch."""
         self._slices[asked] = found
         if len(self._slices) > REMEMBERED_SLICES:
             del self._slices[next(iter(self._slices))]
@@ -213,11 +212,13 @@ class LogReader:
             del places[next(iter(places))]
 
     def _bases_up_to(self, end_base: int) -> list[int]:
-        """Return the base offsets of the published segments, `end_base` last; one beyond it may come and go.
+        """Return the base offsets of the published segments, `end_base` last.
 
-        So what is known counts only if it has `end_base`: the log may have gone on with a smaller one than had come.
-        If the log has gone on since the end was read, `end_base` may have become part of the segment before it. Raises
-        FileNotFoundError when there is nothing beyond it either: the partition is being deleted.
+        Newer segments may be created and removed.
+
+        So the cached list is valid only if it has `end_base`: after a rollback the log may continue with a smaller base
+        offset. If the log has grown since the end was read, `end_base` may have been merged into the segment before it.
+        Raises FileNotFoundError when there is no segment beyond it either: the partition is being deleted.
         """
         bases = self._bases
         published = bases[: bisect_right(bases, end_base)]
@@ -229,7 +230,7 @@ class LogReader:
         return published
 
     def _open(self, base_offset: int) -> tuple[int, SegmentFile, int]:
-        """Open a published segment; return (descriptor, which file it is, its size). Raises FileNotFoundError."""
+        """Open a published segment; return (descriptor, its path and inode, its size). Raises FileNotFoundError."""
         known = self._files.get(base_offset)
         path = known.path if known else os.fsencode(segment_file(self.directory, base_offset, LOG_SUFFIX))
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -240,12 +241,12 @@ class LogReader:
 
     @staticmethod
     def _first_number(bases: list[int], offset: int, known_base: int) -> int:
-        """Return which segment to look into first; -1 if all begin above `offset`."""
+        """Return the number of the segment to search first; -1 if all begin above `offset`."""
         number = bisect_right(bases, known_base) - 1
         return number if number >= 0 and bases[number] == known_base else bisect_right(bases, offset) - 1
 
     def _search(self, offset: int, end: End, max_bytes: int, min_one_batch: bool) -> FileSlice | None:
-        """Find `offset`, which is below the end, and the slice from there on. Raises FileNotFoundError."""
+        """Find `offset`, which is below the end, and return the slice from there on. Raises FileNotFoundError."""
         end_offset, end_base, end_position = end
         known_base, known_position, known_inode = self._places.get(offset, (-1, -1, -1))
         bases = self._bases_up_to(end_base)
@@ -261,7 +262,7 @@ class LogReader:
                 is_known = base_offset == known_base and inode == known_inode
                 batch = walk.batch_with(offset, known_position if is_known else -1)
                 if batch is not None:
-                    # Where another segment ends is not in the list: two may just be becoming one.
+                    # The end of a segment is not derived from the list: it may just be merged with the next one.
                     length, next_offset = walk.whole_batches(batch, max_bytes, end_offset if is_last else -1)
                 check_not_replaced(path, inode)
             finally:
@@ -306,7 +307,7 @@ class LogReader:
         return self._leader_epochs().epoch_for_offset(offset)
 
     def epoch_end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return (epoch, end offset) as OffsetForLeaderEpoch answers; (-1, -1) when not known (KIP-320)."""
+        """Return (epoch, end offset) as in OffsetForLeaderEpoch; (-1, -1) for an unknown epoch (KIP-320)."""
         return self._leader_epochs().end_offset_for(epoch, log_end_offset)
 
     def _leader_epochs(self) -> LeaderEpochs:
@@ -320,13 +321,13 @@ class LogReader:
             try:
                 self._epochs = read_epochs(self.directory)
             except CheckpointCorruptError as error:
-                # What was read before is right but for the newest epoch; the owner writes the file anew.
+                # The cached epochs are correct except for the newest; the owner rewrites the file.
                 _log.warning("cannot read the leader epochs, to be rebuilt at the next start: %s", error)
         return self._epochs
 
 
 def _is_there(found: FileSlice) -> bool:
-    """Whether retention has left the file of a remembered slice."""
+    """Return whether the file of a cached slice still exists."""
     try:
         return os.stat(found.path).st_ino == found.inode  # noqa: PTH116 - the path is bytes and this is per request
     except FileNotFoundError:

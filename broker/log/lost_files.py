@@ -1,6 +1,6 @@
-"""Lost files: reports which records a partition lacks when a start finds fewer files than were left.
+"""Reports lost records when a start of the broker finds fewer files than the last run left. Runs in the owner.
 
-Runs in the owner. Nothing is deleted, so that an operator can put a copy of the files back.
+Nothing is deleted, so that an operator can restore the files from a copy.
 """
 
 import logging
@@ -12,9 +12,9 @@ _log = logging.getLogger(__name__)
 
 
 def report_emptied(directory: Path, rolled: list[int]) -> None:
-    """Log which segments have lost all their records: none is rolled empty.
+    """Log the segments that have lost all their records: a segment is never rolled empty.
 
-    One that compaction has left without records has no timestamps in its index either.
+    A segment that compaction has emptied has no timestamps in its index either.
     """
     for base_offset in rolled:
         path = segment_file(directory, base_offset, LOG_SUFFIX)
@@ -36,7 +36,7 @@ def report_lost(directory: Path, first: int, end: int) -> None:
 
 
 def report_set_aside(directory: Path, end_offset: int, log_start_offset: int, next_offset: int) -> None:
-    """Log that a log ended below its start, and its files were renamed: deleted records must not come back."""
+    """Log that a log ended below its start, and its files were renamed: deleted records must not reappear."""
     _log.error(
         "%s: the log ends at offset %d, below its start at %d in the checkpoint. Renamed its log files to "
         "*.damaged-*; the log continues at offset %d. To serve them again, see docs/internals/storage.md",

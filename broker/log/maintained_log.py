@@ -1,7 +1,7 @@
-"""A partition's log as its owner makes room in it: records are deleted, segments are rolled, removed and swapped.
+"""The maintenance of a partition's log by its owner: deleting records, and rolling, removing and swapping segments.
 
-One writer, the handler that owns the partition. What stands is the business of `CommittedLog`; `PartitionLog` adds the
-appending. The caller publishes what has changed.
+One writer, the handler that owns the partition. `CommittedLog` holds the committed state; `PartitionLog` adds appends.
+The caller publishes the changes.
 """
 
 from rotunda.broker.errors import ApiError
@@ -11,12 +11,12 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 
 
 class MaintainedLog(CommittedLog):
-    """The log of one partition, but for appending."""
+    """The log of one partition, without appends."""
 
     def delete_records_before(self, offset: int) -> int:
-        """Let the log start at `offset` (-1: its end) unless it starts later already; return where it starts.
+        """Move the log start to `offset` (-1: the log end) unless it is later already; return the log start.
 
-        Whole segments below that are removed. Records of an open transaction may be among them: the transaction
+        Segments that end at or below it are removed. They may have records of an open transaction: the transaction
         stays open, and the log is stable up to its start. Raises ApiError OFFSET_OUT_OF_RANGE beyond the end. The
         caller publishes the start.
         """
@@ -33,16 +33,17 @@ class MaintainedLog(CommittedLog):
         return self.log_start_offset
 
     def remove_segments_below_start(self) -> int:
-        """Remove the segments that the log has no more use for; return how many bytes they had."""
+        """Remove the segments below the log start; return the number of bytes removed."""
         removed_bytes = self._rolled.remove_below(self.log_start_offset, self.segment_base)
         self.size_bytes = self._rolled.size_bytes + self.position
         self._snapshots.files.remove_before(self.segments()[0].base_offset)
         return removed_bytes
 
     def roll(self) -> bool:
-        """Begin a new segment at the end; False if the last one is empty, or something is staged for it.
+        """Start a new segment at the end; False if the active segment is empty, or has staged batches.
 
-        The caller publishes the new place of the end. Raises LogWriteFailed; without room the log is as it was.
+        The caller publishes the new position of the end. Raises LogWriteFailed; without disk space the log is
+        unchanged.
         """
         if self.fault or not self.position or self.next_offset != self.log_end_offset:
             return False
@@ -51,7 +52,7 @@ class MaintainedLog(CommittedLog):
             self._write_rolls()
         except OSError as error:
             failure = self._write_failed(f"{self.directory}: no new segment", error)
-            # Removing older ones, which makes room, goes on.
+            # The deletion of older segments, which frees space, continues.
             self.catch_up()
             raise failure from error
         self.segment_base = self._segment.base_offset
@@ -60,10 +61,10 @@ class MaintainedLog(CommittedLog):
         return True
 
     def swap_segments(self, swap: SegmentSwap) -> bool:
-        """Let a cleaned segment take the place of those it was made of; False if they are not there as it says.
+        """Replace segments with a cleaned segment; False if the segments in the log are not those of the swap.
 
-        Raises OSError when it is half done and stays so: nothing more can be appended then, and the swap is completed
-        when the log is opened next.
+        Raises OSError when the swap is incomplete: no batches can be appended then, and the swap is completed when the
+        log is next opened.
         """
         if self.fault:
             return False

@@ -1,16 +1,16 @@
-"""The messages to the owner of a partition about work on its log, in bytes. This module knows none of those who ask.
+"""The binary messages to the owner of a partition about tasks on its log. Independent of the senders.
 
-The cleaner asks for `retain_log`: `RETAIN`, answered with `BYTES`, and `swap_segments`: `SWAP` and a `SegmentSwap`,
-answered with nothing. Both name the settings that they follow from: an owner by whose settings they would not follow
-refuses. Other handlers ask for `delete_records`: `DELETE_RECORDS`, answered with `START_OFFSET`.
+The cleaner sends `retain_log`: `RETAIN`, response `BYTES`, and `swap_segments`: `SWAP` and a `SegmentSwap`, with an
+empty response. Both carry the settings on which they are based: an owner with other settings rejects the task. Other
+handlers send `delete_records`: `DELETE_RECORDS`, response `START_OFFSET`.
 """
 
 import struct
 
 RETAIN = struct.Struct(
     ">q"  # row in the partition table
-    "q"  # where the log is to begin: at a segment, or at its end
-    "qq"  # the retention in bytes and in ms that this follows from
+    "q"  # the new log start: the base offset of a segment, or the log end
+    "qq"  # the retention in bytes and in ms on which this is based
 )
 
 SWAP = struct.Struct(
@@ -20,11 +20,11 @@ SWAP = struct.Struct(
 
 DELETE_RECORDS = struct.Struct(
     ">q"  # row in the partition table
-    "q"  # the offset before which records go
+    "q"  # the offset before which records are deleted
 )
 
-#: Where the log begins.
+#: The log start offset.
 START_OFFSET = struct.Struct(">q")
 
-#: How many bytes the log lost.
+#: The number of bytes removed from the log.
 BYTES = struct.Struct(">q")

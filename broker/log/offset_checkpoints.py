@@ -1,11 +1,11 @@
-"""The offset checkpoints of a data directory, which every handler puts its own partitions into.
+"""The offset checkpoints of a data directory; every handler writes the entries of its own partitions.
 
-Runs in handler processes. A file lock orders them, which a killed one lets go of. Kafka's files have no room for a
-checksum, and one wrong digit can hide records or leave them unchecked; so the checksums stand in a file beside them.
-It is written first and has two for each file, that of the old content and that of the new one: whatever instant a
-process dies at, a file that has neither has been changed by nobody of ours. Such a file is ignored, which costs time
-at the start, and may show records again that DeleteRecords had hidden. Without the file of checksums the others are
-taken as they are, as in a directory that Kafka wrote.
+Runs in handler processes. A file lock serialises them; the kernel releases it when a handler is killed. Kafka's files
+have no checksum, and one wrong digit can hide records or leave them unchecked; so a separate file holds the checksums.
+It is written first and has two for each file, of the old and of the new content: a file with neither was changed by
+another program, whenever a process dies. Such a file is ignored, which costs time at the start, and may expose records
+again that DeleteRecords had hidden. Without the file of checksums the checkpoints are trusted, as in a directory that
+Kafka wrote.
 """
 
 import fcntl
@@ -37,13 +37,13 @@ _log = logging.getLogger(__name__)
 
 
 class OffsetCheckpoints:
-    """The files of one data directory. What is damaged is logged, and rebuilt with the next `merge`."""
+    """The checkpoint files of one data directory. Damage is logged, and repaired by the next `merge`."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
 
     def read(self, *names: str) -> list[dict[TopicPartition, int]]:
-        """Return what each of these files says; nothing for one that is missing or damaged. Raises OSError."""
+        """Return the content of each of these files; empty for a missing or damaged file. Raises OSError."""
         with self._locked():
             checksums = self._checksums()
             return [self._read(name, checksums) or {} for name in names]
@@ -51,7 +51,7 @@ class OffsetCheckpoints:
     def merge(
         self, changed: Mapping[str, Mapping[TopicPartition, int]], removed: Collection[TopicPartition] = ()
     ) -> None:
-        """Change lines of these files, by file, and take the lines of `removed` out of them. Raises OSError."""
+        """Change lines of these files, by file, and remove the lines of `removed`. Raises OSError."""
         with self._locked():
             checksums = self._checksums()
             contents = {}
@@ -64,7 +64,7 @@ class OffsetCheckpoints:
                     continue
                 contents[name] = text_of(lines)
                 new = crc32c(contents[name].encode())
-                # A damaged file must not be taken for a good one should this process die before it is replaced.
+                # A damaged file must not be trusted if this process dies before it is replaced.
                 checksums[name] = (new if is_damaged else self._checksum_of(name), new)
             if not contents:
                 return
@@ -80,15 +80,15 @@ class OffsetCheckpoints:
         removed: Collection[TopicPartition],
         checksums: Mapping[str, tuple[int, int]],
     ) -> tuple[bool, list[str] | None]:
-        """Return whether a file is damaged, and its new lines, or None if it needs none."""
+        """Return whether a file is damaged, and its new lines, or None if it needs no change."""
         before = self._read(name, checksums)
         after = {key: offset for key, offset in (before or {}).items() if key not in removed} | dict(offsets)
         return before is None, None if after == before else offset_lines(after)
 
     def _without(self, name: str, removed: Collection[TopicPartition]) -> list[str] | None:
-        """Return the lines of a file, as they were written here, without those of some partitions; None if it has none.
+        """Return the lines of an intact file without those of some partitions; None if it has none of them.
 
-        A deletion waits for that, and there may be 10,000 lines: none is taken apart.
+        A deletion waits for this, and there may be 10,000 lines: they are not parsed.
         """
         gone = {f"{topic} {partition}" for topic, partition in removed}
         lines = read_lines(self._data_dir / name)
@@ -96,7 +96,7 @@ class OffsetCheckpoints:
         return None if len(left) == len(lines) else left
 
     def _read(self, name: str, checksums: Mapping[str, tuple[int, int]]) -> dict[TopicPartition, int] | None:
-        """Return what a file says, nothing if there is none, or None if it is damaged."""
+        """Return the content of a file, empty if it is missing, or None if it is damaged."""
         path = self._data_dir / name
         try:
             offsets = read_offsets(path)
@@ -110,7 +110,7 @@ class OffsetCheckpoints:
         return offsets
 
     def _checksums(self) -> dict[str, tuple[int, int]]:
-        """Return the two checksums of each file, as far as they are known."""
+        """Return the known checksums, two for each file."""
         path = self._data_dir / CHECKSUMS_FILE
         checksums = {}
         try:
@@ -130,7 +130,7 @@ class OffsetCheckpoints:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold an exclusive lock among the handlers, for as long as it takes to write a few small files."""
+        """Hold an exclusive lock among the handlers while a few small files are written."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(self._data_dir / LOCK_FILE, flags, 0o644)
         try:

@@ -1,12 +1,13 @@
-"""The log of one partition, as the handler that owns it appends to it. One writer; readers use `log_reader`.
+"""The log of one partition, with the appends of its owner. One writer, that handler; readers use `log_reader`.
 
-An append has two halves. `stage` judges a batch, gives it its place and remembers it: no I/O, not even for a roll.
-Only the place is written into the caller's memory, so a request can be taken again from the ring after a crash.
-What takes long to judge is judged before, by `judge`, and its memory is left as it is. What takes long to write lies
-behind the end in the file before it is staged, by `write_ahead`: that is no part of the log either.
-`commit` writes everything staged in one go. Only when it has returned does the caller publish the new end in shared
+An append has two halves. `stage` validates a batch, assigns its offset and buffers it: no I/O, not even for a roll.
+Only the offset is written into the caller's memory, so a request can be read again from the ring after a crash. A batch
+that is slow to validate is validated before, by `judge`, which does not modify its memory. A batch that is slow to
+write is written beyond the end of the file before it is staged, by `write_ahead`: it is not part of the log either.
+
+`commit` writes all staged batches at once. Only when it has returned does the caller publish the new end in shared
 memory, and only that makes the batches part of the log: invariant, at every instruction, the batches below the
-published end are whole on disk, and whatever else lies there is cut away by the next `open`.
+published end are whole on disk, and anything beyond it is removed by the next `open`.
 """
 
 import struct
@@ -46,8 +47,8 @@ __all__ = [
     "SegmentInfo",
 ]
 
-#: Base offset, batch length, leader epoch: what stands first in a batch and is not covered by its checksum.
-#: Packed, then copied in: `pack_into` zeroes its target first, and a SIGKILL in between would leave no length.
+#: Base offset, batch length, leader epoch: the first fields of a batch, not covered by its checksum. Packed, then
+#: copied in: `pack_into` zeroes its target first, and a SIGKILL in between would leave no length.
 _HEAD_BYTES = 16
 _pack_head = struct.Struct(">qii").pack
 _OFFSET_BYTES = 8
@@ -56,35 +57,38 @@ _pack_offset = struct.Struct(">q").pack
 #: Attributes of a batch that is never stored by its header alone.
 _ADMITTED_BITS = CODEC_MASK | LOG_APPEND_TIME_BIT
 
-#: How often a batch is written ahead: markers of transactions may come first each time.
+#: Attempts to write a batch ahead: transaction markers may be appended before it each time.
 _ATTEMPTS = 3
 
 
 class PartitionLog(MaintainedLog):
     """Appends to one partition.
 
-    After a write that found no room the log waits to be restored (`catch_up`). After any other error it is offline.
-    Either way every further batch is refused with KAFKA_STORAGE_ERROR, what stands can still be read and deleted.
+    After a write that failed for lack of space the log waits to be restored (`catch_up`). After any other error it is
+    offline. In both cases every further batch is rejected with KAFKA_STORAGE_ERROR; the committed records can still be
+    read and deleted.
     """
 
-    #: The batch that is written ahead: till it is staged, or is not to be, those of other clients are TO_BE_JUDGED.
+    #: The batch that is being written ahead; until `end_ahead`, batches of other clients are TO_BE_JUDGED.
     _ahead: memoryview | None = None
 
     def judge(self, batch: memoryview, header: BatchHeader) -> Steps[Judged]:
-        """Return in steps what `stage` wants to know of a batch that takes long to judge. Nothing is changed by it."""
+        """Return in steps the `judged` argument of `stage` for a batch that is slow to validate. Changes no state."""
         return self._limits.admit(batch, header, self._wall_ms())
 
     def stage(
         self, batch: memoryview, header: RawHeader, *, is_own: bool = False, judged: Judged | None = None
     ) -> StageResult:
-        """Judge one whole, valid batch and give it its place. HOT. No I/O; `batch` is read until `commit` returns.
+        """Validate one whole, valid batch and assign its offset. HOT. No I/O; `batch` is read until `commit` returns.
 
-        The place is written into the batch itself: base offset and leader epoch, which its checksum does not cover.
-        What is stored may be a copy with other contents; then the base offset is written into both.
-        Returns (0, base offset, log append time or -1); (46, base offset, time) for a duplicate, to be answered as
-        the success that it once was, after the next `commit`; else (error code, -1, -1), which is TO_BE_JUDGED if it
-        must be given what `judge` makes of the batch, or another batch is to be staged first (`write_ahead`).
-        The settings of the topic are for clients: a batch that this process made itself is stored as it is.
+        The base offset and leader epoch are written into the batch itself, where its checksum does not cover them. The
+        stored batch may be a copy with other contents; then the base offset is written into both.
+
+        Returns (0, base offset, log append time or -1); (46, base offset, time) for a duplicate, which is acknowledged
+        like the original after the next `commit`; else (error code, -1, -1). That is TO_BE_JUDGED if the batch needs
+        the result of `judge`, or another batch must be staged first (`write_ahead`).
+
+        The topic's limits apply to clients: a batch created by this process is stored unchanged.
         """
         _, length, _, _, _, attributes, delta, base_timestamp, max_timestamp, producer_id, epoch, sequence, _ = header
         size = length + LOG_OVERHEAD_BYTES
@@ -124,7 +128,7 @@ class PartitionLog(MaintainedLog):
         base_offset = self.next_offset
         last_offset = base_offset + delta
         if sent is not None:
-            # Of a copy the note belongs into what was sent.
+            # For a copy the note belongs in the batch as received.
             sent[:_OFFSET_BYTES] = _pack_offset(base_offset)
         batch[:_HEAD_BYTES] = _pack_head(base_offset, length, self.leader_epoch)
         segment = self._segment
@@ -138,7 +142,7 @@ class PartitionLog(MaintainedLog):
     def _stored(
         self, batch: memoryview, header: RawHeader, now_ms: int, judged: Judged | None, *, is_own: bool
     ) -> memoryview | StageResult:
-        """Return a batch as it is to be stored, or why it is not."""
+        """Return the stored form of a batch, or the reason for its rejection."""
         if self.fault or self._held > is_own:
             return STORAGE_ERROR
         if is_own:
@@ -152,17 +156,17 @@ class PartitionLog(MaintainedLog):
         return _with_append_time(judged, now_ms) if limits.log_append_time else judged.batch
 
     def begin_ahead(self, batch: memoryview) -> None:
-        """Have batches of other clients wait for a large one, which is written ahead and staged, until `end_ahead`."""
+        """Make batches of other clients wait until `end_ahead` for a large one, which is written ahead and staged."""
         self._ahead = batch
         self._set_strictness()
 
     def write_ahead(self, batch: memoryview, rolled: Callable[[], None]) -> Steps[None]:
-        """Write a large batch in steps where it will stand if it is staged next: beyond the end of the log.
+        """Write a large batch in steps to its expected position, beyond the end of the log.
 
-        Nothing is staged when this begins. `rolled` is called when the end has come to stand in a new segment, in which
-        there is room for it. If the end moves meanwhile, by what this process writes itself, it is written again, or in
-        the end by the commit like any other. What is in the way of writing, as a full disk, is left for the commit to
-        find; after an error that does not pass the log is offline.
+        Nothing is staged when this begins. `rolled` is called when a new segment with room for the batch was created.
+        If the end moves meanwhile, because this process appends, the batch is written again, or in the end by the
+        commit like any other. Passing write errors, as a full disk, are left to the commit; after a permanent error the
+        log is offline.
         """
         for _ in range(_ATTEMPTS):
             try:
@@ -185,13 +189,13 @@ class PartitionLog(MaintainedLog):
                 return
 
     def end_ahead(self) -> None:
-        """Take batches of all clients again; what has been written ahead and is not staged goes."""
+        """Accept batches of all clients again; an unstaged batch that was written ahead is discarded."""
         self._ahead = None
         self._set_strictness()
         self._segment.forget_ahead()
 
     def close(self, *, clean: bool = True, moves: bool = False) -> None:
-        """Let go of the files (see `CommittedLog.close`), and of what is being written ahead."""
+        """Close the files (see `CommittedLog.close`), and discard a batch that is being written ahead."""
         if self._ahead is not None:
             self.end_ahead()
         super().close(clean=clean, moves=moves)
@@ -209,7 +213,7 @@ class PartitionLog(MaintainedLog):
         commit: bool,
         transaction_version: int = 0,
     ) -> StageResult:
-        """Stage the control batch that ends a producer's transaction here, as WriteTxnMarkers asks for it.
+        """Stage the control batch that ends a producer's transaction here, for WriteTxnMarkers.
 
         It is written even if no transaction is open. Returns (0, its offset, -1), or (error code, -1, -1):
         INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
@@ -235,11 +239,11 @@ class PartitionLog(MaintainedLog):
         return 0, offset, -1
 
     def ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the producer has a transaction open in this partition, in this epoch. HOT (KIP-890)."""
+        """Return whether the producer has a transaction open in this partition, in this epoch. HOT (KIP-890)."""
         return self._producers.ongoing_transaction(producer_id, producer_epoch)
 
     def is_fenced(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the producer has written here in a later epoch."""
+        """Return whether the producer has written to this partition in a later epoch."""
         entry = self._producers.get(producer_id)
         return entry is not None and producer_epoch < entry.epoch
 
@@ -248,15 +252,15 @@ class PartitionLog(MaintainedLog):
         return list(self._producers.open_transactions.items())
 
     def producer(self, producer_id: int) -> ProducerEntry | None:
-        """Return the state of a producer, if it is known here."""
+        """Return the state of a producer, or None."""
         return self._producers.get(producer_id)
 
     def knows_producer(self, producer_id: int) -> bool:
-        """Whether the state of a producer is known here: it has written something that has not been forgotten."""
+        """Return whether the state of a producer is cached: it has written a batch and is not expired."""
         return producer_id in self._producers
 
     def _verdict(self, verdict: int, producer_id: int, sequence: int, delta: int) -> StageResult:
-        """Return the answer to a batch that its producer's state does not admit."""
+        """Return the result for a batch that is rejected by its producer's state, or is a duplicate."""
         if verdict != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             return verdict, NO_OFFSET, -1
         known = self._producers.find_duplicate(producer_id, sequence, delta)
@@ -267,17 +271,17 @@ class PartitionLog(MaintainedLog):
     def _stage_first(
         self, batch: memoryview | bytearray, size: int, last_offset: int, max_timestamp: int, now_ms: int
     ) -> None:
-        """Stage the first batch of a segment: of this one if it is empty, else of the next."""
+        """Stage the first batch of a segment: of the active one if it is empty, else of the next."""
         if self._segment.staged_position:
             self._stage_roll()
         self._rolls.anchor(self._segment, max_timestamp, now_ms)
         self._segment.stage(batch, size, last_offset, max_timestamp)
 
     def commit(self) -> bool:
-        """Write everything staged. HOT. Return whether there was anything: the caller then publishes the new end.
+        """Write all staged batches. HOT. Return whether there were any: the caller then publishes the new end.
 
-        Raises LogWriteFailed when it could not be written whole; nothing of it stands then, and what it has left behind
-        goes with `catch_up`.
+        Raises LogWriteFailed when the write was incomplete; none of the batches is committed then, and `catch_up`
+        removes the partial write.
         """
         next_offset = self.next_offset
         if next_offset == self.log_end_offset:
@@ -307,7 +311,7 @@ class PartitionLog(MaintainedLog):
 
 
 def _with_append_time(admitted: Admitted, now_ms: int) -> memoryview:
-    """Return a batch with the broker's time: as it is given its place, so that times rise with offsets."""
+    """Return a batch with the broker's time at its staging, so that times ascend with offsets."""
     batch = admitted.batch if admitted.is_copy else memoryview(bytearray(admitted.batch))
     patch_log_append_time(batch, now_ms)
     return batch

@@ -1,7 +1,7 @@
 """The partition metadata: a directory's name, and the `partition.metadata` file with the topic id (KIP-516).
 
-The id keeps a topic from taking over the records of an earlier one of its name. It is on record in the metadata file
-too, so a file that has become illegible is written anew; one that names another topic keeps the partition offline.
+The id prevents a topic from inheriting the records of an earlier topic with its name. It is in the metadata file too,
+so an unreadable file is rewritten; a file with another topic's id keeps the partition offline.
 """
 
 import base64
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class PartitionName(NamedTuple):
-    """Which partition, and of which topic: an id that no later topic of the same name has."""
+    """A partition and its topic, by an id that no later topic of the same name has."""
 
     topic: str
     partition: int
@@ -33,13 +33,13 @@ class PartitionName(NamedTuple):
 
 
 class TopicIdMismatch(RotundaError):  # noqa: N818  # said as it is
-    """A directory belongs to another topic than the one it is named after."""
+    """A directory belongs to another topic than its name suggests."""
 
 
 def claim_directory(directory: Path, name: PartitionName) -> bool:
-    """Make `directory` the partition's, and exist; return whether it was the partition's before.
+    """Create or reuse `directory` for the partition; return whether it already belonged to it.
 
-    Raises TopicIdMismatch when it is another topic's, OSError.
+    Raises TopicIdMismatch when it belongs to another topic, OSError.
     """
     path = directory / FILE_NAME
     found = _read(directory)
@@ -64,17 +64,17 @@ def claim_directory(directory: Path, name: PartitionName) -> bool:
 
 
 def read_topic_id(directory: Path) -> bytes | None:
-    """Return the topic id (16 bytes) that the directory belongs to; None if it does not say, or not legibly."""
+    """Return the topic id (16 bytes) of the directory; None if it is missing or unreadable."""
     return _topic_id_in(_read(directory))
 
 
 def write_topic_id(directory: Path, topic_id: bytes) -> None:
-    """Say which topic the directory belongs to. Raises OSError."""
+    """Write the directory's topic id. Raises OSError."""
     replace_file(directory / FILE_NAME, f"version: {VERSION}\ntopic_id: {_encoded(topic_id)}", durable=False)
 
 
 def _read(directory: Path) -> str | None:
-    """Return what the file says, however illegible; None if there is none."""
+    """Return the content of the file, even if unreadable as UTF-8; None if it is missing."""
     path = directory / FILE_NAME
     try:
         return read_file(path).decode(errors="backslashreplace")

@@ -1,11 +1,11 @@
-"""The recovery of a partition's files when its log is opened. Runs in the owner, before anything is appended.
+"""The recovery of a partition's files when its log is opened. Runs in the owner, before any append.
 
-Two cases. A *replacement* of a killed handler is given the published end, which is the truth: whatever lies beyond it
-was never acknowledged, so it goes - bytes of the last segment, index entries, a half-made next segment, newer
-snapshots. A *start of the broker* has only checkpoints: below the recovery point the files are durable, from there
-on every batch must prove its checksum, and the log ends before the first that cannot.
+Two cases. A *replacement* of a killed handler receives the published end, which is authoritative: anything beyond it
+was never acknowledged and is removed - bytes of the last segment, index entries, an unfinished next segment, newer
+snapshots. A *start of the broker* has only checkpoints: below the recovery point the files are durable; from there on
+the checksum of every batch is verified, and the log ends before the first invalid batch.
 
-Either way producer state is then made to hold exactly the batches that stand (`producer_recovery`).
+In both cases producer state is then rebuilt to match the remaining batches (`producer_recovery`).
 """
 
 import logging
@@ -42,12 +42,12 @@ from rotunda.broker.protocol.records import BatchHeader
 
 _log = logging.getLogger(__name__)
 
-#: What follows from the batches.
+#: Files that can be rebuilt from the batches.
 _MADE_AGAIN = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 
 
 class PublishedEnd(NamedTuple):
-    """What a replacement finds in shared memory: where the log ends, in offsets and in the file."""
+    """The end of the log in shared memory, as an offset and a file position, for a replacement."""
 
     end_offset: int
     segment_base: int
@@ -58,14 +58,15 @@ class PublishedEnd(NamedTuple):
 
 
 class Checkpointed(NamedTuple):
-    """What a start of the broker finds in the checkpoint files."""
+    """The entries of a partition in the checkpoint files, for a start of the broker."""
 
     recovery_point: int = 0
     log_start_offset: int = 0
     end_offset: int = 0
-    #: The broker was stopped in order: the log began and ended at these offsets, and files that lack any were removed.
+    #: The broker was shut down cleanly: the log began and ended at these offsets, and missing records mean removed
+    #: files.
     is_exact: bool = False
-    #: Unless they were removed, there is a batch for every offset: it is exact, and was never compacted.
+    #: Unless files were removed, there is a batch for every offset: `is_exact`, and never compacted.
     is_gapless: bool = False
 
     @property
@@ -82,7 +83,7 @@ class SegmentInfo(NamedTuple):
 
 
 class SegmentShape(NamedTuple):
-    """What the topic's configuration says about indexes."""
+    """The index settings of the topic's configuration."""
 
     index_interval_bytes: int
     segment_index_bytes: int
@@ -94,11 +95,11 @@ class LoadedFiles(NamedTuple):
     rolled: list[SegmentInfo]
     active: LogSegment
     end_offset: int
-    epoch_starts: list[tuple[int, int]]  # (leader epoch, first offset seen with it), as far as batches were looked at
+    epoch_starts: list[tuple[int, int]]  # (leader epoch, first offset seen with it), for the batches that were scanned
     unindexed_from: int  # from here on abort markers may lack their entries; `end_offset` if all have them
 
     def bases(self) -> list[int]:
-        """Return where the segments begin, ascending."""
+        """Return the base offsets of the segments, ascending."""
         return [*(info.base_offset for info in self.rolled), self.active.base_offset]
 
     def first_timestamp_ms(self) -> int:
@@ -108,11 +109,11 @@ class LoadedFiles(NamedTuple):
 
 
 class LogDamaged(RotundaError):  # noqa: N818  # said as it is
-    """The files of a partition contradict what is known to have been acknowledged; nobody should append to them."""
+    """The files of a partition contradict the acknowledged state; appends would make the damage worse."""
 
 
 def load_files(directory: Path, shape: SegmentShape, resume: PublishedEnd | Checkpointed) -> LoadedFiles:
-    """Bring the files of `directory` in order and return what stands. Raises LogDamaged, OSError."""
+    """Repair the files of `directory` and return the remaining log. Raises LogDamaged, OSError."""
     bases = _remove_leftovers(directory)
     report_emptied(directory, bases[:-1])
     if isinstance(resume, PublishedEnd):
@@ -123,9 +124,9 @@ def load_files(directory: Path, shape: SegmentShape, resume: PublishedEnd | Chec
 def restore_files(
     directory: Path, rolled: list[SegmentInfo], begun: Iterable[int], shape: SegmentShape, published: PublishedEnd
 ) -> LoadedFiles:
-    """Undo what a write of this process has left: it has begun segments at `begun`, `rolled` are those that stand.
+    """Roll back a failed write of this process: remove the segments at `begun`; `rolled` are the committed ones.
 
-    The other files are what they were, however many there are. Raises LogDamaged, OSError.
+    The other files are unchanged, and are not listed. Raises LogDamaged, OSError.
     """
     for base_offset in begun:
         remove_segment_files(directory, base_offset)
@@ -144,7 +145,7 @@ def new_segment(directory: Path, base_offset: int, shape: SegmentShape, *, exist
 
 
 def _remove_leftovers(directory: Path) -> list[int]:
-    """Complete or remove the traces of steps cut short; return the base offsets of the segments."""
+    """Complete interrupted swaps and remove leftover files; return the base offsets of the segments."""
     names = _files_in(directory)
     if any(name.endswith(SWAP_SUFFIX) for name in names):
         complete_swaps(directory)
@@ -162,8 +163,8 @@ def _remove_leftovers(directory: Path) -> list[int]:
 def _files_in(directory: Path) -> list[str]:
     """Return the names of a partition's files.
 
-    Directories and symbolic links in the place of an index or a snapshot are renamed: these are rebuilt from the
-    batches. Raises LogDamaged when a link stands in the place of a log file.
+    Directories and symbolic links in place of an index or a snapshot are renamed: these files are rebuilt from the
+    batches. Raises LogDamaged for a link in place of a log file.
     """
     names = []
     with os.scandir(directory) as entries:
@@ -217,7 +218,7 @@ def _cut_active(
 
 
 def _note_from_last_index_entry(segment: LogSegment, end: int) -> list[tuple[int, int]]:
-    """Place again the batches behind the last index entry, so that timestamps and indexes go on as they would have."""
+    """Note again the batches after the last index entry, so that timestamps and indexes continue unchanged."""
     last = segment.index.last()
     start = last[1] if last else 0
     segment.resume_at(start)
@@ -228,7 +229,7 @@ def _note_from_last_index_entry(segment: LogSegment, end: int) -> list[tuple[int
         raise LogDamaged(f"{segment.path}: no batch at {segment.staged_position}, but {end} bytes were acknowledged")
     segment.position = end
     with suppress(OSError):
-        # On a full disk: they stay staged, and an index that lacks its last entries is searched a little longer.
+        # On a full disk: the entries stay staged, and searches that lack the last index entries scan a little more.
         segment.write_index_entries()
     return epoch_starts
 
@@ -280,9 +281,9 @@ def _recover(directory: Path, bases: list[int], shape: SegmentShape, resume: Che
 
 
 def _without_torn(directory: Path, bases: list[int], cut: int, recovery_point: int) -> list[int]:
-    """Remove what follows a segment that had to be cut, and return what stands.
+    """Remove the segments after one that was cut, and return the remaining base offsets.
 
-    What follows a segment that was durable is durable itself, and is not lost with a part of that one.
+    The segments after a durable one are durable themselves, and are not removed because a part of that one is lost.
     """
     later = bases[cut + 1 :]
     if later and later[0] <= recovery_point:
@@ -303,7 +304,7 @@ def _begin_anew(
 
 
 def _repair_indexes(segment: LogSegment, next_base: int) -> int:
-    """Check the indexes of a segment that is durable, rebuild damaged ones, and return where its records end."""
+    """Check the indexes of a durable segment, rebuild damaged ones, and return the end offset of its records."""
     try:
         size_bytes = os.fstat(segment.fileno()).st_size
         if not size_bytes:
@@ -323,9 +324,9 @@ def _has_index(directory: Path, base_offset: int) -> bool:
 
 
 def _lost_entries(directory: Path, base_offset: int, end_offset: int) -> list[int]:
-    """Look at the transaction index of a segment that is durable; return from where on it makes no sense, if it does.
+    """Check the transaction index of a durable segment; return the offset from which it is damaged, if it is.
 
-    Nothing of it is lost but by damage to the file, or if there is none.
+    Only damage to the file loses entries. A missing file is not damage.
     """
     if not segment_file(directory, base_offset, TXN_INDEX_SUFFIX).exists():
         return []
@@ -333,7 +334,7 @@ def _lost_entries(directory: Path, base_offset: int, end_offset: int) -> list[in
     try:
         entries = index.entries()
         last_offset = entries[-1].last_offset if entries else base_offset - 1
-        # The file is made with its first entry.
+        # The file is created with its first entry.
         if entries and len(entries) == index.file.entries and last_offset < end_offset and index.file.is_whole():
             return []
         _log.warning("%s is damaged: rebuilding it from offset %d", index.file.path, last_offset + 1)
@@ -347,8 +348,8 @@ def _recover_segment(
 ) -> tuple[int, bool]:
     """Cut a segment after its last whole batch and complete its indexes.
 
-    Returns (offset after that batch, whether nothing had to be cut). Adds to `unindexed` where the first abort marker
-    may stand that has no right entry: completing that index takes producer state.
+    Returns (offset after that batch, whether nothing had to be cut). Adds to `unindexed` the first abort marker that
+    may lack a correct entry: completing that index needs producer state.
     """
     size = os.fstat(segment.fileno()).st_size
     start = _trusted_start(segment, recovery_point, size)
@@ -369,8 +370,8 @@ def _recover_segment(
                 aborts.append(header.base_offset)
     segment.transaction_index.repair(next_offset)
     entries = [entry.last_offset for entry in segment.transaction_index.entries() if entry.last_offset >= first_offset]
-    # A marker that ended nothing has no entry: it costs a walk to find that out again. An entry that is not durable may
-    # be anything.
+    # A marker that ended no transaction has no entry: finding that out again costs a scan. An entry that is not durable
+    # may have any content.
     doubtful = set(entries).symmetric_difference(aborts).union(offset for offset in aborts if offset >= recovery_point)
     unindexed += sorted(doubtful)[:1]
     segment.position = segment.staged_position
@@ -381,7 +382,7 @@ def _recover_segment(
 
 
 def _has_right_times(segment: LogSegment, size: int) -> bool:
-    """Whether the last entry of the time index is one of the log's: what is appended goes on from it."""
+    """Return whether the last entry of the time index matches the log: appends continue from it."""
     timestamp_ms, offset = segment.time_index.last()
     start = segment.index.lookup(offset)
     if timestamp_ms == NO_TIMESTAMP or has_largest(segment.fileno(), start, size, timestamp_ms, offset):
@@ -391,7 +392,7 @@ def _has_right_times(segment: LogSegment, size: int) -> bool:
 
 
 def _trusted_start(segment: LogSegment, recovery_point: int, size: int) -> int:
-    """Cut the indexes to what is durable and agrees with the log; return where the checking has to begin."""
+    """Cut the indexes to their durable part that matches the log; return the position from which to verify batches."""
     segment.index.cut(recovery_point, size)
     segment.time_index.cut(recovery_point)
     last = segment.index.last()

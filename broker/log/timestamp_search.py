@@ -1,13 +1,13 @@
-"""Finding records by time, for ListOffsets: the first at or after a timestamp, and the one with the largest.
+"""Finds records by time, for ListOffsets: the first at or after a timestamp, and the one with the largest.
 
-Any handler asks this of any partition's files. Indexes and headers narrow it down to one batch; only that one's records
-are looked into. Headers written by earlier versions, and by this one with ``log.validate.records=false``, are their
-producer's word: one that promises a record at a time, and has none, leads to the next batch, and one without a largest
-timestamp is looked into. So what one question may look into has a bound, a `ReadAllowance`; where that is used up, the
-answer is the offset up to which nothing was found, from which a reader misses nothing either.
+Runs in any handler, on any partition's files. Indexes and headers narrow the search to one batch; only the records of
+that batch are read. Headers written by earlier versions, and by this one with ``log.validate.records=false``, are
+unverified claims of the producer: if a header promises a timestamp that no record has, the search continues with the
+next batch, and a batch without a largest timestamp is read. So one search has a limit, a `ReadAllowance`; where that is
+used up, the result is the offset up to which nothing was found, from which a reader misses nothing either.
 
-A search is done in steps, because a batch may hold very many records: it yields whenever it has looked at `SLICE` of
-them, or of headers, and returns what it has found. Others may remove segments meanwhile.
+A search runs in steps, because a batch may hold very many records: it yields after every `SLICE` records or headers,
+and returns the result. Other processes may remove segments meanwhile.
 """
 
 import os
@@ -24,10 +24,10 @@ from rotunda.broker.protocol.record_reader import ReadAllowance, record_times
 from rotunda.broker.protocol.records import BatchHeader
 from rotunda.broker.protocol.steps import Steps
 
-#: What one question may look into: records and headers of batches, and bytes of records, uncompressed.
+#: Limits of one search: records and batch headers, and bytes of uncompressed records.
 MOST_RECORDS: Final = 500_000
 MOST_BYTES: Final = 32 * 1024 * 1024
-#: After so many of them others have their turn.
+#: After so many of them the search yields.
 SLICE: Final = 1000
 
 _NO_LEADER_EPOCH: Final = -1
@@ -42,7 +42,7 @@ class TimestampOffset(NamedTuple):
 
 
 class SegmentSpan(NamedTuple):
-    """A segment, the offset after its last record, and how far its file may be read (None: to its end)."""
+    """A segment, the offset after its last record, and the readable size of its file (None: all of it)."""
 
     base_offset: int
     end_offset: int
@@ -64,10 +64,11 @@ def _open_walk(directory: Path, span: SegmentSpan) -> Iterator[SegmentWalk]:
 def first_at_or_after(
     directory: Path, spans: list[SegmentSpan], timestamp_ms: int, start_offset: int
 ) -> Steps[TimestampOffset | None]:
-    """Return the first record from `start_offset` on whose timestamp is `timestamp_ms` or later, or one before it.
+    """Return the first record from `start_offset` on whose timestamp is `timestamp_ms` or later.
 
-    It is one before it, with the time that its batch promises, only if too many batches promise what they do not have.
-    Raises FileNotFoundError when a segment was removed meanwhile, ApiError when the batch cannot be read.
+    The result may lie before that record, with the timestamp of its batch header, only if too many headers promise
+    timestamps that no record has. Raises FileNotFoundError when a segment was removed meanwhile, ApiError when the
+    batch cannot be read.
     """
     allowance = ReadAllowance(MOST_RECORDS, MOST_BYTES)
     for span in spans:
@@ -77,7 +78,7 @@ def first_at_or_after(
         try:
             largest_ms, _ = times.last()
             entry = times.floor(timestamp_ms)
-            # Closing a segment leaves its largest timestamp in the index; the last segment's index lags behind.
+            # Closing a segment writes its largest timestamp to the index; the last segment's index lags.
             if span.limit is None and NO_TIMESTAMP < largest_ms < timestamp_ms:
                 continue
         finally:
@@ -96,13 +97,13 @@ def first_at_or_after(
 
 
 def _may_reach(header: BatchHeader, timestamp_ms: int) -> bool:
-    """Whether a batch may have a record of this time or later: one that bears times but not their largest may."""
+    """Return whether a batch may have a record of this time or later: also one with times but no largest time."""
     is_untold = header.max_timestamp == NO_TIMESTAMP and header.base_timestamp != NO_TIMESTAMP
     return header.max_timestamp >= timestamp_ms or is_untold
 
 
 def _first_position(walk: SegmentWalk, entry: tuple[int, int] | None, start_offset: int) -> int:
-    """Return where to begin: at what the time index says, (timestamp, offset), unless that is damaged."""
+    """Return the start position: that of the time index's entry (timestamp, offset), unless it is damaged."""
     if entry is not None and entry[1] > start_offset:
         position = walk.position_of(entry[1])
         if has_largest(walk.fd, position, walk.limit, *entry):
@@ -113,10 +114,8 @@ def _first_position(walk: SegmentWalk, entry: tuple[int, int] | None, start_offs
 def largest(directory: Path, spans: list[SegmentSpan], start_offset: int) -> Steps[TimestampOffset | None]:
     """Return the first record that has the largest timestamp of the log, or None if there is no record.
 
-    If no record has a timestamp, the first one, as in Kafka. If no record of its segment has what the index or a header
-    promises, the offset that they promise it for.
-
-    Raises as `first_at_or_after`.
+    If no record has a timestamp, the first one, as in Kafka. If no record of its segment has the timestamp in the index
+    or header, the offset in the index or header. Raises as `first_at_or_after`.
     """
     best: tuple[int, int, SegmentSpan] | None = None
     for span in spans:
@@ -143,10 +142,10 @@ def largest(directory: Path, spans: list[SegmentSpan], start_offset: int) -> Ste
 
 
 def _largest_of(directory: Path, span: SegmentSpan) -> tuple[int, int]:
-    """Return (largest timestamp, an offset in the first batch that has it) of a segment; (-1, ...) if there is none."""
+    """Return (largest timestamp, an offset in the first batch with it) of a segment; (-1, ...) if there is none."""
     times = TimeIndex(directory, span.base_offset, writable=False)
     try:
-        # Of the last segment there may be entries beyond the published end.
+        # The index of the last segment may have entries beyond the published end.
         timestamp_ms, offset = times.last() if span.limit is None else times.last_below(span.end_offset)
     finally:
         times.file.close()
@@ -166,9 +165,9 @@ def _search_segment(
     may_hold: Callable[[BatchHeader], bool],
     is_wanted: Callable[[int, int], bool],
 ) -> Steps[TimestampOffset | None]:
-    """Return the first record, (timestamp, offset) wanted, of the batches from `position` on that may hold it.
+    """Return the first record for which `is_wanted(timestamp, offset)` holds, of the batches that may hold it.
 
-    Or the first that there was no allowance for.
+    If the allowance is used up, return the first record that was not read.
     """
     for at, header in scan_headers(walk.fd, position, walk.limit, WALK_CHUNK_BYTES):
         allowance.left_records -= 1

@@ -1,1 +1,1 @@
-"""Kafka's index files beside a segment: by offset, by time, by aborted transaction."""
+"""Kafka's index files of a segment: by offset, by time, by aborted transaction."""

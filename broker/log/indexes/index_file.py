@@ -1,8 +1,8 @@
-"""A file of fixed-size, ascending entries: what the offset index and the time index have in common.
+"""A file of fixed-size, ascending entries: the common part of the offset index and the time index.
 
-The owner of a partition appends; any handler may search. Entries are read with `pread` and never mapped: a mapped
-file that is cut under a reader kills it. A reader may see entries beyond what is published, which is harmless: they
-belong to larger offsets than any that it looks for.
+The owner of a partition appends; any handler may search. Entries are read with `pread` and never mapped: truncating a
+mapped file kills its readers. A reader may see entries beyond the published end, which is harmless: they belong to
+larger offsets than any that it searches for.
 """
 
 import os
@@ -13,7 +13,7 @@ from rotunda.broker.log.segments.open_segments import OPEN_SEGMENTS
 
 
 class IndexFile:
-    """Entries of one `struct` format, opened when first needed."""
+    """Entries of one `struct` format; the file is opened at its first use."""
 
     __slots__ = ("_fd", "_is_whole", "_pending", "entries", "entry", "path", "pending_entries", "writable")
 
@@ -37,7 +37,7 @@ class IndexFile:
         return size_bytes // self.entry.size
 
     def is_whole(self) -> bool:
-        """Whether the file ends with a whole entry, or is not there."""
+        """Return whether the file ends with a whole entry, or is missing."""
         try:
             return self.path.stat().st_size % self.entry.size == 0
         except FileNotFoundError:
@@ -50,7 +50,7 @@ class IndexFile:
         return self._fd
 
     def create(self) -> None:
-        """Make the file exist and be empty, whatever was there."""
+        """Create an empty file, or truncate the existing one."""
         self.truncate(0)
 
     def read(self, index: int) -> tuple[int, ...]:
@@ -89,12 +89,12 @@ class IndexFile:
         return low - 1, found
 
     def stage(self, *fields: int) -> None:
-        """Add an entry that the next `write_pending` puts into the file."""
+        """Add an entry for the next `write_pending`."""
         self._pending += self.entry.pack(*fields)
         self.pending_entries += 1
 
     def write_pending(self) -> None:
-        """Write what was staged. Raises OSError; the entries then stay staged and the file may be torn."""
+        """Write the staged entries. Raises OSError; the entries then stay staged and the file may be torn."""
         if not self.pending_entries:
             return
         pending = self._pending
@@ -109,7 +109,7 @@ class IndexFile:
         self._pending = bytearray()
 
     def truncate(self, entries: int) -> None:
-        """Keep the first `entries` entries and drop what is staged and any torn entry at the end."""
+        """Cut the file after the first `entries` entries; discard staged entries and a torn entry at the end."""
         if not self._is_whole or entries != self.entries:
             self._is_whole = False
             os.ftruncate(self._open(), entries * self.entry.size)
@@ -122,7 +122,7 @@ class IndexFile:
         os.fsync(self._open())
 
     def close(self) -> None:
-        """Let go of the file descriptor; the next use opens the file again."""
+        """Close the file descriptor; the next use opens the file again."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

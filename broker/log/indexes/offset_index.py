@@ -1,7 +1,7 @@
-"""Sparse offset index of a segment: the last offset of a batch -> the position where that batch starts.
+"""Sparse offset index of a segment: the last offset of a batch -> the start position of that batch.
 
-Kafka's `.index`: per entry the offset relative to the base offset (4 bytes) and the position (4 bytes), big endian.
-The owner stages entries while it stages batches; readers look positions up. Knows nothing of batches.
+Kafka's `.index`: per entry the offset relative to the base offset (4 bytes) and the position (4 bytes), big endian. The
+owner stages entries while it stages batches; readers look up positions. Independent of the batch format.
 """
 
 import struct
@@ -41,7 +41,7 @@ class OffsetIndex:
         return None if found is None else (self.base_offset + found[RELATIVE_OFFSET], found[POSITION])
 
     def lookup(self, offset: int) -> int:
-        """Return where to start looking for the batch that holds `offset`: a batch start at or before it, or 0."""
+        """Return the position from which to scan for the batch with `offset`: a batch start at or before it, or 0."""
         found = self.file.floor_entry(RELATIVE_OFFSET, offset - self.base_offset)
         return 0 if found is None else found[POSITION]
 
@@ -58,7 +58,7 @@ class OffsetIndex:
         return self.base_offset + relative_offset, position
 
     def cut(self, end_offset: int, end_position: int) -> None:
-        """Drop every entry of a batch that does not lie wholly below `end_offset` and `end_position`."""
+        """Remove every entry of a batch that is not wholly below `end_offset` and `end_position`."""
         by_offset = self.file.floor(RELATIVE_OFFSET, end_offset - self.base_offset - 1)
         by_position = self.file.floor(POSITION, end_position - 1)
         self.file.truncate(min(by_offset, by_position) + 1)

@@ -1,7 +1,7 @@
-"""Sparse time index of a segment: the largest timestamp so far -> the offset of the batch that brought it.
+"""Sparse time index of a segment: the largest timestamp so far -> the offset of its batch.
 
-Kafka's `.timeindex`: per entry a timestamp (8 bytes) and the offset relative to the base offset (4 bytes), big
-endian. Timestamps strictly ascend. When a segment is closed its largest timestamp becomes the last entry.
+Kafka's `.timeindex`: per entry a timestamp (8 bytes) and the offset relative to the base offset (4 bytes), big endian.
+Timestamps strictly ascend. When a segment is closed its largest timestamp becomes the last entry.
 """
 
 import struct
@@ -63,6 +63,6 @@ class TimeIndex:
         return None if found is None else (found[TIMESTAMP], self.base_offset + found[RELATIVE_OFFSET])
 
     def cut(self, end_offset: int) -> None:
-        """Drop every entry that names `end_offset` or more."""
+        """Remove every entry with an offset of `end_offset` or more."""
         self.file.truncate(self.file.floor(RELATIVE_OFFSET, end_offset - self.base_offset - 1) + 1)
         self._last_timestamp_ms = self.last()[0]

@@ -1,7 +1,7 @@
 """The aborted transactions of a segment: Kafka's `.txnindex`, one entry for every abort marker in the segment.
 
-The owner of the partition stages an entry with the marker and writes it before the marker, so whoever sees a last
-stable offset beyond the marker finds the entry. The file is made with its first entry: most segments have none.
+The owner of the partition stages an entry with the marker and writes it before the marker, so a reader with a last
+stable offset beyond the marker finds the entry. The file is created with its first entry: most segments have none.
 Readers use `aborted_transactions`.
 """
 
@@ -18,14 +18,14 @@ ENTRY = struct.Struct(
     "q"  # producer id
     "q"  # first offset
     "q"  # offset of the marker
-    "q"  # last stable offset once the marker stands
+    "q"  # last stable offset after the marker
 )
 LAST_OFFSET = 3
 VERSION = 0
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction that was aborted: its records lie in [first_offset, last_offset), its marker at last_offset."""
+    """An aborted transaction: its records are in [first_offset, last_offset), its marker is at last_offset."""
 
     producer_id: int
     first_offset: int
@@ -48,7 +48,7 @@ class TransactionIndex:
         self.file.stage(VERSION, *aborted)
 
     def entries(self) -> list[AbortedTransaction]:
-        """Return the entries in the file, as far as they make sense: a later one has a later marker."""
+        """Return the valid entries at the start of the file: each has a later marker than the one before."""
         found: list[AbortedTransaction] = []
         previous = self.base_offset - 1
         for number in range(self.file.entries):
@@ -61,11 +61,11 @@ class TransactionIndex:
         return found
 
     def cut(self, end_offset: int) -> None:
-        """Drop every entry whose marker does not lie below `end_offset`. Few are looked at: their offsets ascend."""
+        """Remove every entry with a marker at or beyond `end_offset`. A binary search: the offsets ascend."""
         self._keep(self.file.floor(LAST_OFFSET, end_offset - 1) + 1)
 
     def repair(self, end_offset: int) -> None:
-        """Drop every entry whose marker does not lie below `end_offset`, and what makes no sense."""
+        """Remove every entry with a marker at or beyond `end_offset`, and the invalid entries at the end."""
         kept = sum(1 for _ in takewhile(lambda aborted: aborted.last_offset < end_offset, self.entries()))
         self._keep(kept)
 
@@ -74,7 +74,7 @@ class TransactionIndex:
             self.file.truncate(kept)
 
     def remove_file(self) -> None:
-        """Remove what lies under the name of a segment that is just being made; staged entries stay."""
+        """Delete a leftover file with the name of a new segment's; staged entries stay."""
         self.file.path.unlink(missing_ok=True)
 
     def sync(self) -> None:

@@ -1,1 +1,1 @@
-"""Producers as a log remembers them: their last batches, their open transactions, and the snapshots of both."""
+"""The producer state of a log: last batches, open transactions, and the snapshots of both."""

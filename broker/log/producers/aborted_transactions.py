@@ -1,10 +1,10 @@
-"""The aborted transactions of a partition, as readers need them for committed reads. Any handler reads them.
+"""The aborted transactions of a partition, for fetches with read_committed. Any handler reads them.
 
 The owner writes the entry of an abort marker before the marker, and moves the last stable offset beyond the marker
-after both. So whoever has read a last stable offset, and then the end of the log, finds an entry for every aborted
-transaction that begins below the one, with a marker below the other. Entries beyond that end may come and go with a
-killed owner: they are not remembered. A partition without aborted transactions has no such files, and asking costs one
-look at a name.
+after both. So a process that has read a last stable offset, and then the end of the log, finds an entry for every
+aborted transaction that begins below the first, with a marker below the second. Entries beyond that end may appear and
+disappear when an owner is killed: they are not cached. A partition without aborted transactions has no such files, and
+a look-up costs one stat call.
 """
 
 import os
@@ -19,7 +19,7 @@ _last_offset = attrgetter("last_offset")
 
 
 class AbortedTransactions:
-    """What is known of one partition's. Everything in segments before the tail is; of the tail, its first bytes."""
+    """Cached aborted transactions of one partition: of all segments before the tail, and of the tail's first bytes."""
 
     __slots__ = ("_directory", "_entries", "_known_to", "_tail_base", "_tail_bytes", "_tail_path")
 
@@ -28,9 +28,9 @@ class AbortedTransactions:
         self.forget()
 
     def forget(self) -> None:
-        """Forget what is known: files were replaced."""
+        """Clear the cache: files were replaced."""
         self._entries: list[AbortedTransaction] = []
-        #: Below this, every aborted transaction that begins there is known.
+        #: All aborted transactions that begin below this offset are cached.
         self._known_to = 0
         self._tail_base = -1
         self._tail_bytes = 0
@@ -39,10 +39,10 @@ class AbortedTransactions:
     def between(
         self, fetch_offset: int, upper_offset: int, stable_offset: int, end_offset: int, end_base: int
     ) -> tuple[tuple[int, int], ...]:
-        """Return (producer id, first offset) of those that concern the records in [fetch_offset, upper_offset).
+        """Return (producer id, first offset) of those with records in [fetch_offset, upper_offset).
 
         The upper offset is at most the last stable offset, which was read before the end of the log. Raises
-        FileNotFoundError when the partition is gone.
+        FileNotFoundError when the partition was deleted.
         """
         if upper_offset > self._known_to:
             self._catch_up(stable_offset, end_offset, end_base)
@@ -55,7 +55,7 @@ class AbortedTransactions:
             if first_offset < upper_offset:
                 found.append((producer_id, first_offset))
             if last_stable_offset >= upper_offset:
-                break  # whatever was aborted later began later
+                break  # later entries belong to later transactions
         return tuple(found)
 
     def _catch_up(self, stable_offset: int, end_offset: int, end_base: int) -> None:
@@ -65,7 +65,7 @@ class AbortedTransactions:
         self._known_to = stable_offset
 
     def _move_tail(self, end_offset: int, end_base: int) -> None:
-        """Read the segments that have become whole: nothing is added to their indexes any more."""
+        """Read the segments that are complete now: their indexes do not change any more."""
         bases = offsets_of(self._directory, TXN_INDEX_SUFFIX)
         oldest = bases[0] if bases else end_base
         self._entries = [entry for entry in self._entries if entry.last_offset >= oldest]
@@ -81,7 +81,7 @@ class AbortedTransactions:
         return os.fsencode(segment_file(self._directory, base_offset, TXN_INDEX_SUFFIX))
 
     def _read(self, path: bytes, start: int, end_offset: int) -> None:
-        """Take over the entries from byte `start` on whose markers lie below the end."""
+        """Cache the entries from byte `start` on whose markers are below the end."""
         try:
             size_bytes = os.stat(path).st_size - start  # noqa: PTH116  # the path is bytes and this is per request
             if size_bytes < ENTRY.size:

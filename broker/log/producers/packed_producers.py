@@ -1,17 +1,17 @@
-"""The producers of a snapshot as it has them: each is unpacked when somebody wants it.
+"""The producers of a snapshot in its packed format: each is unpacked at its first use.
 
-A handler opens a log, or restores it, in one turn, and to unpack 50,000 producers would take a tenth of a second.
+A handler opens a log, or restores it, in one turn, and unpacking 50,000 producers would need a tenth of a second.
 
     bytes of a row (46)   field, all big endian: an entry of Kafka's `.snapshot`
      0- 7                 producer id
      8- 9                 epoch
-    10-25                 last sequence 4, last offset 8, offset delta 4: of `PACKED_BATCH` all but its timestamp
+    10-25                 last sequence 4, last offset 8, offset delta 4: `PACKED_BATCH` without its timestamp
     26-33                 timestamp
     34-37                 coordinator epoch
     38-45                 first offset of the open transaction, or -1
 
-The older batches of all producers stand behind one another, in the order of the rows. A field of all rows is read at
-once, without a step of Python for each. Only the owner of the partition has this, and the cleaner for a moment.
+The older batches of all producers are contiguous, in the order of the rows. A field of all rows is read at once,
+without a Python step for each row. Only the owner of the partition uses this, and briefly the cleaner.
 """
 
 import struct
@@ -40,10 +40,10 @@ _ROW = struct.Struct(
 ROW_BYTES = _ROW.size
 _pack_row, _unpack_row = _ROW.pack, _ROW.unpack_from
 
-#: Where a row has what is read by column: 8 bytes each.
+#: Positions of the fields that are read by column, 8 bytes each.
 _PRODUCER_ID, _LAST_OFFSET, _TIMESTAMP, _FIRST_OFFSET = 0, 14, 26, 38
 
-#: Where the timestamp of a `PACKED_BATCH` begins.
+#: Position of the timestamp in a `PACKED_BATCH`.
 _BATCH_TIMESTAMP = 16
 _BATCH_BYTES = PACKED_BATCH.size
 _A_BYTE = [bytes([number]) for number in range(BATCHES_TO_RETAIN)]
@@ -52,12 +52,12 @@ _NO_BATCH = PACKED_BATCH.pack(NO_SEQUENCE, -1, 0, -1)
 
 
 class PackedProducers:
-    """Producers by number, which is their place in the snapshot. `numbers` has that by producer id."""
+    """Producers by number, which is their position in the snapshot. `numbers` maps producer ids to numbers."""
 
     __slots__ = ("_batches", "_older", "_rows", "_starts", "numbers")
 
     def __init__(self, rows: bytes, older: bytes, batches: memoryview) -> None:
-        """``rows`` lie behind one another; ``older`` has how many of the ``batches`` are each producer's."""
+        """Wrap ``rows``, which are contiguous; ``older`` has the number of ``batches`` of each producer."""
         self._rows = rows
         self._older = older
         self._starts = [0, *accumulate(older)]
@@ -71,7 +71,7 @@ class PackedProducers:
         return map(self.entry, range(len(self)))
 
     def entry(self, number: int) -> ProducerEntry:
-        """Return a producer, unpacked."""
+        """Unpack and return a producer."""
         producer_id, epoch, last, timestamp_ms, coordinator_epoch, first_offset = _unpack_row(
             self._rows, number * ROW_BYTES
         )
@@ -89,11 +89,11 @@ class PackedProducers:
         return entry
 
     def rows(self, first: int, end: int) -> bytes:
-        """Return the rows of the producers from one number to before another."""
+        """Return the rows of the producers in [first, end)."""
         return self._rows[first * ROW_BYTES : end * ROW_BYTES]
 
     def older(self, first: int, end: int) -> bytes:
-        """Return how many batches before its last one are each producer's, a byte each."""
+        """Return the number of batches before the last one, a byte for each producer."""
         return self._older[first:end]
 
     def batches(self, first: int, end: int) -> memoryview:
@@ -101,19 +101,19 @@ class PackedProducers:
         return self._batches[self._starts[first] * _BATCH_BYTES : self._starts[end] * _BATCH_BYTES]
 
     def last_offsets(self) -> Sequence[int]:
-        """Return by number the offset of the last record that each wrote, or -1."""
+        """Return by number the offset of each producer's last record, or -1."""
         return self._column(_LAST_OFFSET)
 
     def timestamps(self) -> Sequence[int]:
-        """Return by number when each wrote last, in milliseconds."""
+        """Return by number the time of each producer's last write, in milliseconds."""
         return self._column(_TIMESTAMP)
 
     def first_offsets(self) -> Sequence[int]:
-        """Return by number where each one's open transaction begins, or -1."""
+        """Return by number the first offset of each producer's open transaction, or -1."""
         return self._column(_FIRST_OFFSET)
 
     def _column(self, at: int) -> Sequence[int]:
-        """Return the 8 bytes at a place of all rows, as numbers."""
+        """Return the 8-byte field at one position of all rows, as numbers."""
         packed = bytearray(len(self) * 8)
         for byte in range(8):
             packed[byte::8] = self._rows[at + byte :: ROW_BYTES]
@@ -127,9 +127,9 @@ NO_PRODUCERS = PackedProducers(b"", b"", memoryview(b""))
 
 
 def pack(entries: Iterable[ProducerEntry | int], packed: PackedProducers) -> tuple[bytes, bytes, bytes]:
-    """Return rows, numbers of older batches, a byte each, and those batches: of producers, or by number of packed ones.
+    """Return rows, counts of older batches (a byte each) and those batches, of unpacked entries or packed numbers.
 
-    May be called for 50,000 at each roll, in pieces. Numbers are ascending.
+    A roll packs up to 50,000 producers, in several calls. Numbers are ascending.
     """
     rows: list[bytes] = []
     older: list[bytes] = []
@@ -157,6 +157,6 @@ def pack(entries: Iterable[ProducerEntry | int], packed: PackedProducers) -> tup
 
 
 def _gapless(numbers: list[int]) -> Iterable[tuple[int, int]]:
-    """Return (first, end) of what is gapless among ascending numbers; each by itself if not all are."""
+    """Return the gapless runs, as (first, end), of ascending numbers; one run for each number if there is a gap."""
     first, end = numbers[0], numbers[-1] + 1
     return [(first, end)] if end - first == len(numbers) else zip(numbers, [each + 1 for each in numbers], strict=True)

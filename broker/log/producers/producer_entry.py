@@ -1,13 +1,13 @@
-"""What a partition remembers of one producer: its epoch, its last batches, its open transaction.
+"""The state of one producer in a partition: its epoch, its last batches, its open transaction.
 
-Only the owner of the partition has it, and the cleaner where it reads a snapshot. The batches are kept packed, as a
-snapshot has them: most are never looked at again.
+Only the owner of the partition has it, and the cleaner when it reads a snapshot. The batches stay packed, in the format
+of a snapshot: most are never read again.
 """
 
 import struct
 from typing import NamedTuple
 
-#: How many batches of a producer are remembered; more cannot be in flight (`G24`).
+#: Number of cached batches of a producer; more cannot be in flight (`G24`).
 BATCHES_TO_RETAIN = 5
 
 NO_PRODUCER_EPOCH = -1
@@ -17,7 +17,7 @@ NO_TRANSACTION = -1
 #: Sequence numbers run from 0 to 2^31 - 1 and then start again at 0.
 SEQUENCE_MASK = 2**31 - 1
 
-#: A batch as a snapshot has it: the fields of `CachedBatch`.
+#: A batch in a snapshot: the fields of `CachedBatch`.
 PACKED_BATCH = struct.Struct(
     ">i"  # last sequence
     "q"  # last offset
@@ -27,12 +27,12 @@ PACKED_BATCH = struct.Struct(
 _unpack_last_sequence = struct.Struct(">i").unpack_from
 _unpack_last_offset = struct.Struct(">4xq").unpack_from
 
-#: What the older ones of a producer's batches have at most.
+#: Largest size of a producer's older batches.
 OLDER_BYTES = (BATCHES_TO_RETAIN - 1) * PACKED_BATCH.size
 
 
 class CachedBatch(NamedTuple):
-    """A batch that a producer wrote."""
+    """A batch of a producer."""
 
     last_sequence: int
     last_offset: int
@@ -76,7 +76,7 @@ class ProducerEntry:
 
     @property
     def batches(self) -> tuple[CachedBatch, ...]:
-        """The last batches that it wrote in this epoch, oldest first."""
+        """The cached batches of this epoch, oldest first."""
         return tuple([CachedBatch._make(batch) for batch in PACKED_BATCH.iter_unpack(self.older + self.last)])
 
     @property
@@ -92,7 +92,7 @@ class ProducerEntry:
         return offset
 
     def forget_batches(self) -> None:
-        """Forget what it wrote: its next batch begins anew."""
+        """Remove the cached batches: the next batch starts a new sequence."""
         self.last = self.older = b""
         self.next_sequence = 0
 

@@ -1,8 +1,8 @@
-"""The recovery of producer state when a log is opened, and with it of the index of aborted transactions.
+"""The recovery of producer state, and of the index of aborted transactions, when a log is opened.
 
-Runs in the owner, once the files are in order. The state is the newest snapshot at or below the end plus a walk over
-the batches behind it, so it holds exactly those that stand. Only that walk knows where an aborted transaction began;
-where markers may lack their entries, it begins early enough to write them again.
+Runs in the owner, after the files are repaired. The state is the newest snapshot at or below the end, plus a scan of
+the later batches, so it covers exactly the remaining batches. Only that scan finds the start of an aborted transaction;
+where markers may lack their entries, it starts early enough to write them again.
 """
 
 import os
@@ -24,8 +24,7 @@ from rotunda.broker.log.segments.segment_scan import scan_markers
 def load_producers(directory: Path, files: LoadedFiles, snapshots: SnapshotSchedule) -> ProducerState:
     """Return the producer state of exactly the batches below `files.end_offset`. Raises OSError.
 
-    What had to be walked over is counted off in `snapshots`, so that walks do not become ever longer where logs are
-    opened again before a snapshot is due.
+    The scan is counted in `snapshots`, so that scans do not grow when logs are reopened before a snapshot is due.
     """
     snapshot_offset, producers = snapshots.files.load(files.unindexed_from)
     from_offset = -1 if snapshot_offset is None else snapshot_offset
@@ -45,9 +44,9 @@ def load_producers(directory: Path, files: LoadedFiles, snapshots: SnapshotSched
 def _replay_segment(
     directory: Path, info: SegmentInfo, from_offset: int, producers: ProducerState
 ) -> tuple[list[AbortedTransaction], int]:
-    """Take over the batches of a segment from an offset on.
+    """Replay the batches of a segment from an offset on.
 
-    Return the transactions that its markers aborted, and what the walk has cost (see `SNAPSHOT_INTERVAL_BYTES`).
+    Return the transactions that its markers aborted, and the cost of the scan (see `SNAPSHOT_INTERVAL_BYTES`).
     """
     aborted = []
     batches = markers = 0
@@ -71,7 +70,7 @@ def _replay_segment(
 
 
 def _complete(index: TransactionIndex, from_offset: int, aborted: list[AbortedTransaction]) -> None:
-    """Write the entries of the markers from an offset on again. Raises OSError."""
+    """Rewrite the entries of the markers from an offset on. Raises OSError."""
     try:
         index.repair(from_offset)
         for entry in aborted:

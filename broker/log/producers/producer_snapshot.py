@@ -5,12 +5,12 @@
      2- 5        CRC-32C of byte 6 onward
      6- 9        number of entries
     10-          entries: the rows of `packed_producers`
-     then        our own tail, which Kafka's reader checks (CRC) and skips: `TAIL_MARK`, for every entry how many older
-                 batches are remembered, a byte each, and these batches, each as `PACKED_BATCH`
+     then        our own tail, which Kafka's reader checks (CRC) and skips: `TAIL_MARK`, for every entry the number of
+                 cached older batches, a byte each, and these batches, each as `PACKED_BATCH`
 
-Kafka forgets all but a producer's last batch across a restart; the tail keeps a retry of an older one from being
-refused as out of order. A snapshot is written in one go under its own name: a torn one fails its CRC and the one
-before it is used. Only the owner of the partition uses this module.
+Kafka forgets all but a producer's last batch across a restart; the tail prevents the rejection of a retry of an older
+one as out of order. A snapshot is written under its final name: a torn one fails its CRC and the one before it is used.
+Only the owner of the partition uses this module.
 """
 
 import errno
@@ -38,27 +38,27 @@ from rotunda.broker.protocol.crc import crc32c
 VERSION = 1
 PREFIX = struct.Struct(
     ">h"  # version
-    "I"  # CRC-32C of everything behind it
+    "I"  # CRC-32C of the rest of the file
 )
 COUNT = struct.Struct(">i")
 TAIL_MARK = b"RTB2"
 
-#: A tail as it was written until there were numbers of batches: each batch, with its producer's id before it.
+#: An older format of the tail: each batch with its producer's id before it, without counts.
 _TAIL_WITH_IDS = b"RTB1"
 _BATCH_WITH_ID = struct.Struct(f">q{PACKED_BATCH.size}s")
 
-#: So many entries are packed in one piece: what is touched of them, and what comes of that, stays in the caches.
+#: Entries packed at a time: small enough that inputs and outputs stay in the CPU caches.
 _ENTRIES_AT_ONCE = 1024
 
 _log = logging.getLogger(__name__)
 
 
 class SnapshotCorruptError(ValueError):
-    """A snapshot file that does not hold what it should."""
+    """A snapshot file is corrupt."""
 
 
 def encode(producers: ProducerState) -> list[bytes]:
-    """Return the content of a snapshot file in pieces. There may be 50,000 producers: with their batches, 7.2 MB."""
+    """Return the content of a snapshot file in parts. With 50,000 producers and their batches it has 7.2 MB."""
     rows, older, batches = [], [], []
     for piece in producers.pack(_ENTRIES_AT_ONCE):
         rows.append(piece[0])
@@ -94,14 +94,14 @@ def decode(content: bytes) -> PackedProducers:
 
 
 def _older_batches(rows: bytes, tail: memoryview) -> tuple[bytes, memoryview]:
-    """Return how many older batches each producer has, and these batches; none if the tail is not ours."""
+    """Return the number of older batches of each producer, and these batches; none if the tail has another format."""
     count = len(rows) // ROW_BYTES
     mark, older, batches = tail[: len(TAIL_MARK)], tail[len(TAIL_MARK) :][:count], tail[len(TAIL_MARK) + count :]
     if mark == TAIL_MARK and len(older) == count and len(batches) == sum(older) * PACKED_BATCH.size:
         return bytes(older), batches
     with_ids = tail[len(_TAIL_WITH_IDS) :]
     if mark == _TAIL_WITH_IDS and not len(with_ids) % _BATCH_WITH_ID.size:
-        # Those of one producer stand behind one another, and producers in the order of their entries.
+        # The batches of one producer are contiguous, and producers are in the order of their entries.
         owned = list(_BATCH_WITH_ID.iter_unpack(with_ids))
         counted = Counter([producer_id for producer_id, _ in owned])
         ids = PackedProducers(rows, bytes(count), memoryview(b"")).numbers
@@ -110,7 +110,7 @@ def _older_batches(rows: bytes, tail: memoryview) -> tuple[bytes, memoryview]:
 
 
 class SnapshotFiles:
-    """The snapshots of one partition directory. One is kept for every segment, and the newest two in any case."""
+    """The snapshots of one partition directory: one for every segment, and the newest two in any case."""
 
     __slots__ = ("directory", "offsets")
 
@@ -126,7 +126,7 @@ class SnapshotFiles:
             if sum(written) != sum(map(len, content)):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path(offset)))
         except OSError:
-            # As on a full disk; half of a snapshot is none.
+            # As on a full disk; a partial snapshot is useless.
             self._remove(offset)
             raise
         finally:
@@ -135,9 +135,9 @@ class SnapshotFiles:
             self.offsets = sorted([*self.offsets, offset])
 
     def load(self, end_offset: int) -> tuple[int | None, ProducerState]:
-        """Return the newest state that holds nothing from `end_offset` on, and its offset; None if there is none.
+        """Return the offset of the newest snapshot at or below `end_offset`, and its state; None if there is none.
 
-        Snapshots beyond the end, and those that cannot be read, are removed.
+        Snapshots beyond the end, and unreadable ones, are removed.
         """
         while self.offsets:
             offset = self.offsets[-1]

@@ -1,9 +1,9 @@
-"""The producer state of a partition, and the checks of a batch against it (KIP-98, KIP-360, KIP-890).
+"""The producer state of a partition, and the validation of batches against it (KIP-98, KIP-360, KIP-890).
 
-Per producer id: the newest epoch and the last five batches. A batch that is one of the five is a duplicate and is
-answered with the offset that it got the first time; any other must go on exactly where the last one ended. A
-transactional batch opens a transaction, a marker of the coordinator ends it. The state is a pure function of the
-batches in the log, oldest first; only the owner of the partition has it.
+Per producer id: the newest epoch and the last five batches. A batch that equals one of the five is a duplicate, and is
+acknowledged with the original offset; any other must continue the sequence exactly. A transactional batch opens a
+transaction, and a marker of the coordinator ends it. The state is a pure function of the batches in the log, oldest
+first; only the owner of the partition has it.
 """
 
 from collections import OrderedDict
@@ -28,8 +28,8 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.record_writer import EndTransactionMarker
 from rotunda.broker.protocol.records import CONTROL_BIT, RawHeader
 
-#: So many producers of one partition are remembered; those that have been silent longest are forgotten as after
-#: `producer.id.expiration.ms`. Clients choose their ids, and Kafka has no limit but that time.
+#: Limit of cached producers of one partition; the longest idle are expired, as after `producer.id.expiration.ms`.
+#: Clients choose their ids, and that time is Kafka's only limit.
 MOST_PRODUCERS = 50_000
 
 _TRANSACTIONAL_BIT = 0x10
@@ -40,26 +40,26 @@ _pack_batch = PACKED_BATCH.pack
 
 _FIRST = itemgetter(0)
 
-#: From this transaction version on a marker bears a newer epoch than the records that it ends (KIP-890).
+#: From this transaction version on, a marker has a newer epoch than the records of its transaction (KIP-890).
 _EPOCH_BUMP_FROM = 2
 
 
 class ProducerState:
     """All producers of one partition.
 
-    `open_transactions` has the first offset of each open transaction by producer id, ascending: the first is where
-    the stable part of the log ends.
+    `open_transactions` has the first offset of each open transaction by producer id, ascending: the first one is the
+    last stable offset.
     """
 
     __slots__ = ("_entries", "_packed", "open_transactions")
 
     def __init__(self, packed: PackedProducers = NO_PRODUCERS) -> None:
-        """``packed`` are those of a snapshot."""
+        """Start with ``packed``, the producers of a snapshot."""
         self._packed = packed
-        #: By producer id, oldest first, what is remembered of each; its number in `_packed` until somebody asks.
+        #: By producer id, oldest first: the producer's entry, or its number in `_packed` until its first use.
         self._entries: dict[int, ProducerEntry | int] = {**packed.numbers}
         first_offsets = packed.first_offsets()
-        #: Ended from the front, mostly: a plain dict would walk over the gaps to find its first.
+        #: Mostly removed from the front: a plain dict would scan the gaps to find its first entry.
         self.open_transactions: OrderedDict[int, int] = OrderedDict()
         if max(first_offsets, default=NO_TRANSACTION) >= 0:
             opened = [pair for pair in zip(first_offsets, packed.numbers, strict=True) if pair[0] >= 0]
@@ -72,19 +72,19 @@ class ProducerState:
         return producer_id in self._entries
 
     def __iter__(self) -> Iterator[ProducerEntry]:
-        """Yield every producer for reading, each as it is when its turn has come."""
+        """Yield every producer, read-only; each entry is current when it is yielded."""
         for producer_id in list(self._entries):
             entry = self._entries.get(producer_id)
             if entry is not None:
                 yield self._packed.entry(entry) if isinstance(entry, int) else entry
 
     def get(self, producer_id: int) -> ProducerEntry | None:
-        """Return a producer, if it is remembered."""
+        """Return a producer, or None."""
         entry = self._entries.get(producer_id)
         return self._unpacked(producer_id, entry) if isinstance(entry, int) else entry
 
     def pack(self, at_once: int) -> Iterator[tuple[bytes, bytes, bytes]]:
-        """Yield what a snapshot has of so many producers at a time (see `packed_producers.pack`)."""
+        """Yield the snapshot data of so many producers at a time (see `packed_producers.pack`)."""
         left = iter(self._entries.values())
         while some := list(islice(left, at_once)):
             yield pack(some, self._packed)
@@ -94,16 +94,16 @@ class ProducerState:
         return next(iter(self.open_transactions.values()), end_offset)
 
     def ongoing_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether the producer has a transaction open here, in this epoch. HOT."""
+        """Return whether the producer has a transaction open in this partition, in this epoch. HOT."""
         if producer_id not in self.open_transactions:
             return False
         entry = self.get(producer_id)
         return entry is not None and entry.epoch == epoch
 
     def judge(self, producer_id: int, epoch: int, base_sequence: int, last_offset_delta: int, attributes: int) -> int:
-        """Return 0 to accept a client's batch, 46 if it is a duplicate, or the error code to answer. HOT.
+        """Return 0 to accept a client's batch, 46 for a duplicate, or the error code to return. HOT.
 
-        A producer that is not known may begin with any sequence number: its records may have been deleted.
+        An unknown producer may begin with any sequence number: its records may have been deleted.
         """
         entry = self._entries.get(producer_id)
         if isinstance(entry, int):
@@ -124,10 +124,10 @@ class ProducerState:
         return _ACCEPTED
 
     def judge_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> int:
-        """Return 0 to accept a transaction marker, or the error code to answer (KIP-98, KIP-890).
+        """Return 0 to accept a transaction marker, or the error code to return (KIP-98, KIP-890).
 
-        With transaction version 2 the coordinator raises the epoch before it writes the marker, so one with the epoch
-        of the records is a late one; if nothing is open it is that marker again, and is written again.
+        With transaction version 2 the coordinator raises the epoch before it writes the marker, so a marker with the
+        epoch of the records is late; if no transaction is open it is a repetition, and is written again.
         """
         entry = self.get(producer_id)
         if entry is None:
@@ -139,7 +139,7 @@ class ProducerState:
         return ErrorCode.TRANSACTION_COORDINATOR_FENCED if coordinator_epoch < entry.coordinator_epoch else _ACCEPTED
 
     def find_duplicate(self, producer_id: int, base_sequence: int, last_offset_delta: int) -> CachedBatch | None:
-        """Return the remembered batch with exactly this sequence range, in the producer's newest epoch."""
+        """Return the cached batch with exactly this sequence range, in the producer's newest epoch."""
         last_sequence = (base_sequence + last_offset_delta) & SEQUENCE_MASK
         entry = self.get(producer_id)
         for batch in entry.batches if entry is not None else ():
@@ -148,7 +148,7 @@ class ProducerState:
         return None
 
     def append(self, header: RawHeader, base_offset: int, last_offset_delta: int, max_timestamp_ms: int) -> None:
-        """Remember a batch that has its place in the log. HOT."""
+        """Record a batch that was assigned its offset. HOT."""
         _, _, _, _, _, attributes, _, _, _, producer_id, epoch, base_sequence, _ = header
         entry = self._entries.get(producer_id)
         if isinstance(entry, int):
@@ -172,7 +172,7 @@ class ProducerState:
     def end_transaction(
         self, producer_id: int, epoch: int, marker: EndTransactionMarker, offset: int, timestamp_ms: int
     ) -> AbortedTransaction | None:
-        """Remember a marker that stands at `offset`. Return the transaction that it aborted, if it aborted one."""
+        """Record a marker at `offset`. Return the transaction that it aborted, or None."""
         entry = self.get(producer_id)
         if entry is None:
             entry = self._entries[producer_id] = ProducerEntry(producer_id)
@@ -190,9 +190,9 @@ class ProducerState:
     def replay(
         self, header: RawHeader, marker: EndTransactionMarker | None = None, written_ms: int = 0
     ) -> AbortedTransaction | None:
-        """Remember a batch read from the log; `marker` is what a control batch says. Return what it aborted.
+        """Record a batch read from the log, with its `marker` if it is a control batch. Return the aborted transaction.
 
-        `written_ms` is the time of last use of its producer if no record of it has a time.
+        `written_ms` is the producer's time of last use if none of its records has a timestamp.
         """
         base_offset, _, _, _, _, attributes, delta, _, max_timestamp_ms, producer_id, epoch, _, _ = header
         if producer_id < 0:
@@ -204,12 +204,12 @@ class ProducerState:
         return None
 
     def _unpacked(self, producer_id: int, number: int) -> ProducerEntry:
-        """Return a producer that nobody has asked for so far; it keeps its place among the others."""
+        """Unpack a producer at its first use; its position in `_entries` does not change."""
         entry = self._entries[producer_id] = self._packed.entry(number)
         return entry
 
     def _forget_silent(self) -> None:
-        """Forget a tenth of the producers, those whose last batch lies farthest back, but none with a transaction."""
+        """Expire a tenth of the producers: those with the oldest last batch, but none with an open transaction."""
         last_offsets, is_open = self._packed.last_offsets(), self.open_transactions
         closed = [
             (last_offsets[entry] if isinstance(entry, int) else entry.last_offset, producer_id)
@@ -220,7 +220,7 @@ class ProducerState:
             del self._entries[producer_id]
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers without an open transaction that wrote nothing for `expiration_ms`."""
+        """Expire producers without an open transaction that wrote nothing for `expiration_ms`."""
         timestamps, is_open = self._packed.timestamps(), self.open_transactions
         expired = [
             producer_id

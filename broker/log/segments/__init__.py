@@ -1,4 +1,4 @@
-"""The files that hold records: one segment, its names, scanned, walked, rolled, and swapped for a cleaned one.
+"""The segment files: names, scans, searches, rolls, and swaps for cleaned ones.
 
-Run by the owner of a partition; any handler and the cleaner read. Imports nothing of `log` above itself.
+Used by the owner of a partition; any handler and the cleaner read. Imports nothing of `log` above itself.
 """

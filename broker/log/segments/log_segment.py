@@ -1,10 +1,10 @@
-"""One segment of a partition as its owner sees it: the log file, its indexes, and what is staged for them.
+"""One active segment in its owner: the log file, its indexes, and their staged entries.
 
-Batches are staged (remembered, placed, indexed) without touching the disk and written together. A segment object
-may be planned before its files exist: a roll happens in memory while batches are staged and on disk when they are
-written. Between two writes its files may be closed, when others need the descriptors (`open_segments`). A large batch
-may lie behind `position` before it is staged (`write_ahead`); its header is written with the others. Only the owner of
-the partition uses this; what is below `position` in the file never changes again.
+Batches are staged (buffered, placed, indexed) without I/O and written together. A segment object may be planned before
+its files exist: a roll happens in memory while batches are staged and on disk when they are written. Between two writes
+its files may be closed, when other segments need the descriptors (`open_segments`). A large batch may be written after
+`position` before it is staged (`write_ahead`); its header is written with the other batches. Only the owner of the
+partition uses this; the file never changes again below `position`.
 """
 
 import errno
@@ -23,18 +23,18 @@ from rotunda.broker.log.segments.segment_files import LOG_SUFFIX, remove_segment
 from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
 from rotunda.broker.protocol.steps import Steps
 
-#: What lies in memory and goes into the file as it is.
+#: Bytes in memory that are written to the file unchanged.
 Chunk: TypeAlias = bytes | bytearray | memoryview
 
-#: The kernel takes at most this many buffers in one `pwritev`.
+#: Kernel limit of buffers in one `pwritev`.
 IOV_MAX = 1024
 
-#: What is written ahead between two steps: half a millisecond.
+#: Bytes written ahead between two steps: half a millisecond.
 _AHEAD_PIECE_BYTES = 512 * 1024
 
 
 class LogSegment:
-    """A segment that is appended to. `position` is what is written, `staged_position` what will be."""
+    """An active segment. `position` is the end of the written batches, `staged_position` that of the staged ones."""
 
     __slots__ = (
         "_ahead",
@@ -74,7 +74,7 @@ class LogSegment:
         self.base_offset = base_offset
         self.path = segment_file(directory, base_offset, LOG_SUFFIX)
         self.index_interval_bytes = index_interval_bytes
-        # One slot of the time index is kept for the entry made when the segment is closed.
+        # One slot of the time index is reserved for the entry made when the segment is closed.
         self._full_entries = min(segment_index_bytes // OFFSET_ENTRY.size, segment_index_bytes // TIME_ENTRY.size - 1)
         self.position = 0
         self.staged_position = 0
@@ -82,10 +82,10 @@ class LogSegment:
         self.max_timestamp_offset = base_offset
         self._bytes_since_index_entry = 0
         self._chunks: list[Chunk] = []
-        #: A batch that lies behind `position` already, but for its header: nothing else has been written since.
+        #: A batch that is written after `position` already, except its header: nothing else has been written since.
         self._ahead: memoryview | None = None
         self._fd = -1
-        #: Of the log file, once it has been open: what is opened later must be the same.
+        #: Inode of the log file, once it has been open: a reopened file must have the same.
         self._inode = 0
         self._rolls_by_wall = True
         self._roll_anchor_ms = 0
@@ -100,7 +100,7 @@ class LogSegment:
     # ---- files -----------------------------------------------------------------------------------------------
 
     def create(self, preallocate_bytes: int = 0) -> None:
-        """Make the files of a planned segment exist and be empty, whatever lies there under their names."""
+        """Create the empty files of a planned segment, overwriting existing ones."""
         self._fd = OPEN_SEGMENTS.open(self.path, os.O_RDWR | os.O_CREAT)
         self._inode = os.fstat(self._fd).st_ino
         os.ftruncate(self._fd, 0)
@@ -112,7 +112,7 @@ class LogSegment:
         OPEN_SEGMENTS.admit(self)
 
     def fileno(self) -> int:
-        """Return the descriptor of the log file, opening it if need be.
+        """Return the descriptor of the log file, opening it if necessary.
 
         Raises FileNotFoundError, also when it is another file than before.
         """
@@ -126,7 +126,7 @@ class LogSegment:
         return self._fd
 
     def is_present(self) -> bool:
-        """Whether what is appended to still has its name; so has what is planned."""
+        """Return whether the log file still has its name; True for a planned segment."""
         if not self._inode:
             return True
         try:
@@ -135,7 +135,7 @@ class LogSegment:
             return False
 
     def cut(self, position: int, end_offset: int) -> None:
-        """Make `position` the end of the file and drop index entries of what is not below it."""
+        """Truncate the file to `position` and remove index entries of later batches."""
         if os.fstat(self.fileno()).st_size != position:
             os.ftruncate(self.fileno(), position)
         self.index.cut(end_offset, position)
@@ -145,13 +145,13 @@ class LogSegment:
         self._chunks = []
 
     def resume_at(self, position: int) -> None:
-        """Go on placing batches at `position`: the start of the file, or of the batch of the last index entry."""
+        """Continue placing batches at `position`: the start of the file, or of the batch of the last index entry."""
         self.position = self.staged_position = position
         self._bytes_since_index_entry = 0
         self.max_timestamp_ms, self.max_timestamp_offset = self.time_index.last()
 
     def close(self) -> None:
-        """Let go of the descriptors."""
+        """Close the descriptors."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -161,14 +161,14 @@ class LogSegment:
         self.transaction_index.file.close()
 
     def remove(self) -> None:
-        """Close and remove the files."""
+        """Close and delete the files."""
         self.close()
         remove_segment_files(self.directory, self.base_offset)
 
     # ---- staging and writing -----------------------------------------------------------------------------------
 
     def anchor_roll(self, first_timestamp_ms: int, now_ms: int, roll_after_ms: int, segment_bytes: int) -> None:
-        """Set when the segment is full, and when too old: counted from its first batch's time, or from now if none."""
+        """Set the size and the time at which the segment rolls; the time counts from its first batch's, or from now."""
         full = self.index.file.entries + self.index.file.pending_entries >= self._full_entries
         self.full_bytes = 0 if full else segment_bytes
         self._rolls_by_wall = first_timestamp_ms < 0
@@ -176,12 +176,12 @@ class LogSegment:
         self._roll_deadline_ms = self._roll_anchor_ms + roll_after_ms
 
     def change_roll(self, roll_after_ms: int, segment_bytes: int) -> None:
-        """Set anew when the segment is full, and when too old, counted from where it was."""
+        """Update the size and the time at which the segment rolls; the time counts from the same start as before."""
         self.full_bytes = segment_bytes if self.full_bytes else 0
         self._roll_deadline_ms = self._roll_anchor_ms + roll_after_ms
 
     def try_stage(self, batch: Chunk, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int) -> bool:
-        """Stage one batch, or return False if it must go into the next segment. HOT. Not for an empty segment."""
+        """Stage one batch, or return False if it belongs in the next segment. HOT. Not for an empty segment."""
         position = self.staged_position
         if (
             position + size_bytes > self.full_bytes
@@ -202,14 +202,14 @@ class LogSegment:
         return True
 
     def _index_batch(self, last_offset: int, position: int) -> None:
-        """Stage index entries for the batch at `position`; with the last one that fits the segment is full."""
+        """Stage index entries for the batch at `position`; the last one that fits makes the segment full."""
         self.index.stage(last_offset, position)
         self.time_index.maybe_stage(self.max_timestamp_ms, self.max_timestamp_offset)
         if self.index.file.entries + self.index.file.pending_entries >= self._full_entries:
             self.full_bytes = 0
 
     def can_hold(self, last_offset: int) -> bool:
-        """Whether the indexes can express an offset."""
+        """Return whether the indexes can express an offset."""
         return last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
 
     def stage(self, batch: Chunk, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
@@ -218,7 +218,7 @@ class LogSegment:
         self.note_batch(size_bytes, last_offset, max_timestamp_ms)
 
     def note_batch(self, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """Place a batch after those staged so far: positions, timestamps, and an index entry if one is due. HOT."""
+        """Place a batch after the staged ones: positions, timestamps, and an index entry if one is due. HOT."""
         position = self.staged_position
         if max_timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = max_timestamp_ms
@@ -230,10 +230,10 @@ class LogSegment:
         self.staged_position = position + size_bytes
 
     def write(self) -> int:
-        """Write what is staged, then its index entries. HOT. Return the number of batches.
+        """Write the staged batches, then their index entries. HOT. Return the number of batches.
 
-        Entries of aborted transactions come first: no marker stands in the log before its entry.
-        Raises OSError: the file may then end anywhere.
+        Entries of aborted transactions are written first: a marker is never in the log without its entry. Raises
+        OSError: the file may then end anywhere.
         """
         chunks = self._chunks
         if not chunks:
@@ -253,16 +253,16 @@ class LogSegment:
         return len(chunks)
 
     def fits(self, size_bytes: int) -> bool:
-        """Whether there is room for a batch of this size behind what is written."""
+        """Return whether a batch of this size fits after the written ones."""
         return not self.position or self.position + size_bytes <= self.full_bytes
 
     def write_ahead(self, batch: memoryview) -> Steps[None]:
-        """Write a batch in steps behind `position`, where it will stand if it is the first that is staged.
+        """Write a batch in steps after `position`, where it belongs if it is staged next.
 
-        Ends early when something else is written there meanwhile. Raises OSError.
+        Ends early when another batch is written there meanwhile. Raises OSError.
         """
         position, done = self.position, 0
-        # It goes there too.
+        # This batch overwrites the one that was written ahead before.
         self._ahead = None
         while done < len(batch):
             if done:
@@ -274,16 +274,16 @@ class LogSegment:
         self._ahead = batch
 
     def forget_ahead(self) -> None:
-        """Cut away what has been written ahead, unless it is staged, or something else that will stand there."""
+        """Remove the batch that was written ahead, unless batches are staged."""
         if not self._chunks:
             self._ahead = None
             with suppress(OSError):
                 os.ftruncate(self.fileno(), self.position)
 
     def _write_rest(self, chunks: list[Chunk], position: int) -> None:
-        """Write what is staged, but not again what has been written ahead, if that is what comes first.
+        """Write the staged batches; if the first of them was written ahead, write only its header, last.
 
-        Its header comes last, in which it has been given its place.
+        The header has the assigned offset.
         """
         ahead, self._ahead = self._ahead, None
         if ahead is None or chunks[0] is not ahead:
@@ -293,13 +293,13 @@ class LogSegment:
         self._write_in_parts([ahead[:BATCH_HEADER_BYTES]], position)
 
     def _open_again(self) -> int:
-        """Return the descriptor of the log file, which is kept open from here on. Raises OSError."""
+        """Open the log file, register the segment as open, and return the descriptor. Raises OSError."""
         fd = self.fileno()
         OPEN_SEGMENTS.admit(self)
         return fd
 
     def _write_in_parts(self, chunks: list[Chunk], position: int) -> None:
-        """Write all chunks from `position` on, as many at a time as the kernel takes, and go on after a short write."""
+        """Write all chunks from `position` on, up to IOV_MAX in one call, and continue after a short write."""
         fd = self.fileno()
         for first in range(0, len(chunks), IOV_MAX):
             views = [memoryview(chunk) for chunk in chunks[first : first + IOV_MAX]]
@@ -317,14 +317,14 @@ class LogSegment:
         self.time_index.file.write_pending()
 
     def become_inactive(self) -> None:
-        """Finish a segment that nothing is appended to any more: largest timestamp, exact size, no descriptors."""
+        """Finish a segment that is no longer active: largest timestamp, exact size, no descriptors."""
         self.finish_time_index()
         if os.fstat(self.fileno()).st_size != self.position:
             os.ftruncate(self.fileno(), self.position)
         self.close()
 
     def finish_time_index(self) -> None:
-        """Let the time index end with the largest timestamp of the segment, as on every close."""
+        """Make the largest timestamp of the segment the last entry of the time index, as on every close."""
         if self.max_timestamp_ms > NO_TIMESTAMP:
             self.time_index.maybe_stage(self.max_timestamp_ms, self.max_timestamp_offset)
             self.time_index.file.write_pending()

@@ -1,10 +1,10 @@
-"""The segments of this process whose files are open: as many as the process may have descriptors for, and no more.
+"""The segments of this process with open files, limited by the process's descriptors.
 
-Runs in handlers. A partition that is appended to keeps the files of one segment open, and a handler may own more
-partitions than its limit of open files allows. So a segment that has not been written to for long is closed before
-another opens its files, and opens them again with its next write. Nobody counts writes for that: a segment whose
-position is what it was at the last look has been idle since. The limit is one of the process, hence one instance for
-all its logs, used by the loop and by none of its threads. Knows nothing of what is in a segment.
+Runs in handlers. A partition with appends has the files of one segment open, and a handler may own more partitions than
+its limit of open files allows. So a segment without recent writes is closed before another opens its files, and it
+opens them again with its next write. Writes are not counted for that: a segment whose position is unchanged since the
+last check has been idle. The limit applies to the process, hence one instance for all its logs, used by the loop and by
+none of its threads. Independent of the content of segments.
 """
 
 import logging
@@ -19,7 +19,7 @@ from rotunda.broker.log.disk_room import NO_DESCRIPTOR
 #: The log file and its three indexes.
 FILES_A_SEGMENT: Final = 4
 
-#: What else a handler opens: files to read and send from, memory, bells, the metadata. Half where there are few.
+#: Other descriptors of a handler: files to read and send from, memory, bells, the metadata. Half of a low limit.
 OTHERS: Final = 1024
 
 LEAST_SEGMENTS: Final = 8
@@ -30,21 +30,21 @@ _log = logging.getLogger(__name__)
 
 
 class Segment(Protocol):
-    """A segment that is appended to."""
+    """An active segment."""
 
     @property
     def position(self) -> int:
-        """Where its next batch goes: it rises with every write."""
+        """Position of its next batch: it rises with every write."""
 
     def close(self) -> None:
-        """Let go of its descriptors."""
+        """Close its descriptors."""
 
 
 class OpenSegments:
-    """Which segments are open, the one looked at longest ago first. `closed` counts those that had to give way."""
+    """The open segments, the longest unchecked first. `closed` counts those closed for lack of descriptors."""
 
     def __init__(self, most: int = 0) -> None:
-        """Allow `most` segments; 0: as many as the limit of this process allows when the first one is opened."""
+        """Allow `most` segments; 0: the limit of this process, read when the first segment is opened."""
         self.closed = 0
         self._most = most
         self._seen: OrderedDict[Segment, int] = OrderedDict()
@@ -53,7 +53,7 @@ class OpenSegments:
         return len(self._seen)
 
     def admit(self, segment: Segment) -> None:
-        """Take a segment that has opened its files; others are closed if there are too many."""
+        """Register a segment that has opened its files; idle ones are closed if there are too many."""
         self._most = self._most or most_segments(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         if len(self._seen) >= self._most:
             if not self.closed:
@@ -66,11 +66,11 @@ class OpenSegments:
         self._seen[segment] = segment.position
 
     def forget(self, segment: Segment) -> None:
-        """Take note that a segment has closed its files."""
+        """Unregister a segment that has closed its files."""
         self._seen.pop(segment, None)
 
     def open(self, path: Path, flags: int) -> int:
-        """Return a descriptor of a file. When there are none left, idle segments give theirs up. Raises OSError."""
+        """Return a descriptor of a file. If none is left, idle segments are closed first. Raises OSError."""
         try:
             return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         except OSError as error:
@@ -86,7 +86,7 @@ class OpenSegments:
         return True
 
     def _close_idle(self, count: int) -> None:
-        """Close so many, those first that nobody has written to since they were looked at last."""
+        """Close so many segments, beginning with those without a write since their last check."""
         seen = self._seen
         for _ in range(len(seen)):
             segment, position = seen.popitem(last=False)
@@ -107,11 +107,11 @@ class OpenSegments:
 
 
 def most_segments(limit: int) -> int:
-    """Return how many segments a process may have open whose limit of descriptors this is; -1: there is none."""
+    """Return the number of segments that a process with this descriptor limit may have open; -1: no limit."""
     if limit < 0:
         return _UNLIMITED
     return max(LEAST_SEGMENTS, (limit - min(OTHERS, limit // 2)) // FILES_A_SEGMENT)
 
 
-#: Those of this process.
+#: The open segments of this process.
 OPEN_SEGMENTS: Final = OpenSegments()

@@ -8,7 +8,7 @@ from rotunda.broker.log.segments.log_segment import LogSegment
 
 
 class RollPolicy:
-    """One topic's. `shape` is what the settings say about the indexes of the segments to come."""
+    """The roll policy of one topic. `shape` has the index settings of future segments."""
 
     __slots__ = ("_jitter_ms", "_segment_ms", "preallocate_bytes", "segment_bytes", "shape")
 
@@ -20,11 +20,11 @@ class RollPolicy:
         self.shape = SegmentShape(config.index_interval_bytes, config.segment_index_bytes)
 
     def anchor(self, segment: LogSegment, first_timestamp_ms: int, now_ms: int) -> None:
-        """Tell a segment when it is full or too old, counted from the largest timestamp of its first batch."""
+        """Set the size and age limits of a segment; the age counts from the largest timestamp of its first batch."""
         segment.anchor_roll(first_timestamp_ms, now_ms, self._roll_after_ms(), self.segment_bytes)
 
     def change(self, segment: LogSegment) -> None:
-        """Tell the segment that is appended to when it is full or too old now that the settings have changed."""
+        """Update the size and age limits of the active segment after a change of settings."""
         segment.change_roll(self._roll_after_ms(), self.segment_bytes)
 
     def _roll_after_ms(self) -> int:

@@ -1,7 +1,7 @@
-"""The segments of a partition that nothing is appended to any more, oldest first, with their sizes.
+"""The inactive segments of a partition, oldest first, with their sizes.
 
-Only the owner of the partition has them; the list says what is committed, and the files are removed here. The
-segment that is appended to is never among them.
+Only the owner of the partition has them; the list is the committed state, and the files are removed here. It never
+includes the active segment.
 """
 
 import logging
@@ -15,7 +15,10 @@ _log = logging.getLogger(__name__)
 
 
 class RolledSegments:
-    """One partition's. `infos` is oldest first; `size_bytes` is the size of all their log files."""
+    """The rolled segments of one partition.
+
+    `infos` is oldest first; `size_bytes` is the size of all their log files.
+    """
 
     __slots__ = ("_directory", "infos", "size_bytes")
 
@@ -29,21 +32,21 @@ class RolledSegments:
         return [info.base_offset for info in self.infos]
 
     def append(self, base_offset: int, size_bytes: int) -> None:
-        """Take over the segment that was appended to until now."""
+        """Add the segment that was active until now."""
         self.infos.append(SegmentInfo(base_offset, size_bytes))
         self.size_bytes += size_bytes
 
     def forget_from(self, base_offset: int) -> list[int]:
-        """Forget the segments from there on, whose successors did not come about; return where they begin."""
+        """Remove the segments from there on from the list: their roll was rolled back. Return their base offsets."""
         forgotten = [info.base_offset for info in self.infos if info.base_offset >= base_offset]
         self.infos = [info for info in self.infos if info.base_offset < base_offset]
         self.size_bytes = sum(info.size_bytes for info in self.infos)
         return forgotten
 
     def remove_below(self, offset: int, active_base: int) -> int:
-        """Remove the segments all of whose records are below `offset`, oldest first; return how many bytes went.
+        """Remove the segments whose records are all below `offset`, oldest first; return the number of bytes removed.
 
-        `active_base` is where the segment begins that is appended to. Raises OSError; what was removed by then is
+        `active_base` is the base offset of the active segment. Raises OSError; segments removed before the error are
         off the list.
         """
         before_bytes = self.size_bytes
@@ -57,9 +60,9 @@ class RolledSegments:
         return before_bytes - self.size_bytes
 
     def try_swap(self, swap: SegmentSwap) -> bool:
-        """Put a cleaned segment in the place of those it was made of; False if these are not what the cleaner saw.
+        """Replace segments with a cleaned one; False if the segments are not those that the cleaner read.
 
-        A step that fails is tried once more, or what was done is undone. Raises OSError when neither can be.
+        A failed step is retried once, or the swap is rolled back. Raises OSError when both fail.
         """
         covered = [info for info in self.infos if swap.first_base <= info.base_offset <= swap.last_base]
         found = SegmentSwap(
@@ -84,7 +87,7 @@ class RolledSegments:
         return True
 
     def _look_again(self) -> None:
-        """Keep what there still is of the segments, with its size."""
+        """Rebuild the list from the segments that still exist, with their sizes."""
         there = set(offsets_of(self._directory, LOG_SUFFIX))
         bases = [info.base_offset for info in self.infos if info.base_offset in there]
         sizes = [segment_file(self._directory, base, LOG_SUFFIX).stat().st_size for base in bases]

@@ -1,8 +1,8 @@
-"""Names of the files of a partition directory. Pure; used by the owner and by readers.
+"""Names of the files of a partition directory, and small operations on them. Used by the owner and by readers.
 
 A segment is named by its base offset in 20 digits: `.log` holds batches, `.index` and `.timeindex` find positions in
-it, `.snapshot` holds producer state as of that offset. A further suffix says that a file is on its way in (`.cleaned`,
-`.swap`) or out (`.deleted`).
+it, `.snapshot` holds producer state as of that offset. A further suffix marks a file that is being added (`.cleaned`,
+`.swap`) or removed (`.deleted`).
 """
 
 import os
@@ -18,27 +18,27 @@ TIME_INDEX_SUFFIX = ".timeindex"
 TXN_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 
-#: What belongs to one segment and goes when it goes.
+#: The files of one segment, which are removed with it.
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
-#: A file that the cleaner is making, and one that is to take its segment's place whatever happens.
+#: A file that the cleaner is writing, and one whose swap is decided.
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 
-#: A file that is no longer part of the log and stays for a while, so that readers can finish.
+#: A file that is no longer part of the log and is deleted after a delay, so that readers can finish.
 DELETED_SUFFIX = ".deleted"
 
-#: Left over from a step that was cut short: never part of the log.
+#: Leftovers of interrupted operations: never part of the log.
 LEFTOVER_SUFFIXES = (".tmp", CLEANED_SUFFIX)
 
-#: Ends the name of a partition directory that is being removed.
+#: Suffix of a partition directory that is being deleted.
 DELETE_SUFFIX = "-delete"
 _LONGEST_NAME = 255
 _UUID_DIGITS = 32
 
 OFFSET_DIGITS = 20
 
-#: How much of a file is read at a time.
+#: Bytes of a file that are read at a time.
 _CHUNK_BYTES = 1 << 16
 
 
@@ -48,10 +48,10 @@ def segment_file(directory: Path, base_offset: int, suffix: str) -> Path:
 
 
 def offsets_of(directory: Path, suffix: str) -> list[int]:
-    """Return the offsets, ascending, that files with `suffix` in `directory` are named by.
+    """Return the offsets, ascending, in the names of files with `suffix` in `directory`.
 
-    A file that is renamed while a directory is read may not show at all, so it is read until it says the same twice.
-    Raises FileNotFoundError when the directory is gone.
+    A file that is renamed during a listing may be missing from it, so the directory is listed until two listings agree.
+    Raises FileNotFoundError when the directory was deleted.
     """
     before, found = None, _offsets_of(directory, suffix)
     while found != before:
@@ -64,7 +64,7 @@ def _offsets_of(directory: Path, suffix: str) -> list[int]:
 
 
 def offsets_in(names: Iterable[str], suffix: str) -> list[int]:
-    """Return the offsets, ascending, that those of the file names begin with that end with `suffix`."""
+    """Return the offsets, ascending, of the file names that end with `suffix`."""
     found = []
     for name in names:
         stem = name.removesuffix(suffix)
@@ -74,13 +74,13 @@ def offsets_in(names: Iterable[str], suffix: str) -> list[int]:
 
 
 def remove_segment_files(directory: Path, base_offset: int) -> None:
-    """Remove every file of one segment, the log file first: without it the others are known to be leftovers."""
+    """Remove every file of one segment, the log file first: without it the others are recognised as leftovers."""
     for suffix in SEGMENT_SUFFIXES:
         remove_if_there(segment_file(directory, base_offset, suffix))
 
 
 def doom_segment_files(directory: Path, base_offset: int) -> None:
-    """Take every file of one segment out of the log, the log file first; the cleaner removes them a while later."""
+    """Mark every file of one segment as deleted, the log file first; the cleaner removes them after a delay."""
     for suffix in SEGMENT_SUFFIXES:
         path = segment_file(directory, base_offset, suffix)
         rename_if_there(path, path.with_name(path.name + DELETED_SUFFIX))
@@ -99,7 +99,7 @@ def read_file(path: Path) -> bytes:
 
 
 def rename_if_there(path: Path, to: Path) -> None:
-    """Rename a file, over whatever has the other name; that it is not there is fine."""
+    """Rename a file, replacing an existing one; a missing file is no error."""
     try:
         path.replace(to)
     except FileNotFoundError:
@@ -107,7 +107,7 @@ def rename_if_there(path: Path, to: Path) -> None:
 
 
 def remove_if_there(path: Path) -> None:
-    """Remove a file; that it is not there is fine."""
+    """Remove a file; a missing file is no error."""
     try:
         path.unlink()
     except FileNotFoundError:
@@ -115,7 +115,7 @@ def remove_if_there(path: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names of the files in `directory` durable."""
+    """Make the directory entries in `directory` durable."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -124,14 +124,14 @@ def sync_directory(directory: Path) -> None:
 
 
 def remove_directory(directory: Path) -> None:
-    """Remove a partition directory by way of a name that is never taken for a partition's, should it be cut short."""
+    """Delete a partition directory; it is renamed first, so that a partly deleted one is never used as a partition."""
     doomed = directory.with_name(f"{doomed_name(directory)}.{uuid.uuid4().hex}{DELETE_SUFFIX}")
     directory.rename(doomed)
     shutil.rmtree(doomed)
 
 
 def doomed_directories(data_dir: Path) -> dict[str, list[Path]]:
-    """Return the directories whose removal was cut short, or is under way, by `doomed_name`."""
+    """Return the directories whose deletion was interrupted, or is running, by `doomed_name`."""
     found: dict[str, list[Path]] = {}
     with os.scandir(data_dir) as entries:
         for entry in entries:
@@ -141,5 +141,5 @@ def doomed_directories(data_dir: Path) -> dict[str, list[Path]]:
 
 
 def doomed_name(directory: Path) -> str:
-    """Return how the name begins that a directory has while it is removed."""
+    """Return the beginning of the name that a directory has while it is deleted."""
     return directory.name[: _LONGEST_NAME - 1 - _UUID_DIGITS - len(DELETE_SUFFIX)]

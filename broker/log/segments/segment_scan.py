@@ -1,6 +1,6 @@
-"""Walking the batches of a log file, by reading and never by mapping: a bad disk is then an OSError and no signal.
+"""Scans the batches of a log file with reads, never with a mapping: a disk error is then an OSError and no signal.
 
-Used by the owner (recovery, replay of producer state) and by readers (from an index entry to the batch wanted).
+Used by the owner (recovery, replay of producer state) and by readers (from an index entry to the target batch).
 """
 
 import os
@@ -20,7 +20,7 @@ from rotunda.broker.protocol.records import (
     unpack_header,
 )
 
-#: How much is read at a time when only headers matter, and when every byte does.
+#: Bytes that are read at a time for headers only, and for every byte.
 HEADER_CHUNK_BYTES = 64 * 1024
 VERIFY_CHUNK_BYTES = 4 * 1024 * 1024
 #: Enough for one index interval of small batches.
@@ -30,18 +30,18 @@ _ENTRY_CHUNK_BYTES = 8 * 1024
 def scan_headers(
     fd: int, position: int, end: int, chunk_bytes: int = HEADER_CHUNK_BYTES
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of the whole batches in [position, end) of a file, whatever their checksums.
+    """Yield (position, header) of the whole batches in [position, end) of a file, without verifying checksums.
 
-    Stops before a batch that is torn or nonsensical. The bodies are not looked at and mostly not even read.
+    Stops before a batch that is torn or invalid. The bodies are not examined, and mostly not even read.
     """
     for at, header, _, _ in _scan(fd, position, end, chunk_bytes):
         yield at, BatchHeader._make(header)
 
 
 def scan_markers(fd: int, position: int, end: int) -> Iterator[tuple[RawHeader, EndTransactionMarker | None]]:
-    """Yield the headers that `scan_headers` does, each with what it says if its batch ends a transaction.
+    """Yield the same headers as `scan_headers`, each with its transaction marker, if it has one.
 
-    There may be thousands to walk over in one turn of the owner: what has been read is not read again.
+    A turn of the owner may scan thousands: bytes in memory are not read again.
     """
     for at, header, chunk, start in _scan(fd, position, end, HEADER_CHUNK_BYTES):
         if not header[5] & CONTROL_BIT:
@@ -53,7 +53,7 @@ def scan_markers(fd: int, position: int, end: int) -> Iterator[tuple[RawHeader, 
 
 
 def _scan(fd: int, position: int, end: int, chunk_bytes: int) -> Iterator[tuple[int, RawHeader, bytes, int]]:
-    """Yield (position, header, what has been read, where in it the batch begins)."""
+    """Yield (position, header, the chunk read, position of the batch in the chunk)."""
     while end - position >= BATCH_HEADER_BYTES:
         chunk = os.pread(fd, min(chunk_bytes, end - position), position)
         start, last_start = 0, len(chunk) - BATCH_HEADER_BYTES
@@ -70,9 +70,9 @@ def _scan(fd: int, position: int, end: int, chunk_bytes: int) -> Iterator[tuple[
 
 
 def has_largest(fd: int, position: int, end: int, timestamp_ms: int, offset: int) -> bool:
-    """Return whether the batch that holds `offset`, at `position` or behind, says that this is its largest timestamp.
+    """Return whether the batch with `offset`, at `position` or later, has this largest timestamp.
 
-    So it does if an entry of the time index says so, unless that is damaged.
+    Every intact entry of a time index satisfies this.
     """
     for _, header in scan_headers(fd, position, end, _ENTRY_CHUNK_BYTES):
         if header.last_offset >= offset:
@@ -81,9 +81,9 @@ def has_largest(fd: int, position: int, end: int, timestamp_ms: int, offset: int
 
 
 def scan_verified(fd: int, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of the whole batches in [position, end) whose checksums are right.
+    """Yield (position, header) of the whole batches in [position, end) with valid checksums.
 
-    Stops before the first batch that is torn, nonsensical or corrupt.
+    Stops before the first batch that is torn, invalid or corrupt.
     """
     chunk_bytes = VERIFY_CHUNK_BYTES
     while end - position >= BATCH_HEADER_BYTES:
@@ -105,7 +105,7 @@ def scan_verified(fd: int, position: int, end: int) -> Iterator[tuple[int, Batch
 
 
 def _size_of_first(chunk: memoryview) -> int:
-    """Return the size that the batch at the start of `chunk` claims, or 0 if it is no batch."""
+    """Return the size in the header at the start of `chunk`, or 0 if it is not a batch header."""
     header = read_header(chunk)
     if header is None or header.magic != MAGIC:
         return 0
@@ -113,5 +113,5 @@ def _size_of_first(chunk: memoryview) -> int:
 
 
 def marker_at(fd: int, position: int, header: BatchHeader) -> EndTransactionMarker | None:
-    """Return what the control batch at `position` says; None if it ends no transaction."""
+    """Return the transaction marker in the control batch at `position`; None if it is another control batch."""
     return read_marker(os.pread(fd, header.size_bytes, position))

@@ -1,16 +1,17 @@
-"""The swap of segments: a compacted one takes the place of those it was made of. Runs in the owner of the partition.
+"""The swap of segments: a compacted one replaces its source segments. Runs in the owner of the partition.
 
-The cleaner leaves whole files `X.log.cleaned`, `X.index.cleaned` and so on, X being the first of the segments that are
-to go. The owner then, in Kafka's steps and with Kafka's names:
+The cleaner leaves whole files `X.log.cleaned`, `X.index.cleaned` and so on, X being the first of the source segments.
+The owner then, in Kafka's steps and with Kafka's names:
 
-1. renames them to `.swap`, the log file last: with `X.log.swap` the swap is decided, and whoever opens the log next
-   brings it to its end;
-2. moves X's offset index away, puts the new log file in X's place in one step, then its indexes;
-3. renames the files of the other segments to `.deleted`, and takes `X.log.swap` away.
+1. renames them to `.swap`, the log file last: with `X.log.swap` the swap is decided, and the next open of the log
+   completes it;
+2. removes X's offset index, replaces X's log file atomically with the new one, then adds the new indexes;
+3. renames the files of the other segments to `.deleted`, and removes `X.log.swap`.
 
-At every moment there is a file `X.log`, old or new. A reader opens it first and an index after it; that the new offset
-index comes only after the new log file, and the old one goes before, keeps it from looking up positions of the old file
-in the new one. In the other order it finds on closing that the name has another inode (`log_reader`).
+At every moment there is a file `X.log`, old or new. A reader opens it first and an index after it. The new offset index
+is added only after the new log file, and the old one is removed before, so a reader never looks up positions of the old
+file in the new one. In the opposite case, an old file with the new index, the reader detects before closing the file
+that the name has another inode (`log_reader`).
 """
 
 import logging
@@ -47,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 class SegmentSwap(NamedTuple):
-    """Which segments give way to the cleaned one that has the name of the first of them."""
+    """The range of segments to replace, and the cleaned one, which has the name of the first of them."""
 
     first_base: int
     last_base: int
@@ -56,7 +57,7 @@ class SegmentSwap(NamedTuple):
     new_bytes: int
 
     def pack(self) -> bytes:
-        """Return the bytes that travel from the cleaner to the owner."""
+        """Return the message from the cleaner to the owner."""
         return _SWAP.pack(*self)
 
     @classmethod
@@ -66,7 +67,7 @@ class SegmentSwap(NamedTuple):
 
 
 def is_prepared(directory: Path, swap: SegmentSwap) -> bool:
-    """Whether the cleaner's files are there and of the size that it said."""
+    """Return whether the cleaner's files exist, with the announced size."""
     try:
         sizes = [_temporary(directory, swap.first_base, suffix, CLEANED_SUFFIX).stat().st_size for suffix in _IN_ORDER]
     except FileNotFoundError:
@@ -75,9 +76,9 @@ def is_prepared(directory: Path, swap: SegmentSwap) -> bool:
 
 
 def commit_swap(directory: Path, bases: Sequence[int]) -> None:
-    """Put the cleaned files in the place of the segments at `bases`, oldest first. Raises OSError.
+    """Replace the segments at `bases`, oldest first, with the cleaned files. Raises OSError.
 
-    If it is cut short after its first steps, `complete_swaps` does the rest.
+    If it is interrupted after its first steps, `complete_swaps` does the rest.
     """
     for suffix in _IN_ORDER:
         cleaned = _temporary(directory, bases[0], suffix, CLEANED_SUFFIX)
@@ -86,7 +87,7 @@ def commit_swap(directory: Path, bases: Sequence[int]) -> None:
 
 
 def complete_swaps(directory: Path) -> bool:
-    """Bring to an end what was decided, and undo what was not; return whether anything was. Raises OSError."""
+    """Complete the decided swaps and undo the others; return whether any was decided. Raises OSError."""
     decided = [base for base in offsets_of(directory, LOG_SUFFIX + SWAP_SUFFIX) if not _is_undecided(directory, base)]
     for base_offset in decided:
         end_offset = _end_offset(_temporary(directory, base_offset, LOG_SUFFIX, SWAP_SUFFIX), base_offset)
@@ -100,9 +101,9 @@ def complete_swaps(directory: Path) -> bool:
 
 
 def _is_undecided(directory: Path, base_offset: int) -> bool:
-    """Whether a swap file is dropped, as in Kafka: a cleaned file of the same base offset or a smaller one is there.
+    """Return whether a swap file is dropped, as in Kafka: a cleaned file with this or a smaller base offset exists.
 
-    The segment must stand, with its index: what this module has begun to replace is completed.
+    The segment must still have its log and index: a swap that has replaced the log file is completed.
     """
     cleaned = [offsets_of(directory, suffix + CLEANED_SUFFIX)[:1] for suffix in SEGMENT_SUFFIXES]
     if not any(first <= [base_offset] for first in cleaned if first):
@@ -129,7 +130,7 @@ def _finish(directory: Path, base_offset: int, others: Sequence[int]) -> None:
     if not (log.exists() and log.samefile(decided)):
         remove_if_there(segment_file(directory, base_offset, INDEX_SUFFIX))
         _keep_for_readers(log)
-        # By way of a second name: the first one says that the swap is decided, until all is done.
+        # With a second name: the first one marks the swap as decided, until it is complete.
         second = log.with_name(log.name + ".tmp")
         remove_if_there(second)
         second.hardlink_to(decided)
@@ -144,7 +145,7 @@ def _finish(directory: Path, base_offset: int, others: Sequence[int]) -> None:
 
 
 def _keep_for_readers(log: Path) -> None:
-    """Give the file that is about to be replaced a name under which `segment_file_cache` finds it."""
+    """Hard-link the file that is about to be replaced to a name under which `segment_file_cache` finds it."""
     try:
         doomed = log.with_name(f"{log.name}.{log.stat().st_ino}{DELETED_SUFFIX}")
         doomed.hardlink_to(log)

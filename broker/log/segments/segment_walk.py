@@ -1,6 +1,6 @@
-"""Finding whole batches in one segment file that somebody else may be appending to: index first, then header by header.
+"""Finds whole batches in one segment file that its owner may be appending to: by index, then header by header.
 
-Used by readers. `limit` is the position that the reader may look up to; whatever lies beyond it does not exist yet.
+Used by readers. `limit` is the position up to which the reader may read; anything beyond it is not published.
 """
 
 import logging
@@ -13,26 +13,27 @@ from rotunda.broker.log.segments.segment_files import LOG_SUFFIX, segment_file
 from rotunda.broker.log.segments.segment_scan import scan_headers
 from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
 
-#: Damaged indexes that have been reported.
+#: Damaged indexes that have been logged.
 _reported: set[Path] = set()
 
 _log = logging.getLogger(__name__)
 
-#: Enough to walk one index interval of small batches at a time.
+#: Enough to scan one index interval of small batches at a time.
 WALK_CHUNK_BYTES = 8 * 1024
 
 
 def check_not_replaced(path: bytes | Path, inode: int) -> None:
-    """Raise FileNotFoundError if a segment's name has another inode than the file that was walked.
+    """Raise FileNotFoundError if a segment's name has another inode than the file that was scanned.
 
-    Its offset index may have been that of the other file. Called before the file is closed: no other gets its inode.
+    Its offset index may have been that of the other file. Called before the file is closed: its inode cannot be reused
+    before.
     """
     if os.stat(path).st_ino != inode:  # noqa: PTH116 - the path may be bytes and this is per request
         raise FileNotFoundError(f"{os.fsdecode(path)}: replaced meanwhile")
 
 
 class BatchPlace(NamedTuple):
-    """Where a batch lies in its file."""
+    """Position and size of a batch in its file."""
 
     position: int
     size_bytes: int
@@ -51,7 +52,7 @@ class SegmentWalk:
         self.limit = limit
 
     def position_of(self, offset: int) -> int:
-        """Return a batch start at or before the batch that holds `offset`; the segment's start if its index is damaged.
+        """Return a batch start at or before the batch with `offset`; 0 if the index is damaged.
 
         Raises FileNotFoundError when the index is that of another file, which has replaced this one.
         """
@@ -79,7 +80,7 @@ class SegmentWalk:
         return 0
 
     def batch_with(self, offset: int, start: int) -> BatchPlace | None:
-        """Return the first batch at or after `start` (-1: ask the index) that does not end before `offset`."""
+        """Return the first batch at or after `start` (-1: use the index) that does not end before `offset`."""
         if start < 0:
             start = self.position_of(offset)
         for position, header in scan_headers(self.fd, start, self.limit, WALK_CHUNK_BYTES):
@@ -88,7 +89,7 @@ class SegmentWalk:
         return None
 
     def whole_batches(self, first: BatchPlace, max_bytes: int, follows: int) -> tuple[int, int]:
-        """Return (bytes, next offset) of as many whole batches from `first` on as fit into `max_bytes`, one at least.
+        """Return (bytes, next offset) of the whole batches from `first` on that fit into `max_bytes`, one at least.
 
         `follows` is the offset after the last batch if the caller knows it, else -1.
         """
@@ -109,7 +110,7 @@ class SegmentWalk:
         return end - position, next_offset
 
     def _indexed_before(self, position: int, least: int) -> int:
-        """Return the last batch start that the index has at or before `position`, but `least` at least."""
+        """Return the last batch start in the index at or before `position`, or `least` if that is larger."""
         index = OffsetIndex(self.directory, self.base_offset, writable=False)
         try:
             return max(index.lookup_position(position), least)
