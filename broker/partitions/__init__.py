@@ -1,4 +1,5 @@
-"""The partitions that a handler owns, and those of others that it reads: what stands between a request and a log.
+"""The partitions of a handler, owned and read-only: the layer between requests and logs.
 
-Run by handlers. Imports `log`, `metadata`, `ipc` and `scheduling`; knows groups and transactions by their errors alone.
+Runs in handlers. Imports `log`, `metadata`, `ipc` and `scheduling`. Must not import groups or transactions, except for
+their errors.
 """

@@ -1,7 +1,7 @@
-"""The committed lag: the distance of a committed offset from the end of its partition, as of one instant.
+"""The committed lag: the distance from a committed offset to the end of its partition, at one instant.
 
-Runs in handler processes, for the snapshot and the lags of groups. What was committed must have been taken before it is
-asked about: the ends are then newer, and no lag is negative.
+Runs in handler processes, for the snapshot and the lags of groups. Read the committed offset before calling this
+module: the log ends are then newer, and no lag is negative.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class CommittedLag(NamedTuple):
-    """A partition as it stands. ``oldest`` is the first offset that is unread, None if nobody can know it."""
+    """The offsets of a partition at one instant. ``oldest`` is the first unread offset, None if unknown."""
 
     row: int
     start: int
@@ -27,26 +27,26 @@ class CommittedLag(NamedTuple):
 
     @property
     def records(self) -> int | None:
-        """How many offsets are unread; None if that cannot be known."""
+        """The number of unread offsets; None if unknown."""
         return None if self.oldest is None else self.end[0] - self.oldest
 
     @property
     def committed_records(self) -> int | None:
-        """The same up to the last stable offset."""
+        """The number of unread offsets below the last stable offset; None if unknown."""
         return None if self.oldest is None else max(0, self.stable - self.oldest)
 
 
 def committed_lag(
     metadata: MetadataCache, partitions: PartitionTable, topic: str, partition: int, offset: int
 ) -> CommittedLag | None:
-    """Return how far a committed offset is from the end; None if the partition is not there or not served."""
+    """Return the lag of a committed offset; None if the partition does not exist or is not open."""
     info = metadata.partition(topic, partition)
     if info is None or partitions.state(info.row) != STATE_OPEN:
         return None
-    # In this order: the stable offset is then at or below the end, and neither is older than what was committed.
+    # Read in this order: the stable offset is then at or below the end, and both are newer than the commit.
     stable = partitions.read_stable(info.row)
     end = partitions.read_position(info.row)
     start = partitions.read_start(info.row)
-    # Beyond the end: the topic was made anew or cut, its consumer will start over, nobody knows where.
+    # An offset beyond the end: the topic was recreated or truncated; its consumer restarts from an unknown offset.
     oldest = max(offset, start) if offset <= end[0] else None
     return CommittedLag(info.row, start, min(stable, end[0]), end, oldest)

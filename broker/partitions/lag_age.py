@@ -1,8 +1,8 @@
-"""The age of a lag: of the oldest record that a group has not read, looked up once by its batch in the log's files.
+"""The age of a lag: the age of a group's oldest unread record, looked up once by its batch in the log files.
 
-Runs in handler processes, for the snapshot of groups. A batch's first timestamp stands for all its records, so an age
-may be too large by the time that a producer took to fill the batch. Readers of its own: what fetches remember of their
-places must not be driven out by it.
+Runs in handler processes, for the snapshot of groups. A batch's first timestamp is used for all its records, so an age
+can be too large by the time a producer needed to fill the batch. Uses its own readers, so that lookups do not evict the
+cached positions of fetches.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from rotunda.broker.protocol.records import BatchHeader
     from rotunda.shm.tables.partitions import PartitionTable
 
-#: Batches looked up for one snapshot; what is left is looked up for the next ones.
+#: Most batches looked up for one snapshot; later snapshots look up the rest.
 MOST_LOOKUPS: Final = 200
 
-#: The ends of so many transactions in a row are passed over; they are no records that anybody reads.
+#: Most consecutive control batches skipped; consumers never see them as records.
 MOST_MARKERS: Final = 100
 
 _NO_TIME: Final = -1
@@ -32,7 +32,7 @@ _NOTHING_UNREAD: Final = -2
 
 
 class LagAges:
-    """What was found is kept as long as a group stays where it is."""
+    """Caches the timestamp of a lag's first batch for as long as the group's offset does not change."""
 
     def __init__(self, data_dir: Path, partitions: PartitionTable, wall_ms: Callable[[], int]) -> None:
         self._data_dir = data_dir
@@ -40,24 +40,25 @@ class LagAges:
         self._wall_ms = wall_ms
         self._now_ms = 0
         self._lookups = 0
-        # (Topic, partition, row, offset) -> first timestamp of its batch; of the last snapshot and of this one.
+        # (Topic, partition, row, offset) -> first timestamp of its batch; from the last snapshot and from the current
+        # one.
         self._known: dict[tuple[str, int, int, int], int] = {}
         self._used: dict[tuple[str, int, int, int], int] = {}
         self._readers: dict[tuple[str, int, int], LogReader] = {}
         self._used_readers: dict[tuple[str, int, int], LogReader] = {}
 
     def begin(self) -> None:
-        """Begin a snapshot, whose ages are all as of now."""
+        """Begin a snapshot; all its ages are computed from the current time."""
         self._now_ms = self._wall_ms()
         self._lookups = 0
 
     def end(self) -> None:
-        """Forget what this snapshot had no use for."""
+        """Drop cache entries that this snapshot did not use."""
         self._known, self._used = self._used, {}
         self._readers, self._used_readers = self._used_readers, {}
 
     def age_s(self, place: tuple[str, int, int], offset: int, end: End) -> float | None:
-        """Return the age in seconds of the record at an offset of (topic, partition, row); None if it is not known."""
+        """Return the age in seconds of the record at an offset of (topic, partition, row); None if unknown."""
         key = (*place, offset)
         time_ms = self._known.get(key)
         if time_ms is None:
@@ -66,7 +67,7 @@ class LagAges:
             self._lookups += 1
             time_ms = self._look_up(place, offset, end)
         if time_ms == _NOTHING_UNREAD:
-            # Until records come.
+            # Not cached: valid only until the next append.
             return 0.0
         self._used[key] = time_ms
         if time_ms <= _NO_TIME:
@@ -97,7 +98,7 @@ class LagAges:
 
 
 def _header_at(found: FileSlice) -> BatchHeader | None:
-    """Return the header of the batch at the start of a slice, or None if it is not there any more."""
+    """Return the header of the batch at the start of a slice, or None if its file was removed or replaced."""
     try:
         fd = os.open(found.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""The owner's part of log maintenance: it does what an admin asks for, and commits what the cleaner has worked out.
+"""The owner's part of log maintenance: runs admin requests, and commits the results of the cleaner.
 
-Runs in handler processes. The cleaner reads files and asks; only here segments are removed or replaced, between two
-requests, so nothing else of the partition moves meanwhile. Each task is safe to be asked twice: a segment that has
-gone is not removed again, and a cleaned one that stands in its place is no longer there to be swapped in. The cleaner
-may have worked by settings that are no longer in force: what follows from those is refused, and worked out anew.
+Runs in handler processes. The cleaner reads files and sends tasks; only this module removes or replaces segments,
+between two requests, so that the partition does not change meanwhile. Every task is idempotent: a removed segment is
+not removed again, and the sources of a finished swap no longer exist. The cleaner may have used outdated settings: such
+a task is rejected, and the cleaner repeats it with the current ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogMaintenance:
-    """Does what the cleaner and other handlers ask for the partitions of one handler."""
+    """Runs the maintenance tasks of the cleaner and of other handlers for the partitions of one handler."""
 
     def __init__(self, owned: Mapping[int, OwnedPartition], tasks: TargetTasks) -> None:
         self._owned = owned
@@ -37,7 +37,7 @@ class LogMaintenance:
         tasks.register("swap_segments", self._swap)
 
     def _delete_records(self, payload: bytes, reply: TaskDone) -> None:
-        """Let the log begin at an offset, as an admin has asked."""
+        """Raise the log start offset for a DeleteRecords request."""
         row, before = DELETE_RECORDS.unpack(payload)
         owned = self._owned.get(row)
         if owned is None:
@@ -56,7 +56,7 @@ class LogMaintenance:
         reply(ErrorCode.NONE, START_OFFSET.pack(start_offset))
 
     def _retain(self, payload: bytes, reply: TaskDone) -> None:
-        """Let the log begin at a segment, or at its end, and remove what lies below its start."""
+        """Raise the log start offset to a segment or to the log end, and remove the segments below it."""
         row, offset, *retention = RETAIN.unpack(payload)
         owned = self._owned.get(row)
         if owned is None:
@@ -83,7 +83,7 @@ class LogMaintenance:
         reply(ErrorCode.NONE, BYTES.pack(before_bytes - log.size_bytes))
 
     def _swap(self, payload: bytes, reply: TaskDone) -> None:
-        """Put a compacted segment in the place of those it was made of."""
+        """Replace segments by the compacted segment made of them."""
         row, *rules = SWAP.unpack_from(payload)
         swap = SegmentSwap.unpack(payload[SWAP.size :])
         owned = self._owned.get(row)
@@ -106,10 +106,10 @@ class LogMaintenance:
 
 
 def _begins_anew(owned: OwnedPartition) -> bool:
-    """Begin a segment at the end, so that all others can go; False if the last one has to stay.
+    """Roll to a new segment, so that all older ones can be removed; False if the last segment must stay.
 
-    That is so while somebody appends to it, and on a full disk until those before it have made room for a new one.
-    Raises LogWriteFailed.
+    It stays while another append to it is in progress, and on a full disk until the removal of older segments frees
+    space for a new one. Raises LogWriteFailed.
     """
     log = owned.log
     try:
@@ -119,7 +119,7 @@ def _begins_anew(owned: OwnedPartition) -> bool:
         if failure.errno not in NO_ROOM or log.segment_base <= log.log_start_offset:
             raise
         return False
-    # Before the segment goes in which the published end has been until now.
+    # Publish before the segment is removed that contains the published end.
     owned.publish()
     return True
 

@@ -1,8 +1,8 @@
-"""The rollback of notes: a replacement takes back those of batches that were not committed, before its first request.
+"""The rollback of notes: before its first request, a replacement resets the notes of uncommitted batches.
 
-Runs once at the boot of a handler. A note at or above the published end of its partition was written by a predecessor
-that died before the commit; the records behind it have been cut off. It must go before anything is appended, since the
-end will pass it and would make it look committed.
+Runs once when a handler boots. A note at or above the published end of its partition was written by a predecessor that
+died before the commit; the records beyond the end have been truncated. Reset it before any append: otherwise the end
+moves past the note, and the batch looks committed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EVERYTHING = 1 << 30
 def take_back_uncommitted_notes(
     partitions: PartitionManager, channel: RequestChannel, areas: MemoryAreas, poison: PoisonRequests
 ) -> int:
-    """Reset the notes of uncommitted batches in every unreleased request and peer message; return how many."""
+    """Reset the notes of uncommitted batches in every unreleased request and peer message; return their number."""
     taken_back = 0
     for processor in range(channel.processors):
         ring = channel.request_consumer(processor, partitions.index)
@@ -51,7 +51,7 @@ def take_back_uncommitted_notes(
 def _noted_parts(
     partitions: PartitionManager, ring: RingConsumer, rings: memoryview, areas: MemoryAreas, poison: PoisonRequests
 ) -> list[tuple[memoryview, int, Part]]:
-    """Return (memory, row, part) for every part of noted Produce requests that belongs to this handler."""
+    """Return (memory, row, part) for every part of noted Produce requests owned by this handler."""
     found = []
     for at, _, _ in ring.read(_EVERYTHING):
         connection, sequence, _, key, version, _, size, _, address, _, area, _, noted = REQUEST.unpack_from(rings, at)
@@ -74,7 +74,7 @@ def _noted_parts(
 
 
 def _take_back(partitions: PartitionManager, view: memoryview, row: int, offset: int, size: int) -> int:
-    # Also where the log could not be opened: what lies beyond the published end goes when it is.
+    # Also if the log could not be opened: records beyond the published end are truncated when it is.
     if partitions.owner_of(row) != partitions.index or size < BATCH_HEADER_BYTES:
         return 0
     (note,) = NOTE.unpack_from(view, offset)

@@ -1,7 +1,7 @@
-"""Group commit: what one turn of the loop staged for each partition, committed and answered together.
+"""Group commit: the batches staged for each partition in one loop pass are committed and acknowledged together.
 
-Runs in handler processes, for the partitions that the handler owns. The order is the broker's promise: records are
-written, the new end is published in shared memory (the one word that commits them), then they are acknowledged.
+Runs in handler processes, for the partitions that the handler owns. The order is guaranteed: write the records, publish
+the new end in shared memory (the one word that commits them), then acknowledge.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: What is called when a commit could not be written.
+#: Called when a commit could not be written.
 WriteFailed = Callable[["OwnedPartition", LogWriteFailed], None]
 
-#: What is called when a staged batch stands or has failed: (error code, base offset, append time in ms).
+#: Called when a staged batch is committed or has failed: (error code, base offset, append time in ms).
 Answer = Callable[[int, int, int], None]
 
 
 def _nobody_asks(owned: OwnedPartition, failure: LogWriteFailed) -> None:
-    """Stand in for whoever sees to failed writes."""
+    """Ignore a failed write."""
 
 
 class PlainProduce(Protocol):
-    """What the answer to a request with one partition alone needs of it."""
+    """The properties of a single-partition request that are needed to send its response."""
 
     @property
     def acks(self) -> int:
-        """Which answer its client wants; 0 is none."""
+        """The acks setting of the request; 0: no response."""
 
     @property
     def about(self) -> bytes:
-        """Its facts for the request log."""
+        """The request's facts for the request log."""
 
     @property
     def tail(self) -> bytes:
-        """The end of the envelope of its answer."""
+        """The end of the envelope of its response."""
 
     @property
     def template(self) -> ProduceResponseTemplate:
-        """Its answer, but for numbers."""
+        """The encoded response, without its numbers."""
 
 
-#: (request, what it is like, header, base offset, the batch) of requests with one partition alone.
+#: (request, cached request, header, base offset, batch) of each single-partition request.
 FastAnswers: TypeAlias = "list[tuple[Request, PlainProduce, RawHeader, int, memoryview]]"
 
 
 class OwnedPartition:
-    """A partition of this handler: its log, the writer of its row, and what waits for the next commit."""
+    """A partition of this handler: its log, the writer of its row, and the batches staged for the next commit."""
 
     __slots__ = ("answers", "fast_answers", "log", "published_end", "row", "writer")
 
@@ -66,14 +66,14 @@ class OwnedPartition:
         self.log = log
         self.row = row
         self.writer = writer
-        #: (answer, base offset, append time, the batch in its request) of batches that came by the general path.
+        #: (answer, base offset, append time, the batch in its request) of batches from the general path.
         self.answers: list[tuple[Answer, int, int, memoryview]] = []
         self.fast_answers: FastAnswers = []
-        #: Below this offset everything is committed.
+        #: All records below this offset are committed.
         self.published_end = log.log_end_offset
 
     def publish(self) -> None:
-        """Make the log's ends visible to every process: from here on the records exist."""
+        """Publish the log's ends in shared memory. This commits the records."""
         log = self.log
         self.writer.publish(
             log.log_end_offset,
@@ -86,9 +86,9 @@ class OwnedPartition:
         self.published_end = log.log_end_offset
 
     def commit(self, write_failed: WriteFailed = _nobody_asks) -> int:
-        """Write and publish what is staged; ``write_failed`` is called when that fails.
+        """Write and publish the staged batches; call ``write_failed`` if the write fails.
 
-        Return the Kafka error code that answers whatever is not below `published_end`.
+        Return the Kafka error code for every batch not below `published_end`.
         """
         try:
             if self.log.commit():
@@ -97,7 +97,7 @@ class OwnedPartition:
             write_failed(self, failure)
             return int(ErrorCode.KAFKA_STORAGE_ERROR)
         except Exception:
-            # A fault of ours, somewhere between memory and file: what was staged is in doubt, what is published is not.
+            # An internal error between memory and file: the staged batches are in doubt, the published ones are not.
             logger.exception("the commit to %s failed", self.log.directory)
             self.log.refuse_everything()
             return int(ErrorCode.KAFKA_STORAGE_ERROR)

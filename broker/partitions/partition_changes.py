@@ -1,10 +1,10 @@
-"""The changes of a handler's partitions that metadata or a full disk asks for: logs to remove, open, bring up to date.
+"""Pending changes of a handler's partitions after metadata changes or a full disk: open, delete or update logs.
 
-Runs in handler processes. To make the directory of a partition takes a good part of a millisecond, so a change of
-thousands of partitions is worked off in slices (`slices`), in which the rest is served. Nobody notices an order: a
-partition that somebody asks for is opened there and then, or closed if it has been deleted, and is up to date: what
-an admin was told is in force for whatever is sent after that. What is to be done to partitions of one name is done in
-the order in which it was asked for: a topic that was deleted and made again keeps its directory's name.
+Runs in handler processes. Creating the directory of a partition needs a large part of a millisecond, so thousands of
+changes run in slices (`slices`), and requests are served in between. The delay is not visible: a request for a
+partition with pending changes first opens it, closes it if it was deleted, or updates it, so that acknowledged settings
+apply to all later requests. Changes of partitions with the same name run in the order they were added: a topic that is
+deleted and recreated reuses its directory's name.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from rotunda.broker.metadata.metadata_cache import PartitionInfo, TopicInfo
     from rotunda.broker.partitions.owned_partition import OwnedPartition
 
-#: A partition by topic and number.
+#: Topic name and partition number.
 Place = tuple[str, int]
 
 Deleted: TypeAlias = "Sequence[tuple[TopicInfo, PartitionInfo]]"
 
 
 class PartitionChanges:
-    """The steps that are to be taken, by partition."""
+    """The pending steps, by partition."""
 
     def __init__(self) -> None:
         self._steps: dict[Place, list[Callable[[], None]]] = {}
-        #: The partitions among them that are to be opened, by row, and their rows.
+        #: Partitions with a pending open, by row, and the inverse.
         self._to_open: dict[int, Place] = {}
         self._rows: dict[Place, int] = {}
         #: Rows of deleted partitions that may still be open.
         self._to_close: dict[int, Place] = {}
-        #: Rows whose settings have changed, or that a write has left to be restored, and what does that to a row.
+        #: Rows with changed settings, or with a failed write to recover from, and the function that updates a row.
         self._to_alter: dict[int, Callable[[int], None]] = {}
         self._is_begun = False
 
@@ -43,16 +43,16 @@ class PartitionChanges:
         return len(self._steps) + len(self._to_alter)
 
     def add(self, place: Place, step: Callable[[], None], *, opens: int | None = None) -> None:
-        """Let a step be taken, after those that wait for the same place; it opens the row ``opens``."""
+        """Add a step, after the pending steps of the same partition; it opens the row ``opens``."""
         self._steps.setdefault(place, []).append(step)
         if opens is not None:
             self._to_open[opens] = place
             self._rows[place] = opens
 
     def delete(self, deleted: Deleted, forget: Callable[[TopicInfo, PartitionInfo], None]) -> None:
-        """Let partitions be forgotten, after what waits for the same places; there may be ten thousand.
+        """Add the deletion of partitions, after the pending steps of the same names; there may be ten thousand.
 
-        Whoever asks for one of their rows has it forgotten at once. ``forget`` says `closed`.
+        A request for one of their rows runs the deletion at once. ``forget`` must call `closed`.
         """
         steps, to_close, is_waited_for = self._steps, self._to_close, self._to_open or self._to_alter
         for topic, partition in deleted:
@@ -67,22 +67,22 @@ class PartitionChanges:
                 steps[place] = [step]
 
     def closed(self, row: int) -> None:
-        """Take note that the partition of a row is closed."""
+        """Record that the partition of a row is closed."""
         self._to_close.pop(row, None)
 
     def alter(self, rows: Iterable[int], bring_up_to_date: Callable[[int], None]) -> None:
-        """Let each of these rows be brought up to date, by this instead of what waits for that already."""
+        """Add an update of each of these rows; replaces an update that is pending for a row."""
         self._to_alter.update(dict.fromkeys(rows, bring_up_to_date))
 
     def cancel(self, row: int) -> None:
-        """Let nobody who asks for a row open or alter it any more: its partition has been deleted since."""
+        """Cancel the pending open and update of a row: its partition has been deleted since."""
         self._to_alter.pop(row, None)
         place = self._to_open.pop(row, None)
         if place is not None:
             del self._rows[place]
 
     def open_now(self, row: int) -> bool:
-        """Take the steps that end with a row open; False if it does not wait for that."""
+        """Run the steps that open a row; False if none is pending."""
         place = self._to_open.get(row)
         if place is None:
             return False
@@ -90,21 +90,21 @@ class PartitionChanges:
         return True
 
     def close_now(self, row: int) -> None:
-        """Forget the partition of a row if it has been deleted."""
+        """Run the pending deletion of the partition of a row, if any."""
         place = self._to_close.get(row)
         if place is not None:
             self._take(place)
 
     def alter_now(self, row: int) -> None:
-        """Bring a row up to date if it waits for that."""
+        """Run the pending update of a row, if any."""
         bring_up_to_date = self._to_alter.pop(row, None)
         if bring_up_to_date is not None:
             bring_up_to_date(row)
 
     def begin(self, slices: Slices, taken: Callable[[], None], done: Callable[[], None]) -> None:
-        """Have the steps taken in slices, unless that is being done.
+        """Run the steps in slices, unless this is already in progress.
 
-        ``taken`` is called after those of each partition, ``done`` when none is left.
+        Calls ``taken`` after the steps of each partition, ``done`` when no steps remain.
         """
         if self._is_begun or not len(self):
             return
@@ -117,7 +117,7 @@ class PartitionChanges:
         slices.add_now(SlicedWork(self.work(taken), "changes", end, end, ("opening and removing logs", "")))
 
     def work(self, taken: Callable[[], None] | None = None) -> Work:
-        """Take all steps, those of one partition in each slice; also those that are added meanwhile."""
+        """Run all steps, one partition per slice, including steps added meanwhile."""
         while len(self):
             if self._to_alter:
                 self.alter_now(next(iter(self._to_alter)))
@@ -128,7 +128,7 @@ class PartitionChanges:
             yield None
 
     def finish(self, taken: Callable[[], None] | None = None) -> None:
-        """Take all steps at once; `taken` is called after those of each partition."""
+        """Run all steps at once; calls `taken` after those of each partition."""
         for _ in self.work(taken):
             pass
 
@@ -141,14 +141,14 @@ class PartitionChanges:
 
 
 class OwnedPartitions(dict[int, "OwnedPartition"]):
-    """The partitions of this handler by row. What waits to be done to one is done when it is asked for."""
+    """The partitions of this handler by row. Access to a partition first runs its pending changes."""
 
     def __init__(self, changes: PartitionChanges) -> None:
         super().__init__()
         self._changes = changes
 
     def get(self, row: int, default: Any = None) -> Any:
-        """Return the partition of a row, or None when this handler has none there."""
+        """Return the partition of a row, or None if this handler has none there."""
         self._changes.close_now(row)
         self._changes.alter_now(row)
         owned = super().get(row)

@@ -1,8 +1,8 @@
-"""The partitions of one target: the logs of those that it owns, readers of all others, and who owns which.
+"""The partitions of one target: the logs of its own, readers of all others, and the owner of each.
 
-Runs in handler processes and the controller (which owns no partition). The one place where a change of metadata turns
-into logs opened, reconfigured or deleted. Knows nothing of what its partitions hold: whoever cares that one has been
-opened or closed takes that from `events`.
+Runs in handler processes and the controller (which owns no partition). The only module that opens, reconfigures or
+deletes logs for a metadata change. Must not know the contents of its partitions: coordinators learn of opened and
+closed partitions from `events`.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ logger = logging.getLogger(__name__)
 
 REMOVE_AGAIN_NS = 1_000_000_000
 
-#: How often the opening of partitions at the start is logged.
+#: Interval of the progress log lines while partitions are opened at the start.
 PROGRESS_NS = 2_000_000_000
 
 _NEVER_NS = 1 << 62
 
 
 class PartitionEvent(NamedTuple):
-    """A partition that this handler has opened, or that it has closed because it was deleted: ``owned`` is None."""
+    """A partition that this handler opened, or closed because it was deleted: ``owned`` is then None."""
 
     topic: str
     partition: int
@@ -50,7 +50,7 @@ class PartitionEvent(NamedTuple):
 
 
 class PartitionManager:
-    """Owned by the request loop of one target."""
+    """The partitions of one target, used by its request loop."""
 
     def __init__(self, context: ProcessContext, index: int, metadata: MetadataCache, clock: Clock) -> None:
         self.index = index
@@ -58,51 +58,51 @@ class PartitionManager:
         self.clock = clock
         self.table = context.partitions
         self.log_manager = LogManager(context.config.data_dir, clock, context.config.producer_id_expiration_ms)
-        #: What is to be done to this process's partitions, in slices.
+        #: Pending changes of this process's partitions; they run in slices.
         self.changes = PartitionChanges()
         self.owned = OwnedPartitions(self.changes)
         self.storage = StorageGate(
             context, index, self.owned, clock, lambda row: self.changes.alter((row,), self._bring_up_to_date)
         )
-        #: What has been opened and closed, in this order, until somebody takes it.
+        #: Opened and closed partitions, in this order, until the coordinators process them.
         self.events: deque[PartitionEvent] = deque()
         self._closed_rows: list[int] = []
         self._data_dir = context.config.data_dir
         self._broker_words = context.broker_words
         self._slots = context.slots
         self._is_handler = index < context.handlers
-        #: What could not be opened because the disk was full, by row.
+        #: Partitions that could not be opened because the disk was full, by row.
         self._unopened: dict[int, tuple[TopicInfo, PartitionInfo]] = {}
-        #: What could not be removed: partitions of deleted topics, with whether their rows are still theirs.
+        #: Deleted partitions whose logs could not be removed, with whether their rows are still theirs.
         self._unremoved: list[tuple[TopicInfo, PartitionInfo, bool]] = []
         self._remove_due_ns = 0
         self._readers: dict[int, LogReader] = {}
         self._ticks = 0
         self._owners: dict[int, int] = {}
         self._taken_over = 0
-        #: What has been taken over from the metadata and not been added to `changes`, and the steps that go on.
+        #: Metadata changes applied here but not yet added to `changes`, and the steps that continue.
         self._taken = Changes([], [], [])
         self._taking: Steps[None] | None = None
 
     @property
     def is_behind(self) -> bool:
-        """Whether the controller has announced a change that this process has not taken over yet."""
+        """Whether the controller has published a change that this process has not applied yet."""
         return self._broker_words.metadata_version > self.metadata.version
 
     @property
     def is_taking(self) -> bool:
-        """Whether this process is in the middle of taking over what has been announced."""
+        """Whether this process is applying a metadata change in steps."""
         return self._taking is not None
 
     def publish_taken_over(self) -> None:
-        """Publish up to which version of the metadata this handler has taken over changes, unless some are left."""
+        """Publish the metadata version up to which this handler has applied changes, unless some are pending."""
         version = self.metadata.version
         if version != self._taken_over and not self.changes and self._is_handler:
             self._taken_over = version
             self._slots.set_metadata_version(HANDLER, self.index, version)
 
     def load_metadata(self) -> None:
-        """Read the metadata file and open, change or delete what this process owns accordingly, all at once."""
+        """Read the metadata file and open, change or delete this process's partitions accordingly, all at once."""
         self.take_metadata()
         count = len(self.changes)
         due_ns = self.clock.monotonic_ns() + PROGRESS_NS
@@ -116,22 +116,22 @@ class PartitionManager:
         self.changes.finish(log_progress)
 
     def take_metadata(self, end_ns: int = _NEVER_NS) -> None:
-        """Take over what has changed; what that means for this process's logs is added to `changes`.
+        """Apply metadata changes; the resulting changes of this process's logs are added to `changes`.
 
-        What is not taken over by ``end_ns`` is left for the next call (`is_taking`). A fault of ours with one partition
-        is logged and keeps no other from its turn: nothing is reported twice.
+        Changes not applied by ``end_ns`` are left for the next call (`is_taking`). An internal error with one partition
+        is logged and does not block the others: no change is reported twice.
         """
-        # What has been begun knows nothing of what has been announced since.
+        # Steps in progress do not include changes published since.
         begun, self._taking = self._taking, None
         try:
             for steps in filter(None, (begun, self.metadata.refresh_in_steps(self._taken))):
                 for _ in steps:
-                    # The controller takes over what it changes itself, all at once.
+                    # The controller applies its own changes, all at once.
                     if self._is_handler and self.clock.monotonic_ns() >= end_ns:
                         self._taking = steps
                         return
         finally:
-            # Also after a fault: it is not reported twice.
+            # Also after an error: no change is reported twice.
             taken = Changes(self._taken.created.copy(), self._taken.deleted.copy(), self._taken.altered.copy())
             for each in self._taken:
                 each.clear()
@@ -142,11 +142,11 @@ class PartitionManager:
         own = [(topic.name, partition.index) for topic, partition in taken.deleted if partition.owner == self.index]
         if own:
             self.log_manager.forget_checkpoints(own)
-        # Deletions first: a topic that was deleted and created again keeps its directory's name.
+        # Deletions first: a topic that was deleted and recreated reuses its directory's name.
         self.changes.delete(taken.deleted, self._forget)
         for topic, partition in taken.deleted:
             if topic.internal:
-                # Its coordinator does not ask for its row.
+                # The coordinator of an internal topic does not look up the row, so close it now.
                 self._close(topic, partition)
             if self._unopened:
                 self._unopened.pop(partition.row, None)
@@ -163,7 +163,7 @@ class PartitionManager:
         self.changes.add((topic.name, partition.index), opening, opens=partition.row)
 
     def tick(self) -> None:
-        """Do what is due: flush, checkpoint, look at the disk; what there was no room to open is added to `changes`."""
+        """Run periodic tasks: flush, checkpoint, check the disk; queue partitions not opened because of a full disk."""
         self._ticks += 1
         self.log_manager.tick()
         self.storage.tick()
@@ -175,7 +175,7 @@ class PartitionManager:
             self._remove_again()
 
     def _remove_again(self) -> None:
-        """Remove what could not be removed, once in `REMOVE_AGAIN_NS`."""
+        """Retry failed removals, once per `REMOVE_AGAIN_NS`."""
         now_ns = self.clock.monotonic_ns()
         if now_ns >= self._remove_due_ns:
             self._remove_due_ns = now_ns + REMOVE_AGAIN_NS
@@ -185,7 +185,7 @@ class PartitionManager:
                     self._delete(topic, partition, is_open=is_ours)
 
     def take_closed_rows(self) -> list[int]:
-        """Return the rows of partitions that have been deleted since this was last called."""
+        """Return the rows of partitions deleted since the last call."""
         closed, self._closed_rows = self._closed_rows, []
         return closed
 
@@ -194,17 +194,17 @@ class PartitionManager:
         return list(self._owners)
 
     def owner_of(self, row: int) -> int | None:
-        """Return the handler that owns a row, or None when there is no such partition any more."""
+        """Return the handler that owns a row, or None if the partition does not exist."""
         return self._owners.get(row)
 
     def own(self, topic: str, partition: int) -> OwnedPartition | None:
-        """Return a partition of this handler, opened if it only waits for that; None if it has none of that name."""
+        """Return a partition of this handler, after any pending open; None if it does not own one of that name."""
         info = self.metadata.partition(topic, partition)
         owned: OwnedPartition | None = None if info is None else self.owned.get(info.row)
         return owned
 
     def row_of(self, topic_name: str | None, topic_id: bytes | None, partition: int) -> int:
-        """Return the row of a partition in the partition table, or -1 when there is no such partition."""
+        """Return the row of a partition in the partition table, or -1 if it does not exist."""
         topic = (
             self.metadata.topic(topic_name) if topic_name is not None else self.metadata.topic_by_id(topic_id or b"")
         )
@@ -213,7 +213,7 @@ class PartitionManager:
         return topic.partitions[partition].row
 
     def reader(self, row: int, topic: str, partition: int) -> LogReader:
-        """Return the reader of a partition, whoever owns it."""
+        """Return the reader of a partition, for any owner."""
         reader = self._readers.get(row)
         if reader is None:
             directory = self._data_dir / f"{topic}-{partition}"
@@ -232,7 +232,7 @@ class PartitionManager:
         name = PartitionName(topic.name, partition.index, topic.topic_id)
         published = None
         if self.table.state(row) == STATE_OPEN:
-            # A predecessor served this partition in this run: what it published is the truth.
+            # A predecessor served this partition in this run: its published ends are authoritative.
             end, base, position = self.table.read_position(row)
             published = PublishedEnd(
                 end, base, position, self.table.read_start(row), leader_epoch=self.table.leader_epoch(row)
@@ -256,7 +256,7 @@ class PartitionManager:
         self.events.append(PartitionEvent(topic.name, partition.index, owned))
 
     def _forget(self, topic: TopicInfo, partition: PartitionInfo) -> None:
-        """Serve a deleted partition no longer, whoever owns it, and remove its log if it is this handler's."""
+        """Stop serving a deleted partition of any owner, and remove its log if this handler owns it."""
         row = partition.row
         self.changes.closed(row)
         self._closed_rows.append(row)
@@ -269,17 +269,17 @@ class PartitionManager:
                 self._delete(topic, partition, is_open=self._close(topic, partition))
 
     def _close(self, topic: TopicInfo, partition: PartitionInfo) -> bool:
-        """Serve a partition of this handler no longer; return whether it was open."""
+        """Stop serving a partition of this handler; return whether it was open."""
         if partition.row not in self.owned:
             return False
-        # Before anything of it goes: whoever misses a file or an offset looks at the state again.
+        # Before any file is removed: readers that miss a file or an offset check the state again.
         self.table.set_state(partition.row, STATE_UNOPENED)
         del self.owned[partition.row]
         self.events.append(PartitionEvent(topic.name, partition.index, None))
         return True
 
     def _delete(self, topic: TopicInfo, partition: PartitionInfo, *, is_open: bool) -> None:
-        """Remove the log of a deleted partition, and let go of its row; ``is_open``: it was when it was deleted."""
+        """Remove the log of a deleted partition and release its row; ``is_open``: it was open when deleted."""
         is_ours = is_open or self._has_row(topic, partition)
         if is_ours:
             self.table.set_state(partition.row, STATE_UNOPENED)
@@ -288,27 +288,28 @@ class PartitionManager:
         try:
             self.log_manager.delete(PartitionName(topic.name, partition.index, topic.topic_id))
         except OSError as error:
-            # Its row stays on record, so that a replacement of this process goes on with it too.
+            # The metadata retains its row, so that a replacement of this process retries the removal too.
             logger.error("cannot remove %s-%d, which is tried again: %s", topic.name, partition.index, error)
             self._unremoved.append((topic, partition, is_ours))
             return
         if is_ours:
             self.table.reset(partition.row)
-            # Only now may the controller give the row to another partition.
+            # Only now may the controller assign the row to another partition.
             self.table.set_state(partition.row, STATE_CLOSED)
 
     def _has_row(self, topic: TopicInfo, partition: PartitionInfo) -> bool:
-        """Return whether the row of a deleted partition is still to be closed.
+        """Return whether the row of a deleted partition still has to be closed.
 
-        A predecessor may have closed it, and the controller have given it to another partition since: only a closed
-        row is taken off the record. So what is not closed, and after that still on record, stays ours.
+        A predecessor may have closed it, and the controller may have assigned it to another partition since: the
+        metadata drops only closed rows. A row that is not closed, and afterwards still in the metadata, is therefore
+        still this partition's.
         """
         if partition.row in self.owned:
             return True
         return self.table.state(partition.row) != STATE_CLOSED and self.metadata.has_row(topic, partition)
 
     def _bring_up_to_date(self, row: int) -> None:
-        """Have a log do what want of room has left, and take over its settings: whatever it waited for."""
+        """Recover a log from a failed write and apply its current settings, whichever was pending."""
         if row not in self.owned:
             return
         owned = self.owned[row]
@@ -324,14 +325,14 @@ class PartitionManager:
 def _do(
     action: str, act: Callable[[TopicInfo, PartitionInfo], None], topic: TopicInfo, partition: PartitionInfo
 ) -> None:
-    """Change something of a partition; a fault of ours is logged."""
+    """Change a partition; log an internal error."""
     with _contained(action, topic.name, partition.index):
         act(topic, partition)
 
 
 @contextmanager
 def _contained(action: str, *name: object) -> Iterator[None]:
-    """Log a fault of ours and go on."""
+    """Log an internal error and continue."""
     try:
         yield
     except Exception:

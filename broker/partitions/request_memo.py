@@ -1,10 +1,9 @@
-"""The request memo: what requests look like, so that the next one like them need not be parsed.
+"""A cache of parsed requests, so that a similar request need not be parsed.
 
-Runs in handler processes. A client sends the same bytes again and again in front of what varies: its client id, what it
-asks for, a topic, a partition. Two requests with equal bytes there mean the same, as long as the topics do not change,
-whichever connection they come from, if the same user sends them from the same address: what was allowed to one need not
-be allowed to another. What varies, and what the rest means, is known to what is remembered
-(`Remembered`), of which each API has its own.
+Runs in handler processes. A client repeats the same bytes before the varying part of its requests: its client id, the
+API's parameters, a topic, a partition. Two requests with equal bytes there have the same meaning on any connection, as
+long as the topics do not change and they have the same user and address: authorization can differ between users. The
+cached entry (`Remembered`, one class for each API) locates the varying part and has the meaning of the rest.
 """
 
 from __future__ import annotations
@@ -16,60 +15,60 @@ from rotunda.broker.ipc.request import Request
 from rotunda.broker.partitions.recently_used import RecentlyUsed
 from rotunda.broker.security.session import Session
 
-#: A request is remembered at least so long after the last one like it, and at most twice as long.
+#: A request stays cached at least this long after the last similar one, and at most twice as long.
 REMEMBERED_NS: Final = 30_000_000_000
 
-#: Api key, version and correlation id are looked at elsewhere or differ in every request.
+#: API key, version and correlation id are checked elsewhere or differ in every request.
 PREFIX_START: Final = 8
 
 
 class Remembered(Protocol):
-    """What a request looked like; ``prefix`` is what stood from `PREFIX_START` up to the first that varies."""
+    """A cached request; ``prefix`` is its bytes from `PREFIX_START` up to the first varying one."""
 
     @property
     def version(self) -> int:
-        """Return its API version."""
+        """The API version."""
 
     @property
     def session(self) -> Session:
-        """Return whose it was."""
+        """The session of its client."""
 
     @property
     def prefix(self) -> bytes:
-        """Return what it begins with."""
+        """The constant bytes at its start."""
 
     def varying(self, view: memoryview, start: int, end: int) -> Any:
-        """Return what varies in a request that is like this one in all else, or None. HOT."""
+        """Return the varying part of a request that equals this one in all else, or None. HOT."""
 
 
 R = TypeVar("R", bound=Remembered)
 
 
 def _is_free(_connection: int, _remembered: Remembered) -> bool:
-    """Return whether a request overtakes no other, as none does of those that change nothing."""
+    """Return True: a request that changes nothing overtakes no other."""
     return True
 
 
 class RequestMemo(Generic[R]):
-    """The last request of each connection, and each request by its version and what stands before all that varies."""
+    """Caches the last request of each connection, and each request by version, session and prefix."""
 
     __slots__ = ("_alike", "_is_free", "last")
 
     def __init__(self, most: int, is_free: Callable[[int, R], bool] = _is_free) -> None:
-        """Remember so many connections and requests; ``is_free``: a connection may go on with that one now."""
-        #: By connection. None comes before the client is authenticated, so its session is also that of the next one.
+        """Cache at most this many connections and requests; ``is_free``: whether a connection may use an entry now."""
+        #: By connection. A connection has no entry before authentication, so a session does not change.
         self.last: RecentlyUsed[int, R] = RecentlyUsed(most, REMEMBERED_NS)
         self._alike: RecentlyUsed[tuple[int, Session, bytes], R] = RecentlyUsed(most, REMEMBERED_NS)
         self._is_free = is_free
 
     def __len__(self) -> int:
-        """Return of how many connections the last request is remembered."""
+        """Return the number of connections with a cached request."""
         return len(self.last)
 
     def find(self, request: Request) -> tuple[R, Any] | None:
-        """Return what a request is like, and what varies in it; None if that is not known. HOT.
+        """Return the cached request that this one matches, and the varying part; None if there is none. HOT.
 
-        It may be like the last one of its connection, or like another with as many bytes before what varies.
+        It may match the last one of its connection, or another with a prefix of the same length.
         """
         connection, session = request.connection_id, request.session
         remembered = self.last.recent.get(connection) or self.last.recall(connection)
@@ -91,7 +90,7 @@ class RequestMemo(Generic[R]):
         return other, varying
 
     def keep(self, connection: int, remembered: R) -> R | None:
-        """Remember the last request of a connection; return what its place was taken from, if there was one like it."""
+        """Cache the last request of a connection; return the similar request that it replaces, if any."""
         key = remembered.version, remembered.session, remembered.prefix
         before = self._alike.recent.get(key)
         self.last.put(connection, remembered)
@@ -99,15 +98,15 @@ class RequestMemo(Generic[R]):
         return before
 
     def forget(self, connection: int) -> None:
-        """Forget the last request of a connection: its next one is parsed."""
+        """Drop the last request of a connection: its next one is parsed."""
         self.last.forget(connection)
 
     def clear(self) -> None:
-        """Forget everything: topics have changed."""
+        """Drop all entries: topics have changed."""
         self.last.clear()
         self._alike.clear()
 
     def forget_unused(self, now_ns: int) -> None:
-        """Forget what was not used for a while: connections may have closed. Called now and then."""
+        """Drop entries not used for a while: connections may have closed. Called periodically."""
         self.last.forget_unused(now_ns)
         self._alike.forget_unused(now_ns)

@@ -1,7 +1,7 @@
-"""The flags of rows: which handlers wait for a partition to move, and who is rung when it has.
+"""The flags of rows: the handlers that wait for a partition to move, and whose bells then ring.
 
-Runs in handler processes and the controller. A handler raises its own flags, in the rows of whomever they belong to;
-the owner of a row looks at them when the row has moved. Knows nothing of what waits.
+Runs in handler processes and the controller. A handler raises its own flags, in the rows of any owner; the owner of a
+row checks them when the row has moved. Must not know about the waiting requests.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rotunda.shm.tables.partitions import PartitionTable
 
 
 class RowFlags:
-    """The flags of one handler, and those that others have raised in its rows."""
+    """The flags of one handler, and the flags of other handlers in its rows."""
 
     def __init__(self, partitions: PartitionTable, index: int, bells: Sequence[SemaphoreBell]) -> None:
         self._partitions = partitions
@@ -21,7 +21,7 @@ class RowFlags:
         self._bells = bells
 
     def raise_all(self, rows: list[int]) -> None:
-        """Raise this handler's flags for rows; from then on their owners announce that they have moved."""
+        """Raise this handler's flags for rows; their owners then announce every move."""
         self._partitions.raise_flags(rows, self._index)
 
     def lower(self, row: int) -> None:
@@ -29,13 +29,13 @@ class RowFlags:
         self._partitions.set_waiting(row, self._index, False)
 
     def announce_all(self) -> None:
-        """Let every handler look at all rows that it waits for: a predecessor had no time to announce what moved."""
+        """Make every handler check all rows it waits for: a predecessor may have died before it announced a move."""
         self._partitions.moved_rows.note_all(self._index)
         for bell in self._bells:
             bell.ring()
 
     def announce(self, rows: list[int]) -> None:
-        """Note own rows that have moved for the handlers that wait for them, and ring their bells."""
+        """Record this handler's moved rows for the handlers that wait for them, and ring their bells."""
         to_ring: set[int] = set()
         for row in rows:
             for target in self._partitions.waiters(row):

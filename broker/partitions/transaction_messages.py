@@ -1,7 +1,7 @@
-"""The messages between owners of partitions and coordinators of transactions.
+"""Messages between the owners of partitions and transaction coordinators.
 
-Runs in handler processes. A part of a transaction asks its coordinator whether it belongs to it; a coordinator has the
-owners of the partitions of a transaction write markers at its end.
+Runs in handler processes. The receiver of a transactional batch verifies its membership with the coordinator; a
+coordinator has the owners of a transaction's partitions write the markers that end it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ TopicPartition = tuple[str, int]
 
 
 class Producer(NamedTuple):
-    """A producer id with an epoch, as a request names them."""
+    """A producer id and epoch from a request."""
 
     producer_id: int
     epoch: int
@@ -24,7 +24,7 @@ NOBODY = Producer(-1, -1)
 
 
 class Membership(NamedTuple):
-    """Whether partitions belong to a producer's transaction. Unless ``verify_only``, they do from now on."""
+    """Partitions to verify as part of a producer's transaction. Unless ``verify_only``, missing ones are added."""
 
     transactional_id: str
     producer: Producer
@@ -32,12 +32,12 @@ class Membership(NamedTuple):
     partitions: Sequence[TopicPartition]
 
 
-#: Asks the coordinator of a transactional id; the callback gets an error code for each partition.
+#: Sends the check to the coordinator of a transactional id; the callback gets an error code for each partition.
 AskMembership = Callable[[Membership, Callable[[list[int]], None]], None]
 
 
 class Marker(NamedTuple):
-    """What is written into one partition at the end of a transaction."""
+    """The marker to write to one partition at the end of a transaction."""
 
     topic: str
     partition: int

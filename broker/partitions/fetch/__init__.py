@@ -1,1 +1,1 @@
-"""Fetch: offsets from the partition table, ranges of files from the log, and what waits for more bytes."""
+"""Fetch: offsets from the partition table, file ranges from the log, and parked requests that wait for more bytes."""

@@ -1,8 +1,8 @@
-"""One Fetch request: what each of its partitions has for it so far, and the response that is made of that.
+"""One Fetch request: the data found so far for each of its partitions, and the response built from it.
 
-Runs in handler processes. A partition's part of the response is encoded when it is read and stays as it is until the
-partition's row moves, so that a response is put together from parts that are there already. `fetches` serves all of
-them. Knows neither logs nor rings.
+Runs in handler processes. A partition's part of the response is encoded when it is read and stays unchanged until the
+partition's row moves, so that the response is assembled from encoded parts. `fetches` serves all requests. Must not
+know logs or rings.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from rotunda.broker.log.log_reader import FileSlice
     from rotunda.broker.partitions.fetch.fetch_sessions import FetchSession
 
-#: File ranges in one answer; partitions beyond it wait for the consumer's next fetch.
+#: Most file ranges in one response; further partitions wait for the consumer's next fetch.
 MAX_RANGES: Final = 256
 
-#: Where `PartFields` has it.
+#: Its index in `PartFields`.
 _PARTITION: Final = 2
 
-#: Records that a partition has for an answer: (the row of that partition, where they lie, the tags that follow them).
-#: A plain tuple: one is made for most answers.
+#: Records of a partition for a response: (row, location of the records, the tags that follow them). A plain tuple: one
+#: is created for most responses.
 FoundRecords: TypeAlias = "tuple[int, FileSlice, bytes]"
 
 
 class Fetch:
-    """A request, and its answer as far as it can be given now."""
+    """A request, and the current state of its response."""
 
     __slots__ = (
         "answered",
@@ -66,49 +66,49 @@ class Fetch:
     def __init__(
         self, shape: FetchShape, offsets: Sequence[int], request: Request, session: FetchSession | None = None
     ) -> None:
-        """``session``: only what is new to its client is answered."""
+        """``session``: include only changes since the client's last response."""
         self.shape = shape
         self.session = session
-        #: By index of the part, what the client has got by earlier answers; None: it gets everything.
+        #: By index of the part, the ends the client received in earlier responses; None: include everything.
         self.answered = None if session is None else session.answered
-        #: By index of the part, what it gets by this one.
+        #: By index of the part, the ends in this response.
         self.ends: dict[int, tuple[int, int]] = {}
-        #: Whether there are records for which there was no room.
+        #: Whether records did not fit into the response.
         self.is_cut = False
         self.terms = shape.terms
         self.offsets = offsets
         self.request = request
         self.local_ns = 0
-        #: By index of the part: encoded, with its tags unless it has records.
+        #: By index of the part: the encoded part, with its tags unless records follow.
         self.parts: list[bytes] = [b""] * len(shape.parts)
         #: By index of the part.
         self.found: dict[int, FoundRecords] = {}
         self.errors: dict[int, int] = {}
         self.records_bytes = 0
-        #: By index of the part, bytes that count for the wait without being sent, because its slice has been cut.
+        #: By index of the part: bytes not sent because the slice was cut; they count towards the wait.
         self.uncounted: dict[int, int] = {}
         #: Rows that have moved since they were read.
         self.moved: list[int] = []
-        #: How often ACLs had changed when it was begun.
+        #: The authorizer's change count when the fetch began.
         self.rights = 0
 
     def anew(self) -> Fetch:
-        """Return the same request, of whose partitions nothing has been looked up or read."""
+        """Return the same request with no partition looked up or read."""
         again = Fetch(FetchShape(self.terms, self.shape.parts), self.offsets, self.request, self.session)
-        # The session may have gone on meanwhile.
+        # The session may have continued meanwhile.
         again.answered = self.answered
         return again
 
     @property
     def rows(self) -> dict[int, int]:
-        """The rows of the partitions, with the index of the part, or NAMED_TWICE."""
+        """Rows of the partitions, with the index of the part, or NAMED_TWICE."""
         return self.shape.rows
 
     @property
     def is_enough(self) -> bool:
-        """Whether there is no reason to wait: enough records, an error, or nothing to wait for.
+        """Whether the response is due: enough records, an error, or nothing to wait for.
 
-        As in Kafka, whose slices end in the middle of a batch, a slice that is cut counts as all that it may have.
+        As in Kafka, where slices end in the middle of a batch, a cut slice counts as all the bytes it may have.
         """
         wanted_bytes = self.terms.wanted_bytes
         if self.records_bytes >= wanted_bytes or self.errors or not self.shape.rows:
@@ -116,17 +116,17 @@ class Fetch:
         return bool(self.uncounted) and self.records_bytes + sum(self.uncounted.values()) >= wanted_bytes
 
     def part(self, index: int) -> FetchPart:
-        """Return what is asked of one partition."""
+        """Return the request's part for one partition."""
         return FetchPart(*self.shape.parts[index])._replace(fetch_offset=self.offsets[index])
 
     def budget(self, partition_max_bytes: int) -> tuple[int, bool]:
-        """Return how many bytes of records a part may have, and whether its first batch may exceed them (KIP-74)."""
+        """Return the byte budget of a part, and whether its first batch may exceed it (KIP-74)."""
         if len(self.found) >= MAX_RANGES:
             return 0, False
         return min(self.terms.most_bytes - self.records_bytes, partition_max_bytes), not self.records_bytes
 
     def forget(self, index: int) -> None:
-        """Take a part out of the answer, to be read again."""
+        """Remove a part from the response, so that it is read again."""
         found = self.found.pop(index, None)
         if found is not None:
             self.records_bytes -= found[1].length
@@ -135,7 +135,7 @@ class Fetch:
         self.ends.pop(index, None)
 
     def empty(self, index: int, end: int, stable: int, start: int) -> bytes:
-        """Return a part without records; nothing, if the client has got all that is in it."""
+        """Return a part without records; empty bytes if the client already has its ends."""
         if self.answered is not None:
             if self.answered[index] == (end, start):
                 return b""
@@ -143,7 +143,7 @@ class Fetch:
         return self.terms.plain.encode_empty(self.shape.fields[index][1], end, stable, start)
 
     def fail(self, index: int, error: int) -> None:
-        """Put an error into the response, without offsets as in Kafka."""
+        """Add an error to the response, without offsets as in Kafka."""
         version, partition = self.terms.version, self.shape.parts[index][_PARTITION]
         response = FetchPartResponse(partition, error, -1, -1, -1, 0)
         self.parts[index] = encode_part(version, response) + part_tags(version, response)
@@ -157,7 +157,7 @@ class Fetch:
         found: FileSlice,
         aborted: tuple[tuple[int, int], ...],
     ) -> None:
-        """Put records into the response with the transactions among them that were aborted."""
+        """Add records to the response with the aborted transactions among them."""
         version, partition = self.terms.version, self.shape.parts[index][_PARTITION]
         end, _, start = offsets
         response = FetchPartResponse(partition, 0, *offsets, found.length, aborted_transactions=aborted)
@@ -167,7 +167,7 @@ class Fetch:
         self.ends[index] = end, start
 
     def put_plain(self, index: int, offsets: tuple[int, int, int], row: int, found: FileSlice) -> None:
-        """Put a part without an error or aborted transactions; ``offsets``: log end, stable, start. HOT."""
+        """Add a part without an error or aborted transactions; ``offsets``: log end, stable, start. HOT."""
         end, stable, start = offsets
         size = found.length
         if not size:
@@ -181,25 +181,25 @@ class Fetch:
             self.ends[index] = end, start
 
     def count_cut(self, index: int, found: FileSlice, allowed_bytes: int, ends: tuple[int, int]) -> None:
-        """Count the bytes that a cut slice lacks; ``ends``: of readable records, and where the last segment begins.
+        """Count the bytes missing from a cut slice; ``ends``: of readable records, and the base of the last segment.
 
-        A slice of an older segment cannot grow: it counts as all that is waited for.
+        A slice of an older segment cannot grow: it counts as all the bytes waited for.
         """
         readable_offset, last_segment = ends
         is_cut = found.next_offset < readable_offset
         if self.offsets[index] < last_segment:
-            # Compaction may have left nothing there, of which an answer would be asked for again and again.
+            # Compaction may have left no records there; an immediate response would then be requested in a loop.
             if is_cut or (found.length and last_segment <= readable_offset):
                 self.uncounted[index] = self.terms.wanted_bytes
         elif is_cut:
             self.uncounted[index] = max(allowed_bytes - found.length, 0)
 
     def in_order(self) -> list[tuple[int, FoundRecords]]:
-        """Return what has been found, in the order of the parts."""
+        """Return the found records, in the order of the parts."""
         return sorted(self.found.items())
 
     def chunks(self, in_order: list[tuple[int, FoundRecords]]) -> list[bytes]:
-        """Return the answer around the records that have been found, from its size prefix on."""
+        """Return the response around the found records, starting with its size prefix."""
         version, correlation_id = self.terms.version, self.request.correlation_id
         if self.session is None:
             gaps: list[Gap] = [(index, found.length, tags) for index, (_, found, tags) in in_order]
@@ -212,7 +212,7 @@ class Fetch:
         return frame_fetch_response(version, correlation_id, topics, [self.parts[i] for i in answered], gaps, status)
 
     def note_told(self) -> None:
-        """Note in the session what the client gets with this answer."""
+        """Record in the session the ends that this response sends."""
         if self.session is None or self.answered is None:
             return
         for index in self._answered_now():
@@ -224,13 +224,13 @@ class Fetch:
         return [index for index, part in enumerate(self.parts) if part]
 
     def facts(self) -> AnswerFacts:
-        """Return the facts for the request log of the answer: the first error, and what it has of records."""
+        """Return the response's facts for the request log: the first error, and its records."""
         error = self.errors[min(self.errors)] if self.errors else 0
         denial = self.shape.denial if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED else 0
         return AnswerFacts(error, self.records(), self.shape.about, denial=denial)
 
     def records(self) -> Records:
-        """Return the facts of the records in the answer. HOT."""
+        """Return the facts of the response's records. HOT."""
         records, offsets = 0, self.offsets
         for index, (_, found, _) in self.found.items():
             records += found.next_offset - offsets[index]

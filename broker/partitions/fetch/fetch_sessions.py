@@ -1,10 +1,10 @@
-"""Fetch sessions (KIP-227): what a consumer fetches, kept here so that it sends, and is sent, what is new alone.
+"""Fetch sessions (KIP-227): a consumer's partitions, stored so that requests and responses have only changes.
 
-Runs in handler processes. All requests of a connection come to one handler, which so has the session that it has begun.
-A session lives in memory alone: with its handler it goes, and a client that asks for it from another connection may
-meet a handler that does not know it. Either is answered FETCH_SESSION_ID_NOT_FOUND, upon which clients send everything
-again. As in Kafka a session makes room for others when nobody has used it for `EVICTED_NS`, or when it is that old and
-another has more partitions.
+Runs in handler processes. All requests of a connection are routed to one handler, which therefore has the session
+created there. A session is in memory only and is lost when its handler dies; a client that uses it on another
+connection may reach a handler without it. Both get FETCH_SESSION_ID_NOT_FOUND, and clients then send a full request. As
+in Kafka, a session is evicted for a new one when it was not used for `EVICTED_NS`, or when it is older than that and
+the new one has more partitions.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from rotunda.broker.partitions.fetch.fetch_shape import FetchTerms
     from rotunda.broker.protocol.messages.fetch import ForgottenPart, PartFields
 
-#: Kafka's min.incremental.fetch.session.eviction.ms, which is no setting there either.
+#: Kafka's min.incremental.fetch.session.eviction.ms, which is not configurable in Kafka either.
 EVICTED_NS: Final = 120_000_000_000
 
-#: Partitions in all sessions of a handler.
+#: Most partitions in all sessions of a handler.
 MOST_PARTITIONS: Final = 200_000
 
 _LARGEST: Final = 2**31 - 1
 _FETCH_OFFSET: Final = 4
-#: Where `PartFields` have what a session needs to know of a partition but its offset.
+#: Indices in `PartFields` of the fields a session compares, besides the offset.
 _EPOCH, _MAX_BYTES = 3, 7
 
-#: What a client has got of a partition: log end and log start; None: nothing yet, or an error.
+#: The ends a client last received for a partition: log end and log start; None: none yet, or an error.
 Ends = tuple[int, int] | None
 
 
@@ -52,14 +52,15 @@ class FetchSession:
     )
 
     def __init__(self, number: int, parts: Sequence[PartFields], identity: tuple[int, ...], now_ns: int) -> None:
-        """``identity`` says which request this was: one that comes again is answered again."""
+        """``identity`` identifies the request; a repeated request gets its response again."""
         self.number = number
         self.identity = identity
-        #: Of the next request.
+        #: The epoch of the next request.
         self.epoch = 1
         self.created_ns = self.used_ns = now_ns
         self.parts: list[PartFields] = []
-        #: By index of the part. But for `answered` these lists are never changed in place: fetches that wait have them.
+        #: By index of the part. Except `answered`, these lists are never changed in place: parked fetches refer to
+        #: them.
         self.offsets: list[int] = []
         self.answered: list[Ends] = []
         self.places: dict[tuple[str | None, bytes | None, int], int] = {}
@@ -69,21 +70,21 @@ class FetchSession:
 
     @property
     def last_epoch(self) -> int:
-        """The epoch of the last request that has gone on with it, or has begun it."""
+        """The epoch of the last request that created or continued the session."""
         return self.epoch - 1 or _LARGEST
 
     @property
     def is_new(self) -> bool:
-        """Whether the request that has begun it is the only one so far."""
+        """Whether it has had only the request that created it."""
         return self.epoch == 1 and self.created_ns == self.used_ns
 
     @property
     def has_ids(self) -> bool:
-        """Whether topics are named by id."""
+        """Whether topics are identified by id."""
         return bool(self.parts) and self.parts[0][1] is not None
 
     def update(self, parts: Sequence[PartFields], offsets: Sequence[int], forgotten: Sequence[ForgottenPart]) -> None:
-        """Take over what a request names: partitions to read from elsewhere, further ones, and those to forget."""
+        """Apply a request's changes: changed partitions, added partitions, and forgotten ones."""
         places = self.places
         own = self.offsets = self.offsets.copy()
         changed: list[tuple[int, PartFields]] = []
@@ -105,15 +106,15 @@ class FetchSession:
             self._arrange([at for at in range(len(own)) if at not in gone])
 
     def tell_again(self) -> None:
-        """Let the next answer have everything: the last one has not been sent."""
+        """Make the next response complete: the last one was not sent."""
         self.answered = [None] * len(self.parts)
 
     def turn_to(self, index: int) -> None:
-        """Read from another partition on, so that each has its turn when an answer has not room for all."""
+        """Rotate the order to start at another partition, for fairness when a response cannot hold all."""
         self._arrange([*range(index, len(self.parts)), *range(index)])
 
     def shape(self, terms: FetchTerms, metadata_version: int) -> FetchShape:
-        """Return what a fetch of all partitions looks like."""
+        """Return the shape of a fetch of all partitions."""
         shape = self._shape
         if shape is None or metadata_version != self._metadata_version or shape.terms != terms:
             self._metadata_version = metadata_version
@@ -121,7 +122,7 @@ class FetchSession:
         return shape
 
     def _change(self, changed: list[tuple[int, PartFields]]) -> None:
-        """Put parts in their places, some of which follow the last one."""
+        """Replace the parts at these indices; indices after the last part append."""
         parts, more = self.parts.copy(), len(self.offsets) - len(self.parts)
         for at, part in changed:
             parts[at : at + 1] = [part]
@@ -130,7 +131,7 @@ class FetchSession:
         self._shape = None
 
     def _arrange(self, order: list[int]) -> None:
-        """Keep the partitions at those places, in that order."""
+        """Retain the partitions at these indices, in this order."""
         self.parts = [self.parts[at] for at in order]
         self.offsets = [self.offsets[at] for at in order]
         self.answered = [self.answered[at] for at in order]
@@ -139,22 +140,22 @@ class FetchSession:
 
 
 class FetchSessions:
-    """The sessions of one handler, those used longest ago first."""
+    """The sessions of one handler, least recently used first."""
 
     def __init__(self, most: int, now_ns: Callable[[], int]) -> None:
         self._most = most
         self._now_ns = now_ns
         self._sessions: dict[int, FetchSession] = {}
-        #: In all sessions.
+        #: Number of partitions in all sessions.
         self.partitions = 0
-        #: Sessions that have made room for others.
+        #: Number of evicted sessions.
         self.evicted = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def begin(self, parts: Sequence[PartFields], identity: tuple[int, ...]) -> FetchSession | None:
-        """Begin a session, or return None when there is no room for it."""
+        """Create a session, or return None if there is no room for it."""
         now_ns = self._now_ns()
         if not parts or not self._has_room(len(parts), now_ns):
             return None
@@ -166,7 +167,7 @@ class FetchSessions:
         return session
 
     def find(self, number: int) -> FetchSession | None:
-        """Return a session, or None when there is no such session any more."""
+        """Return a session, or None if it does not exist."""
         return self._sessions.get(number)
 
     def go_on(
@@ -177,7 +178,7 @@ class FetchSessions:
         forgotten: Sequence[ForgottenPart],
         identity: tuple[int, ...],
     ) -> bool:
-        """Take over what the next request of a session names; False if that has ended it: it has grown too large."""
+        """Apply the next request of a session; False if the session was closed because it has grown too large."""
         before = len(session.parts)
         session.update(parts, offsets, forgotten)
         session.epoch = session.epoch + 1 if session.epoch < _LARGEST else 1
@@ -191,13 +192,13 @@ class FetchSessions:
         return True
 
     def end(self, number: int) -> None:
-        """End a session, if there is such a one."""
+        """Close a session, if it exists."""
         session = self._sessions.pop(number, None)
         if session is not None:
             self.partitions -= len(session.parts)
 
     def _has_room(self, parts: int, now_ns: int) -> bool:
-        """Make room for a session of so many partitions, if another is worth less."""
+        """Return whether a session of so many partitions fits, after evicting another if allowed."""
         if not self._most:
             return False
         if len(self._sessions) >= self._most or self.partitions + parts > MOST_PARTITIONS:

@@ -1,7 +1,7 @@
-"""The shape of fetches: what is asked for, of which partitions, and where those stand in the partition table.
+"""The shape of fetches: the parameters, the partitions, and the partitions' rows in the partition table.
 
-Runs in handler processes. Of two polls of a consumer little but the offsets differs. So what the rest means is worked
-out once, and holds until the metadata change (`request_memo`).
+Runs in handler processes. Two polls of a consumer differ in little but the offsets. So the rest is interpreted once,
+and is valid until the metadata changes (`request_memo`).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from rotunda.broker.protocol.messages.fetch import PlainParts
     from rotunda.broker.security.session import Session
 
-#: Fetches that others are compared with, twice as many at most; no longer ones.
+#: Cached fetches (at most twice as many), and the longest request that is cached.
 MOST_REMEMBERED: Final = 1_000
 MOST_REMEMBERED_BYTES: Final = 4096
 
-#: Stands for the row of a partition that there is not, and of one that its client may not read.
+#: Row value of a nonexistent partition, and of one the client may not read.
 NOWHERE: Final = -1
 FORBIDDEN: Final = -2
 
-#: Stands for the index of a partition that a request names more than once.
+#: Index value of a partition that a request lists more than once.
 NAMED_TWICE: Final = -1
 
 READ_COMMITTED: Final = 1
@@ -40,21 +40,21 @@ _topic_of = itemgetter(0, 1)
 
 
 class FetchTerms(NamedTuple):
-    """What a fetch asks for, whatever its partitions; ``plain`` encodes its answer."""
+    """The parameters of a fetch, except its partitions; ``plain`` encodes its response."""
 
     version: int
     max_wait_ms: int
     min_bytes: int
-    #: Records in the answer, as the broker allows.
+    #: Most bytes of records in the response, by the request, the settings and the quotas.
     most_bytes: int
     isolation_level: int
     client_id: str
     session: Session
     plain: PlainParts
     is_committed: bool
-    #: As in Kafka, nobody waits for more than an answer may hold.
+    #: As in Kafka, a fetch never waits for more than a response can hold.
     wanted_bytes: int
-    #: Who answers.
+    #: The handler that sends the response.
     handler: int
 
 
@@ -64,20 +64,20 @@ class FetchShape:
     __slots__ = ("_topics", "about", "denial", "fields", "parts", "rows", "tail", "terms")
 
     def __init__(self, terms: FetchTerms, parts: list[PartFields]) -> None:
-        """``parts`` have offsets, which are those of one fetch: of no interest here."""
+        """Ignore the offsets in ``parts``: they belong to one fetch."""
         self.terms = terms
         self.parts = parts
-        #: Row (or NOWHERE, or FORBIDDEN), partition and leader epoch of each part, as far as they have been looked up.
+        #: Row (or NOWHERE, or FORBIDDEN), partition and leader epoch of each part looked up so far.
         self.fields: list[tuple[int, int, int]] = []
         #: The rows, with the index of their part, or NAMED_TWICE.
         self.rows: dict[int, int] = {}
-        #: The facts for the request log, by themselves and as the `tail` of an answer.
+        #: The facts for the request log, alone and as the `tail` of a response.
         self.about = self.tail = NO_SUBJECT
         self.denial = 0
         self._topics: list[EncodedTopic] | None = None
 
     def look_up(self, metadata: MetadataCache, stop: int) -> None:
-        """Look up the rows of the parts before ``stop`` that have not been looked up yet."""
+        """Look up the rows of the remaining parts before ``stop``."""
         fields, rows, parts = self.fields, self.rows, self.parts
         start = len(fields)
         topic: tuple[str | None, bytes | None] | None = None
@@ -105,7 +105,7 @@ class FetchShape:
             self.tail = tail(int(ApiKey.FETCH), terms.version, terms.handler, self.about)
 
     def look_up_again(self, index: int, row_of: RowOf) -> None:
-        """Look up the row of a part anew: its topic may have been deleted, and created again."""
+        """Look up the row of a part again: its topic may have been deleted and recreated."""
         row, partition, epoch = self.fields[index]
         if row != FORBIDDEN:
             name, topic_id = self.parts[index][:2]
@@ -121,7 +121,7 @@ class FetchShape:
         return True
 
     def topics(self) -> list[EncodedTopic]:
-        """Return the entries of an answer that has all parts."""
+        """Return the topic entries of a response with all parts."""
         topics = self._topics
         if topics is None:
             topics = self._topics = encode_topics(self.terms.version, map(_topic_of, self.parts))
@@ -129,16 +129,16 @@ class FetchShape:
 
 
 class RememberedFetch:
-    """A fetch as it lay in memory, with what it meant."""
+    """A cached fetch: its bytes and their meaning."""
 
     __slots__ = ("_literals", "_size", "_unpack", "body", "prefix", "session", "shape", "terms", "version")
 
     def __init__(
         self, request: Request, places: list[int], body: FetchRequest, terms: FetchTerms, shape: FetchShape | None
     ) -> None:
-        """``places``: where its session epoch is, if it goes on with a session, and where its fetch offsets are.
+        """``places``: the positions of the fetch offsets, and before them of the session epoch in a session.
 
-        ``shape``: of its partitions, unless it goes on with a session, which has more of them.
+        ``shape``: its partitions, unless it continues a session, which has more of them.
         """
         self.version = request.api_version
         self.session = request.session
@@ -159,7 +159,7 @@ class RememberedFetch:
         self.prefix: bytes = self._literals[0]
 
     def varying(self, view: memoryview, start: int, end: int) -> tuple[int, ...] | None:
-        """Return the session epoch, if there is a session, and the offsets of a fetch like this one, or None. HOT."""
+        """Return the session epoch (if in a session) and the offsets of a fetch equal in all else, or None. HOT."""
         if end - start != self._size:
             return None
         values = self._unpack(view, start + PREFIX_START)
@@ -169,7 +169,7 @@ class RememberedFetch:
 def remembered(
     request: Request, body_offset: int, body: FetchRequest, terms: FetchTerms, shape: FetchShape | None
 ) -> RememberedFetch | None:
-    """Return what later fetches are compared with, or None if this one is too long or too strange for that."""
+    """Return the cache entry of a fetch, or None if it is too long or its positions cannot be determined."""
     if request.end - request.start > MOST_REMEMBERED_BYTES:
         return None
     found = varying_places(request.view, request.api_version, body_offset, request.end)

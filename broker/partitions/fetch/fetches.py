@@ -1,10 +1,11 @@
-"""The fetches of one handler: any handler serves them, because offsets are published and records lie in files.
+"""The fetches of one handler: any handler can serve them, since offsets are published and records are in files.
 
-Runs in handler processes. All partitions of a fetch are read, in steps if there are very many, and it is answered if
-that is enough. Else it is parked on the rows it watches (``E06``): when some of them have moved, their partitions, and
-no others, are read again; if ACLs have changed since, all is read anew, so that nobody gets what they may no longer
-read. Records never pass through this process: a response names ranges of segment files, unless they are so short that
-reading them here is cheaper. To a fetch of committed records the log ends at its last stable offset.
+Runs in handler processes. All partitions of a fetch are read, in steps if there are very many, and the response is sent
+if it has enough bytes. Otherwise the fetch is parked on the rows it watches (``E06``): when some of them have moved,
+only their partitions are read again; if ACLs have changed since, all partitions are read again, so that no client
+receives records it may no longer read. Records do not pass through this process: a response names ranges of segment
+files, except for short ranges, which are cheaper to read here. For a fetch of committed records the log ends at its
+last stable offset.
 """
 
 from __future__ import annotations
@@ -60,30 +61,30 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Answers with at most this many bytes of records are read here and travel through the ring.
+#: Responses with at most this many bytes of records are read here and sent through the ring.
 INLINE_RECORDS_BYTES: Final = 16 * 1024
 
-#: So many partitions of a fetch are read at once; the others in steps of so many, between which others are served.
+#: Partitions of a fetch read at once, and per later step; between steps other requests are served.
 PARTS_AT_ONCE: Final = 2_000
 PARTS_IN_A_STEP: Final = 250
 
-#: Where `PartFields` has it.
+#: Its index in `PartFields`.
 FETCH_OFFSET: Final = 4
 
-#: How often a partition is read anew because its files have gone before its records were read.
+#: Retries of a partition if its files are removed before its records are read.
 ATTEMPTS: Final = 3
 
-#: A fetch waits no longer than this: its client may have gone, and finds nothing strange in an answer without records.
+#: Longest wait of a fetch: its client may have disconnected, and a live one accepts a response without records.
 MOST_WAIT_MS: Final = 300_000
 
 _NOTHING: Final = FileSlice(b"", 0, 0, 0, 0)
 
-#: By version and whether committed records are asked for.
+#: By version and isolation level.
 _plain_parts = cache(lambda version, committed: PlainParts(version, committed=committed))
 
 
 class Fetches:
-    """Reads, answers and parks fetches."""
+    """Reads, parks and responds to fetches."""
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class Fetches:
         handlers: int,
     ) -> None:
         self._parked = 0
-        #: Fetches that were answered without records because too many waited.
+        #: Fetches with an empty response because too many were parked.
         self._not_parked = 0
         self._partitions, self._table = partitions, partitions.table
         self._metadata, self._authorizer = partitions.metadata, partitions.metadata.authorizer
@@ -115,21 +116,21 @@ class Fetches:
         self._warnings = RepeatedWarnings(logger, self._now_ns)
 
     def forget_metadata(self) -> None:
-        """Parse the next request of every connection anew: topics have changed."""
+        """Parse the next request of every connection again: topics have changed."""
         self._memo.clear()
 
     def forget_unused(self, now_ns: int) -> None:
-        """Let go of segment files that have been deleted, and of what is remembered of silent connections."""
+        """Close deleted segment files, and drop cache entries of silent connections."""
         self._files.forget_removed()
         self._memo.forget_unused(now_ns)
 
     def topics_of_session(self, number: int) -> set[tuple[str | None, bytes | None]]:
-        """Return the topics of a session, each by name or by id; none if there is no such session."""
+        """Return the topics of a session, each by name or by id; empty if there is no such session."""
         session = self._sessions.find(number)
         return set() if session is None else {part[:2] for part in session.parts}
 
     def counters(self) -> dict[str, int]:
-        """Return what has been counted since the start, by metric name."""
+        """Return the counters since the start, by metric name."""
         return {
             "fetches_parked": self._parked,
             "fetches_not_parked": self._not_parked,
@@ -137,13 +138,13 @@ class Fetches:
         }
 
     def gauges(self) -> dict[str, int]:
-        """Return what is so now, by metric name."""
+        """Return the current gauges, by metric name."""
         return {"fetch_sessions": len(self._sessions), "fetch_session_partitions": self._sessions.partitions}
 
-    # ---- what a request asks for ---------------------------------------------------------------------------------
+    # ---- parsing and sessions ------------------------------------------------------------------------------------
 
     def try_fast(self, request: Request) -> bool:
-        """Serve a fetch that differs from an earlier one in its offsets alone; False if it does not. HOT."""
+        """Serve a fetch that equals a cached one except for its offsets; False if none matches. HOT."""
         found = self._memo.find(request)
         if found is None:
             return False
@@ -151,7 +152,7 @@ class Fetches:
         if known.shape is None:
             epoch, *offsets = varying
             if epoch in (FIRST_EPOCH, NO_EPOCH):
-                # It ends the session with which the one like it went on.
+                # It closes the session that the cached request continued.
                 return False
             self._go_on(request, known.terms, known.body, epoch, offsets)
         else:
@@ -161,7 +162,7 @@ class Fetches:
     def handle(self, request: Request) -> None:
         """Serve a fetch. Raises InvalidReceive when it is malformed."""
         header = parse_header(request.view, request.start, request.end)
-        # There may be unknown ones among them, and a few that are named twice.
+        # The request may list unknown partitions, and a few twice.
         most_parts = 2 * self._metadata.broker_config.max_partitions
         body = parse_fetch(request.view, request.api_version, header.body_offset, request.end, most_parts)
         terms = self._terms(body, request, header.client_id)
@@ -185,12 +186,12 @@ class Fetches:
     def _go_on(
         self, request: Request, terms: FetchTerms, body: FetchRequest, epoch: int, offsets: Sequence[int]
     ) -> None:
-        """Serve a fetch that goes on with a session. ``epoch`` and ``offsets`` are its own, whatever ``body`` has."""
+        """Serve a fetch of a session; ``epoch`` and ``offsets`` are its own, those in ``body`` are ignored."""
         session, identity = self._sessions.find(body.session_id), request.identity
         if session is None:
             self._reject(request, terms, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         elif epoch == session.last_epoch and identity == session.identity:
-            # Its records had gone when they were to be sent, and its processor asks again.
+            # Its records were removed before they were sent, and its processor repeats the request.
             session.tell_again()
             self._serve_session(session, terms, request)
         elif epoch != session.epoch:
@@ -206,12 +207,12 @@ class Fetches:
             self._serve(Fetch(FetchShape(terms, body.parts), offsets, request))
 
     def _serve_session(self, session: FetchSession, terms: FetchTerms, request: Request) -> None:
-        """Answer with what is new in the partitions of a session."""
+        """Respond with the changes in the partitions of a session."""
         shape = session.shape(terms, self._metadata.version)
         self._serve(Fetch(shape, session.offsets, request, session))
 
     def _reject(self, request: Request, terms: FetchTerms, error: ErrorCode) -> None:
-        """Reject a fetch whose session cannot continue: its client sends everything again."""
+        """Reject a fetch whose session cannot continue: its client sends a full request."""
         now_ns = self._now_ns()
         about = subject(min_bytes=terms.min_bytes, max_wait_ms=terms.max_wait_ms)
         self._send_empty(request, (now_ns, now_ns), (0, int(error), 0), AnswerFacts(int(error), about=about))
@@ -230,7 +231,7 @@ class Fetches:
     # ---- reading and waiting -------------------------------------------------------------------------------------
 
     def _serve(self, fetch: Fetch) -> None:
-        """Read the partitions of a fetch, then answer it or let it wait; a very large one in steps. HOT."""
+        """Read the partitions of a fetch, then respond or park it; a very large one in steps. HOT."""
         if self._authorizer is not None:
             fetch.rights = self._authorizer.changes
         steps = self._steps(fetch)
@@ -255,7 +256,7 @@ class Fetches:
         if fetch.is_enough or fetch.terms.max_wait_ms <= 0:
             self._send(fetch)
         elif not self._purgatory.has_room(len(fetch.rows)):
-            # Its client asks again, as after a wait that was in vain.
+            # Its client retries, as after a wait without records.
             self._not_parked += 1
             self._send(fetch)
         else:
@@ -283,7 +284,7 @@ class Fetches:
         self._begun.add(fetch)
 
     def rows_moved(self, rows: Collection[int] | None) -> None:
-        """Take note of rows that have moved while fetches are read in steps; None: any of them may have."""
+        """Record moved rows for the fetches that are read in steps; None: any row may have moved."""
         for fetch in self._begun:
             fetch.moved += fetch.rows if rows is None else [row for row in rows if row in fetch.rows]
 
@@ -297,7 +298,7 @@ class Fetches:
                 return False
             readable = fetch.found.keys() | fetch.uncounted.keys()
             if not readable <= read:
-                # Records that were found earlier may have gone, and others may have been kept out by them.
+                # Records found earlier may have been removed since, and may have left no budget for others.
                 self._read_again(fetch, readable)
             self._send(fetch)
             return True
@@ -306,15 +307,15 @@ class Fetches:
             self._responses.close_connection(fetch.request, self._now_ns())
 
         self._parked += 1
-        # From its arrival on: a replacement that reads it again does not let its client wait anew.
+        # From its arrival: a replacement that reads it again does not restart the wait.
         deadline_ns = fetch.request.received_ns + min(fetch.terms.max_wait_ms, MOST_WAIT_MS) * 1_000_000
         attempt = self._current.during(fetch.request.identity, try_complete)
         self._purgatory.watch(DelayedOperation(attempt, deadline_ns, give_up, fetch.rows, fetch.moved))
 
     def read(self, fetch: Fetch, indices: Iterable[int]) -> None:
-        """Read partitions, those first that have the limits to themselves. HOT.
+        """Read partitions, first those with the limits to themselves. HOT.
 
-        Most have nothing, which a few words of the partition table show.
+        Most have no new records, which a few words of the partition table show.
         """
         read_fetched = self._table.read_fetched
         encode_empty, answered, is_committed = fetch.terms.plain.encode_empty, fetch.answered, fetch.terms.is_committed
@@ -337,7 +338,7 @@ class Fetches:
             self._read_part(fetch, index, row, is_served)
 
     def _read_moved(self, fetch: Fetch) -> set[int]:
-        """Read the partitions anew whose rows have moved, and return the indices of their parts."""
+        """Read the partitions of moved rows again, and return the indices of their parts."""
         moved, rows = set(fetch.moved), fetch.rows
         fetch.moved.clear()
         again = {rows[row] for row in moved}
@@ -347,16 +348,16 @@ class Fetches:
         return again
 
     def _read_again(self, fetch: Fetch, indices: Collection[int]) -> None:
-        """Read some partitions anew, wherever they are now."""
+        """Read some partitions again, at their current rows."""
         for index in indices:
             fetch.forget(index)
             fetch.shape.look_up_again(index, self._partitions.row_of)
         self.read(fetch, sorted(indices))
 
     def _read_part(self, fetch: Fetch, index: int, row: int, is_served: bool) -> None:
-        """Find the records of one partition. Files that cannot be read are an error of that partition alone.
+        """Find the records of one partition. An unreadable file is an error of that partition only.
 
-        ``is_served``: its row says so, and nothing has to be refused before its offsets are looked at.
+        ``is_served``: its row is open at this epoch, so no check is needed before its offsets.
         """
         part = fetch.shape.parts[index]
         try:
@@ -380,7 +381,7 @@ class Fetches:
         table, is_committed = self._table, terms.is_committed
         allowed_bytes, min_one_batch = fetch.budget(max_bytes)
         while True:
-            # Whatever ended the transactions below the stable offset lies below the end.
+            # The markers of all transactions below the stable offset are below the end.
             stable_offset, end, start_offset = table.read_log(row)
             end_offset = end[0]
             offsets = (end_offset, min(end_offset, stable_offset), start_offset)
@@ -403,7 +404,7 @@ class Fetches:
                 )
             else:
                 found = reader.locate(fetch_offset, end, allowed_bytes, min_one_batch=min_one_batch)
-            # An end holds while its segment is appended to: once another has followed, compaction may replace it.
+            # An end is valid while its segment is the last one: after a roll, compaction may replace the segment.
             if table.read_end(row) == end_offset or table.read_position(row)[1] == end[1]:
                 break
         if found is None:
@@ -418,28 +419,28 @@ class Fetches:
             fetch.count_cut(index, found, allowed_bytes, (readable_offset, end[1]))
 
     def _put_out_of_range(self, fetch: Fetch, index: int, row: int, end_offset: int) -> None:
-        """Answer for an offset that is not there, or whose file is not."""
+        """Add the error for an offset outside the log, or without a file."""
         part = fetch.part(index)
         if self._partitions.is_behind:
-            # The topic may be gone, and its row another partition's: a log that is being deleted resets no reader.
+            # The topic may be deleted and its row reused: deletion of a log does not reset readers.
             error = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         else:
             error = self._refusal(part, row) or int(ErrorCode.OFFSET_OUT_OF_RANGE)
         is_there = self._table.read_start(row) <= part.fetch_offset <= end_offset
         if error == ErrorCode.OFFSET_OUT_OF_RANGE and is_there:
-            # The offset is there, its file is not: whoever goes elsewhere for it would lose what lies between.
+            # The offset exists, its file does not: a consumer that reset its offset would lose the records in between.
             error = int(ErrorCode.KAFKA_STORAGE_ERROR)
         fetch.fail(index, error)
 
     def _refusal(self, part: FetchPart, row: int) -> int:
-        """Return the error that ends the fetch of a partition before its offsets are looked at, or 0."""
+        """Return the error of a partition that applies before its offsets are checked, or 0."""
         if row == FORBIDDEN:
             return int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if row < 0:
             by_id = part.topic_name is None and self._metadata.topic_by_id(part.topic_id or b"") is None
             return int(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if self._table.state(row) != STATE_OPEN:
-            # Its owner is about to open it, or could not; the consumer asks again.
+            # Its owner is about to open it, or could not; the consumer retries.
             return int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         epoch = self._table.leader_epoch(row)
         if 0 <= part.current_leader_epoch < epoch:
@@ -472,7 +473,7 @@ class Fetches:
     def _try_ranges(
         self, fetch: Fetch, in_order: list[tuple[int, FoundRecords]], chunks: list[bytes], now_ns: int
     ) -> bool:
-        """Let the processor send the records from their files; False if the rest of the answer fits no ring. HOT."""
+        """Have the processor send the records from files; False if the rest of the response fits no ring. HOT."""
         ranges = [found for _, (_, found, _) in in_order]
         request, stamps, responses = fetch.request, (fetch.local_ns, now_ns), self._responses
         facts = fetch.records(), fetch.shape.tail
@@ -488,9 +489,9 @@ class Fetches:
         return True
 
     def _send_nothing(self, fetch: Fetch, throttle_ms: int, throttled_by: int, now_ns: int) -> None:
-        """Answer without any partition: the client has used up a quota, and asks again when the time is over (`E12`).
+        """Send an empty response: the client has used up a quota, and retries after the throttle time (`E12`).
 
-        Its session has told it nothing. One that this fetch was to begin is not begun, as in Kafka.
+        The session's ends do not change. A session created by this fetch is closed, as in Kafka.
         """
         session = fetch.session
         number = 0 if session is None else session.number
@@ -510,9 +511,9 @@ class Fetches:
     def _with_records(
         self, fetch: Fetch, in_order: list[tuple[int, FoundRecords]], chunks: list[bytes]
     ) -> tuple[list[tuple[int, FoundRecords]], list[bytes]]:
-        """Return what has been found, and the whole answer in pieces, with the records in it.
+        """Return the found records, and the chunks of the whole response with the records in it.
 
-        A partition whose topic has gone, or a part of its log, since its records were found is read again.
+        A partition whose topic or files were removed since its records were found is read again.
         """
         attempts = 0
         while True:

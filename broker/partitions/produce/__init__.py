@@ -1,1 +1,1 @@
-"""Produce: from the request's parts to batches that are staged, written with one call, and answered."""
+"""Produce: batches are staged, written with one call, committed and acknowledged."""

@@ -1,7 +1,7 @@
-"""The notes that owners write into produced batches: what became of them, for whoever reads the request again.
+"""The notes that owners write into produced batches: the outcome of each batch, for a replacement that reads them.
 
-Runs in handler processes. A note stands in the base-offset field of the batch, in the memory of its request; it means
-something once the envelope says `NOTED`. `produce` has the whole of it.
+Runs in handler processes. A note is stored in the base-offset field of the batch, in the memory of its request; it is
+valid once the envelope is marked `NOTED`. `produces` describes the protocol.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
 NOTE = Struct(">q")
 NOT_APPENDED = -1
 
-#: A note of a refusal is this less the Kafka error code.
+#: The note of a rejected batch is this minus the Kafka error code.
 REFUSED = -1_000
 
 
 def write_note(view: memoryview, offset: int, note: int) -> None:
-    """Store a note whole: packing it in place would show a 0 in between, which reads "appended at offset 0"."""
+    """Store a note with one write: packing in place could expose a 0, which means "appended at offset 0"."""
     view[offset : offset + NOTE.size] = NOTE.pack(note)
 
 
 def noted_refusal(view: memoryview, offset: int, size: int) -> int:
-    """Return the error with which the batch at ``offset`` has been refused before, or 0."""
+    """Return the error with which the batch at ``offset`` was rejected before, or 0."""
     if size < BATCH_HEADER_BYTES:
         return 0
     note: int = NOTE.unpack_from(view, offset)[0]
@@ -32,7 +32,7 @@ def noted_refusal(view: memoryview, offset: int, size: int) -> int:
 
 
 def noted_place(view: memoryview, offset: int, size: int) -> int:
-    """Return the base offset that the batch at ``offset`` was given, by its owner or by one before, or -1."""
+    """Return the base offset that an owner assigned to the batch at ``offset``, now or before, or -1."""
     if size < BATCH_HEADER_BYTES:
         return NOT_APPENDED
     note: int = NOTE.unpack_from(view, offset)[0]
@@ -40,6 +40,6 @@ def noted_place(view: memoryview, offset: int, size: int) -> int:
 
 
 def note_refusal(view: memoryview, offset: int, size: int, error: int) -> None:
-    """Note that a part was refused, unless it has a note already; what is too short for one is refused for ever."""
+    """Note that a part was rejected, unless it has a note; a part too short for a note is always rejected again."""
     if size >= BATCH_HEADER_BYTES and NOTE.unpack_from(view, offset)[0] == NOT_APPENDED:
         write_note(view, offset, REFUSED - error)

@@ -1,7 +1,7 @@
-"""The partition appender: batches of one turn, checked and staged, then committed and answered together.
+"""The partition appender: the batches of one loop pass are validated and staged, then committed and acknowledged.
 
-Runs in handler processes. Produced batches come with their notes, which make sure that each is appended once; the
-handler's own records and the markers of transactions have none.
+Runs in handler processes. Produced batches have notes, which ensure that each is appended once; the handler's own
+records and transaction markers have none.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Outcomes of staging that are answered as success: a duplicate was appended once already (``G26``).
+#: Outcomes of staging that are acknowledged as success: a duplicate was appended before (``G26``).
 SUCCESS = (0, int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
 
 
@@ -42,12 +42,12 @@ class PartitionAppender:
         now_ns: Callable[[], int],
         write_failed: WriteFailed,
     ) -> None:
-        """``write_failed`` is called for every write to a log that fails."""
+        """``write_failed`` is called for every failed write to a log."""
         self.records_appended = 0
         self.bytes_appended = 0
         self.commits = 0
         self.commit_ns = 0
-        #: By row, the partitions with something staged. Always the same object.
+        #: By row, the partitions with staged batches. Always the same object.
         self.dirty: dict[int, OwnedPartition] = {}
         self._waiting: list[Deferred] = []
         self._responses = responses
@@ -64,10 +64,10 @@ class PartitionAppender:
         guard: int,
         judged: Judged | None = None,
     ) -> int | None:
-        """Stage a batch at ``place`` (offset, size, Produce version), or find that it has been appended already.
+        """Stage the batch at ``place`` (offset, size, Produce version), or detect that it is already appended.
 
-        Return the guard that a batch must bring to be appended; the number of TO_BE_JUDGED where its log must have
-        ``judged`` it first; or None: then it is answered, now or at the commit.
+        Return the guard that the batch needs to be appended; TO_BE_JUDGED[0] if its log must validate it first
+        (``judged``); or None: then ``answer`` is called, now or at the commit.
         """
         offset, size, version = place
         batch = view[offset : offset + max(size, 0)]
@@ -80,7 +80,7 @@ class PartitionAppender:
         if note < NOT_APPENDED:
             answer(REFUSED - note, -1, -1)
             return None
-        # `validate` wants the base offset that clients send, and nothing of transactions.
+        # `validate` expects the base offset as clients send it, and no transactional bit.
         error = validate(batch, None if header is None else _as_sent(header, guard), version)
         base_offset = time_ms = -1
         if error == 0 and header is not None and guard:
@@ -92,7 +92,7 @@ class PartitionAppender:
             if error == TO_BE_JUDGED[0]:
                 return error
             if error == 0 and time_ms >= 0:
-                # With LogAppendTime the log has staged a copy; the note belongs here all the same.
+                # With LogAppendTime the log has staged a copy; the note still belongs in the request's memory.
                 write_note(view, offset, base_offset)
         if error in SUCCESS:
             owned.answers.append((answer, base_offset, time_ms, batch))
@@ -103,7 +103,7 @@ class PartitionAppender:
         return None
 
     def append_own(self, owned: OwnedPartition, batch: memoryview, answer: Answer) -> None:
-        """Stage a batch that this process made itself; ``answer`` is called when it stands or has failed."""
+        """Stage a batch of this process; ``answer`` is called when it is committed or has failed."""
         error, base_offset, time_ms = owned.log.stage(batch, unpack_header(batch), is_own=True)
         if error in SUCCESS:
             owned.answers.append((answer, base_offset, time_ms, batch))
@@ -112,7 +112,7 @@ class PartitionAppender:
             answer(error, -1, -1)
 
     def append_marker(self, owned: OwnedPartition, marker: Marker, answer: Answer) -> None:
-        """Stage the end of a transaction; ``answer`` is called when it stands or has failed."""
+        """Stage the end of a transaction; ``answer`` is called when it is committed or has failed."""
         error, base_offset, _ = owned.log.stage_marker(
             marker.producer_id,
             marker.epoch,
@@ -128,7 +128,7 @@ class PartitionAppender:
         self.dirty[owned.row] = owned
 
     def counters(self) -> dict[str, int]:
-        """Return what has been counted since the start, by metric name."""
+        """Return the counters since the start, by metric name."""
         return {
             "records_appended": self.records_appended,
             "bytes_appended": self.bytes_appended,
@@ -137,14 +137,14 @@ class PartitionAppender:
         }
 
     def next_commit(self) -> Deferred:
-        """Return what is completed when all has been committed that is staged now, if anything is."""
+        """Return a Deferred that completes at the next commit."""
         self._waiting.append(Deferred())
         return self._waiting[-1]
 
     def commit(self) -> list[int]:
-        """Commit everything staged, publish it, answer it. Return the rows whose ends have moved."""
+        """Commit and publish all staged batches, and respond. Return the rows with moved ends."""
         rows = []
-        # What is answered here may stage more, for the next call.
+        # The callbacks may stage further batches, for the next call.
         dirty = list(self.dirty.items())
         self.dirty.clear()
         throttled: bool | None = None
@@ -174,7 +174,7 @@ class PartitionAppender:
         return rows
 
     def _answer(self, owned: OwnedPartition, error: int) -> None:
-        """Answer the general requests of a partition that has been committed, or could not be."""
+        """Respond to the general requests of a partition after its commit, or after a failed one."""
         answers, owned.answers = owned.answers, []
         for answer, base_offset, time_ms, batch in answers:
             try:
@@ -184,11 +184,11 @@ class PartitionAppender:
                 else:
                     answer(0, base_offset, time_ms)
             except Exception:
-                # Whoever takes an answer sees to its own faults; one that does not costs nobody else an answer.
+                # Callbacks handle their own errors; one that does not must not block the other responses.
                 logger.exception("an answer of %s was not taken", owned.log.directory)
 
     def _answer_fast(self, owned: OwnedPartition, error: int, now_ns: int, throttled: bool | None) -> None:
-        """Answer the fast requests of a partition that has been committed, or could not be.
+        """Respond to the fast requests of a partition after its commit, or after a failed one.
 
         ``throttled``: whether any of their clients is to be throttled; None: no quota is in force.
         """
@@ -227,7 +227,7 @@ class PartitionAppender:
         self._responses.note_charged(request, 0 if whose is None else whose.batch_ms)
 
     def refuse_fast(self, request: Request, remembered: PlainProduce, records: Records, error: int) -> None:
-        """Answer a fast request with an error; without acks the connection is closed instead (``C13``)."""
+        """Respond to a fast request with an error; without acks its connection is closed instead (``C13``)."""
         now_ns = self._now_ns()
         facts = AnswerFacts(error, records, remembered.about)
         if remembered.acks:
@@ -238,18 +238,18 @@ class PartitionAppender:
 
 
 def _as_sent(header: BatchHeader, guard: int) -> BatchHeader:
-    """Return the header as the client sent it, without the bit that says that a transaction is involved."""
+    """Return the header as the client sent it, without the transactional bit."""
     attributes = header.attributes & ~TRANSACTIONAL_BIT if guard else header.attributes
     return header._replace(base_offset=0, attributes=attributes)
 
 
 def _charge_staged(first: ClientSensors, batches: Sequence[FastAnswers], now_ns: int) -> bool:
-    """Charge for what `ClientSensors.staged` has of the requests of a turn; return whether a client is throttled. HOT.
+    """Charge `ClientSensors.staged` of this pass's requests; return whether a client is throttled. HOT.
 
-    The time that handling and committing them has needed is shared in equal parts: to charge each by itself costs more
-    than that tells. Those without an answer are charged as they end (`E13`).
+    The time for handling and committing them is shared equally: charging each separately costs more than the precision
+    is worth. Requests without a response are charged when they end (`E13`).
 
-    ``first``: the client of one of them. There is seldom another, and to look for others is most of the work.
+    ``first``: the client of one of them. There is rarely another, and a search for others is most of the cost.
     """
     number = sum([len(answers) for answers in batches])
     clients: Sequence[ClientSensors] = (first,)

@@ -1,8 +1,8 @@
-"""One Produce request: the outcomes of its parts so far, and the response that leaves when all are in.
+"""One Produce request: the outcomes of its parts so far, and the response that is sent when all have one.
 
-Runs in the handler that received the request. Parts of its own partitions complete at the commit of the same turn;
-parts of others complete when their owners answer, and until then the request's memory is held: the owners read the
-records there, and a replacement of this process finds the request again.
+Runs in the handler that received the request. Parts of its own partitions complete at the commit of the same loop pass;
+parts of others complete when their owners respond. Until then the request's memory is held: the owners read the records
+there, and a replacement of this process finds the request again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rotunda.broker.scheduling.slices import SlicedWork, Slices
 
 logger = logging.getLogger(__name__)
 
-#: The answer to a request of more parts is made in slices.
+#: The response to a request with more parts is encoded in slices.
 ANSWERED_AT_ONCE: Final = 1000
 
 INVALID_RECORD = int(ErrorCode.INVALID_RECORD)
@@ -39,13 +39,13 @@ MESSAGE_TOO_LARGE = int(ErrorCode.MESSAGE_TOO_LARGE)
 
 STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
 
-#: With these the answer says which records are to blame, or what about their batch or the disk.
+#: For these errors the response has details of the records, or of the batch or the disk.
 ERRORS_WITH_RECORD_DETAILS = frozenset({INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, STORAGE_ERROR})
 
-#: The first version of Produce whose answer has room for that (KIP-467).
+#: The first version of Produce with such details in the response (KIP-467).
 _FIRST_VERSION_WITH_BLAME = 8
 
-#: `ProducePart.guard`: nothing, or what is known of its transaction. Guards are larger.
+#: `ProducePart.guard`: none, or a transaction not verified yet. Guards are larger.
 NO_TRANSACTION, UNVERIFIED = 0, 1
 
 _ATTRIBUTES_AND_PRODUCER: Final = Struct(
@@ -58,7 +58,7 @@ _ATTRIBUTES_AND_PRODUCER: Final = Struct(
 
 
 class Produce:
-    """The outcomes so far."""
+    """A Produce request and its outcomes so far."""
 
     __slots__ = (
         "_acks",
@@ -90,7 +90,7 @@ class Produce:
         record_errors: Callable[[Request, Part, int, ReadAllowance], PartErrors],
     ) -> None:
         self.token = -1
-        #: The facts for the request log, but for the error.
+        #: The facts for the request log, without the error.
         self.facts = NO_FACTS
         self.complete = False
         self.hold: RingHold = request.ring.hold(request.ring_start)
@@ -102,7 +102,7 @@ class Produce:
         self._slices = slices
         self._now_ns = now_ns
         self._results: list[PartResponse | None] = []
-        #: By index, the parts that their owners were asked to append.
+        #: By index, the parts forwarded to their owners.
         self.forwarded: dict[int, ProducePart] = {}
         self._missing = 0
         self._taken = False
@@ -111,7 +111,7 @@ class Produce:
         self._local_ns = 0
 
     def begin(self, acks: int, count: int, facts: AnswerFacts) -> None:
-        """Expect so many outcomes, now that the request has been read."""
+        """Expect this many outcomes, after the request is parsed."""
         self._acks = acks
         self._results = [None] * count
         self._missing = count
@@ -120,7 +120,7 @@ class Produce:
     def part_done(
         self, index: int, part: Part, error: int, base_offset: int, time_ms: int, log_start_offset: int
     ) -> None:
-        """Note the outcome of one part; a second outcome of the same part is ignored. Raises nothing."""
+        """Record the outcome of one part; a second outcome of the same part is ignored. Raises nothing."""
         if self.has_outcome(index):
             return
         start = -1 if error else log_start_offset
@@ -136,30 +136,30 @@ class Produce:
             self._answer()
 
     def next_outcome(self, taken: int, most: int) -> Deferred | None:
-        """Return what is completed with the next outcome if more than ``most`` of the ``taken`` parts have none."""
+        """Return a Deferred for the next outcome if more than ``most`` of the ``taken`` parts have none."""
         if taken - (len(self._results) - self._missing) <= most:
             return None
         self._waits = Deferred()
         return self._waits
 
     def has_outcome(self, index: int) -> bool:
-        """Return whether the outcome of a part is known, or no longer asked for."""
+        """Return whether a part has an outcome, or needs none any more."""
         return self.complete or self._results[index] is not None
 
     def all_parts_taken(self) -> None:
-        """Allow the response: every part has been refused, staged or forwarded."""
+        """Allow the response: every part has been rejected, staged or forwarded."""
         self._taken = True
         self._local_ns = self._now_ns()
         if self._missing == 0:
             self._answer()
 
     def drop(self) -> Request:
-        """Close the connection when all parts are in, instead of answering: the owner of one has died in it."""
+        """Close the connection when all parts have an outcome, without a response: an owner has died in one."""
         self._is_dropped = True
         return self.request
 
     def abandon(self) -> None:
-        """Answer nothing: the request met a fault that has closed its connection. Its memory is not kept for it."""
+        """Send no response: an error has closed the request's connection. Its memory is no longer held."""
         self.complete = True
         self.hold.answered = True
 
@@ -180,7 +180,7 @@ class Produce:
         results = [result for result in self._results if result is not None]
         try:
             if self._acks and len(results) > ANSWERED_AT_ONCE:
-                # Its memory is kept until it is answered: a replacement of this process answers by the notes in it.
+                # Its memory is held until the response is sent: a replacement of this process responds from its notes.
                 work = produce_response_in_steps(request.api_version, request.correlation_id, 0, results)
                 doing, identity = ("PRODUCE", ""), request.identity
                 self._slices.add_now(SlicedWork(work, request.identity, self._send, self._close, doing, identity))
@@ -210,7 +210,7 @@ class Produce:
 
 
 def is_transactional(view: memoryview, offset: int) -> bool:
-    """Return whether the batch at ``offset``, at least a header long, says that it belongs to a transaction."""
+    """Return whether the batch at ``offset``, at least a header long, is transactional."""
     return bool(_ATTRIBUTES_AND_PRODUCER.unpack_from(view, offset)[0] & TRANSACTIONAL_BIT)
 
 
@@ -221,7 +221,7 @@ def producer_of(view: memoryview, offset: int) -> Producer:
 
 
 class ProducePart:
-    """One partition's batch of a Produce, from when it is accepted until its outcome is known."""
+    """One partition's batch of a Produce, from its acceptance until its outcome."""
 
     __slots__ = ("guard", "index", "is_being_verified", "owner", "part", "produce", "producer", "row", "transaction")
 
@@ -231,26 +231,26 @@ class ProducePart:
         self.part = part
         self.row = row
         self.owner = owner
-        #: What it brings besides its records: NO_TRANSACTION, or what is known of its transaction (`verification`).
+        #: NO_TRANSACTION, or the verification state of its transaction (`verification`).
         self.guard = NO_TRANSACTION
-        #: Transactional id and name of the topic, if it is transactional.
+        #: Transactional id and topic name, if it is transactional.
         self.transaction = "", ""
         self.producer = NOBODY
-        #: Whether its coordinator is being asked; an owner that repeats itself meanwhile is ignored.
+        #: Whether a check with its coordinator is pending; repeated requests of the owner are then ignored.
         self.is_being_verified = False
 
     @property
     def is_transactional(self) -> bool:
-        """Whether its batch says that it belongs to a transaction."""
+        """Whether its batch is marked as transactional."""
         return self.guard != NO_TRANSACTION
 
     @property
     def queue_key(self) -> tuple[int, int]:
-        """Transactional parts with the same key are appended one after the other: row and producer id."""
+        """The queue of a transactional part: row and producer id. Parts of one queue are appended one at a time."""
         return self.row, self.producer.producer_id
 
     def begin_transaction(self, transactional_id: str, topic: str) -> None:
-        """Make it one whose transaction is not verified yet."""
+        """Mark it as part of a transaction that is not verified yet."""
         self.guard = UNVERIFIED
         self.transaction = transactional_id, topic
         self.producer = producer_of(self.produce.request.view, self.part.records_offset)

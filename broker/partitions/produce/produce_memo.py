@@ -1,4 +1,4 @@
-"""The memo of a Produce (`request_memo`): all but the records of its only partition.
+"""The cache entry of a Produce request (`request_memo`): everything except the records of its only partition.
 
 Runs in handler processes.
 """
@@ -15,20 +15,20 @@ from rotunda.broker.protocol.messages.produce import FIRST_FLEXIBLE, Part, singl
 from rotunda.broker.protocol.primitives import read_unsigned_varint
 from rotunda.broker.protocol.records import BATCH_HEADER_BYTES
 
-#: Connections whose last request is remembered, and requests that differ in front of their records.
+#: Cached connections, and cached requests with different prefixes.
 MAX_REMEMBERED = 10_000
 
-#: What stands before the records of a request that is remembered: a client id may be 32 KB long.
+#: Longest cached prefix of a request: a client id may be 32 KB long.
 MOST_REMEMBERED_BYTES = 1024
 
 _INT32 = Struct(">i")
 
-#: What follows the records of one partition from version 9 on: the tags of partition, topic and request.
+#: The bytes after the records of one partition from version 9: the tags of partition, topic and request.
 _NO_TAGS = b"\x00\x00\x00"
 
 
 class RememberedRequest:
-    """What stood before the records in a request, and what that meant."""
+    """The bytes before a request's records, and their meaning."""
 
     __slots__ = (
         "about",
@@ -50,34 +50,34 @@ class RememberedRequest:
     def __init__(self, request: Request, part: Part, acks: int, owned: OwnedPartition, handler: int) -> None:
         self.version = version = request.api_version
         self.session = request.session
-        #: The quotas that hold for its client: where another's hold, a request is not like this one.
+        #: The quotas of its client: a request with other quotas does not match.
         self.quotas = quotas = request.quotas
-        #: Where the size of such a request is put to be charged for when it is committed, if it is then.
+        #: The list for the sizes of staged requests, which are charged at the commit; None: not charged there.
         self.staged = quotas.staged if quotas is not None and acks else None
         self.flexible = version >= FIRST_FLEXIBLE
         self.acks = acks
         self.owned = owned
-        #: The facts for the request log of every request like this one.
+        #: The facts for the request log of every matching request.
         self.about = subject(owned.row, 1, acks=acks)
         self.tail = tail(request.api_key, version, handler, self.about)
         self.template = single_partition_response(version, part.topic_name, part.topic_id, part.partition)
         size_bytes = _varint_bytes(part.records_size + 1) if self.flexible else _INT32.size
         self.prefix = prefix = bytes(request.view[request.start + PREFIX_START : part.records_offset - size_bytes])
-        #: The bytes to compare and, where it has a fixed length, the size of the records behind them.
+        #: The bytes to compare and, where it has a fixed length, the size of the records after them.
         head = Struct(f">{len(prefix)}s" if self.flexible else f">{len(prefix)}si")
         self.unpack = head.unpack_from
         self.records_at = PREFIX_START + head.size
         self.smallest_bytes = self.records_at + BATCH_HEADER_BYTES
 
     def varying(self, view: memoryview, start: int, end: int) -> memoryview | None:
-        """Return the records of a request that is like this one in all else, or None. HOT."""
+        """Return the records of a request that equals this one in all else, or None. HOT."""
         if end - start < self.smallest_bytes:
             return None
         records_at = start + self.records_at
         if self.flexible:
             (prefix,) = self.unpack(view, start + PREFIX_START)
             size, records_at = read_unsigned_varint(view, records_at)
-            # A compact size counts one more than there is, and three empty tag sections follow the records.
+            # A compact size is one more than the length, and three empty tag sections follow the records.
             records_end = records_at + size - 1
             fits = records_end + len(_NO_TAGS) == end and view[records_end:end] == _NO_TAGS
         else:
@@ -90,5 +90,5 @@ class RememberedRequest:
 
 
 def _varint_bytes(value: int) -> int:
-    """Bytes of an unsigned varint in its shortest form, which is the form that clients write."""
+    """Return the length of an unsigned varint in its shortest form, which clients use."""
     return max(1, -(-value.bit_length() // 7))

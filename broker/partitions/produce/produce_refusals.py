@@ -1,7 +1,8 @@
-"""The refusals of Produce parts before their records are read: forbidden or unknown topics, invalid acks, closed logs.
+"""Rejections of Produce parts before their records are read: denied or unknown topics, invalid acks, closed logs.
 
-Runs in handler processes. What stands in a log is not refused: a refusal would make its client send it again. So a part
-that a predecessor has let in and appended is answered, whatever the ACLs say now; one that it has not is asked again.
+Runs in handler processes. An appended batch is not rejected: its client would send it again. So a part that a
+predecessor accepted and appended is acknowledged, even if ACLs have changed; a part that it did not append is checked
+again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _PRODUCE = int(ApiKey.PRODUCE)
 
 
 class Asker(NamedTuple):
-    """Who sends a request, and what its parts have in common."""
+    """The client of a request, and the properties common to its parts."""
 
     acks: int
     client_id: str
@@ -38,21 +39,21 @@ class Asker(NamedTuple):
 
 
 class PartRefusals:
-    """What one handler refuses."""
+    """Validates the parts of one handler's requests."""
 
     def __init__(self, partitions: PartitionManager) -> None:
         self._partitions = partitions
         self._metadata = partitions.metadata
 
     def topic(self, part: Part) -> TopicInfo | None:
-        """Return the topic that a part names, if there is one."""
+        """Return the topic of a part, if it exists."""
         metadata = self._metadata
         if part.topic_name is not None:
             return metadata.topic(part.topic_name)
         return metadata.topic_by_id(part.topic_id or b"")
 
     def unknown(self, part: Part) -> int:
-        """Return the error of a part for a partition that there is not, or 0."""
+        """Return the error of a part for a nonexistent partition, or 0."""
         topic = self.topic(part)
         if topic is not None and 0 <= part.partition < len(topic.partitions):
             return 0
@@ -60,16 +61,16 @@ class PartRefusals:
         return int(ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def takes_long(self, part: Part) -> bool:
-        """Whether the records of a part may take long to validate before they are appended."""
+        """Return whether validating a part's records before the append may be slow."""
         topic = self.topic(part)
         return topic is not None and AppendLimits.takes_long(self._metadata.log_config(topic), part.records_size)
 
     def asker(self, request: Request, body: ProduceRequest, client_id: str) -> Asker:
-        """Return who sends a request."""
+        """Return the client of a request."""
         return Asker(body.acks, client_id, request.session, self._of_transaction(request, body))
 
     def _of_transaction(self, request: Request, body: ProduceRequest) -> int:
-        """Return the error that refuses all parts of who may not write in that transaction, or 0."""
+        """Return the error for all parts if the client may not write in that transaction, or 0."""
         authorizer, name = self._metadata.authorizer, body.transactional_id
         if authorizer is None or not any(
             part.records_size >= BATCH_HEADER_BYTES and is_transactional(request.view, part.records_offset)
@@ -81,7 +82,7 @@ class PartRefusals:
         return refusal(authorizer, request.session, _PRODUCE, ResourceType.TRANSACTIONAL_ID, name)
 
     def of(self, part: Part, asker: Asker) -> int:
-        """Return the error that refuses a part before anything else is looked at, or 0 (``E20``)."""
+        """Return the error that rejects a part before any other check, or 0 (``E20``)."""
         acks, client_id, session, error = asker
         if session.is_faulty:
             error = error or self._injected(part, session)
@@ -105,7 +106,7 @@ class PartRefusals:
         return session.error_of(part.topic_name or (topic.name if topic is not None else ""))
 
     def _forbidden(self, part: Part, session: Session) -> int:
-        """Return the error of a part for a topic that its sender may not write to, or 0; of an unknown id, 0."""
+        """Return the error of a part for a topic the client may not write to, or 0; for an unknown id, 0."""
         name = part.topic_name
         if name is None:
             topic = self.topic(part)
@@ -115,9 +116,9 @@ class PartRefusals:
         return refusal(self._metadata.authorizer, session, _PRODUCE, ResourceType.TOPIC, name)
 
     def without_log(self, view: memoryview, place: tuple[int, int], row: int, error: int) -> tuple[int, int]:
-        """Return (error, base offset) for a batch of a partition whose log is not open here.
+        """Return (error, base offset) for a batch of a partition that has no open log here.
 
-        A predecessor may have appended it: below the published end it stands, whatever has become of the log.
+        A predecessor may have appended it: below the published end it is committed, even if its log is offline.
         """
         base_offset = noted_place(view, *place)
         partitions = self._partitions

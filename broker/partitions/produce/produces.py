@@ -1,14 +1,14 @@
-"""The Produce requests of one handler: from memory to the partition's file, and the answer once they are committed.
+"""The Produce requests of one handler: from memory to the partition's file, and the response after the commit.
 
-Runs in handler processes. Two paths lead to the same append. The fast one is for a connection that keeps sending to
-one partition: the bytes in front of the records are compared with those of its last request, and nothing is parsed.
-The general one takes any request: several partitions, some of them another handler's, errors, replays.
+Runs in handler processes. Two paths lead to the same append. The fast one is for a connection that keeps sending to one
+partition: the bytes before the records are compared with those of its last request, and nothing is parsed. The general
+one handles any request: several partitions, partitions of other handlers, errors, replays.
 
-**Exactness.** The base-offset field of each batch, in the request's own memory, is the note of what its owner did with
-it. It is written before the records are committed, and `NOTED` in the envelope says that it is a note and not the
-client's own value. A replacement of the owner first takes back every note at or above the published end; then a note
-that is left means "committed, at this offset", or below -1 "refused, with this error", and its absence means "append
-it". A refusal is noted because its client may have sent the records again before the request is read a second time.
+**Exactness.** The base-offset field of each batch, in the request's own memory, is the owner's note of the batch's
+outcome. It is written before the records are committed, and `NOTED` in the envelope marks it as a note instead of the
+client's own value. A replacement of the owner first rolls back every note at or above the published end; then a
+remaining note means "committed, at this offset", or below -1 "rejected, with this error", and no note means "append
+it". A rejection is noted because its client may have sent the records again before the request is read a second time.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ if TYPE_CHECKING:
     from rotunda.broker.partitions.partition_manager import PartitionManager
     from rotunda.broker.partitions.transaction_messages import AskMembership
 
-#: What the fast path leaves to the general one, which finds the same again.
+#: Errors that the fast path leaves to the general one, which finds the same error again.
 _NOT_FAST = ERRORS_WITH_RECORD_DETAILS | {TO_BE_JUDGED[0]}
 
-#: Of the parts of one request whose records are looked into, so many are under way, and none is begun later.
+#: Of one request's parts with slow validation, this many run at a time, and none starts after this time.
 MOST_UNDER_WAY = 16
 LONGEST_NS = 1_000_000_000
 
 
 class Produces:
-    """Appends what Produce requests bring for this handler's partitions and sends the rest to their owners."""
+    """Appends the parts of Produce requests for this handler's partitions and forwards the others to their owners."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Produces:
         poison: PoisonRequests,
         ask_membership: AskMembership,
     ) -> None:
-        """``ways`` end with what closes the connection of a request that cannot be read."""
+        """Use the last element of ``ways`` to close the connection of a request that cannot be parsed."""
         responses, slices, self._close_faulty = ways
         now_ns = partitions.clock.monotonic_ns
         self._appends = appends
@@ -107,19 +107,19 @@ class Produces:
         self._transactional = TransactionalParts(self._metadata, ask_membership, self._try_part, self._refuse_part)
 
     def log_start_offset(self, row: int) -> int:
-        """Return where the log of a partition begins, as its owner has published it."""
+        """Return the log start offset of a partition, as published by its owner."""
         return self._partitions.table.read_start(row)
 
     def forget_metadata(self) -> None:
-        """Parse the next request of every connection anew: topics, rights or quotas have changed."""
+        """Parse the next request of every connection again: topics, rights or quotas have changed."""
         self._memo.clear()
 
     def forget_unused(self, now_ns: int) -> None:
-        """Let go of what is remembered of connections that have sent nothing for a while: they may have closed."""
+        """Drop cache entries of silent connections: they may have closed."""
         self._memo.forget_unused(now_ns)
 
     def try_fast(self, request: Request) -> bool:
-        """Stage a request that differs from an earlier one (`RequestMemo.find`) in its records alone; False if not."""
+        """Stage a request equal to a cached one (`RequestMemo.find`) except for its records; False if none matches."""
         found = self._memo.find(request)
         if found is None or request.is_noted:
             return False
@@ -129,14 +129,14 @@ class Produces:
             return False
         header = unpack_header(batch)
         if header[0] != 0:
-            # Perhaps a note that a predecessor had no time to declare one: the general path knows.
+            # Perhaps a note that a predecessor did not mark as one before it died: the general path handles it.
             return False
         error = validate(batch, header, request.api_version)
         if error == 0:
             owned = remembered.owned
             error, base_offset, _ = owned.log.stage(batch, header)
             if error == 0:
-                # Staging has written the base offset into the batch, which is the note; this says that it is one.
+                # Staging has written the base offset into the batch, which is the note; this marks it as one.
                 self._words[(request.envelope_at + STATE_OFFSET) >> 3] = NOTED
             if error in SUCCESS:
                 owned.fast_answers.append((request, remembered, header, base_offset, batch))
@@ -145,7 +145,7 @@ class Produces:
                     remembered.staged.append(request.size_bytes)
                 return True
         if error in _NOT_FAST:
-            # Nothing has been staged or noted. The general path finds which records are to blame, or judges in slices.
+            # Nothing is staged or noted. The general path finds the invalid records, or validates in slices.
             return False
         write_note(batch, 0, REFUSED - error)
         self._words[(request.envelope_at + STATE_OFFSET) >> 3] = NOTED
@@ -153,7 +153,7 @@ class Produces:
         return True
 
     def handle(self, request: Request) -> None:
-        """Take any request. Raises InvalidReceive when its header is malformed."""
+        """Handle any request. Raises InvalidReceive when its header is malformed."""
         header = parse_header(request.view, request.start, request.end)
         produce = Produce(request, self._responses, self._slices, self._now_ns, self._errors)
 
@@ -172,11 +172,11 @@ class Produces:
             abandon()
             raise
         if self._queues.has(request.connection_id):
-            # What it sends meanwhile goes no other way.
+            # Its next requests use the general path too, to preserve their order.
             self._memo.forget(request.connection_id)
 
     def take_peer_part(self, source: int, message: PeerMessage, view: memoryview, answer: Answer) -> None:
-        """Append a part that another handler received; ``answer`` sends the outcome back, now or later."""
+        """Append a part received by another handler; ``answer`` sends the outcome back, now or later."""
 
         def settled(number: int | None) -> None:
             if number is not None:
@@ -189,7 +189,7 @@ class Produces:
         self._validation.append(Append(key, message.row, view, place, message.guard, answer, settled, whose, error))
 
     def take_peer_answer(self, message: PeerMessage) -> None:
-        """Complete a part that its owner has answered; an answer for a predecessor's request has no taker."""
+        """Complete a part with its owner's response; a response to a predecessor's request is ignored."""
         produce = self._pending.get(message.token)
         if produce is None:
             return
@@ -212,7 +212,7 @@ class Produces:
     def _done(
         self, part: ProducePart, error: int, base_offset: int = -1, time_ms: int = -1, log_start_offset: int = -1
     ) -> None:
-        """Note the outcome of a part."""
+        """Record the outcome of a part."""
         produce = part.produce
         produce.part_done(part.index, part.part, error, base_offset, time_ms, log_start_offset)
         if produce.complete:
@@ -235,8 +235,8 @@ class Produces:
     def _read(self, request: Request, body_offset: int) -> Steps[tuple[ProduceRequest, Records]]:
         """Return a request and the facts of its records; from then on its base offsets are notes.
 
-        Nothing is appended before it is read to its end, so a death on the way leaves a request that is read again.
-        Raises InvalidReceive when it is malformed.
+        Nothing is appended before it is parsed completely, so after a death the request is parsed again. Raises
+        InvalidReceive when it is malformed.
         """
         view = request.view
         body = yield from produce_in_steps(view, request.api_version, body_offset, request.end)
@@ -252,11 +252,11 @@ class Produces:
         return body, count.records
 
     def _take_parts(self, produce: Produce, body: ProduceRequest, client_id: str) -> Work:
-        """Take the parts of a request one by one.
+        """Handle the parts of a request one by one.
 
-        Parts whose records are looked into may take long: only so many are under way at a time, and those that have
-        not had their turn after `LONGEST_NS` are refused, for their client to send again. Not those of a request that
-        comes again: a predecessor may have asked another owner for them.
+        Parts with slow validation: only a few run at a time, and those not started after `LONGEST_NS` are rejected, so
+        that the client sends them again. Not in a repeated request: a predecessor may have forwarded them to another
+        owner.
         """
         request = produce.request
         view, last_ns = request.view, self._now_ns() + LONGEST_NS
@@ -269,7 +269,7 @@ class Produces:
                 if takes_long and not request.is_noted and self._now_ns() > last_ns:
                     error = int(ErrorCode.REQUEST_TIMED_OUT)
             stands = noted_place(view, part.records_offset, part.records_size) > NOT_APPENDED
-            # What has been appended is not refused for settings that came later: its client might send it again.
+            # An appended part is not rejected because of later settings: its client might send it again.
             error = error or (self._refusals.unknown(part) if stands else self._refusals.of(part, asker))
             if error:
                 note_refusal(view, part.records_offset, part.records_size, error)
@@ -282,17 +282,17 @@ class Produces:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether `commit` has anything to do."""
+        """Whether `commit` has work to do."""
         return bool(self._dirty) or self._transactional.has_questions
 
     def commit(self) -> list[int]:
-        """Commit everything staged, publish it, answer it. Return the rows whose ends have moved."""
+        """Commit and publish all staged batches, and respond. Return the rows with moved ends."""
         if self._transactional.has_questions:
             self._transactional.ask()
         return self._appends.commit() if self._dirty else []
 
     def _errors(self, request: Request, part: Part, error: int, allowance: ReadAllowance) -> PartErrors:
-        """Return which records of a part are the reason for its refusal with one of `ERRORS_WITH_RECORD_DETAILS`."""
+        """Return the records of a part that caused its rejection with one of `ERRORS_WITH_RECORD_DETAILS`."""
         topic = self._refusals.topic(part)
         if topic is None:
             return NO_ERRORS
@@ -311,7 +311,7 @@ class Produces:
         return keyless(batch, request.api_version, allowance, partition) if config.compacts else NO_ERRORS
 
     def _take_part(self, produce: Produce, index: int, part: Part, transactional_id: str | None) -> None:
-        """Take a part to its log, to its owner, or to wait for its turn in a transaction."""
+        """Append a part, forward it to its owner, or queue it in its transaction."""
         topic = self._refusals.topic(part)
         assert topic is not None  # noqa: S101 - `PartRefusals.of` has looked it up
         _, row, owner = topic.partitions[part.partition]
@@ -324,7 +324,7 @@ class Produces:
             self._try_part(taken)
 
     def _try_part(self, part: ProducePart) -> None:
-        """Append a part, or have its owner do so, with the guard that it has."""
+        """Append a part, or forward it to its owner, with its current guard."""
         if part.owner == self._partitions.index:
             self._append_part(part)
         else:
@@ -356,7 +356,7 @@ class Produces:
         self._done(part, error)
 
     def _forward(self, part: ProducePart) -> None:
-        """Ask the owner of a part to append it from where it lies."""
+        """Forward a part to its owner, which appends it from the request's memory."""
         produce, request = part.produce, part.produce.request
         if part.part.records_size < BATCH_HEADER_BYTES:
             self._done(part, INVALID_RECORD)
@@ -380,11 +380,11 @@ class Produces:
         self._peers.send(part.owner, message, lambda ring: hold.peers.append((ring, ring.position)))
 
     def _is_free(self, connection: int, remembered: RememberedRequest) -> bool:
-        """Return whether nothing that a connection has sent to that partition is being judged, or may be overtaken."""
+        """Return whether no earlier batch of a connection for that partition is still being validated."""
         return not self._validation.has((connection, remembered.owned.row))
 
     def _remember(self, request: Request, part: Part, body: ProduceRequest, asker: Asker) -> None:
-        """Let the connection's next request take the fast path if this one could have."""
+        """Cache a request for the fast path, if the fast path could handle it."""
         topic = self._refusals.topic(part)
         if topic is None or body.transactional_id is not None or part.records_size < BATCH_HEADER_BYTES:
             return

@@ -1,9 +1,9 @@
-"""The record errors of a refused batch (KIP-467): the part of a Produce answer that names the records.
+"""The record errors of a rejected batch (KIP-467): the part of a Produce response that lists invalid records.
 
-Runs in the handler that received the request, for a batch refused with one of `ERRORS_WITH_RECORD_DETAILS` and for
-nothing else. The owner of the partition answers with an error code alone, so the records are read once more, in the
-memory of their request. That must not cost more than the refusal did, which may have been decided by the header alone:
-what is looked at for one request is bounded, in records and in bytes, and no record behind that is named.
+Runs in the handler that received the request, only for a batch rejected with one of `ERRORS_WITH_RECORD_DETAILS`. The
+owner of the partition returns only an error code, so the records are read once more, in the memory of their request.
+This must not cost more than the rejection did, which may have needed only the header: the records and bytes examined
+for one request are bounded, and no record beyond the bound is listed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from rotunda.broker.log.append_limits import AppendLimits
 from rotunda.broker.protocol.record_reader import ReadAllowance, record_keys, record_times
 from rotunda.broker.protocol.records import NO_TIMESTAMP, TRANSACTIONAL_BIT, BatchHeader, read_header, validate
 
-#: How many records of one request are looked at, and so the most that are named.
+#: Most records of one request that are examined, and so the most that are listed.
 MOST_RECORDS: Final = 10_000
-#: How many bytes of compressed records of one request are unpacked.
+#: Most bytes of compressed records of one request that are decompressed.
 MOST_BYTES: Final = 4 * 1024 * 1024
 _MOST_SHOWN: Final = 3
 
@@ -28,7 +28,7 @@ RecordError = tuple[int, str | None]
 
 
 class PartErrors(NamedTuple):
-    """The text for a whole part and, by batch index, those for its records."""
+    """The message for a whole part and, by batch index, those for its records."""
 
     message: str | None = None
     records: tuple[RecordError, ...] = ()
@@ -38,18 +38,18 @@ NO_ERRORS: Final = PartErrors()
 
 
 def record_allowance() -> ReadAllowance:
-    """Return what may be looked into on behalf of one request."""
+    """Return the budget for examining the records of one request."""
     return ReadAllowance(MOST_RECORDS, MOST_BYTES)
 
 
-#: Of each record of a batch: the text if it is to blame.
+#: For each record of a batch: the error message if it is invalid.
 _Judged = Iterator[str | None]
 
 
 def keyless(batch: memoryview, produce_version: int, allowance: ReadAllowance, partition: str) -> PartErrors:
-    """Return the records that a compacted topic refuses; nobody if the batch as a whole is at fault.
+    """Return the records without a key, which a compacted topic rejects; none if the whole batch is invalid.
 
-    The base offset is not looked at: it holds a note. `partition` is its name, as it stands in messages.
+    Ignores the base offset, which is a note. `partition` is its name in the messages.
     """
     text = f"Compacted topic cannot accept message without key in topic partition {partition}"
 
@@ -70,7 +70,7 @@ def keyless(batch: memoryview, produce_version: int, allowance: ReadAllowance, p
 def out_of_range(
     batch: memoryview, produce_version: int, allowance: ReadAllowance, oldest_ms: int, newest_ms: int
 ) -> PartErrors:
-    """Return the records whose own time is not within these; nobody if none can be named."""
+    """Return the records whose timestamps are out of this range; none if none can be identified."""
 
     def judged(header: BatchHeader) -> _Judged:
         for timestamp_ms, offset in record_times(batch, header, allowance):
@@ -89,7 +89,7 @@ def out_of_range(
 
 
 def too_large(batch: memoryview, partition: str, config: LogConfig) -> PartErrors:
-    """Return what of a batch is too large, as far as its header shows."""
+    """Return which limit a batch exceeds, as far as its header shows."""
     header = read_header(batch)
     if header is None:
         return NO_ERRORS
@@ -114,7 +114,7 @@ def too_large(batch: memoryview, partition: str, config: LogConfig) -> PartError
 def _named(
     batch: memoryview, produce_version: int, judged: Callable[[BatchHeader], _Judged]
 ) -> tuple[RecordError, ...]:
-    """Return the records to blame among those that may be looked at; none if the batch cannot be read."""
+    """Return the invalid records among those examined; none if the batch cannot be read."""
     header = read_header(batch)
     if header is None:
         return ()

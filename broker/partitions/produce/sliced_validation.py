@@ -1,11 +1,11 @@
-"""What is done to batches before they are staged: to most at once, to those with which that takes long in slices.
+"""Validation of batches before they are staged: at once for most, in slices for slow ones.
 
-Runs in handler processes, between Produce and what it stages. A batch that must be unpacked, looked at record by record
-or packed anew is validated in slices. Nothing is changed by that, and nothing noted: a replacement of this process
-validates it again. A large one is then written in slices, behind the end of its log; meanwhile the others for that
-partition wait, whoever sends them. Batches from one connection for one partition are staged in the order in which they
-came, so that what comes while one is under way waits behind it; so does all that another target forwards for it, whose
-connection is not known. What validation holds in memory is bounded: few are under way at a time.
+Runs in handler processes, between Produce and the appender. A batch that must be decompressed, examined record by
+record or recompressed is validated in slices. This changes and notes nothing: a replacement of this process validates
+it again. A large one is then written in slices, beyond the end of its log; meanwhile all other batches for that
+partition wait. Batches from one connection for one partition are staged in their order of arrival, so that later ones
+wait for a slow one; so do all batches forwarded by one target for it, whose connection is unknown. The memory for
+validation is bounded: only a few batches are in progress at a time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rotunda.broker.scheduling.deferred import Deferred
 from rotunda.broker.scheduling.slices import Slices, Work
 from rotunda.broker.scheduling.task_queues import RequestIdentity, TaskQueues
 
-#: So many batches are judged at a time. Each may have what it is unpacked into, and a copy.
+#: Batches validated at a time. Each may need a buffer for decompression, and a copy.
 MOST_JUDGED: Final = 2
 
 _FAULT: Final = int(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -54,7 +54,7 @@ class Append:
 
 
 class _RowTurns:
-    """Those with batches for a row for which a large one is written, one after the other."""
+    """Rows with a large write in progress, and the queue of batches for each."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, deque[Deferred]] = {}
@@ -63,7 +63,7 @@ class _RowTurns:
         return row in self._waiting
 
     def begin(self, row: int) -> Work:
-        """Wait for one's turn. It lasts until `end`."""
+        """Wait until the row is free, and reserve it until `end`."""
         waiting = self._waiting.get(row)
         if waiting is None:
             self._waiting[row] = deque()
@@ -73,7 +73,7 @@ class _RowTurns:
         yield turn
 
     def end(self, row: int) -> None:
-        """Let the next one have its turn."""
+        """Release the row to the next one in the queue."""
         waiting = self._waiting[row]
         if waiting:
             waiting.popleft().complete(True)
@@ -82,7 +82,7 @@ class _RowTurns:
 
 
 class SlicedValidation:
-    """The batches of one handler that are judged, and those that wait for them."""
+    """The batches of one handler in validation, and the queued ones."""
 
     def __init__(
         self,
@@ -101,11 +101,11 @@ class SlicedValidation:
         self._turns = _RowTurns()
 
     def has(self, queue_key: tuple[int, int]) -> bool:
-        """Whether batches of a queue are under way."""
+        """Return whether a queue has batches in progress."""
         return self._queues.has(queue_key)
 
     def append(self, append: Append) -> None:
-        """Stage a batch now, or when it has been judged and what came before it is staged."""
+        """Stage a batch now, or after its validation and the earlier batches of its queue."""
         waits = self._queues.has(append.queue_key)
         if waits or not self._try(append, None):
             self._queues.take(
@@ -130,7 +130,7 @@ class SlicedValidation:
                     self._to_judge.popleft().complete(True)
 
     def _judge_and_try(self, append: Append) -> Work:
-        """Judge a batch, and stage it or answer it; False if it must be judged again."""
+        """Validate a batch, and stage it or respond; False if it must be validated again."""
         row = append.row
         judged = yield from self._settling(append, self._judge(append))
         large = written_ahead(judged)
@@ -145,9 +145,9 @@ class SlicedValidation:
             self._turns.end(row)
 
     def _write_and_try(self, append: Append, judged: Judged, large: memoryview) -> Work:
-        """Write a large batch behind the end of its log, and stage it or answer it.
+        """Write a large batch beyond the end of its log, and stage it or respond.
 
-        Steps that nobody takes to their end, as at the end of this process, touch no file any more.
+        Steps that are not run to their end, as at the exit of this process, must not touch files any more.
         """
         owned = self._owned.get(append.row)
         if owned is None:
@@ -167,7 +167,7 @@ class SlicedValidation:
             owned.log.end_ahead()
 
     def _settling(self, append: Append, steps: Work) -> Work:
-        """Take steps for a batch, whose memory is not looked at any more if they fail."""
+        """Run steps for a batch; if they fail, release its memory."""
         try:
             return (yield from steps)
         except Exception:
@@ -175,7 +175,7 @@ class SlicedValidation:
             raise
 
     def _judge(self, append: Append) -> Work:
-        """Return what the log makes of a batch; None if there is no log any more."""
+        """Return the log's validation result for a batch; None if the log is closed."""
         owned = self._owned.get(append.row)
         if owned is None:
             return None
@@ -184,7 +184,7 @@ class SlicedValidation:
         return (yield from owned.log.judge(batch, BatchHeader._make(unpack_header(batch))))
 
     def _write(self, row: int, owned: OwnedPartition, batch: memoryview) -> Work:
-        """Write a large batch, until the partition is deleted: then its files are others', or nobody's."""
+        """Write a large batch, unless the partition is deleted: its files may then belong to another partition."""
         while row in self._appends.dirty:
             yield self._appends.next_commit()
         for _ in owned.log.write_ahead(batch, owned.publish):
@@ -193,7 +193,7 @@ class SlicedValidation:
                 return
 
     def _try(self, append: Append, judged: Judged | None) -> bool:
-        """Stage a batch, or answer it otherwise; False if it must be judged first."""
+        """Stage a batch, or respond otherwise; False if it must be validated first."""
         owned, number = self._owned.get(append.row), None
         try:
             if owned is None:
@@ -211,6 +211,6 @@ class SlicedValidation:
         return True
 
     def _failed(self, append: Append) -> None:
-        """Refuse a batch that has met a fault of ours."""
+        """Reject a batch after an internal error."""
         note_refusal(append.view, *append.place[:2], _FAULT)
         append.answer(_FAULT, -1, -1)

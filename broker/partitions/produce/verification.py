@@ -1,11 +1,11 @@
-"""Transactional records on their way into a partition: none is appended before its transaction is known to go on.
+"""Verification of transactional records: none is appended before its transaction is known to be open.
 
-Runs in handler processes, beside Produce. Records of a transaction that is open in the partition's log are appended
-like any other. The first ones of a transaction need the word of its coordinator: the owner of the partition refuses
-them with a *guard*, the handler that holds the request asks the coordinator and tries again with the guard. A marker
-takes the guard away, so nothing gets in on a word that was given before the transaction ended (KIP-890).
+Runs in handler processes, as part of Produce. Records of a transaction that is open in the partition's log are appended
+like any other. The first records of a transaction must be verified by its coordinator: the owner of the partition
+rejects them with a *guard*, and the handler with the request verifies them with the coordinator and retries with the
+guard. A marker removes the guard, so that a verification from before the end of the transaction is void (KIP-890).
 
-Parts of one producer for one partition are tried one after the other: a part that waits is never overtaken.
+Parts of one producer for one partition are tried one at a time, in order.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from rotunda.broker.partitions.transaction_messages import AskMembership
     from rotunda.broker.protocol.records import BatchHeader
 
-#: The answer of an owner that wants the coordinator's word, with its guard for an offset. No error of Kafka's.
+#: An owner's response that requires verification, with its guard as offset. Not a Kafka error.
 NEEDS_VERIFICATION: Final = -2
 
-#: From this version of Produce on records are made part of their transaction by being produced.
+#: From this Produce version on, producing adds the partition to the transaction.
 IMPLICIT_FROM: Final = 12
 
-#: From this version of Produce on clients know TRANSACTION_ABORTABLE.
+#: From this Produce version on, clients support TRANSACTION_ABORTABLE.
 _ABORTABLE_FROM: Final = 11
 
-#: Guards that are remembered, one for each partition and producer, in about 300 bytes; records whose guard is forgotten
-#: are verified once more. Far more than are under way at a time: else those that come back would drop each other's, and
-#: none would ever be appended.
+#: Most cached guards, one for each partition and producer, about 300 bytes each; records with an evicted guard are
+#: verified once more. Far more than are in use at a time: with fewer, retries would evict each other's guards, and
+#: never be appended.
 MOST_GUARDS: Final = 100_000
 
 _SEQUENCE_MASK: Final = 2**31 - 1
@@ -44,23 +44,24 @@ _INVALID_EPOCH: Final = int(ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
 class VerificationGuards:
-    """What the owner of partitions demands of records whose transaction its log does not know. Lost when it dies."""
+    """The guards of an owner, for transactions that its logs do not have yet. Lost when it dies."""
 
     def __init__(self, numbers: Iterator[int]) -> None:
         self._numbers = numbers
-        #: By (row, producer id): the guard, and of the latest epoch the lowest sequence number refused for want of it.
+        #: By (row, producer id): the guard, the latest epoch, and its lowest sequence number rejected for lack of it.
         self._guards: dict[tuple[int, int], tuple[int, int, int]] = {}
 
     def judge(self, row: int, log: PartitionLog, header: BatchHeader, version: int, guard: int) -> tuple[int, int]:
         """Return (0, -1) if a transactional batch may be staged, else (error, -1) or (NEEDS_VERIFICATION, guard).
 
-        ``version`` is that of the Produce that brought it.
+        ``version`` is that of its Produce request.
         """
         producer_id, epoch, sequence = header.producer_id, header.producer_epoch, header.base_sequence
         if log.ongoing_transaction(producer_id, epoch):
             return 0, -1
         if log.is_fenced(producer_id, epoch):
-            # Whatever its coordinator would say, which may not even know it under this transactional id.
+            # Regardless of the coordinator's response, which may not even have the producer under this transactional
+            # id.
             return _INVALID_EPOCH, -1
         key = row, producer_id
         known = self._guards.get(key)
@@ -73,49 +74,49 @@ class VerificationGuards:
             self._guards[key] = known
             return NEEDS_VERIFICATION, number
         if epoch == known[1] and _is_before(known[2], sequence):
-            # The records before these are on their way, and a log that does not know the producer would not miss them.
+            # The preceding records are still pending, and a log without the producer would not detect the gap.
             return _OUT_OF_ORDER, -1
         if version >= IMPLICIT_FROM and sequence > 0 and not log.knows_producer(producer_id):
-            # A new epoch for each transaction makes every producer begin at 0 (KIP-890).
+            # A new epoch for each transaction makes every producer start at 0 (KIP-890).
             return _OUT_OF_ORDER, -1
         return 0, -1
 
     def forget(self, row: int, producer_id: int) -> None:
-        """Take note of a marker: what the coordinator said before it is worth nothing any more."""
+        """Drop the guard at a marker: verifications from before it are void."""
         self._guards.pop((row, producer_id), None)
 
 
 def _is_before(one: int, other: int) -> bool:
-    """Whether a sequence number comes before another one; they start again at 0."""
+    """Return whether a sequence number precedes another one; they wrap around to 0."""
     return one != other and ((other - one) & _SEQUENCE_MASK) < _SEQUENCE_MASK >> 1
 
 
-#: Tries to have a part appended; what the owner says of it is given to `TransactionalParts.tried`.
+#: Tries to append a part; the owner's response is passed to `TransactionalParts.tried`.
 Try = Callable[[ProducePart], None]
 
-#: Ends a part with an error.
+#: Completes a part with an error.
 Refuse = Callable[[ProducePart, int], None]
 
 
 class TransactionalParts:
-    """The transactional parts of the requests that this handler has taken."""
+    """The transactional parts of the requests in this handler."""
 
     def __init__(self, metadata: MetadataCache, ask_membership: AskMembership, attempt: Try, refuse: Refuse) -> None:
         self._metadata = metadata
         self._ask_membership = ask_membership
         self._attempt = attempt
         self._refuse = refuse
-        #: By (row, producer id): the part that is being tried, and those that wait behind it.
+        #: By (row, producer id): the part being tried, and the parts queued after it.
         self._queues: dict[tuple[int, int], deque[ProducePart]] = {}
         self._to_verify: list[ProducePart] = []
 
     @property
     def has_questions(self) -> bool:
-        """Whether `ask` has anything to do."""
+        """Whether `ask` has work to do."""
         return bool(self._to_verify)
 
     def take(self, part: ProducePart) -> None:
-        """Have a part appended when its turn has come, which may be now."""
+        """Append a part when it is first in its queue, which may be now."""
         queue = self._queues.get(part.queue_key)
         if queue is not None:
             queue.append(part)
@@ -124,7 +125,7 @@ class TransactionalParts:
         self._attempt(part)
 
     def tried(self, part: ProducePart, error: int, guard: int) -> bool:
-        """Take the owner's answer to a part, or that it is staged here; False if that is not the part's outcome."""
+        """Handle the owner's response to a part, or its staging here; False if this is not the part's outcome."""
         if error != NEEDS_VERIFICATION:
             self._next(part)
             return True
@@ -139,7 +140,7 @@ class TransactionalParts:
         return False
 
     def ask(self) -> None:
-        """Ask the coordinators about everything that this turn has found unverified."""
+        """Send the unverified parts of this loop pass to their coordinators."""
         parts, self._to_verify = self._to_verify, []
         questions: dict[tuple[str, Producer, bool], list[ProducePart]] = {}
         for part in parts:
@@ -163,13 +164,13 @@ class TransactionalParts:
         self._ask_membership(membership, answered)
 
     def _next(self, part: ProducePart) -> None:
-        """Let go of the part that was tried and try the one behind it."""
+        """Remove a part from its queue and try the next one."""
         queue = self._queues.get(part.queue_key)
         if queue is None or queue[0] is not part:
             return
         queue.popleft()
         while queue and queue[0].produce.complete:
-            # Its request met a fault and has no connection any more.
+            # An error has closed its request's connection.
             queue.popleft()
         if queue:
             self._attempt(queue[0])
@@ -177,7 +178,7 @@ class TransactionalParts:
             del self._queues[part.queue_key]
 
     def _is_verify_only(self, part: ProducePart) -> bool:
-        # Whatever `transaction.version` is by now: the client goes by the level that it saw when it connected.
+        # Independent of the current `transaction.version`: the client uses the level it saw when it connected.
         return part.produce.request.api_version < IMPLICIT_FROM
 
     def _needs_no_word(self, part: ProducePart) -> bool:
@@ -186,7 +187,7 @@ class TransactionalParts:
         )
 
     def _answerable(self, part: ProducePart, error: int) -> int:
-        """Return what a client of that version takes for what the coordinator has said."""
+        """Return the error to send to a client of that version for the coordinator's error."""
         if error == ErrorCode.PRODUCER_FENCED:
             return int(ErrorCode.INVALID_PRODUCER_EPOCH)
         if error == ErrorCode.TRANSACTION_ABORTABLE and part.produce.request.api_version < _ABORTABLE_FROM:
@@ -194,7 +195,7 @@ class TransactionalParts:
         if error in _COORDINATOR_ERRORS or (
             error == ErrorCode.CONCURRENT_TRANSACTIONS and part.produce.request.api_version < IMPLICIT_FROM
         ):
-            # Retriable for every client, and no reason to ask for metadata.
+            # Retriable for every client, and without a metadata refresh.
             return int(ErrorCode.NOT_ENOUGH_REPLICAS)
         return error
 

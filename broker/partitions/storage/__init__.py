@@ -1,4 +1,4 @@
-"""Room on the disk: who watches it, what is kept in reserve, and what is refused when there is none.
+"""Disk space: the watch, the reserve, and the rejection of records on a full disk.
 
 The watch runs in the controller, the gate in each handler.
 """

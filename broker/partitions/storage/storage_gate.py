@@ -1,11 +1,11 @@
-"""The storage gate: whether the partitions of this handler take records, by what their disk can hold.
+"""The storage gate: whether this handler's partitions accept records, depending on free disk space.
 
-Runs in handler processes. It follows the state that the controller publishes, one load a turn. A write of its own that
-found no room closes it for everything, the handler's own records included, so that no log is written to, and restored,
-in vain; the slot says so, and the gate asks the file system for room once a second until it gets some. A log that went
-offline publishes its error in the partition's row; one whose files have vanished goes offline within seconds, though
-the system would take writes to a removed file for ever. What want of room has left to be done to a log is done in
-slices, or when somebody asks for its partition: one write may find the disk full for thousands of them.
+Runs in handler processes. It follows the state published by the controller, one load per loop pass. A failed write of
+this handler (disk full) closes it for all records, the handler's own included, so that no log is written and rolled
+back in vain; the process slot publishes the error, and the gate probes the file system once a second until space is
+free. An offline log publishes its error in the partition's row. A log whose files have vanished goes offline within
+seconds, although the system would accept writes to a removed file indefinitely. Recovery from failed writes runs in
+slices, or at the next access to the partition: one full disk can affect thousands.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How often room is asked for after a write that found none.
+#: Probe interval after a write that failed on a full disk.
 RETRY_NS: Final = 1_000_000_000
 
-#: Partitions looked at in one tick: a look is two system calls for each that was appended to since the last one.
+#: Partitions checked per tick: a check is two system calls for each one appended to since its last check.
 PARTITIONS_A_TICK: Final = 500
 
 _HOLDS: Final[Mapping[int, AppendHold]] = {
@@ -44,7 +44,7 @@ _HOLDS: Final[Mapping[int, AppendHold]] = {
 
 
 class StorageGate:
-    """One handler's. `write_failures` counts the writes to logs that failed; `hold` says what is refused."""
+    """The gate of one handler. `write_failures` counts failed writes to logs; `hold` names the rejected appends."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class StorageGate:
         clock: Clock,
         catch_up_later: Callable[[int], None],
     ) -> None:
-        """``catch_up_later`` lets the log of a row do what want of room has left, in slices."""
+        """``catch_up_later`` schedules the recovery of a row's log from a failed write, in slices."""
         self.write_failures = 0
         self.hold = AppendHold.NOTHING
         self._context = context
@@ -70,11 +70,11 @@ class StorageGate:
         self._error = 0
         self._is_gone = False
         self._retry_due_ns = 0
-        #: The rows that this round of looks has not come to yet, and the ends that the last round saw.
+        #: The rows left in this round of checks, and the log ends seen in the last round.
         self._round: list[int] = []
         self._ends: dict[int, int] = {}
         if self._is_handler:
-            # What a predecessor published has not been seen by this process.
+            # A predecessor published an error that this process has not seen itself.
             context.slots.set_storage_error(Role.HANDLER, index, 0)
 
     @property
@@ -82,14 +82,14 @@ class StorageGate:
         return self._index < self._context.handlers
 
     def turn(self) -> None:
-        """Follow the published state. HOT: once a turn, one load."""
+        """Follow the published state. HOT: once per loop pass, one load."""
         state = self._broker_words.storage_state
         if state != self._seen_state:
             self._seen_state = state
             self._apply()
 
     def tick(self) -> None:
-        """Look whether there is room again, and at some of the partitions."""
+        """Probe for free space, and check some partitions."""
         if not self._is_handler:
             return
         is_gone = not self._identity.is_present()
@@ -106,7 +106,7 @@ class StorageGate:
             self._look_at_some()
 
     def write_failed(self, owned: OwnedPartition, failure: LogWriteFailed) -> None:
-        """Take note of a write that failed; where it found no room, the next ones are not tried at once."""
+        """Handle a failed write; after a full disk, further writes are not attempted at once."""
         self.write_failures += 1
         if failure.errno in NO_ROOM:
             self._catch_up_later(owned.row)
@@ -115,13 +115,13 @@ class StorageGate:
             self.publish_fault(owned)
 
     def found_no_room(self, error: int, what: str) -> None:
-        """Refuse records until the file system has room to give."""
+        """Reject records until the file system has free space."""
         self._warnings.warning("full", "%s; records are refused until there is room", what)
         self._retry_due_ns = self._clock.monotonic_ns() + RETRY_NS
         self._set_error(error)
 
     def message(self, row: int) -> str:
-        """Return why a partition does not take records, in a sentence for whoever sent them."""
+        """Return the reason why a partition rejects records, as a sentence for its producers."""
         partitions = self._context.partitions
         fault = partitions.fault(row)
         if fault and fault not in NO_ROOM:
@@ -139,7 +139,7 @@ class StorageGate:
         self._apply()
 
     def _apply(self) -> None:
-        """Let every log refuse what it must, or take it again."""
+        """Apply the current hold to every log."""
         hold = (
             AppendHold.EVERYTHING if self._error or self._is_gone else _HOLDS.get(self._seen_state, AppendHold.NOTHING)
         )
@@ -149,12 +149,12 @@ class StorageGate:
                 owned.log.hold(hold)
 
     def _look_at_some(self) -> None:
-        """Look at the next partitions of the round: whether they are offline, or their files have vanished."""
+        """Check the next partitions of the round: whether they are offline, or their files have vanished."""
         if not self._round:
             self._round = list(self._owned)
         self._round, rows = self._round[PARTITIONS_A_TICK:], self._round[:PARTITIONS_A_TICK]
         for row in rows:
-            # Not by `get`, which does what waits to be done to a partition.
+            # Not by `get`, which runs a partition's pending changes.
             if row not in self._owned:
                 self._ends.pop(row, None)
                 continue
@@ -169,6 +169,6 @@ class StorageGate:
                 self.publish_fault(owned)
 
     def publish_fault(self, owned: OwnedPartition) -> None:
-        """Let everybody know whether a partition is offline, and why; not while its log has yet to catch up."""
+        """Publish whether a partition is offline, and its error; not while its log still has to catch up."""
         if owned.log.fault != self._context.partitions.fault(owned.row):
             self._context.partitions.set_fault(owned.row, owned.log.fault)

@@ -1,7 +1,7 @@
-"""The reserve: room on the disk for changes of the metadata, held by a file that is given up when there is no other.
+"""The reserve: disk space for metadata changes, held by a file that is deleted when the disk is full.
 
-Used by the controller, and by the supervisor before it starts. Deleting a topic frees its room only after the deletion
-is on record, so that record must not fail for want of room.
+Used by the controller, and by the supervisor before it starts. Deleting a topic frees its space only after the deletion
+is on record, so that record must not fail on a full disk.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 FILE_NAME: Final = "rotunda-reserve"
 RESERVE_BYTES: Final = 2 * 1024 * 1024
 
-#: More than a change of a few topics takes in the write-ahead log and in the file itself.
+#: More than a change of a few topics needs in the write-ahead log and in the file itself.
 CHANGE_BYTES: Final = 256 * 1024
 
 
@@ -31,7 +31,7 @@ class StorageReserve:
         self._is_kept = False
 
     def keep(self) -> None:
-        """Take the room, if it is there and not taken yet."""
+        """Allocate the reserve, if there is space and it is not allocated yet."""
         if self._is_kept or not has_room(self._data_dir, 2 * RESERVE_BYTES):
             return
         try:
@@ -46,12 +46,12 @@ class StorageReserve:
         self._is_kept = True
 
     def make_room(self) -> None:
-        """Give the room up if nothing else is left for a change of the metadata."""
+        """Delete the reserve if a metadata change would otherwise not fit."""
         if has_room(self._data_dir, CHANGE_BYTES):
             return
         self._is_kept = False
         try:
             self._path.unlink()
         except OSError:
-            return  # there is none, or it has been given up; the change says itself whether it needed it
+            return  # not allocated, or already deleted; the change itself fails if it needed the space
         logger.warning("the disk is full: the reserve for changes of the metadata has been given up")

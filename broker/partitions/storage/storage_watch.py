@@ -1,10 +1,10 @@
-"""The watch over the disk of the data directory: one look a second, published for every process.
+"""The watch over the disk of the data directory: checks once a second and publishes the state to every process.
 
-Runs in the controller, the one writer of the storage state. It compares what is free with the settings, takes account
-of handlers whose writes find no room (a quota shows in no figure of the file system), and notices when the data
-directory is no longer the one that the broker was started with. It keeps the reserve: a file that is given up so that
-topics can still be deleted on a full disk, and made again when there is room. What is refused in which state is the
-business of `storage_gate`.
+Runs in the controller, the only writer of the storage state. It compares the free space with the settings, includes
+handlers whose writes fail on a full disk (a file system quota is not visible in the free space), and detects that the
+data directory is no longer the one the broker was started with. It maintains the reserve: a file that is deleted so
+that topics can still be deleted on a full disk, and recreated when there is space. `storage_gate` decides which records
+are rejected in which state.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_NS: Final = 1_000_000_000
 
-#: A state is left only when this much more is free than what it was entered at: else it would come and go.
+#: Free space must exceed the limit of a state by this factor before the state is left; avoids flapping.
 LEAVING: Final = 1.05
 
-#: With fewer files left than this a file system is as full as without bytes.
+#: A file system with fewer free inodes than this counts as full.
 LEAST_FILES: Final = 64
 
 
 class StorageWatch:
-    """Looks, publishes, and logs each change."""
+    """Checks the disk, publishes the state, and logs each change."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class StorageWatch:
         clock: Clock,
         changed: Callable[[], None],
     ) -> None:
-        """``config`` returns the settings now in force; ``changed`` is called after each change of the state."""
+        """``config`` returns the current settings; ``changed`` is called after each change of the state."""
         self._context = context
         self._config = config
         self._reserve = reserve
@@ -56,18 +56,18 @@ class StorageWatch:
 
     @property
     def state(self) -> StorageState:
-        """What was published last, by this process or the one before it."""
+        """The state published last, by this process or its predecessor."""
         return StorageState(self._context.broker_words.storage_state)
 
     def tick(self) -> None:
-        """Look, if it is time to."""
+        """Check the disk, if the interval is over."""
         now_ns = self._clock.monotonic_ns()
         if now_ns >= self._due_ns:
             self._due_ns = now_ns + INTERVAL_NS
             self.look()
 
     def look(self) -> None:
-        """Publish how the disk is, and what has changed with it."""
+        """Publish the state of the disk, and log a change."""
         before = self.state
         state, free_bytes = self._find(before)
         self._context.broker_words.set_storage(state, free_bytes)
@@ -85,7 +85,7 @@ class StorageWatch:
         self._changed()
 
     def _find(self, before: StorageState) -> tuple[StorageState, int]:
-        """Return the state and what is free."""
+        """Return the state and the free bytes."""
         if not self._identity.is_present():
             return StorageState.GONE, 0
         try:
@@ -97,7 +97,7 @@ class StorageWatch:
         is_out_of_files = found.f_files > 0 and found.f_favail < min(LEAST_FILES, found.f_files)
         if is_out_of_files or self._context.storage().errors:
             return StorageState.FULL, free_bytes
-        # What the reserve takes will be free when it is needed.
+        # Counts without the reserve, which is freed when needed.
         return self._by_bytes(before, free_bytes, all_bytes), free_bytes
 
     def _by_bytes(self, before: StorageState, free_bytes: int, all_bytes: int) -> StorageState:
