@@ -1,1 +1,1 @@
-"""Everything that touches a client's socket: listeners, acceptor, processors and what passes between them."""
+"""All code that touches client sockets: listeners, the acceptor, processors, and the messages between them."""

@@ -1,9 +1,9 @@
-"""Sending and receiving one file descriptor with a short message over a SOCK_SEQPACKET pair; nothing else.
+"""Send and receive one file descriptor with a short message over a SOCK_SEQPACKET pair.
 
-The acceptor sends, a processor receives. The standard library's `socket.recv_fds` ignores its flags, so a
-received descriptor would leak into children; `recvmsg` with MSG_CMSG_CLOEXEC does not. A receiver without a
-free descriptor gets the message with its control data cut off (MSG_CTRUNC): the descriptor is then gone for
-good and the caller must state it.
+Runs in the acceptor, the processors and the supervisor; knows nothing of the messages. The standard library's
+`socket.recv_fds` ignores its flags, so a received descriptor would leak into children; `recvmsg` with MSG_CMSG_CLOEXEC
+does not. A receiver without a free descriptor gets the message with truncated control data (MSG_CTRUNC): the descriptor
+is then lost, and the caller must report it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CONTROL_BYTES = socket.CMSG_SPACE(_FD_BYTES)
 
 
 class Received(NamedTuple):
-    """One message. `fd` is -1 when it carried none; `truncated`: it carried one that is lost."""
+    """One message. `fd` is -1 for a message without a descriptor; `truncated` marks a lost descriptor."""
 
     payload: bytes
     fd: int
@@ -26,7 +26,7 @@ class Received(NamedTuple):
 
 
 def send_fd(pair_end: socket.socket, payload: bytes, fd: int) -> bool:
-    """Send `payload` with `fd`; return False when the pair has no room now. Other OSErrors pass through."""
+    """Send `payload` with `fd`; return False if the pair has no room now. Other OSErrors are raised."""
     control = array.array("i", (fd,)).tobytes()
     try:
         pair_end.sendmsg(
@@ -40,9 +40,9 @@ def send_fd(pair_end: socket.socket, payload: bytes, fd: int) -> bool:
 
 
 def try_receive(pair_end: socket.socket, max_bytes: int) -> Received | None:
-    """Return the next message of at most `max_bytes`, or None when there is none (never waits).
+    """Return the next message of at most `max_bytes`, or None if none is queued. Never blocks.
 
-    A peer that has closed its end reads as a message with an empty payload. The caller owns the descriptor.
+    A closed peer reads as a message with an empty payload. The caller owns the descriptor.
     """
     try:
         payload, control, flags, _ = pair_end.recvmsg(
@@ -56,7 +56,8 @@ def try_receive(pair_end: socket.socket, max_bytes: int) -> Received | None:
             fds.frombytes(data[: len(data) - len(data) % _FD_BYTES])
     truncated = bool(flags & socket.MSG_CTRUNC)
     if truncated or len(fds) > 1:
-        # One descriptor a message is the rule; a message that breaks it is refused whole, and nothing leaks.
+        # A message carries at most one descriptor; reject the whole message otherwise and close all, so that none
+        # leaks.
         for fd in fds:
             os.close(fd)
         return Received(payload, -1, truncated=True)

@@ -1,18 +1,17 @@
-"""The hand-off: messages between acceptor and processors over their SOCK_SEQPACKET pair (`A22`, `A33`).
+"""Messages between the acceptor and the processors over their SOCK_SEQPACKET pairs (`A22`, `A33`).
 
-Down go accepted sockets, each with a serial that the acceptor gave it. Up come, by serial: *taken* (room
-for one more in the queue of twenty), *closed* (uncount it), *lost* (the descriptor could not be received).
-Down goes also the order to close connections until so many are left (`A17`), and up, when that is done and all of its
-closes are reported, *obeyed*. Neither side ever waits.
+The acceptor sends accepted sockets, each with a serial number. The processor reports by serial: *taken* (room for one
+more in the queue of twenty), *closed* (decrement the counts), *lost* (the descriptor could not be received). The
+acceptor also sends orders to close connections down to a given number (`A17`); the processor reports *obeyed* after the
+order is carried out and all of its closes are reported. Neither side ever blocks.
 
-Either side may be replaced by a new process while the pair and what is queued in it live on. The pair keeps
-order, so one question settles what is still open: the acceptor sends a *reconciliation*; all it sent before has
-been read by the time the processor reads the reconciliation, and what the processor then lists is the truth about
-all of that. A processor sends *hello* when it starts, which makes the acceptor ask; a new acceptor asks
-everyone.
+Either side may be replaced by a new process while the pair and its queued messages survive. The pair preserves order,
+so one request settles every open serial: the acceptor sends a *reconciliation*; the processor reads it after all
+earlier messages, and its list of open connections is then complete for all of these. A processor sends *hello* when it
+starts, and the acceptor reconciles it; a new acceptor reconciles every processor.
 
-Both ends are plain objects without a loop: the processor holds a `HandoffReceiver`, the acceptor one
-`HandoffSender` per processor.
+Both ends are plain objects without a loop: the processor has a `HandoffReceiver`, the acceptor one `HandoffSender` per
+processor.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from typing import NamedTuple, TypeVar
 from rotunda.broker.network.fd_passing import send_fd, try_receive
 from rotunda.shm.tables.client_hosts import host_text, packed_host
 
-#: Connections handed over and not yet taken, per processor (`A22`).
+#: Connections sent to a processor and not yet received by it, at most, per processor (`A22`).
 QUEUE_SOCKETS = 20
 
-# Down: kind, listener, port, family, serial or reconciliation token, packed address.
+# To the processor: kind, listener, port, family, serial or reconciliation token, packed address.
 _DOWN = struct.Struct("=hhHhq16s")
 _CONNECTION, _ASK_CENSUS, _CLOSE_EXCESS = 1, 2, 3
-# Of an order, in place of the address: how many connections are to be left.
+# In a close order, in the field of the address: the number of connections to keep open.
 _LEFT = struct.Struct("=q8x")
-# Up: kind, last (of a reconciliation), count, token or generation; then the entries.
+# To the acceptor: kind, last (of a reconciliation), count, token or generation; then the entries.
 _UP = struct.Struct("=hhiq")
 _TAKEN, _CLOSED, _LOST, _HELLO, _CENSUS, _OBEYED = 1, 2, 3, 4, 5, 6
 _SERIAL = struct.Struct("=q")
@@ -48,7 +47,7 @@ _UP_BYTES = _UP.size + _MOST_ENTRIES * _RECONCILIATION_ENTRY.size
 
 
 class NewConnection(NamedTuple):
-    """A client's socket (non-blocking) as a processor gets it, to be reported as closed by its `serial`."""
+    """A client's non-blocking socket as a processor receives it; its close is reported by `serial`."""
 
     socket: socket.socket
     serial: int
@@ -58,7 +57,7 @@ class NewConnection(NamedTuple):
 
 
 class OpenConnection(NamedTuple):
-    """A line of a reconciliation."""
+    """One entry of a reconciliation."""
 
     serial: int
     listener: int
@@ -66,7 +65,7 @@ class OpenConnection(NamedTuple):
 
 
 class CloseOrder(NamedTuple):
-    """Close connections until ``left`` are left, those of the listener ``protected`` apart (-1: there is none)."""
+    """Order to close connections until ``left`` remain; those of listener ``protected`` (-1: none) are not counted."""
 
     token: int
     left: int
@@ -74,33 +73,33 @@ class CloseOrder(NamedTuple):
 
 
 class SocketsTaken(NamedTuple):
-    """The processor has these sockets."""
+    """Report: the processor has received these sockets."""
 
     serials: tuple[int, ...]
 
 
 class Closed(NamedTuple):
-    """These connections are gone; `lost` if they never arrived."""
+    """Report: these connections are closed; `lost` if the processor never received them."""
 
     serials: tuple[int, ...]
     lost: bool
 
 
 class Hello(NamedTuple):
-    """A processor has started."""
+    """Report: a processor has started."""
 
     generation: int
 
 
 class Reconciliation(NamedTuple):
-    """All that is open of what was handed over before the question numbered `token`."""
+    """Report: all open connections among those sent before the request with `token`."""
 
     token: int
     connections: tuple[OpenConnection, ...]
 
 
 class Obeyed(NamedTuple):
-    """The order numbered `token` has been carried out, and every close is reported."""
+    """Report: the order with `token` has been carried out, and every close has been reported."""
 
     token: int
 
@@ -109,7 +108,7 @@ Report = SocketsTaken | Closed | Hello | Reconciliation | Obeyed
 
 
 class _Outbox:
-    """Messages that wait for room in the pair; order is kept."""
+    """Messages waiting for room in the pair, in order."""
 
     def __init__(self, pair_end: socket.socket) -> None:
         self._pair_end = pair_end
@@ -122,7 +121,7 @@ class _Outbox:
         self._waiting.append(message)
 
     def flush(self) -> bool:
-        """Send what fits; return whether all is sent."""
+        """Send until the pair is full; return whether the queue is empty."""
         waiting, send = self._waiting, self._pair_end.send
         while waiting:
             try:
@@ -138,17 +137,16 @@ class _Outbox:
 
 
 class HandoffReceiver:
-    """The processor's end. Remembers what a reconciliation asks of every open connection.
+    """The processor's end. Caches the listener and address of every open connection for reconciliations.
 
-    Call `receive_some` when the pair is readable and `flush` once a loop; poll for writing while
-    `wants_write`.
+    Call `receive_some` when the pair is readable and `flush` once per loop; poll for writing while `wants_write`.
     """
 
     def __init__(self, pair_end: socket.socket) -> None:
         self._pair_end = pair_end
         self._outbox = _Outbox(pair_end)
         self._open: dict[int, tuple[int, bytes]] = {}
-        #: The order that was received last and is not carried out.
+        #: The last order received, until it is carried out.
         self.order: CloseOrder | None = None
         self._taken: list[int] = []
         self._closed: list[int] = []
@@ -160,18 +158,18 @@ class HandoffReceiver:
 
     @property
     def wants_write(self) -> bool:
-        """Whether reports wait for room in the pair."""
+        """Whether reports are waiting for room in the pair."""
         return bool(self._outbox)
 
     def hello(self, generation: int) -> None:
-        """Say that this processor has started. Before anything else is received."""
+        """Report the start of this processor. Call before receiving."""
         self._outbox.put(_UP.pack(_HELLO, 1, 0, generation))
         self.flush()
 
     def receive_some(self, limit: int = QUEUE_SOCKETS) -> list[NewConnection]:
-        """Return at most `limit` new connections; none when there are none. Takes are reported at once.
+        """Return up to `limit` new connections and report them as taken at once.
 
-        What stands behind an order is not received before that is carried out.
+        Messages that follow a close order are not received until the order is carried out.
         """
         connections: list[NewConnection] = []
         while len(connections) < limit and self.order is None:
@@ -195,12 +193,12 @@ class HandoffReceiver:
         return connections
 
     def report_closed(self, serial: int) -> None:
-        """Report that a connection is gone. Goes out with the next `flush`; a serial reported twice counts once."""
+        """Queue the report of a closed connection for the next `flush`; a serial reported twice counts once."""
         if self._open.pop(serial, None) is not None:
             self._closed.append(serial)
 
     def obeyed(self) -> None:
-        """Report that the order is carried out, behind the closes that it has brought."""
+        """Report the order as carried out, after the closes that it caused."""
         if self.order is not None:
             self._pack_reports()
             self._outbox.put(_UP.pack(_OBEYED, 1, 0, self.order.token))
@@ -208,7 +206,7 @@ class HandoffReceiver:
             self.flush()
 
     def flush(self) -> None:
-        """Send what is to be reported, as far as there is room; what waits grows few messages, not many."""
+        """Send pending reports while the pair has room. Waiting serials are combined into few messages."""
         if self._outbox.flush():
             self._pack_reports()
             self._outbox.flush()
@@ -221,7 +219,7 @@ class HandoffReceiver:
             serials.clear()
 
     def _answer_reconciliation(self, token: int) -> None:
-        # What is noted but unsent belongs before the reconciliation: afterwards it would speak of settled serials.
+        # Serials noted but unsent must precede the reconciliation: after it they would refer to settled serials.
         self._pack_reports()
         entries = [_RECONCILIATION_ENTRY.pack(serial, where, 0, host) for serial, (where, host) in self._open.items()]
         chunks = list(_chunks(entries)) or [[]]
@@ -230,9 +228,9 @@ class HandoffReceiver:
 
 
 class HandoffSender:
-    """The acceptor's end of one pair. Counts nothing: what its reports mean is the acceptor's business.
+    """The acceptor's end of one pair. Counts nothing: the acceptor interprets the reports.
 
-    `is_silent` is whether the loop of the processor at the other end stands still.
+    `is_silent` returns whether the loop of the processor at the other end has stalled.
     """
 
     def __init__(self, pair_end: socket.socket, is_silent: Callable[[], bool] = lambda: False) -> None:
@@ -247,11 +245,11 @@ class HandoffSender:
 
     @property
     def wants_write(self) -> bool:
-        """Whether a question or an order waits for room in the pair."""
+        """Whether a reconciliation request or an order is waiting for room in the pair."""
         return bool(self._outbox)
 
     def try_send(self, client: socket.socket, serial: int, listener: int, peer: tuple[str, int]) -> bool:
-        """Hand over a connection; False when the pair has no room. The caller closes its copy afterwards."""
+        """Send a connection; return False if the pair has no room. The caller closes its copy afterwards."""
         if not self.flush():
             return False
         host, port = peer
@@ -259,25 +257,25 @@ class HandoffSender:
         return send_fd(self._pair_end, message, client.fileno())
 
     def ask_reconciliation(self, token: int) -> None:
-        """Ask which connections are open; goes out before anything that is handed over later."""
+        """Request the list of open connections; sent before any later connection."""
         self._outbox.put(_DOWN.pack(_ASK_CENSUS, 0, 0, 0, token, bytes(16)))
         self.flush()
 
     def order_excess(self, order: CloseOrder) -> None:
-        """Order to close connections; goes out before anything that is handed over later."""
+        """Send a close order; sent before any later connection."""
         self._outbox.put(_DOWN.pack(_CLOSE_EXCESS, order.protected, 0, 0, order.token, _LEFT.pack(order.left)))
         self.flush()
 
     def flush(self) -> bool:
-        """Send waiting questions and orders; return whether all are sent."""
+        """Send waiting requests and orders; return whether all are sent."""
         return self._outbox.flush()
 
     def reports(self) -> Iterator[Report]:
-        """Yield what the processor has reported since the last call, in order."""
+        """Yield the processor's reports since the last call, in order."""
         while (received := try_receive(self._pair_end, _UP_BYTES)) is not None and received.payload:
             kind, last, count, number = _UP.unpack_from(received.payload)
             if kind == _HELLO:
-                # What a predecessor left half sent is void.
+                # Discard the partial reconciliation of the previous processor.
                 self._reconciliation.clear()
                 yield Hello(number)
             elif kind == _OBEYED:

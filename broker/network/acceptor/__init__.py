@@ -1,1 +1,1 @@
-"""The acceptor's process: listening sockets, counts and quotas of connections, and whom a connection is handed to."""
+"""The acceptor process: listening sockets, connection counts and limits, distribution to processors."""

@@ -1,16 +1,16 @@
-"""The acceptor process: accepts on every listener, hands connections to processors in turn, counts them.
+"""The acceptor: accepts on every listener, distributes connections round-robin to processors, counts them.
 
-Runs in one process for all listeners (`A01`), so it never waits for one of them or for one processor (`A32`): a
-connection that no processor has room for is held, its listener is not polled meanwhile, and further clients
-stay in the kernel's backlog. It never reads a client's byte (`H12`). What happens to a connection after the
-hand-off it learns from reports only.
+Runs in the acceptor process, one for all listeners (`A01`), and never blocks on a listener or a processor (`A32`): if
+no processor has room for a connection, the connection is held, its listener is not polled meanwhile, and further
+clients stay in the kernel's backlog. It never reads a client's bytes (`H12`), and learns the fate of a connection after
+the hand-off from reports only.
 
-Loop: poll, accept what is ready, read reports, hand over what was held, close what was refused with a delay, resume
-listeners that were backing off, order the excess to be closed. Who may connect `admission` decides; what waits is a
-listener that is not polled, and one held connection of it.
+Loop: poll, accept from ready listeners, read reports, hand over held connections, close parked connections, resume
+listeners after a backoff, order the excess to be closed. `admission` decides which connections are accepted. Waiting
+means: one held connection, and its listener is not polled.
 
-A killed acceptor's replacement learns from the processors what is open. What was held or parked ends with the process;
-rates begin anew.
+A killed acceptor's replacement learns the open connections from the processors. Held and parked connections end with
+the process; rates start at zero.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ _log = logging.getLogger(__name__)
 #: accept() failures that pass once descriptors or memory are free again (`A24`).
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _LOG_EVERY_NS = 10_000_000_000
-#: Connections accepted from one listener before the others get their turn.
+#: Connections accepted from one listener before the next listener is served.
 _ACCEPT_BATCH = 16
-#: The longest sleep: settings that have changed are in force within this time.
+#: The longest sleep: changed settings are applied within this time.
 _TICK_NS = 250_000_000
 _RECONCILIATION_PATIENCE_NS = 1_000_000_000
-#: Serials of different acceptor processes never meet.
+#: Serials of different acceptor generations never collide.
 _GENERATION_SHIFT = 40
 
 _NO_LIMITS = ConnectionLimits()
@@ -68,7 +68,7 @@ _MS_NS = 1_000_000
 
 
 class Acceptor:
-    """Hands connections round-robin to processors; every step of the loop is a method."""
+    """Distributes connections round-robin to processors; every step of the loop is a method."""
 
     def __init__(
         self,
@@ -101,13 +101,13 @@ class Acceptor:
         self._link_of = {link.sender.fileno(): number for number, link in enumerate(self._links)}
 
     def set_limits(self, limits: ConnectionLimits) -> None:
-        """Put limits in force. Who is connected stays, but for those beyond the broker's most (`A17`, `A26`)."""
+        """Apply new limits. Open connections stay, except those above the broker's maximum (`A17`, `A26`)."""
         self._admission.limits = limits
 
     def start(self, wake_fd: int, take_stock: bool, in_use: ProcessorsInUse | None = None) -> None:
-        """Begin to poll; with `take_stock` accept only once processors have reported what a predecessor handed them.
+        """Start polling; with `take_stock` accept only after processors have reported a predecessor's connections.
 
-        Without ``in_use`` all processors always are.
+        Without ``in_use`` all processors receive connections at all times.
         """
         self._in_use = in_use or self._in_use
         self._processors = self._in_use.take()
@@ -123,15 +123,15 @@ class Acceptor:
             self._listeners.resume_all()
 
     def follow(self, orders: ListenerOrders) -> None:
-        """Open and close listeners from now on as the supervisor orders it (`A30`)."""
+        """Open and close listeners from now on by the supervisor's orders (`A30`)."""
         self._listeners.follow(orders)
 
     def step(self) -> None:
-        """Run the loop once: sleep until something is to be done, then do all of it."""
+        """Run the loop once: sleep until an event or a timeout, then handle everything due."""
         ready = self._poll(self._sleep_ns())
         self._follow_processors()
         self._end_taking_stock()
-        # Before others are accepted: they would take the slots that these wait for.
+        # Before accepting others, which would use the slots that held connections wait for.
         self._hand_over_held()
         for fd in ready:
             state = self._listeners.find(fd)
@@ -144,13 +144,13 @@ class Acceptor:
         self._meters.settle()
 
     def close(self) -> None:
-        """Close listeners and the connections that were held (`A31`)."""
+        """Close listeners and held connections (`A31`)."""
         self._epoll.close()
         self._listeners.close_all()
         self._parked.close_all()
 
     def _poll(self, sleep_ns: int) -> list[int]:
-        """Return the ready descriptors after having dealt with the reports and orders among them."""
+        """Return the ready descriptors after handling the reports and orders among them."""
         ready = [fd for fd, _ in self._epoll.poll(sleep_ns / 1e9)]
         for state in self._listeners.obey(ready):
             if state.held is not None:
@@ -196,7 +196,7 @@ class Acceptor:
                 return
 
     def _arrived(self, state: ListenerState, client: socket.socket, peer: tuple[str, int]) -> Held:
-        """Count a connection in the rates; note for how long it waits for them (`A10`)."""
+        """Count a connection in the rates; store how long the rates delay it (`A10`)."""
         now_ns = self._clock.monotonic_ns()
         self._arrivals += 1
         delay_ms = self._admission.arrived(state.index, now_ns // _MS_NS)
@@ -220,7 +220,7 @@ class Acceptor:
         return True
 
     def _admit(self, state: ListenerState, held: Held) -> bool:
-        """Let a connection through the limits in their order (`A07`), to a processor or to its end. False: it waits."""
+        """Apply the limits in order (`A07`), then hand over or close the connection. False: it waits."""
         now_ns = self._clock.monotonic_ns()
         if now_ns < held.ready_ns:
             return False
@@ -240,7 +240,7 @@ class Acceptor:
         return self._hand_over(state, held)
 
     def _hand_over(self, state: ListenerState, held: Held) -> bool:
-        """Give the connection to the next processor with room, trying each once (`A21`). False: none has."""
+        """Send the connection to the next processor with room, trying each once (`A21`). False: none has room."""
         most = self._admission.most_of_a_processor(state.index)
         for _ in (processors := self._in_use.of(state.index)):
             number = processors[self._next_processor % len(processors)]
@@ -285,7 +285,7 @@ class Acceptor:
             self._listeners.back_off(state, self._clock.monotonic_ns())
 
     def _fault(self, text: str, failure: OSError) -> None:
-        """Count a failure that costs its connection and nothing else (`A25`); log one now and then."""
+        """Count a failure that costs only its connection (`A25`); log one every ten seconds at most."""
         self._meters.accept_error()
         now_ns = self._clock.monotonic_ns()
         if now_ns - self._logged_ns >= _LOG_EVERY_NS:
@@ -297,7 +297,7 @@ class Acceptor:
         self._meters.block(state.index)
 
     def _hand_over_held(self) -> None:
-        """Let held connections go on, the one that came first before the others: a slot may be for one of them."""
+        """Retry held connections, oldest first: a free slot may be for one of them."""
         waiting = [(state.held, state) for state in self._listeners if state.held is not None]
         for held, state in sorted(waiting, key=lambda each: each[0].since):
             if self._admit(state, held):
@@ -306,9 +306,9 @@ class Acceptor:
                 self._listeners.resume(state)
 
     def _follow_processors(self) -> None:
-        """Give connections to as many processors as there are now (`A28`); uncount those of one that has gone (`A29`).
+        """Distribute over the current number of processors (`A28`); uncount the connections of an ended one (`A29`).
 
-        What it had closed and reported is uncounted already, and what nobody took its supervisor has closed.
+        Closes that it reported are uncounted already; the supervisor has closed the connections that it never received.
         """
         self._processors = self._in_use.take()
         for number in range(self._processors, len(self._links)):
@@ -316,7 +316,7 @@ class Acceptor:
                 self._closed(number, tuple(self.quotas.serials(number)), lost=False)
 
     def _order_excess(self) -> None:
-        """Have as many connections closed as there are too many (`A17`): nobody else counts them all (`A18`)."""
+        """Order the processors to close the excess (`A17`): only the acceptor counts all connections (`A18`)."""
         excess = self._admission.excess()
         if not excess or self._stock_until_ns:
             return
@@ -369,14 +369,14 @@ class Acceptor:
             self._fault("processor lost connections on the way: %s", OSError(errno.EMFILE, f"{len(serials)} lost"))
 
     def _ask(self, link: ProcessorLink, about: set[int]) -> None:
-        """Ask which of the connections handed over so far are still open."""
+        """Request the list of open connections among those handed over so far."""
         self._next_token += 1
         link.reconciliation_token = self._next_token
         link.asked_about = about
         link.sender.ask_reconciliation(link.reconciliation_token)
 
     def _settle(self, number: int, still_open: set[int]) -> None:
-        """Uncount what was handed over before the question and is not open any more."""
+        """Uncount connections handed over before the request and closed since."""
         link = self._links[number]
         asked_about = link.asked_about or set()
         link.asked_about = None

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class AcceptorMeters:
-    """Counters by listener. Blocked time grows while the block lasts, so that a reader sees it meanwhile."""
+    """Counters by listener. Blocked time grows during the block, so that readers see it at once."""
 
     def __init__(self, writer: MetricsWriter, listeners: int, now_ns: Callable[[], int]) -> None:
-        # Listeners beyond the labels share the last one.
+        # Listeners beyond the number of labels share the last label.
         labels = [str(min(index, MAX_LISTENERS - 1)) for index in range(listeners)]
         self._writer = writer
         self._now_ns = now_ns
@@ -33,30 +33,30 @@ class AcceptorMeters:
         self._blocked_since_ns: dict[int, int] = {}
 
     def accepted(self, listener: int) -> None:
-        """Count a connection taken from the listening socket."""
+        """Count an accepted connection."""
         self._writer.add(self._accepted[listener], 1)
 
     def closed(self, listener: int) -> None:
-        """Count a connection that is gone."""
+        """Count a closed connection."""
         self._writer.add(self._closed[listener], 1)
 
     def refused(self, listener: int) -> None:
-        """Count a connection that is closed because its address has too many."""
+        """Count a connection closed because its address has too many."""
         self._writer.add(self._refused[listener], 1)
         self.closed(listener)
 
     def throttled(self, listener: int, delay_ms: int) -> None:
-        """Count a connection that waits because new ones come too fast, and how long it does (`A10`)."""
+        """Count a connection delayed by a connection rate, and its delay (`A10`)."""
         self._writer.add(self._throttled[listener], 1)
         self._writer.add(self._throttle_ns[listener], delay_ms * 1_000_000)
 
     def parked(self, listener: int, delay_ms: int) -> None:
-        """Count a connection that is refused with a delay (`A12`)."""
+        """Count a connection that is closed after a delay (`A12`)."""
         self._writer.add(self._ip_throttled[listener], 1)
         self._writer.add(self._ip_throttle_ns[listener], delay_ms * 1_000_000)
 
     def set_parked(self, count: int) -> None:
-        """Say how many wait to be closed."""
+        """Publish the number of parked connections."""
         self._writer.set(self._parked, count)
 
     def accept_error(self) -> None:
@@ -64,11 +64,11 @@ class AcceptorMeters:
         self._writer.add(self._errors, 1)
 
     def block(self, listener: int) -> None:
-        """Note that the listener is not polled: a connection of it waits."""
+        """Record that the listener is not polled while one of its connections waits."""
         self._blocked_since_ns[listener] = self._now_ns()
 
     def unblock(self, listener: int) -> None:
-        """Note that it is polled again."""
+        """Record that the listener is polled again."""
         self.settle()
         self._blocked_since_ns.pop(listener, None)
 

@@ -1,6 +1,6 @@
-"""The acceptor process from boot to exit: builds the acceptor from what crossed the fork and turns its loop.
+"""The acceptor process from boot to exit: builds the acceptor from the inherited resources and runs its loop.
 
-The only module of the acceptor that sees the context and the settings.
+The only module of the acceptor that sees the process context and the settings.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _log = logging.getLogger(__name__)
 
 
 def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) -> None:
-    """Serve as the acceptor until asked to stop. The listeners are listening already.
+    """Run the acceptor until the stop signal. The listeners are listening already.
 
-    A turn that fails is logged and the next one taken (`A05`); raises what a turn raises when none succeeds any more.
+    A failed iteration is logged and the loop continues (`A05`); raises the failure once every iteration fails.
     """
     clock = SystemClock()
     writer = context.begin_metrics(ACCEPTOR, 0, generation)

@@ -1,12 +1,12 @@
-"""Who may connect, and when: the layers of limits in Kafka's order (`A07`).
+"""Admission of connections: the layers of limits in Kafka's order (`A07`).
 
-Runs in the acceptor. Pure decisions over its ledger, its rates and the limits in force; the acceptor carries them out:
+Runs in the acceptor. Pure decisions over its counts, its rates and the current limits; the acceptor carries them out:
 
-1. the rate of the listener and of the broker: the connection waits (`arrived`, `A10`);
+1. the connection rate of the listener and of the broker: the connection waits (`arrived`, `A10`);
 2. a slot of the listener and of the broker: it waits (`has_slot`, `A08`);
-3. the rate of its address, then the rate beyond which the broker refuses: it is closed after a delay, and was never
-   there for any of the rates (`refusal_ms`, `A12`, `A13`);
-4. the number of its address: it is closed at once (`is_full`, `A14`).
+3. the rate of its address, then the broker's rejection rate: it is closed after a delay and removed from all rates
+   (`refusal_ms`, `A12`, `A13`);
+4. the number of connections of its address: it is closed at once (`is_full`, `A14`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from rotunda.broker.network.acceptor.connection_rate import UNLIMITED, Connectio
 if TYPE_CHECKING:
     from rotunda.broker.network.acceptor.connection_quotas import ConnectionQuotas
 
-#: Addresses whose rates are known at a time; beyond it the one that has been silent longest is forgotten.
+#: Maximum number of addresses with a rate; beyond it the longest silent one is evicted.
 MOST_ADDRESSES = 10_000
-#: An address that makes no connection for so long is forgotten.
+#: An address without a new connection for this long is evicted.
 ADDRESS_EXPIRATION_MS = 3_600_000
 
 
 class Admission:
-    """Decides by the limits in force."""
+    """Applies the current limits."""
 
     def __init__(self, quotas: ConnectionQuotas, limits: ConnectionLimits) -> None:
         self.limits = limits
@@ -35,11 +35,11 @@ class Admission:
         self._windows = windows = limits.windows
         self._broker, self._refusals = ConnectionRate(windows), ConnectionRate(windows)
         self._listeners = [ConnectionRate(windows) for _ in quotas.by_listener]
-        #: By address, silent longest first: its rate, and when it was used last.
+        #: By address, longest silent first: its rate, and the time of last use.
         self._addresses: OrderedDict[str, tuple[ConnectionRate, int]] = OrderedDict()
 
     def arrived(self, listener: int, now_ms: int) -> int:
-        """Count a new connection; return for how many ms it has to wait."""
+        """Count a new connection; return its delay in ms."""
         limits = self.limits
         delay_ms = _recorded(self._listeners[listener], limits.listener(listener).rate, now_ms)
         if listener != limits.protected:
@@ -47,14 +47,14 @@ class Admission:
         return delay_ms
 
     def has_slot(self, listener: int) -> bool:
-        """Return whether listener and broker may have one more connection."""
+        """Return whether listener and broker have room for one more connection."""
         limits = self.limits
         if self._quotas.by_listener[listener] >= limits.listener(listener).total:
             return False
         return listener == limits.protected or self._quotas.total < limits.total
 
     def refusal_ms(self, listener: int, address: str, now_ms: int) -> int:
-        """Return after how many ms a connection is to be closed; 0 if it is not. Once for each connection."""
+        """Return the delay in ms before the connection is closed; 0 to accept it. Call once per connection."""
         limits = self.limits
         delay_ms = 0
         counted = []
@@ -74,16 +74,16 @@ class Admission:
         return delay_ms
 
     def is_full(self, address: str) -> bool:
-        """Return whether an address has as many connections as it may have."""
+        """Return whether an address has reached its maximum of connections."""
         return self._quotas.by_address[address] >= self.limits.of(address)
 
     def most_of_a_processor(self, listener: int) -> int:
-        """Return how many connections a processor may have before one of this listener waits for another to end."""
+        """Return the most connections that a processor may have before a new one of this listener waits."""
         limits = self.limits
         return limits.descriptors.protected if listener == limits.protected else limits.descriptors.ordinary
 
     def excess(self) -> int:
-        """Return how many connections there are too many, of those that may be closed for it (`A17`)."""
+        """Return the number of excess connections, among those that may be closed for it (`A17`)."""
         limits = self.limits
         others = self._quotas.total - (self._quotas.by_listener[limits.protected] if limits.protected >= 0 else 0)
         return max(0, min(others, self._quotas.total - limits.total))

@@ -1,7 +1,7 @@
-"""The limits of connections that are in force, made from the broker's settings and the quotas of addresses.
+"""The current connection limits, built from the broker's settings and the quotas of addresses.
 
-Pure values. A new one takes the place of the old whenever a setting or a quota changes, or a host name has been looked
-up (`A26`, `A27`).
+Pure values, used by the acceptor. Replaced whenever a setting or a quota changes, or a host name has been resolved
+(`A26`, `A27`).
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ _KAFKAS_WINDOWS: Final = Windows()
 _NO_END_OF_DESCRIPTORS: Final = Descriptors()
 _ADDRESS_QUOTA: Final = "connection_creation_rate"
 
-#: By (("ip", address, host name or None for the default),): quotas by key, as the metadata has them.
+#: By (("ip", address, host name or None for the default),): quotas by key, as in the metadata.
 Quotas = Mapping[tuple[tuple[str, str | None], ...], Mapping[str, float]]
 
 
 class ListenerLimits(NamedTuple):
-    """How many connections a listener may have, and how many new ones a second."""
+    """Maximum connections of a listener, and its maximum of new connections per second."""
 
     total: int = UNLIMITED
     rate: int = UNLIMITED
 
 
 class ConnectionLimits(NamedTuple):
-    """All limits. ``listeners`` goes by the index of a listener; those that it does not have are without limits."""
+    """All limits. ``listeners`` is by listener index; listeners beyond its end are unlimited."""
 
     total: int = UNLIMITED
     rate: int = UNLIMITED
-    #: Beyond it connections are refused, where those beyond ``rate`` wait.
+    #: Connections above this rate are rejected; those above ``rate`` wait.
     refusal_rate: int = UNLIMITED
     listeners: tuple[ListenerLimits, ...] = ()
-    #: The listener to which neither ``total`` nor the rates of the broker apply; -1: none (`A16`).
+    #: The listener exempt from ``total`` and from the broker's rates; -1: none (`A16`).
     protected: int = -1
     per_address: int = UNLIMITED
     overrides: Mapping[str, int] = _NONE
     address_rate: int = UNLIMITED
     address_rates: Mapping[str, int] = _NONE
     descriptors: Descriptors = _NO_END_OF_DESCRIPTORS
-    #: Over which rates are measured; as it was when the acceptor began.
+    #: The windows of the rates; fixed when the acceptor starts.
     windows: Windows = _KAFKAS_WINDOWS
 
     def of(self, address: str) -> int:
-        """Return how many connections an address may have."""
+        """Return the maximum number of connections of an address."""
         return self.overrides.get(address, self.per_address)
 
     def rate_of(self, address: str) -> int:
-        """Return how many new connections a second an address may have."""
+        """Return the maximum rate of new connections of an address, per second."""
         return self.address_rates.get(address, self.address_rate)
 
     def listener(self, index: int) -> ListenerLimits:
@@ -74,9 +74,9 @@ def limits_of(
     addresses_of: Callable[[str], Sequence[str]],
     descriptors: Descriptors = _NO_END_OF_DESCRIPTORS,
 ) -> ConnectionLimits:
-    """Return the limits of a broker with these listeners, by name.
+    """Return the limits of a broker with these listener names.
 
-    ``addresses_of`` returns the addresses of a host, none for one that is not known (yet).
+    ``addresses_of`` returns the addresses of a host, empty for an unknown or not yet resolved one.
     """
     rates = {entity[0][1]: int(values[_ADDRESS_QUOTA]) for entity, values in quotas.items() if entity[0][0] == "ip"}
     default_rate = rates.pop(None, UNLIMITED)
@@ -107,14 +107,14 @@ def _number(value: object) -> int:
 
 
 def _entries(text: str) -> Iterator[tuple[str, int]]:
-    """Yield host and number of ``host:number,host:number``. An IPv6 address has colons of its own (`A14`)."""
+    """Yield host and number of ``host:number,host:number``. An IPv6 address contains colons (`A14`)."""
     for entry in filter(None, (each.strip() for each in text.split(","))):
         host, _, number = entry.rpartition(":")
         yield host, int(number)
 
 
 def _by_address(limits: Iterable[tuple[str, int]], addresses_of: Callable[[str], Sequence[str]]) -> dict[str, int]:
-    """Return limits by address. An address that is named itself has its own, whatever names stand for it."""
+    """Return limits by address. An entry for the address itself overrides entries for host names."""
     found: dict[str, int] = {}
     named: dict[str, int] = {}
     for host, limit in limits:

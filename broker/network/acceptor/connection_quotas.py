@@ -1,8 +1,7 @@
-"""The counts of connections by listener, address and processor: the acceptor's ledger (`A33`).
+"""The connection counts by listener, address and processor: the acceptor's ledger (`A33`).
 
-Pure counting. A connection is known by the serial that the acceptor gave it. It is counted once when it is handed to a
-processor and uncounted once, whichever process reports it and however often: by its close, with all of a dead
-processor's, or because it was lost on the way.
+Pure counting, in the acceptor. A connection is identified by its serial. It is counted once when it is handed to a
+processor and uncounted once, by whichever report is first: its close, the end of its processor, or a loss in transit.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ class ConnectionQuotas:
         return sum(self.by_listener)
 
     def serials(self, processor: int) -> set[int]:
-        """Return the serials that are counted for a processor."""
+        """Return the counted serials of a processor."""
         return set(self._open[processor])
 
     def count(self, processor: int) -> int:
-        """Return how many are counted for a processor. HOT."""
+        """Return the number of counted connections of a processor. HOT."""
         return len(self._open[processor])
 
     def closable(self, processor: int, protected: int) -> int:
-        """Return how many are counted for a processor but those of the listener ``protected``."""
+        """Return the number of counted connections of a processor except those of the listener ``protected``."""
         return sum(listener != protected for listener, _ in self._open[processor].values())
 
     def inc(self, processor: int, serial: int, listener: int, address: str) -> bool:
@@ -45,7 +44,7 @@ class ConnectionQuotas:
         return True
 
     def dec(self, processor: int, serial: int) -> int:
-        """Uncount a connection; return its listener, or -1 if it was not counted: a late or second report."""
+        """Uncount a connection; return its listener, or -1 if it was not counted (a late or duplicate report)."""
         entry = self._open[processor].pop(serial, None)
         if entry is None:
             return -1

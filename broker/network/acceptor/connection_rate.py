@@ -1,9 +1,9 @@
-"""The rate at which connections are made, as Kafka measures it: its Rate over a sum in sampled windows (`A11`).
+"""The rate of new connections as Kafka measures it: its Rate over a sum in sampled windows (`A11`).
 
 Pure arithmetic; the acceptor has one for the broker, one for each listener and one for each address with a quota. A
-sample begins with the first connection after the one before is over, so windows follow the connections and not the
-clock. The time that a rate is taken over is never less than all windows but one: a limit of R first bites at the
-connection after (windows - 1) x seconds x R of a burst.
+sample starts with the first connection after the end of the previous sample, so windows follow the connections and not
+the clock. A rate is averaged over at least all windows but one: a limit of R first applies at the connection after
+(windows - 1) x seconds x R of a burst.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Sample:
 
 
 class ConnectionRate:
-    """Connections a second. Times are in ms of any clock that does not go back."""
+    """Connections per second. Times are in ms of any monotonic clock."""
 
     __slots__ = ("_current", "_samples", "_windows")
 
@@ -44,15 +44,15 @@ class ConnectionRate:
         self._current = 0
 
     def record(self, count: int, now_ms: int) -> None:
-        """Count connections; a negative number takes them back, from the sample of now."""
+        """Count connections; a negative number subtracts from the current sample."""
         sample = self._sample(now_ms)
         sample.total += count
         sample.last_ms = now_ms
 
     def delay_ms(self, limit: int, now_ms: int) -> int:
-        """Return how long to wait until what was counted is within ``limit`` a second: 0 within it, at most a window.
+        """Return the delay until the count is within ``limit`` per second: 0 within it, at most one window.
 
-        A limit of 0 is never kept: the wait is a whole window.
+        A limit of 0 is never met: the delay is a whole window.
         """
         self._drop_obsolete(now_ms)
         total = sum(sample.total for sample in self._samples)
@@ -65,7 +65,7 @@ class ConnectionRate:
         return min(longest_ms, math.floor((rate - limit) / limit * elapsed_ms + 0.5)) if limit else longest_ms
 
     def _sample(self, now_ms: int) -> _Sample:
-        """Return the sample of now; there is one more of them than windows, for the one that is partly too old."""
+        """Return the current sample; there is one more sample than windows, for the one that is partly too old."""
         samples = self._samples
         if not samples:
             samples.append(_Sample(now_ms))

@@ -1,7 +1,7 @@
-"""How many connections a processor may have for want of descriptors, and how many are kept back. Pure.
+"""The maximum connections of a processor by its file descriptors, and the number reserved. Pure; used by the acceptor.
 
-Each connection takes one of its processor, which needs others for the files that it sends from, and for connections of
-the protected listener: so administrators get in, and are answered, when all the others are taken.
+Each connection uses one descriptor of its processor, which needs others for the files that it sends from, and for
+connections of the protected listener: administrators can then connect when all other descriptors are in use.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from rotunda.broker.ipc.segment_file_cache import MAX_OPEN_FILES
 from rotunda.broker.network.acceptor.connection_rate import UNLIMITED
 from rotunda.broker.network.acceptor.parked_sockets import MOST_PARKED
 
-#: What is said when there are no more.
+#: The advice logged when descriptors run out.
 RAISE = "raise the limit of open files (ulimit -n), or set max.connections"
 
-#: Of a processor, for itself: files to send from, memory, bells, sockets to others. A quarter where there are few.
+#: Reserved for the processor itself: files to send from, memory, bells, peer sockets. A quarter if there are few.
 _OWN = MAX_OPEN_FILES + 64
 _FOR_PROTECTED = 128
 
 
 class Descriptors(NamedTuple):
-    """How many connections a processor may have before an ordinary one waits, and one of the protected listener."""
+    """The most connections of a processor for ordinary listeners, and for the protected listener."""
 
     ordinary: int = UNLIMITED
     protected: int = UNLIMITED
-    #: How many connections may wait in the acceptor to be closed.
+    #: The most connections that may wait in the acceptor to be closed.
     parked: int = MOST_PARKED
 
 
 def descriptors_of(limit: int) -> Descriptors:
-    """Return what the limit of open files of each process allows; -1: there is no limit."""
+    """Return the maxima for this limit of open files per process; -1: unlimited."""
     if limit < 0:
         return Descriptors()
     protected = limit - min(_OWN, limit // 4)

@@ -1,8 +1,8 @@
-"""How many connections each processor is to close when there are more than the broker may have (`A17`, `A18`).
+"""The number of connections each processor must close when the broker has too many (`A17`, `A18`).
 
-Pure. The acceptor alone decides, because it alone counts: the whole excess is divided among the processors before any
-of them closes one. The most burdened close first, so that they end up with about as many each; which of its connections
-a processor closes is its own choice (`broker.network.processor.lowest_priority`).
+Pure. Only the acceptor decides, because only it counts all: the whole excess is divided among the processors before any
+of them closes one. The processors with the most connections close first, so that they end with about as many each; each
+processor chooses the connections to close (`broker.network.processor.lowest_priority`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 
 def shares(excess: int, closable: Mapping[int, int]) -> dict[int, int]:
-    """Return by processor how many to close, of ``excess`` in all; ``closable`` is how many each has."""
+    """Return the number to close by processor, ``excess`` in all; ``closable`` is the number each has."""
     found: dict[int, int] = {}
     heap = [(-count, number) for number, count in closable.items() if count]
     heapq.heapify(heap)

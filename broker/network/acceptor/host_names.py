@@ -1,8 +1,8 @@
-"""The addresses of hosts that limits name, looked up beside the acceptor's loop, which never waits.
+"""Resolves the host names in connection limits on a thread, so that the acceptor's loop never blocks.
 
-Runs in the acceptor. A host that is written as an address is known at once. Names are looked up by a thread, one after
-the other; until one is known its limit holds for nobody. As in Kafka an answer stays for as long as the process lives;
-a name that was not found is looked for again, and the log says so.
+Runs in the acceptor. A host written as an address needs no lookup. Names are resolved one after the other; until then
+the limit of a name applies to no address. As in Kafka a result is valid as long as the process runs; a name that was
+not found is retried, with a warning in the log.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _WARNING_MS = 3_600_000
 
 
 def canonical(address: str) -> str:
-    """Return the one text of an IP address: of an IPv4 address in IPv6 the IPv4 address, without a scope (as Java).
+    """Return the one text of an IP address: the IPv4 address of a mapped IPv6 address, without a scope (as Java).
 
-    Raises OSError for what is no address.
+    Raises OSError for an invalid address.
     """
     return host_text(packed_host(address))
 
@@ -39,7 +39,7 @@ def is_address(host: str) -> bool:
 
 
 def look_up(host: str) -> tuple[str, ...]:
-    """Return the addresses of a host, none if it has none now. Waits for name servers."""
+    """Return the addresses of a host, empty if none are found. Blocks on name servers."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -48,20 +48,20 @@ def look_up(host: str) -> tuple[str, ...]:
 
 
 class HostNames:
-    """What is known of hosts so far."""
+    """The addresses resolved so far."""
 
     def __init__(self, now_ns: Callable[[], int], resolve: Callable[[str], tuple[str, ...]] = look_up) -> None:
         self._now_ns = now_ns
         self._resolve = resolve
         self._warnings = RepeatedWarnings(_log, now_ns, _WARNING_MS)
-        #: By name: its addresses; none: it was not found. Of these the thread writes.
+        #: By name: its addresses, empty if not found. Written by the lookup thread.
         self._found: dict[str, tuple[str, ...]] = {}
         self._wanted: set[str] = set()
         self._thread: threading.Thread | None = None
         self._retry_at_ns = 0
 
     def addresses_of(self, host: str) -> tuple[str, ...]:
-        """Return the addresses of a host as far as they are known. What is not is looked up by `turn`."""
+        """Return the known addresses of a host. Unknown names are queued for `turn`."""
         host = host.removeprefix("[").removesuffix("]")
         try:
             return (canonical(host),)
@@ -70,7 +70,7 @@ class HostNames:
             return self._found.get(host, ())
 
     def turn(self) -> bool:
-        """Go on with what is to be looked up; return whether something has been found since the last call."""
+        """Continue the pending lookups; return whether one has finished since the last call."""
         if self._thread is not None:
             if self._thread.is_alive():
                 return False
@@ -87,7 +87,7 @@ class HostNames:
         return False
 
     def forget_wanted(self) -> None:
-        """Begin anew to note which names are wanted: limits are about to be made."""
+        """Clear the wanted names; called before limits are rebuilt."""
         self._wanted.clear()
 
     def _take_note(self) -> bool:

@@ -1,9 +1,8 @@
-"""Opening the listening sockets: bind, listen.
+"""Bind and listen: opens the listening sockets.
 
-Runs in the supervisor, before and after its children boot. Binding and listening are two steps. A port is
-bound at once, so that port 0 becomes a number and a taken port fails the start early; it listens only when
-every other process is ready, so an open port means a working broker (`A02`). Until then a client is refused,
-which every client retries.
+Runs in the supervisor, before and after its children boot, in two steps. A port is bound at once, so that port 0
+becomes a number and a port in use fails the start early; it listens only when every other process is ready, so an open
+port means a working broker (`A02`). Until then connections are refused, and every client retries.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def bind(wanted: Listener, advertised: Listener, receive_buffer_bytes: int, index: int) -> BoundListener:
-    """Return the listener, bound and not yet listening; ``index`` is its place among those of the run.
+    """Return the listener, bound and not yet listening; ``index`` is its index among the listeners of the run.
 
     Raises BootFailed as `bound_socket` does.
     """
@@ -29,7 +28,7 @@ def bind(wanted: Listener, advertised: Listener, receive_buffer_bytes: int, inde
 
 
 def listen(listener: BoundListener, backlog: int) -> None:
-    """Let clients in. Raises BootFailed, with exit code 4 when another program listens there by now."""
+    """Start listening. Raises BootFailed, with exit code 4 if another program has started listening on the port."""
     try:
         listener.socket.listen(backlog)
     except OSError as failure:

@@ -1,6 +1,6 @@
-"""What the supervisor tells the acceptor of listeners: open one more, with its socket, or close one (`A30`).
+"""The supervisor's orders to the acceptor: open one more listener, with its socket, or close one (`A30`).
 
-Messages of a SOCK_SEQPACKET pair, which outlives an acceptor: its replacement may know already what it is told.
+Messages of a SOCK_SEQPACKET pair, which outlives an acceptor: its replacement may receive an order already in effect.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _MOST_BYTES = 512
 
 
 class ListenerOrder(NamedTuple):
-    """One listener to be opened or closed. Its socket comes with either; the receiver owns it."""
+    """One listener to open or close. Its socket is sent in both cases; the receiver owns it."""
 
     is_open: bool
     listener: BoundListener
 
 
 def packed(kind: int, index: int, listener: BoundListener) -> bytes:
-    """Return the message that goes with the listener's socket."""
+    """Return the message to send with the listener's socket."""
     return _ORDER.pack(kind, index, listener.port) + listener.name.encode()[: _MOST_BYTES - _ORDER.size]
 
 
@@ -46,7 +46,7 @@ class ListenerOrders:
         return self._pair_end.fileno()
 
     def received(self) -> Iterator[ListenerOrder]:
-        """Yield what has been ordered since the last call."""
+        """Yield the orders received since the last call."""
         while (received := try_receive(self._pair_end, _MOST_BYTES)) is not None and received.payload:
             if received.fd < 0:
                 _log.error("a listener could not be taken over: no descriptor is free")

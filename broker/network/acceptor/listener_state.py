@@ -1,4 +1,4 @@
-"""One listener as the acceptor sees it, and the one connection of it that waits."""
+"""The acceptor's state of one listener, with its held connection. Knows nothing of limits or processors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Held:
-    """A connection that is accepted and not handed over: its address in canonical form, and what it waits for."""
+    """A connection accepted but not handed over: its address in canonical form, and the reason why it waits."""
 
     client: socket.socket
     address: str
@@ -27,7 +27,7 @@ class Held:
 
 
 class ListenerState:
-    """A listener is polled, or blocked by a connection that is held, or backing off."""
+    """A listener is polled, or blocked by a held connection, or backing off."""
 
     def __init__(self, listener: BoundListener) -> None:
         self.listener = listener

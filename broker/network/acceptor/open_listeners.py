@@ -1,7 +1,7 @@
-"""The listeners of an acceptor: which are polled, which rest, and what the supervisor orders of them (`A30`).
+"""The open listeners of an acceptor: which are polled or backing off, and the supervisor's orders for them (`A30`).
 
-Used by the acceptor's loop. A listener is not polled while a connection of it waits, or while descriptors or memory ran
-out. A replaced acceptor has inherited the listeners of the moment, and may be told of them again.
+Used by the acceptor's loop. A listener is not polled while one of its connections waits, or after descriptors or memory
+ran out. A replaced acceptor has inherited the listeners open at its fork, and may receive orders for them again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONGEST_BACKOFF_NS = 1_000_000_000
 
 
 class OpenListeners:
-    """The states of listeners that are open, and the polling of their sockets."""
+    """The states of open listeners, and the polling of their sockets."""
 
     def __init__(self, listeners: Sequence[BoundListener], epoll: select.epoll) -> None:
         self._epoll = epoll
@@ -34,23 +34,23 @@ class OpenListeners:
         return iter(self._by_fd.values())
 
     def find(self, fd: int) -> ListenerState | None:
-        """Return the listener whose socket has the descriptor."""
+        """Return the listener with this socket descriptor."""
         return self._by_fd.get(fd)
 
     def follow(self, orders: ListenerOrders) -> None:
-        """Take orders from now on."""
+        """Start reading orders from the supervisor."""
         self._orders = orders
         self._epoll.register(orders.fileno(), select.EPOLLIN)
 
     def obey(self, ready: list[int]) -> list[ListenerState]:
-        """Open and close listeners as has been ordered; return those that were closed, for what they held."""
+        """Apply the received orders; return the closed listeners, for their held connections."""
         closed: list[ListenerState] = []
         if self._orders is None or self._orders.fileno() not in ready:
             return closed
         for order in self._orders.received():
             known = [state for state in self if state.index == order.listener.index]
             if known or not order.is_open:
-                # It is known, or it is to be closed: then it is the copy that this process has that is listened on.
+                # A known listener, or one to close: the listening copy is the one that this process already has.
                 order.listener.socket.close()
             else:
                 state = self._by_fd[order.listener.socket.fileno()] = ListenerState(order.listener)
@@ -62,36 +62,36 @@ class OpenListeners:
         return closed
 
     def block(self, state: ListenerState, held: Held) -> None:
-        """Poll a listener no more until its connection has been handed over."""
+        """Stop polling a listener until its connection has been handed over."""
         state.held = held
         self._suspend(state)
 
     def back_off(self, state: ListenerState, now_ns: int) -> None:
-        """Let a listener rest, longer each time (`A24`)."""
+        """Stop polling a listener for a while, longer each time (`A24`)."""
         state.backoff_ns = min(max(2 * state.backoff_ns, _FIRST_BACKOFF_NS), _LONGEST_BACKOFF_NS)
         state.retry_at_ns = now_ns + state.backoff_ns
         self._suspend(state)
 
     def end_backoffs(self, now: Callable[[], int]) -> None:
-        """Poll those again that have rested long enough."""
+        """Resume polling listeners whose backoff has ended."""
         for state in self:
             if state.retry_at_ns and now() >= state.retry_at_ns:
                 state.retry_at_ns = 0
                 self.resume(state)
 
     def resume_all(self) -> None:
-        """Poll all that nothing keeps from it."""
+        """Poll all listeners that are not blocked or backing off."""
         for state in self:
             self.resume(state)
 
     def resume(self, state: ListenerState) -> None:
-        """Poll a listener unless something keeps it from that."""
+        """Poll a listener unless it is blocked or backing off."""
         if not state.polled and state.held is None and not state.retry_at_ns:
             self._epoll.register(state.listener.socket.fileno(), select.EPOLLIN)
             state.polled = True
 
     def close_all(self) -> None:
-        """Close the sockets and what they held."""
+        """Close the sockets and their held connections."""
         for state in self:
             state.listener.socket.close()
             if state.held is not None:

@@ -1,8 +1,8 @@
-"""Connections that are refused with a delay: neither read nor counted, and closed when their time has come (`A20`).
+"""Connections rejected with a delay: neither read nor counted, and closed at their deadline (`A20`).
 
-Runs in the acceptor, which owns them. The one that ends first is the first in the heap. So that they cannot take the
-descriptors that others need there is a most of them: beyond it the one that would end first is closed at once. All of
-them end with the process.
+Runs in the acceptor, which owns them. A heap orders them by deadline. Their number is limited, so that they cannot use
+up the descriptors that others need: beyond the limit the one with the earliest deadline is closed at once. All are
+closed when the process ends.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import socket
 from collections.abc import Callable
 from itertools import count
 
-#: Each takes a descriptor of the acceptor for up to a second.
+#: Each uses a descriptor of the acceptor for up to a second.
 MOST_PARKED = 1000
 
 
 class ParkedSockets:
-    """The sockets with their ends. ``closed`` is called with the listener of each that is closed."""
+    """The sockets with their deadlines. ``closed`` is called with the listener of each closed socket."""
 
     def __init__(self, closed: Callable[[int], None], most: int = MOST_PARKED) -> None:
         self._closed = closed
@@ -30,22 +30,22 @@ class ParkedSockets:
 
     @property
     def next_end_ns(self) -> int:
-        """When the next one is to be closed; 0 if there is none."""
+        """The earliest deadline; 0 if there are no sockets."""
         return self._heap[0][0] if self._heap else 0
 
     def park(self, client: socket.socket, end_ns: int, listener: int) -> None:
-        """Keep a connection until its end."""
+        """Keep a connection open until its deadline."""
         heapq.heappush(self._heap, (end_ns, next(self._numbers), client, listener))
         if len(self._heap) > self._most:
             self._close_first()
 
     def close_ended(self, now_ns: int) -> None:
-        """Close those whose time has come."""
+        """Close the sockets whose deadline has passed."""
         while self._heap and self._heap[0][0] <= now_ns:
             self._close_first()
 
     def close_all(self) -> None:
-        """Close all of them (`A31`)."""
+        """Close all sockets (`A31`)."""
         while self._heap:
             self._close_first()
 

@@ -1,11 +1,11 @@
-"""The processors as the acceptor sees them: what each has to take, what it was ordered, and which get connections.
+"""The acceptor's state of each processor: its queue, its pending order, and whether it receives connections.
 
-Part of the acceptor. How many processors there are the supervisor decides (`A28`). The acceptor looks once a turn; from
-the moment on when it has confirmed a smaller number, nothing more is handed to those above it. If it is killed before,
-its replacement confirms the number before it accepts anything.
+Part of the acceptor. The supervisor decides the number of processors (`A28`). The acceptor reads it once per iteration;
+after it has confirmed a smaller number, the processors above it receive no more connections. If it is killed before
+that, its replacement confirms the number before it accepts anything.
 
-An order to close excess connections (`A17`) names the number that is to be left, so it closes no more than there are
-too many of when the processor reads it (`A18`); while one is under way no other is given.
+An order to close excess connections (`A17`) states the number to keep, so the processor closes only the excess at the
+time it reads the order (`A18`); there is at most one order at a time.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from rotunda.broker.network.handoff import QUEUE_SOCKETS, HandoffSender
 
 
 class ProcessorLink:
-    """What the acceptor knows of one processor: room in its queue, and the reconciliation and the order under way."""
+    """The acceptor's state of one processor: the room in its queue, its pending reconciliation and order."""
 
     def __init__(self, sender: HandoffSender) -> None:
         self.sender = sender
         self.untaken: set[int] = set()
         self.reconciliation_token = 0
         self.asked_about: set[int] | None = None
-        #: The token of the order that it has not carried out yet; 0: there is none.
+        #: The token of the pending order; 0: none.
         self.order_token = 0
 
     @property
     def has_room(self) -> bool:
-        """Whether the processor takes another connection: it turns, and its queue is not full (`A22`)."""
+        """Whether the processor can receive another connection: its loop runs and its queue is not full (`A22`)."""
         return len(self.untaken) < QUEUE_SOCKETS and not self.sender.is_silent()
 
     @property
     def is_asked(self) -> bool:
-        """Whether an order or a reconciliation is under way: then it may have fewer connections than are counted."""
+        """Whether an order or a reconciliation is pending: the processor may have fewer connections than counted."""
         return self.order_token != 0 or self.asked_about is not None
 
 
 class ProcessorsInUse:
-    """How many processors get connections: the first so many."""
+    """The number of processors that receive connections: always the first ones."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ProcessorsInUse:
         confirm: Callable[[int], None] = lambda _: None,
         control_listener: int = -1,
     ) -> None:
-        """``has_gone``: whether a processor has ended and is not replaced; of no ``control_listener`` there is -1."""
+        """``has_gone``: whether a processor has ended and is not replaced; ``control_listener`` -1: none."""
         self.has_gone = has_gone
         self._count = count
         self._confirm = confirm
@@ -55,7 +55,7 @@ class ProcessorsInUse:
         self._taken = 0
 
     def take(self) -> int:
-        """Return the number as it is now, and confirm it if it has changed."""
+        """Return the current number, and confirm it if it has changed."""
         count = self._count()
         if count != self._taken:
             self._taken = count
@@ -63,7 +63,7 @@ class ProcessorsInUse:
         return count
 
     def of(self, listener: int) -> range:
-        """Return the processors that get the connections of a listener: the first has the control plane's (`H01`)."""
+        """Return the processors for a listener's connections: the first serves only the control plane (`H01`)."""
         if self._control_listener < 0:
             return range(self._taken)
         return range(1) if listener == self._control_listener else range(1, self._taken)

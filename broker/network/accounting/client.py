@@ -1,11 +1,11 @@
-"""A client as the request log knows it.
+"""A client as the request log records it.
 
 Runs in processor processes.
 """
 
 
 class Client:
-    """What is known of a connection from some request on; `totals` are those of the connection."""
+    """The client of a connection from some request on; `totals` are those of the connection."""
 
     __slots__ = ("connection_id", "number", "place", "text", "totals")
 

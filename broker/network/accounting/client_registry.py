@@ -1,9 +1,9 @@
-"""The client registry: who is behind each connection (client id, software, address), and what it has done in its life.
+"""The client registry: client id, software, address and lifetime totals of each connection.
 
-Runs in processor processes. What the request log records of a client is a text that travels once in each frame that
-needs it; a row carries the number of that text. A connection whose client id or software changes gets another number,
-and the requests that were sent before the change keep the old one. Numbers come with small *places*, which are used
-again, so that rows of many connections can be added up by arrays.
+Runs in processor processes. The request log records a client as a text, sent once in each frame that needs it; a row
+carries the number of that text. A connection with a new client id or software gets another number, and requests sent
+before the change keep the old one. Numbers map to small *places*, which are reused, so that rows of many connections
+can be aggregated by arrays.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from rotunda.broker.network.processor.channel import Channel
     from rotunda.shm.tables.client_hosts import ClientHostWriter
 
-#: Texts of clients are cut to this many characters, and client ids are told apart by so many bytes: a connection may
-#: send 32 KB of them.
+#: Client texts are truncated to this many characters, and client ids compared by this many bytes: a connection may send
+#: 32 KB of them.
 MOST_CHARACTERS = 255
 MOST_CLIENT_ID_BYTES = 512
 
-#: So many connections are remembered for answers that come after their end.
+#: The number of closed connections kept for responses that follow their end.
 MOST_DEPARTED = 1000
 
-_CLIENT_ID_AT = 8  # behind api key, version and correlation id
+_CLIENT_ID_AT = 8  # after api key, version and correlation id
 _LENGTH = Struct(">h")
-_NO_CLIENT_ID = _LENGTH.pack(-2)  # what no request has
+_NO_CLIENT_ID = _LENGTH.pack(-2)  # a length that no request has
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 _SOFTWARE_FROM = FLEXIBLE_FROM[_API_VERSIONS]
 
 
 class ClientRegistry:
-    """Gives connections their numbers and keeps their texts while rows may refer to it."""
+    """Assigns numbers to connections and keeps their texts while rows may refer to them."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class ClientRegistry:
         listeners: Sequence[ListenerEntry],
         hosts: ClientHostWriter | None = None,
     ) -> None:
-        """Take the (name, security protocol) of each listener, by index; ``hosts``: where addresses are published."""
+        """Store the (name, security protocol) of each listener, by index; ``hosts``: publishes the addresses."""
         self.by_place: list[Client | None] = []
         #: By number.
         self.texts: dict[int, bytes] = {}
@@ -59,14 +59,14 @@ class ClientRegistry:
         self._listeners = listeners
         self._hosts = hosts
         self._free: list[int] = []
-        #: How many connections are open by (listener, software, version).
+        #: Number of open connections by (listener, software, version).
         self.software: dict[tuple[int, str, str], int] = {}
         self._retired: list[Client] = []
-        #: By connection id, of connections that have ended with requests on their way.
+        #: By connection id: connections that ended with requests in flight.
         self._departed: OrderedDict[int, Client] = OrderedDict()
 
     def connected(self, channel: Channel) -> None:
-        """Give a new connection its number, which is its connection id until it names itself."""
+        """Assign a new connection its number: its connection id until it sends a client id."""
         channel.client_prefix = _NO_CLIENT_ID
         if self._hosts is not None:
             self._hosts.put(channel.connection_id, channel.peer)
@@ -74,7 +74,7 @@ class ClientRegistry:
         self._give(channel, channel.connection_id, [0, 0, 0, 0])
 
     def named(self, channel: Channel, frame: bytes | memoryview) -> None:
-        """Take note of the client id in a request, which is not the one of the connection's last request."""
+        """Record the client id of a request that differs from the connection's last one."""
         length = _LENGTH.unpack_from(frame, _CLIENT_ID_AT)[0] if len(frame) >= _CLIENT_ID_AT + _LENGTH.size else 0
         start = _CLIENT_ID_AT + _LENGTH.size
         raw = bytes(frame[start : start + min(max(length, 0), MOST_CLIENT_ID_BYTES)])
@@ -84,7 +84,7 @@ class ClientRegistry:
             self._rename(channel, names)
 
     def introduced(self, channel: Channel, frame: bytes | memoryview, api_version: int) -> None:
-        """Take note of the software that an ApiVersions request names, if it does (KIP-511) and is not refused."""
+        """Record the software in a valid ApiVersions request (KIP-511)."""
         if api_version < _SOFTWARE_FROM:
             return
         try:
@@ -94,7 +94,7 @@ class ClientRegistry:
             software, body = read_compact_string(frame, body, end)
             version, _ = read_compact_string(frame, body, end)
         except (*MALFORMED, InvalidReceive):
-            # Its handler answers with the error.
+            # Its handler responds with the error.
             return
         if not (is_valid_software(software) and is_valid_software(version)):
             return
@@ -103,11 +103,11 @@ class ClientRegistry:
             self._rename(channel, names)
 
     def authenticated(self, channel: Channel) -> None:
-        """Take note of the user as whom a connection is known from its next request on."""
+        """Record the authenticated user of a connection, valid from its next request."""
         self._rename(channel, channel.names)
 
     def retire(self, channel: Channel) -> None:
-        """Forget a connection that has ended, once the rows of before the next `forget_retired` are done with."""
+        """Delete a closed connection once the rows before the next `forget_retired` are aggregated."""
         if self._hosts is not None:
             self._hosts.end(channel.connection_id)
         self._retired += [client for _, client in channel.former_clients]
@@ -123,12 +123,12 @@ class ClientRegistry:
             self._retired.append(self._departed.popitem(last=False)[1])
 
     def number_of(self, connection_id: int) -> int:
-        """Return the number of a connection that has ended; the texts it had last if they are still known."""
+        """Return the client number of a closed connection, or its connection id if it is no longer known."""
         client = self._departed.get(connection_id)
         return connection_id if client is None else client.number
 
     def forget_retired(self) -> None:
-        """Let go of retired clients; no row refers to them any more."""
+        """Delete retired clients; no row refers to them any more."""
         for client in self._retired:
             self.by_place[client.place] = None
             del self.texts[client.number]
@@ -136,7 +136,7 @@ class ClientRegistry:
         self._retired.clear()
 
     def outgrown(self, client: Client) -> None:
-        """Forget a former name whose last request is done with, as `retire` does."""
+        """Delete a former name after its last request, as `retire` does."""
         self._retired.append(client)
 
     def _rename(self, channel: Channel, names: tuple[str, str, str]) -> None:
@@ -145,7 +145,7 @@ class ClientRegistry:
         self._count(channel, 1)
         former = channel.client
         assert former is not None  # noqa: S101 - `connected` came first
-        # Requests that are on their way were sent under the old names. None is, and none was, on a fresh connection.
+        # Requests in flight were sent under the old names. A fresh connection has none, and never had any.
         if channel.next_sequence > channel.next_answer - len(channel.answered):
             channel.former_clients.append((channel.next_sequence, former))
         else:

@@ -1,8 +1,7 @@
-"""Requests that are done with, gathered as they are and worked up a few thousand at a time.
+"""Buffers completed requests and aggregates them in batches of a few thousand.
 
-Runs in processor processes. A request is finished when the last byte of its answer is written, or its connection has
-gone (``D21``); keeping its target's facts is all that happens then. Now and then the rows become one array,
-from which come the histograms of the metrics page, the totals of each connection, and the rows of the request log.
+Runs in processor processes. A request is complete when the last byte of its response is written, or its connection is
+closed (``D21``); until the flush only its target's facts are stored. A flush turns the rows into one array.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ if TYPE_CHECKING:
 
     Rows = NDArray[numpy.void]
 
-#: Rows gathered before they are worked up.
+#: Rows buffered before an aggregation.
 BATCH_ROWS = 4096
 
-#: Rows that may wait for what is imported in the background.
+#: Rows that may wait for the background import of numpy.
 MOST_WAITING_ROWS = 8 * BATCH_ROWS
 
 _FACTS_BYTES = REQUEST_ROW.offset("client")
 _OPENED = -1
 
-#: A row as it is put together here, as a numpy type: its target's facts, in one piece, and the rest.
+#: A row under construction, as a numpy type: its target's facts in one field, and the other columns.
 _PARTS: Any = {
     "names": ["facts", "client", "taken_ns", "end_ns"],
     "formats": [f"V{_FACTS_BYTES}", "i8", "i8", "i8"],
@@ -43,18 +42,18 @@ _PARTS: Any = {
 
 
 class CompletedRequests:
-    """What has been finished since the last flush, and the connections that were opened or closed."""
+    """Requests completed since the last flush, and connections opened or closed."""
 
     def __init__(self, clients: ClientRegistry, sender: RequestLogSender | None = None) -> None:
         """Without a ``sender`` there is no request log."""
-        #: All that have ever been taken in.
+        #: Total of all requests ever added.
         self.count = 0
-        #: Whether rows may be worked up: importing what that needs would hold up the first requests.
+        #: Whether rows may be aggregated: importing numpy would delay the first requests.
         self.is_prepared = True
         self._clients = clients
         self._sender = sender
         self._answered: list[Answered] = []
-        # Place of the client, rows, time of the last byte, for each run of rows of one client, one after the other.
+        # Place of the client, rows, time of the last byte: three numbers for each run of rows of one client.
         self._runs: list[int] = []
         self._orphans: list[tuple[int, Answered]] = []
         self._closed: list[tuple[Channel, int, int]] = []
@@ -62,14 +61,14 @@ class CompletedRequests:
 
     @property
     def listeners_in_use(self) -> set[int]:
-        """The listeners of connections that are open now."""
+        """The listeners with open connections."""
         return {listener for listener, *_ in self._clients.software}
 
     def __len__(self) -> int:
         return len(self._answered) + len(self._orphans)
 
     def add(self, channel: Channel, end_ns: int) -> None:
-        """Take in the requests whose answers have just been written, and empty the channel's list of them. HOT."""
+        """Add the requests whose responses have just been written, and clear the channel's list of them. HOT."""
         answered = channel.answered
         if channel.former_clients:
             self._add_renamed(channel, end_ns)
@@ -80,7 +79,7 @@ class CompletedRequests:
         answered.clear()
 
     def add_lone(self, channel: Channel, answered: Answered, end_ns: int) -> None:
-        """Take in a request whose answer has just been written, while the channel had no other. HOT."""
+        """Add one request whose response has just been written; the channel has no other. HOT."""
         client = channel.client
         if client is None or channel.former_clients:
             channel.answered.append(answered)
@@ -91,33 +90,33 @@ class CompletedRequests:
         self.count += 1
 
     def add_orphans(self, orphans: list[tuple[int, Answered]]) -> None:
-        """Take in answers to connections that have gone, and empty the list of them."""
+        """Add responses to closed connections, and clear the list of them."""
         self._orphans += orphans
         self.count += len(orphans)
         orphans.clear()
 
     def note_taken(self, count: int) -> None:
-        """Say how many answers have been taken in all, before any of them is written: what a successor will miss."""
+        """Publish the total of responses received, before they are written: a successor counts the missing ones."""
         if self._sender is not None:
             self._sender.note_taken(count)
 
     def opened(self, channel: Channel) -> None:
-        """Note a new connection."""
+        """Record a new connection."""
         self._clients.connected(channel)
         if self._sender is not None:
             self._events.append(_event(channel, channel.opened_ns, _OPENED))
 
     def closed(self, channel: Channel, cause: str, now_ns: int) -> None:
-        """Note the end of a connection; answers that it has not read are done with."""
+        """Record the end of a connection; its unread responses count as complete."""
         self.add(channel, now_ns)
         if channel.client is None:
-            # A fault has ended it before it was known here.
+            # A fault closed it before it was registered.
             return
         self._clients.retire(channel)
         self._closed.append((channel, now_ns, CLOSE_CAUSES.index(cause)))
 
     def flush(self, metrics: MetricsWriter) -> None:
-        """Work up what was gathered."""
+        """Aggregate the buffered requests."""
         rows = None
         if (self._answered or self._orphans) and (self.is_prepared or len(self) >= MOST_WAITING_ROWS):
             rows = self._take_rows()
@@ -144,7 +143,7 @@ class CompletedRequests:
             sequence += 1
 
     def _take_rows(self) -> Rows:
-        """Return the rows as one array of REQUEST_ROWs, adding up what each connection has done."""
+        """Return the rows as one array of REQUEST_ROWs, adding them to the totals of their connections."""
         import numpy as np  # noqa: PLC0415 - not needed before the first requests are finished
 
         known = len(self._answered)
@@ -167,7 +166,7 @@ class CompletedRequests:
         return finished
 
     def _add_up(self, places: NDArray[numpy.int64], rows: Rows) -> NDArray[numpy.int64]:
-        """Add the rows to their connections' totals; return the number of each row's client."""
+        """Add the rows to their connections' totals; return the client number of each row."""
         import numpy as np  # noqa: PLC0415
 
         counts = np.bincount(places)

@@ -1,6 +1,6 @@
-"""The snapshot of a processor's connections: who is there and what each has done.
+"""The snapshot of a processor's connections, with their totals.
 
-Runs in processor processes, when the metrics page is due, and only while somebody looks.
+Runs in processor processes, when the metrics page is due, and only while a reader requests it.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_NS: Final = 1_000_000_000
 
-#: Making a snapshot takes at most one part in so many of a processor's time.
+#: A snapshot uses at most one part in this many of a processor's time.
 SHARE: Final = 50
 
-#: Nobody waits longer for the next one: on a busy machine a snapshot takes long because others run meanwhile.
+#: The longest interval: on a busy machine a snapshot is slow because other processes run meanwhile.
 MOST_INTERVAL_NS: Final = 10_000_000_000
 
-#: After a fault nothing is made for this long.
+#: After a fault no snapshot is made for this long.
 FAULT_PAUSE_NS: Final = 60_000_000_000
 
-#: How many connections one snapshot lists; the rest is counted.
+#: The most connections in one snapshot; the others are counted.
 MOST_CONNECTIONS: Final = 1000
 
-#: The list that is shortened when a snapshot does not fit.
+#: The list to shorten if a snapshot does not fit.
 LISTS: Final = ("connections",)
 
 
@@ -50,7 +50,7 @@ class ConnectionStatusPublisher:
         self._next_ns = 0
 
     def turn(self, now_ns: int, channels: Collection[Channel]) -> None:
-        """Publish when it is time and a reader wants it. A fault costs readers their snapshot, and nothing else."""
+        """Publish if due and a reader wants it. A fault costs readers this snapshot only."""
         if now_ns < self._next_ns or self._wants.until_ns() <= now_ns:
             return
         try:
@@ -61,7 +61,7 @@ class ConnectionStatusPublisher:
             self._next_ns = now_ns + FAULT_PAUSE_NS
 
     def document(self, channels: Collection[Channel]) -> dict[str, Any]:
-        """Return the snapshot as of now."""
+        """Return the current snapshot."""
         return {
             "connections": [self._told(channel) for channel in islice(channels, MOST_CONNECTIONS)],
             "left_out": {"connections": max(0, len(channels) - MOST_CONNECTIONS)},

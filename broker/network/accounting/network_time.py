@@ -1,8 +1,8 @@
-"""The time that a processor spends on each client, charged to the quota for the time of threads (`B29`).
+"""Measures the time that a processor spends on each client, and charges it to the request quota (`B29`).
 
-Runs in processor processes. Reading requests and writing answers is measured connection by connection while such a
-quota is set for anybody: one round of several, which stands for all of them. It is recorded without a look at whether
-it is too much: the target that answers the client's next request sees that. While none is set, nothing is measured.
+Runs in processor processes. While any such quota exists, reading requests and writing responses is measured connection
+by connection, in one round of several, extrapolated to all of them. The time is recorded without a check of the limit:
+the target of the client's next request checks it. Without such a quota nothing is measured.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     Finish = Callable[[Channel, Answered, int], None]
 
 
-#: One round in so many is measured. A turn of the loop has up to four of them, so that it is another one each time.
+#: One round in this many is measured. An iteration of the loop has up to four rounds, so the measured one varies.
 EVERY: Final = 17
 
 
 class NetworkTime:
-    """What one processor charges."""
+    """The measurements of one processor."""
 
     __slots__ = ("_now_ns", "_quotas", "_round")
 
@@ -32,11 +32,11 @@ class NetworkTime:
         self._round = 0
 
     def of_each(self, channels: Iterable[Channel]) -> Iterable[Channel]:
-        """Return the channels, such that what is done for each before the next is charged to its client. HOT."""
+        """Return the channels; the time the caller spends on each is charged to its client. HOT."""
         return self._timed(channels) if self._quotas.limits_time and self._is_measured() else channels
 
     def of_lone(self, finish: Finish) -> Finish:
-        """Return ``finish`` such that the time from one call to the next is charged to the client. HOT."""
+        """Return ``finish`` wrapped to charge the time between two calls to the client. HOT."""
         if not (self._quotas.limits_time and self._is_measured()):
             return finish
         quotas, since_ns = self._quotas, self._now_ns()

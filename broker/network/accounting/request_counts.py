@@ -1,7 +1,7 @@
-"""The counts and times of finished requests on the metrics page, by API, version, error and client software.
+"""The counts and times of completed requests on the metrics page, by API, version, error and client software.
 
-Runs in processor processes, a few thousand rows at a time, whose columns are worked up whole: what it takes hardly
-grows with the number of APIs. Rows of api keys that are not served are left out: clients choose them.
+Runs in processor processes, on a few thousand rows at a time by whole columns: the cost hardly grows with the number of
+APIs. Rows of unsupported api keys are left out: clients choose them.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
     Rows = NDArray[numpy.void]
 
-#: Stands between the name of a client's software and its version in the texts of a metrics page.
+#: Separates the name of a client's software from its version in the texts of a metrics page.
 SOFTWARE_SEPARATOR = "\n"
 
 _SERVED = [int(key) for key in ApiKey]
 _STAMPS = ("received_ns", "dequeued_ns", "local_complete_ns", "response_complete_ns", "taken_ns", "end_ns")
 _NS_PER_MS = 1_000_000
-#: Versions and error codes are numbers of so many bits.
+#: Versions and error codes are numbers of this many bits.
 _VALUE_BITS = 16
 _VALUE_MASK = (1 << _VALUE_BITS) - 1
 
 
 def record_requests(rows: Rows, texts: Mapping[int, bytes], page: MetricsWriter) -> None:
-    """Count and time the rows (`D14`, `D17`, `D18`, `C17`); ``texts`` are clients' texts, by number."""
+    """Count and time the rows (`D14`, `D17`, `D18`, `C17`); ``texts`` are client texts by number."""
     import numpy as np  # noqa: PLC0415 - loaded with the first rows
 
     is_served = np.isin(rows["api_key"], _SERVED)
@@ -61,15 +61,15 @@ def record_requests(rows: Rows, texts: Mapping[int, bytes], page: MetricsWriter)
 
 def _record_phases(rows: Rows, slots: NDArray[numpy.int64], page: MetricsWriter) -> None:
     """Record the durations. Negative ones count as 0 (`D14`)."""
-    # In the order of PHASES: queue, local, remote, response queue and send are the gaps between neighbours; total,
-    # the last, spans them all.
+    # In the order of PHASES: queue, local, remote, response queue and send are the gaps between neighbours; total, the
+    # last, spans them all.
     stamps = [rows[name] for name in _STAMPS]
     for phase, began, ended in zip(PHASES, (*stamps[:-1], stamps[0]), (*stamps[1:], stamps[-1]), strict=True):
         page.record_many(slots, "phase_ns", phase, ended - began)
 
 
 def _count_throttled(quotas: list[int], times_ms: list[int], page: MetricsWriter) -> None:
-    """Count throttle times by what gave them; 0 says that nobody knows."""
+    """Count throttle times by quota; 0 means unknown."""
     for quota, throttle_ms in zip(quotas, times_ms, strict=True):
         if quota > 0:
             page.add(page.index("quota_throttled", THROTTLED_BY[quota - 1]), 1)
@@ -77,7 +77,7 @@ def _count_throttled(quotas: list[int], times_ms: list[int], page: MetricsWriter
 
 
 def record_connections(connections: Mapping[tuple[int, str, str], int], page: MetricsWriter) -> None:
-    """Store how many connections are open by (listener, software, version)."""
+    """Store the number of open connections by (listener, software, version)."""
     if not page.texts.has_room:
         _forget_texts(connections, page)
     values: dict[tuple[int, ...], int] = {}
@@ -88,21 +88,21 @@ def record_connections(connections: Mapping[tuple[int, str, str], int], page: Me
 
 
 def software_text(software: str, version: str) -> str:
-    """Return what stands for a client's software; empty if it has not named it."""
+    """Return the text for a client's software; empty if the client has not sent it."""
     if not software and not version:
         return ""
     return software.replace(SOFTWARE_SEPARATOR, " ") + SOFTWARE_SEPARATOR + version
 
 
 def _forget_texts(connections: Mapping[tuple[int, str, str], int], page: MetricsWriter) -> None:
-    """Make room for names of software by those that no connection has and no counter."""
+    """Make room for software names by deleting those without a connection or a counter."""
     used = {page.texts.find(software_text(software, version)) for _, software, version in connections}
     used.update(key[-1] for key in page.table("deprecated_requests").known())
     page.texts.keep(used)
 
 
 def _count(table: TableWriter, apis: NDArray[numpy.int64], values: NDArray[numpy.int16]) -> None:
-    """Add how often each value occurs with each API."""
+    """Add the number of occurrences of each value by API."""
     import numpy as np  # noqa: PLC0415
 
     keys, counts = np.unique(apis << _VALUE_BITS | values.astype(np.int64) & _VALUE_MASK, return_counts=True)

@@ -1,9 +1,8 @@
-"""The processor's way to the recorder: which rows go, with which weight, in frames that explain themselves.
+"""The processor's sender of request log rows to the recorder: sampling, weights, self-contained frames.
 
-Runs in processor processes. A frame carries the texts of all the clients that its rows speak of, so that a recorder
-that was replaced understands the next frame. Nothing here waits: when requests come faster than is asked for, or the
-ring fills, fewer of the ordinary ones are sent and each stands for more of them; what finds no room at all is dropped
-and counted.
+Runs in processor processes. A frame carries the texts of all clients in its rows, so that a replaced recorder
+understands the next frame. Nothing here blocks: when requests exceed the configured rate, or the ring fills, fewer
+ordinary ones are sent and each has a larger weight; rows without room in the ring are dropped and counted.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ if TYPE_CHECKING:
 FRAME_ROWS = 1024
 FRAME_EVENTS = 256
 
-#: Events that wait for room in the ring; older ones are dropped.
+#: Events waiting for room in the ring; older ones are dropped.
 MOST_WAITING_EVENTS = 10_000
 
-#: From this fill of the ring on, of ordinary requests one in so many is sent, the fullest first.
+#: From this fill of the ring on, one ordinary request in this many is sent, the fullest first.
 PRESSURE = ((0.75, 16), (0.5, 4))
 
 #: The first field of an event.
@@ -41,7 +40,7 @@ class RequestLogSender:
     """The processor's end of its recorder ring."""
 
     def __init__(self, feed: RecorderFeed, texts: dict[int, bytes], bell: SemaphoreBell) -> None:
-        """``texts`` by number of client: the caller's, always up to date."""
+        """``texts`` by client number: the caller's own mapping, always current."""
         self._feed = feed
         self._texts = texts
         self._bell = bell
@@ -51,16 +50,16 @@ class RequestLogSender:
         self._taken_before = account.get("rows_taken")
         handled = sum(account.get(name) for name in ("rows_pushed", "rows_skipped", "rows_dropped", "rows_lost"))
         if handled < self._taken_before:
-            # A predecessor was killed with these in its memory. The recorder finds out when it next looks.
+            # A killed predecessor lost these rows from its memory. The recorder sees the count at its next poll.
             account.add("rows_lost", self._taken_before - handled)
             bell.ring()
 
     def note_taken(self, count: int) -> None:
-        """Say how many answers this process has taken in all."""
+        """Publish the number of responses that this process has received in all."""
         self._feed.account.set("rows_taken", self._taken_before + count)
 
     def push(self, rows: Rows | None, events: list[bytes]) -> None:
-        """Send rows and connection events on; events that find no room stay in the list."""
+        """Send rows and connection events; events without room in the ring stay in the list."""
         account = self._feed.account
         if not self._feed.settings.enabled:
             account.add("rows_skipped", 0 if rows is None else len(rows))

@@ -1,7 +1,7 @@
-"""The sampling budget: how many rows a processor may send to the recorder, refilled with time up to a second's worth.
+"""The sampling budget of a processor: rows it may send to the recorder, refilled over time up to a second's worth.
 
-Pure. What every request did is recorded as long as requests come at a rate at which that costs next to nothing; beyond
-it, and after a short burst, each row stands for several.
+Pure. Every request is recorded up to a rate at which that costs next to nothing; above it, and after a short burst,
+each row represents several.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ _NS_PER_S = 1_000_000_000
 
 
 class SamplingBudget:
-    """The bucket of one processor. It begins full."""
+    """The token bucket of one processor. It starts full."""
 
     def __init__(self) -> None:
         self._rows = float("inf")
         self._filled_ns = 0
 
     def interval(self, rows: int, now_ns: int, rows_per_second: int) -> int:
-        """Return of how many of these ``rows`` one may be sent, and take it that they are. 1: all of them.
+        """Return n to send one of every n of these ``rows``, and deduct them from the budget. 1: send all.
 
-        ``rows_per_second`` 0 is no limit.
+        ``rows_per_second`` 0 means unlimited.
         """
         if not rows_per_second:
             return 1

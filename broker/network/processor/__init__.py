@@ -1,1 +1,1 @@
-"""The processors' processes: frames in, answers out, in order, with the mutes that hold a client back."""
+"""The processor process: reads requests, writes responses in order, and mutes clients that must wait."""

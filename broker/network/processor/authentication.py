@@ -1,9 +1,10 @@
-"""The authentication of a processor's connections: frames to their authenticators, answers, and ends.
+"""Authenticates a processor's connections: runs their authenticators, sends the responses, closes failed ones.
 
-Part of a processor. A channel of a listener with SASL has an authenticator until its user is known, and on as long as
-its session can end. Frames of such a channel pass here before they reach a ring, and none but ApiVersions does so
-before the user is known. Who fails is answered and closed after a delay, so that guessing takes time (`B23`); who does
-not get on is closed too. All of it is gone with the process: clients of a killed one connect and authenticate again.
+Part of a processor. A channel of a SASL listener has an authenticator until its user is known, and longer if its
+session can expire. Its frames pass through this module before they reach a ring; before the user is known only
+ApiVersions does. A failed client gets its response and is closed after a delay, which slows down guessing (`B23`); a
+client that makes no progress is closed too. All of this state ends with the process: clients of a killed processor
+reconnect and authenticate again.
 """
 
 from __future__ import annotations
@@ -32,42 +33,42 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: So much of what a client has sent is logged, and kept to recognise what it repeats.
+#: Characters of a client's input that are logged, and used to recognise repetitions.
 _LOGGED_CAUSE, _LOGGED_USER = 300, 100
 
-#: As many bytes show what protocol a client speaks.
+#: This many bytes show the protocol of a client.
 _FOREIGN_BYTES = 8
 _SIZE = Struct(">i")
 _HEAD = Struct(">hhi")
 _HANDSHAKE = int(ApiKey.SASL_HANDSHAKE)
 _NS_PER_MS = 1_000_000
 
-#: A listener that the settings do not know yet lets nobody in.
+#: A listener unknown to the settings accepts no user.
 _NOT_READY = SaslListener("", {}, 65536, {})
 
 #: Size, api key, version and correlation id of a frame, as far as it has them.
 Head = tuple[int, int, int, int]
-#: Sends a frame on, or not if there is no room.
+#: Sends a frame on; returns False if there is no room.
 TrySend = Callable[["Channel", bytes, Head, int], bool]
 
 
 class Settings(Protocol):
-    """The settings in force (`LiveSettings`)."""
+    """The current settings (`LiveSettings`)."""
 
     @property
     def broker_config(self) -> BrokerConfig:
-        """Those of the broker."""
+        """The broker's settings."""
 
     @property
     def user_credentials(self) -> UserCredentials:
-        """The users."""
+        """The users' credentials."""
 
     def refresh(self, *, at_once: bool) -> bool:
-        """Take over what has changed; return whether anything has."""
+        """Apply changed settings; return whether any have changed."""
 
 
 class Counts:
-    """What the metrics say of authentication."""
+    """The authentication counters for the metrics."""
 
     __slots__ = ("expired", "failed", "failed_again", "latency_again_ns", "succeeded", "succeeded_again")
 
@@ -77,7 +78,7 @@ class Counts:
 
     @property
     def values(self) -> tuple[int, ...]:
-        """All of them, in the order of `processor_metrics.AUTHENTICATIONS`."""
+        """All counters, in the order of `processor_metrics.AUTHENTICATIONS`."""
         first = (self.succeeded, self.failed)
         return (*first, self.succeeded_again, self.failed_again, self.latency_again_ns, self.expired)
 
@@ -88,16 +89,16 @@ class Authentication:
     def __init__(self, config: BrokerConfig, now_ns: Callable[[], int], wall_ms: Callable[[], int]) -> None:
         self._now_ns, self._wall_ms = now_ns, wall_ms
         self._warnings = RepeatedWarnings(logger, now_ns)
-        #: By index: the name of each listener, and its protocol.
+        #: By index: the name and protocol of each listener.
         self.listeners: Sequence[tuple[Any, ...]] = [(each.name, each.protocol) for each in config.bound_listeners]
         self._listeners: Mapping[str, SaslListener] = {}
-        #: Channels whose users are not known yet, and until when they may be: the oldest first.
+        #: Channels without a known user, with their deadlines: the oldest first.
         self._waiting: OrderedDict[Channel, int] = OrderedDict()
-        #: Who has failed: when to answer, whom, and what.
+        #: Failed channels: the time of the response, the channel, the response.
         self._failed: deque[tuple[int, Channel, bytes]] = deque()
-        #: Where connections are put that are to be closed, and why.
+        #: Connections to be closed, with the cause.
         self.ended: list[tuple[Channel, str]] = []
-        #: Gets to know as whom a connection has authenticated.
+        #: Receives the authenticated user of a connection.
         self.clients: ClientRegistry | None = None
         self.counts = Counts()
         self._maker = SaslListeners(wall_ms)
@@ -105,7 +106,7 @@ class Authentication:
         self._take_over(config, UserCredentials())
 
     def follow(self, live: Settings) -> None:
-        """Go by these settings from now on, as they are now and as they will be; their credentials change in place."""
+        """Apply these settings, now and after each change; their credentials change in place."""
         self._live = live
         self._take_over(live.broker_config, live.user_credentials)
 
@@ -116,15 +117,15 @@ class Authentication:
         self._limit_ns = config.authentication_timeout_ms * _NS_PER_MS
 
     def begin(self, channel: Channel) -> None:
-        """Have a new connection authenticate, if its listener asks for that."""
+        """Start the authentication of a new connection if its listener requires it."""
         name, protocol, *_ = self.listeners[channel.listener]
         if protocol.startswith("SASL_"):
-            # A processor without SASL need not load the schemas of messages.
+            # A processor without SASL need not load the message schemas.
             from rotunda.broker.security.sasl.authenticator import Authenticator  # noqa: PLC0415
 
             live = self._live
             if live is not None:
-                # Who was made, or which listener was opened, before this connection came is known to it.
+                # Users created and listeners opened before this connection must be known to it.
                 live.refresh(at_once=True)
                 if live.broker_config is not self._config:
                     self.follow(live)
@@ -132,15 +133,15 @@ class Authentication:
             self._waiting[channel] = self._now_ns() + self._limit_ns
 
     def forget(self, channel: Channel) -> None:
-        """Keep nothing of a channel that is closed."""
+        """Forget a closed channel."""
         self._waiting.pop(channel, None)
 
     def take(
         self, channel: Channel, authenticator: Authenticator, frame: bytes, head: Head, now_ns: int
     ) -> bool | None:
-        """Deal with the next frame of a channel that has an authenticator.
+        """Handle the next frame of a channel that has an authenticator.
 
-        None: it goes on to its target. False: it is to come again once what is in flight has been answered.
+        None: the frame continues to its target. False: retry it after the responses in flight.
         """
         if authenticator.is_open:
             if head[1] != _HANDSHAKE:
@@ -148,7 +149,7 @@ class Authentication:
             if not self._begins_again(channel, authenticator, now_ns):
                 return None
         if channel.in_flight:
-            # Its answers come in order.
+            # Its responses are sent in order.
             channel.muted |= MuteCause.ORDER
             return False
         step = authenticator.take(frame, channel.next_sequence, now_ns)
@@ -161,9 +162,9 @@ class Authentication:
         return True
 
     def take_all(self, channel: Channel, data: bytes, try_send: TrySend) -> bytes:
-        """Deal with the frames of a channel until its user is known; return what is left.
+        """Handle a channel's frames until its user is known; return the remaining bytes.
 
-        Tokens may come as frames that are no requests (`H08`).
+        Tokens may be sent as frames that are not requests (`H08`).
         """
         start = 0
         authenticator = channel.authenticator
@@ -188,7 +189,7 @@ class Authentication:
         return data[start:]
 
     def check_large(self, channel: Channel, authenticator: Authenticator) -> None:
-        """Raise InvalidReceive if a large request may not be taken now."""
+        """Raise InvalidReceive if a large request is not allowed now."""
         if not authenticator.is_open:
             raise InvalidReceive("a large request while the client authenticates again")
         if self._has_expired(authenticator, self._now_ns()):
@@ -196,13 +197,13 @@ class Authentication:
             raise InvalidReceive(f"the session of User:{channel.user} has ended, and its client goes on")
 
     def wait_ms(self, most_ms: int) -> int:
-        """Return for how long the loop may sleep: until somebody is to be answered, and at most so long."""
+        """Return how long the loop may sleep: until a failed client's response is due, at most ``most_ms``."""
         if not self._failed:
             return most_ms
         return max(0, min(most_ms, -((self._now_ns() - self._failed[0][0]) // _NS_PER_MS)))
 
     def end_due(self, open_channels: Mapping[int, Channel]) -> None:
-        """Answer and close who has failed long enough ago, and close who has not authenticated in time."""
+        """Send due responses of failed clients and close them; close clients past their authentication deadline."""
         if not self._waiting and not self._failed:
             return
         now_ns = self._now_ns()
@@ -224,7 +225,7 @@ class Authentication:
             self.ended.append((channel, "failed_authentication"))
 
     def _begins_again(self, channel: Channel, authenticator: Authenticator, now_ns: int) -> bool:
-        # While others are in flight it comes again.
+        # It is retried while others are in flight.
         listener = self._listeners.get(self.listeners[channel.listener][0], _NOT_READY)
         return bool(channel.in_flight) or authenticator.begin_again(listener, now_ns)
 

@@ -1,7 +1,7 @@
-"""One client connection: its socket, the requests it has in flight, what waits to be written, and why it is muted.
+"""One client connection: its socket, requests in flight, unsent responses, and mute causes.
 
-Runs in processor processes and is touched by its processor alone. It moves bytes and counts; what a frame means and
-where it goes is the processor's business.
+Runs in processor processes and is used by its processor alone. It moves bytes and counts them; the processor interprets
+and routes frames.
 """
 
 from __future__ import annotations
@@ -21,62 +21,62 @@ if TYPE_CHECKING:
     from rotunda.broker.network.accounting.client import Client
     from rotunda.broker.security.sasl.authenticator import Authenticator
 
-#: Read size for connections that send small requests; one read usually takes in everything that has arrived.
+#: Read size for connections that send small requests; one read usually gets all bytes that have arrived.
 SMALL_READ_BYTES = 64 * 1024
 
-#: Read size after a large request: little of the next one's payload is read before its block of memory is known.
+#: Read size after a large request: it reads little of the next payload before that has a block of memory.
 LARGE_READ_BYTES = 2048
 
-#: What is written to one socket before others have their turn, however much it takes: a few milliseconds of TLS.
+#: The most bytes written to one socket before others are served: a few milliseconds of TLS.
 WRITTEN_AT_ONCE_BYTES = 4 * 1024 * 1024
 
 
-#: How those requests begin that wait for others than the broker: for records, or for members of a group.
+#: The first bytes of requests that wait for events outside the broker: for records, or for group members.
 _WAITING = tuple(int(key).to_bytes(2, "big") for key in (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
 
-#: What is kept of a request until it is answered, for every API but Produce, to send it again should its target die:
-#: (received_ns, target, the whole frame). A Produce is in its ring until then and is taken again from there.
-#: Where there is no room for it, two bytes are left of the frame (`kept_requests`).
+#: The copy of an unanswered request, except Produce, for resending after its target's death: (received_ns, target, the
+#: whole frame). A Produce stays in its ring until its response, and is read again from there. Without room for a copy,
+#: only two bytes of the frame are kept (`kept_requests`).
 Repeatable = tuple[int, int, bytes]
 
 #: RESPONSE_ENVELOPE: connection id, sequence, inline bytes, file ranges, kind, and facts for the request log.
 Envelope = tuple[int, int, int, int, int, bytes]
 
-#: An answer until it is written: its facts for the request log, and when it was taken from the ring, in ns
-#: (``D14``, ``D15``).
+#: A response until it is written: its facts for the request log, and its time of receipt from the ring, in ns (``D14``,
+#: ``D15``).
 Answered = tuple[bytes, int]
 
 
 class ReadBlockedByWriteError(BlockingIOError):
-    """A read of TLS cannot go on before the socket takes what TLS has to say."""
+    """A TLS read must wait until the socket accepts TLS output."""
 
 
 class Transport(Protocol):
-    """What a channel asks of its connection: a socket, or what stands in its place."""
+    """A channel's view of its connection: a socket, or a TLS transport."""
 
     def recv(self, most: int, /) -> bytes:
-        """Return what has come."""
+        """Return the bytes received."""
 
     def recv_into(self, memory: memoryview, /) -> int:
         """Receive into memory."""
 
     def send(self, data: bytes | memoryview, flags: int, /) -> int:
-        """Return how much was taken."""
+        """Return the number of bytes sent."""
 
     def close(self) -> None:
         """Close the descriptor."""
 
 
 class TlsState(Protocol):
-    """What a channel of TLS has besides: a handshake at first, then a connection."""
+    """The TLS state of a channel: a handshake at first, then a connection."""
 
     @property
     def has_pending(self) -> bool:
-        """Whether it has to be read although no event will tell (`B04`)."""
+        """Whether it must be read although no event will be reported (`B04`)."""
 
 
 class FileSend(NamedTuple):
-    """A part of an answer that goes from a file to the socket inside the kernel."""
+    """A part of a response sent from a file to the socket inside the kernel."""
 
     file: OpenFile
     position: int
@@ -87,7 +87,7 @@ Piece = bytes | memoryview | FileSend
 
 
 class HeldAnswer(NamedTuple):
-    """An answer that came before the answers to earlier requests of its connection."""
+    """A response that arrived before the responses to earlier requests of its connection."""
 
     kind: int
     size: int
@@ -96,7 +96,7 @@ class HeldAnswer(NamedTuple):
 
 
 class LargeReceive:
-    """A request on its way from the socket straight into a block of shared memory."""
+    """A request being received from the socket directly into a block of shared memory."""
 
     __slots__ = ("address", "area", "filled", "size", "view")
 
@@ -108,13 +108,13 @@ class LargeReceive:
         self.view = view
 
     def take(self, data: bytes | memoryview) -> None:
-        """Copy in what was read before the block was known; never more than is missing."""
+        """Copy in bytes read before the block was allocated; never more than are missing."""
         self.view[self.filled : self.filled + len(data)] = data
         self.filled += len(data)
 
 
 class Channel:
-    """The state of one connection. Response order is by ``next_answer``, our own sequence numbers (``D11``)."""
+    """The state of one connection. Responses are ordered by ``next_answer``, our own sequence numbers (``D11``)."""
 
     __slots__ = (
         "answered",
@@ -161,7 +161,7 @@ class Channel:
     def __init__(self, sock: socket.socket, connection_id: int, serial: int, listener: int, peer: str) -> None:
         self.sock: Transport = sock
         self.tls: TlsState | None = None
-        #: How parts of files are sent (descriptor, position, length); None: inside the kernel.
+        #: Sends parts of files (descriptor, position, length); None: inside the kernel.
         self.sendfile: Callable[[int, int, int], int] | None = None
         # Bound once: both are called for every request.
         self.recv: Callable[[int], bytes] = sock.recv
@@ -171,19 +171,19 @@ class Channel:
         self.serial = serial
         self.listener = listener
         self.peer = peer
-        #: The address of this machine by which the client has come, where it is told that.
+        #: The address of this machine that the client connected to, where known.
         self.reached = ""
-        #: As whom the client is known, and what travels of that with each request: nothing while nobody asks for it.
+        #: The client's user, and the session bytes sent with each request: empty while no component needs them.
         self.user = ANONYMOUS_USER
         self.session = b""
-        #: Who the client is or says it is, while that is not known or can end; None: nothing is asked.
+        #: The authenticator while the user is unknown or the session can expire; None: no authentication.
         self.authenticator: Authenticator | None = None
         self.inbox = b""
         self.large: LargeReceive | None = None
         self.read_bytes = SMALL_READ_BYTES
         self.next_sequence = 0
         self.next_answer = 0
-        #: The target of every Produce once one has named several partitions; -1 until then: each goes to its owner.
+        #: The target of every Produce once one has named several partitions; -1 until then: each is sent to its owner.
         self.produce_target = -1
         self.repeatable: dict[int, Repeatable] = {}
         #: Bytes of the frames in ``repeatable``.
@@ -191,16 +191,16 @@ class Channel:
         self.held: dict[int, HeldAnswer] = {}
         self.held_bytes = 0
         self.out: list[Piece] = []
-        #: Of the answers attached before ``next_answer``, those that are not written whole yet.
+        #: Responses attached before ``next_answer`` and not yet written completely.
         self.answered: list[Answered] = []
-        #: How many answers in a row could not be sent, and have been asked for again.
+        #: Consecutive responses that could not be sent and were requested again.
         self.asked_again = 0
-        #: How a request of this connection goes on behind its correlation id unless its client id has changed.
+        #: The bytes after the correlation id in a request of this connection, unless its client id has changed.
         self.client_prefix = b""
         #: Client id, software name, software version.
         self.names = ("", "", "")
         self.client: Client | None = None
-        #: (sequence from which on it no longer spoke for the connection, client).
+        #: (first sequence that it no longer applied to, client).
         self.former_clients: list[tuple[int, Client]] = []
         self.opened_ns = 0
         self.unsent: list[Piece] = []
@@ -209,28 +209,28 @@ class Channel:
         self.interest = 0
         self.last_active_ns = 0
         self.closing = False
-        #: What ``next_answer`` was when the connection was asked to end.
+        #: The value of ``next_answer`` when the connection began to close.
         self.ended_at = 0
 
     @property
     def name(self) -> str:
-        """What log lines call the connection."""
+        """The connection's name in log lines."""
         return f"{connection_id.text(self.connection_id)} of {self.peer}"
 
     @property
     def in_flight(self) -> int:
-        """Requests that have been sent to a target and whose answers have not been attached yet."""
+        """Requests sent to a target whose responses have not been attached yet."""
         return self.next_sequence - self.next_answer
 
     @property
     def first_unfinished(self) -> int:
-        """Sequence of the first request whose answer has not been written whole."""
+        """Sequence of the first request whose response has not been written completely."""
         return (self.ended_at if self.closing else self.next_answer) - len(self.answered)
 
     def is_drained(self, *, produce_only: bool) -> bool:
-        """Return whether every answer has been written but those that wait for others, which may be long.
+        """Return whether all responses are written, except those of requests that may wait long for others.
 
-        ``produce_only``: only those to Produce are waited for, because they acknowledge records.
+        ``produce_only``: consider only responses to Produce, because they acknowledge records.
         """
         if produce_only:
             waiting = len(self.repeatable)
@@ -239,16 +239,16 @@ class Channel:
         return not self.unsent and self.in_flight <= waiting
 
     def forget_requests(self) -> None:
-        """Expect no more answers: what comes for this channel from now on has no taker. Nothing of it may be kept."""
+        """Stop expecting responses: later ones for this channel are dropped and must not be stored."""
         self.ended_at = self.next_answer + len(self.held)
         self.next_answer = self.next_sequence
         self._drop_held()
 
     def send_out(self) -> bool:
-        """Write as much as the socket takes of ``out``; keep copies of the rest. True when nothing is left.
+        """Write ``out`` as far as the socket accepts it; keep copies of the rest. Return whether all is written.
 
         ``out`` may hold views of a ring: they are either written or copied here, so that the ring's memory may be
-        released as soon as this returns. Raises OSError when the connection is gone.
+        released as soon as this returns. Raises OSError when the connection is closed.
         """
         unsent = self.unsent
         if unsent:
@@ -265,16 +265,16 @@ class Channel:
         return False
 
     def keep_out(self) -> None:
-        """Keep ``out`` until the socket takes it in another turn: copies, as `send_out` does of what is left."""
+        """Keep copies of ``out`` for a later write, as `send_out` does with unsent bytes."""
         self.unsent += [bytes(piece) if isinstance(piece, memoryview) else piece for piece in self.out]
         self.out.clear()
         self._keep_from(0)
 
     @property
     def has_ended(self) -> bool:
-        """Whether its client has ended its side, nothing that it sent is left to be done and no answer to be given.
+        """Whether the client has closed its side, with no unprocessed input and no pending response.
 
-        Of TLS the end of what was sent is not seen before it is read.
+        Of a TLS connection the end is not seen before it is read.
         """
         sock = self.sock
         if self.inbox or self.large is not None or self.in_flight or not isinstance(sock, socket.socket):
@@ -287,7 +287,7 @@ class Channel:
             return True
 
     def flush(self) -> bool:
-        """Go on with what earlier writes left over (``B09``). True when nothing is left; raises OSError.
+        """Continue earlier incomplete writes (``B09``). Return whether all is written; raises OSError.
 
         The socket may be ready for more when this returns.
         """
@@ -309,7 +309,7 @@ class Channel:
                         if isinstance(piece, memoryview) and isinstance(unsent[number + 1], memoryview):
                             piece = self._join(number)
                             count = len(unsent)
-                        # What stands around records travels with them, in as few segments.
+                        # Headers around records travel with them, in as few segments as possible.
                         sent = self.send(piece, socket.MSG_MORE if number + 1 < count else 0)
                     left_bytes -= sent
                     if sent < len(piece):
@@ -329,38 +329,38 @@ class Channel:
         return True
 
     def read_when_writable(self) -> None:
-        """Read on when the socket has taken what waits, be it nothing of ours."""
+        """Pause reading until the socket has accepted the waiting bytes, which may all belong to TLS."""
         self.muted |= MuteCause.OUTPUT
         if not self.unsent:
             self.unsent.append(b"")
 
     def give_up(self) -> None:
-        """Write nothing more and take nothing more, in this turn of the loop either: the connection is at fault."""
+        """Drop output and input, from this iteration of the loop on: the connection is faulty."""
         self.discard_output()
         self.muted |= MuteCause.REFUSED
 
     def discard_output(self) -> None:
-        """Drop what was not written (``D13``)."""
+        """Drop unsent output (``D13``)."""
         self.unsent.clear()
         self.out = []
         self._drop_held()
         self.out_bytes = 0
 
     def _drop_held(self) -> None:
-        """Forget answers that came early; they are done with as if they had been written (``D21``)."""
+        """Drop early responses; they count as written (``D21``)."""
         self.answered += [answer.answered for answer in self.held.values()]
         self.held.clear()
         self.held_bytes = 0
 
     def _keep_from(self, number: int) -> None:
-        """Let go of the pieces before that one, which have been written."""
+        """Drop the pieces before ``number``, which have been written."""
         del self.unsent[:number]
         self.out_bytes = sum(each.length if isinstance(each, FileSend) else len(each) for each in self.unsent)
 
     def _send_file(self, piece: FileSend, most_bytes: int) -> int:
-        """Send a part of a file, or what the socket takes of it; return how much that was. Raises OSError."""
+        """Send a part of a file as far as the socket accepts it; return the bytes sent. Raises OSError."""
         file, position, length = piece
-        # The kernel would go on for as long as the client takes it.
+        # The kernel would continue as long as the client reads.
         length = min(length, most_bytes)
         if self.sendfile is None:
             sent = os.sendfile(self.fd, file.fd, position, length)
@@ -371,7 +371,7 @@ class Channel:
         return sent
 
     def _join(self, number: int) -> bytes:
-        """Make one piece of the views of a ring that follow each other from that one on, and return it."""
+        """Join the consecutive ring views from ``number`` on into one piece, and return it."""
         run: list[memoryview] = []
         for piece in self.unsent[number:]:
             if not isinstance(piece, memoryview):

@@ -1,18 +1,18 @@
-"""Foreign protocols: what a client that does not speak Kafka's probably speaks, by the first bytes it sent.
+"""Detects the protocol of a client that does not use Kafka's, by the first bytes received.
 
-Pure. It turns the mysterious "receive size 369296129" into a sentence that its reader can act on.
+Pure; used by processors. It turns the mysterious "receive size 369296129" into a sentence that its reader can act on.
 """
 
 from __future__ import annotations
 
 _HTTP_METHODS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"PRI ")
 _TLS_HANDSHAKE = b"\x16\x03"
-#: Behind the size of a request, of which the first byte is 0 as well, unless it has 16 MB and more.
+#: After the size of a request, whose first byte is also 0 unless it has 16 MB or more.
 _API_KEY_AT = 4
 
 
 def describe_foreign(start: bytes) -> str | None:
-    """Return a sentence about the protocol that these bytes open, or None when they could be anything."""
+    """Return a sentence about the protocol of these first bytes, or None if it is not recognised."""
     if start[:4] in _HTTP_METHODS:
         return (
             "this looks like HTTP: the port speaks Kafka's protocol; use a Kafka client, or for the status page the "
@@ -29,7 +29,7 @@ def describe_foreign(start: bytes) -> str | None:
 
 
 def describe_not_tls(start: bytes) -> str:
-    """Return a sentence about who speaks anything but TLS to a listener of TLS, by the first bytes."""
+    """Return a sentence about a client that does not use TLS on a TLS listener, by its first bytes."""
     if start[:4] in _HTTP_METHODS:
         return (
             "this looks like HTTP: the port speaks Kafka's protocol inside TLS; use a Kafka client, or for the status "

@@ -1,6 +1,6 @@
-"""Which connections a processor closes when the acceptor has found that there are too many (`A17`).
+"""Chooses the connections a processor closes when the acceptor has ordered it to close the excess (`A17`).
 
-As Kafka chooses: those first that are about to be closed anyway, then those that have been silent longest.
+Pure. The choice is Kafka's: first connections that are closing anyway, then those silent longest.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from rotunda.broker.network.processor.channel import Channel
 
 
 def excess_channels(order: CloseOrder, channels: Iterable[Channel]) -> list[Channel]:
-    """Return which of the channels to close, so that as many are left as the order says.
+    """Return the channels to close, so that as many remain as the order states.
 
     ``channels``: those of the processor, the least recently active first. Those of the protected listener stay, and are
-    not among those that are counted.
+    not counted.
     """
     counted = [channel for channel in channels if channel.listener != order.protected]
     closing = [channel for channel in counted if channel.closing]

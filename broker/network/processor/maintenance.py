@@ -1,6 +1,6 @@
-"""Maintenance: what the clock alone asks of a processor: memory and files given back, figures published.
+"""The periodic tasks of a processor: freeing memory and files, publishing metrics.
 
-Runs in processor processes, at the end of a turn of the loop. It knows no single connection.
+Runs in processor processes, at the end of an iteration of the loop. It knows no single connection.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from rotunda.broker.network.processor.response_reader import ResponseReader
     from rotunda.broker.network.processor.tls.tls_listeners import TlsListeners
 
-#: How often, at most, it is looked whether anything is due: the turns of a busy loop are much shorter.
+#: The shortest interval between two checks: iterations of a busy loop are much shorter.
 LOOK_NS: Final = 1_000_000
 
-#: How often memory and files that nobody uses any more are given back, however little there is to do.
+#: How often unused memory and files are freed, however idle the process is.
 GIVE_BACK_NS: Final = 1_000_000_000
 
 
@@ -37,12 +37,12 @@ class Maintenance:
         self._metrics, self._finished = counts
         self._ends = ends
         self._by_id = by_id
-        #: When to look next. HOT: whoever turns the loop compares.
+        #: Time of the next check. HOT: compared in the loop.
         self.next_ns = 0
         self._give_back_ns = 0
 
     def look(self, now_ns: int) -> None:
-        """Do what is due."""
+        """Run the tasks that are due."""
         self.next_ns = now_ns + LOOK_NS
         if now_ns >= self._give_back_ns:
             self._give_back_ns = now_ns + GIVE_BACK_NS
@@ -53,6 +53,6 @@ class Maintenance:
             self.publish(now_ns)
 
     def publish(self, now_ns: int) -> None:
-        """Publish what has been counted, and work up the requests that have been finished."""
+        """Publish the counters, and aggregate the completed requests."""
         self._metrics.publish(now_ns, self._finished, self._ends, len(self._by_id))
         self._metrics.show(now_ns, self._by_id.values())

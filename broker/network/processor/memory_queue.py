@@ -1,10 +1,10 @@
-"""The queue for request memory: who gets the next block of the arena, and who has to give a block back (`B14`).
+"""The queue for request memory: the order in which channels get blocks of the arena, or lose them (`B14`).
 
-Runs in processor processes. A channel whose request finds no room waits here, in order of coming. Smaller requests may
-pass one that waits for a large block, but only for `PASSED_NS`: from then on what is given back is kept for it, so that
-it cannot starve (`B15`). While somebody waits, a channel that holds a block for half a request has to go on sending it,
-so fast that it is whole within `WHOLE_WITHIN_S`: a sender that drips takes memory from others as one that is silent
-does (`C04`). The one request that is larger than the arena has a place (`MemoryPool`) and a queue of its own.
+Runs in processor processes. A channel whose request finds no room waits here, in order of arrival. Smaller requests may
+pass one that waits for a large block, but only for `PASSED_NS`: after that freed memory is reserved for it, so that it
+cannot starve (`B15`). While a channel waits, one that holds a block for half a request must keep sending, fast enough
+to complete the request within `WHOLE_WITHIN_S`: a slow sender withholds memory from others as a silent one does
+(`C04`). The one request that is larger than the arena has its own area (`MemoryPool`) and its own queue.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from rotunda.broker.network.processor.channel import Channel
     from rotunda.broker.network.processor.request_sender import Block, RequestSender
 
-#: How long others may pass the one that has waited longest. By then handlers have answered what they had.
+#: How long others may pass the longest waiting channel. By then handlers have completed their earlier requests.
 PASSED_NS: Final = 250_000_000
 
-#: While others wait for memory, what a channel with half a request sends at least in `LEAST_EVERY_NS`: this part of it.
+#: While memory is short, a channel with half a request must send this part of it in each `LEAST_EVERY_NS`.
 WHOLE_WITHIN_S: Final = 60
 LEAST_BYTES: Final = 4096
 LEAST_EVERY_NS: Final = 1_000_000_000
 
-#: How often it is looked who holds memory that others wait for.
+#: How often the holders of memory are checked while others wait for it.
 SHORTAGE_CHECK_NS: Final = 100_000_000
 
 
@@ -35,24 +35,24 @@ class MemoryQueue:
 
     def __init__(self, sender: RequestSender) -> None:
         self._sender = sender
-        #: By channel, since when it waits, in ns: for a block of the arena, and for the place beside it.
+        #: By channel, the start of its wait, in ns: for a block of the arena, and for the oversize area.
         self._waiting: tuple[dict[Channel, int], dict[Channel, int]] = ({}, {})
-        #: By channel, when it had how many bytes of its request.
+        #: By channel: a time, and the bytes of its request received by then.
         self._receiving: dict[Channel, tuple[int, int]] = {}
         self._next_check_ns = 0
 
     @property
     def is_short(self) -> bool:
-        """Whether some channel waits for a block that it would take now. HOT: once a turn."""
+        """Whether some channel waits for a block and for nothing else. HOT: once per iteration."""
         arena, beside = self._waiting
         if not arena and not beside:
             return False
         return any(channel.muted == MuteCause.ARENA for waiting in self._waiting for channel in waiting)
 
     def allocate(self, channel: Channel, size: int, now_ns: int) -> Block | None:
-        """Return a block for a channel's request of `size` bytes; None, and it waits, when it is not its turn."""
+        """Return a block for a channel's request of `size` bytes, or None: the channel is queued."""
         waiting = self._waiting[size > self._sender.pool.size]
-        # One that is muted for something else as well keeps its place, and holds up nobody.
+        # A channel muted for another cause too keeps its position, and blocks no other.
         in_turn = (each for each in waiting.items() if each[0] is channel or each[0].muted == MuteCause.ARENA)
         first, since_ns = next(in_turn, (channel, now_ns))
         block = None
@@ -66,20 +66,20 @@ class MemoryQueue:
         return block
 
     def received(self, channel: Channel) -> None:
-        """Note that a channel's request is whole: its block is given back by its target."""
+        """Record that a channel's request is complete: its target frees the block."""
         self._receiving.pop(channel, None)
 
     def forget(self, channel: Channel) -> None:
-        """Take a channel out: it is closed, or what it waited for is refused."""
+        """Remove a channel: it is closed, or the request it waited for is rejected."""
         self.received(channel)
         for waiting in self._waiting:
             waiting.pop(channel, None)
 
     def too_slow(self, now_ns: int) -> list[tuple[Channel, InvalidReceive]]:
-        """Return the channels that hold a block and hardly send while others wait (`C04`), and why they are closed.
+        """Return channels that hold a block but send too slowly (`C04`), with the reason to close them.
 
-        To be called behind poll and reads, while memory is short: what a client has sent while this process stood still
-        has been read by then. A throttled one may not send.
+        Call after poll and reads, while memory is short: bytes sent while this process was stalled have been read by
+        then. A throttled channel is exempt: it may not send.
         """
         if now_ns < self._next_check_ns:
             return []
@@ -97,12 +97,12 @@ class MemoryQueue:
 
 
 def least_bytes(size: int) -> int:
-    """Return how much of a request of `size` bytes its client sends in each `LEAST_EVERY_NS` at least."""
+    """Return the fewest bytes a client must send of a request of `size` bytes in each `LEAST_EVERY_NS`."""
     return max(LEAST_BYTES, size // WHOLE_WITHIN_S)
 
 
 def slowness(channel: Channel) -> str:
-    """Return how slowly a channel sends its request, for the line that says why it is closed."""
+    """Return the reason for closing a slow sender, for the log line."""
     large = channel.large
     if large is None:
         return "silent within a request"

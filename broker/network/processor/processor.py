@@ -1,10 +1,9 @@
-"""The processor: one epoll loop that reads requests from its connections and writes their answers, in order.
+"""The processor: one epoll loop that reads requests from its connections and writes their responses, in order.
 
 Runs in N processor processes. ``Processor.step`` is the loop as a list of verbs, in Kafka's order (``B01``). It decodes
-no request body and knows no topic, no group and no file of the log beyond the byte ranges that an answer names.
-
-Data flows one way: socket, frame, request ring; response ring, socket. Nothing here waits: a full ring or an empty
-memory pool mutes the channel that needs it while everything else goes on (``B32``).
+no request body and knows no topic, no group and no file of the log beyond the byte ranges named in a response. Data
+flows one way: socket, frame, request ring; response ring, socket. Nothing here blocks: a full ring or an empty memory
+pool mutes the channel that needs it while all others continue (``B32``).
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The loop wakes at least this often, as Kafka's does (``B03``); and while it ends, when its time may be over.
+#: The loop wakes at least this often, as Kafka's does (``B03``); more often while draining, which has a deadline.
 POLL_TIMEOUT_MS, DRAINING_POLL_MS = 300, 20
-#: While a channel waits for room that is given back without a bell, the loop looks again after this time.
+#: While a channel waits for memory that is freed without a bell, the loop checks again after this time.
 RETRY_MS = 1
-#: Channels read between two publications. All of them at once would be fewer wake-ups, but then handlers sleep while
-#: requests are read, and read requests wait while handlers work: both processors of a small machine idle in turns.
+#: Channels read between two publications. Publishing once for all would wake handlers less often, but then handlers
+#: sleep while requests are read, and requests wait while handlers run: the CPUs of a small machine idle alternately.
 PUBLISH_EVERY = 16
-#: New connections taken in one turn (``B02``).
+#: The most new connections received in one iteration (``B02``).
 NEW_CONNECTIONS = 20
 
 
@@ -78,11 +77,11 @@ class Processor:
         self._selector.watch(self._bell.fileno())
 
     def watch(self, fd: int) -> None:
-        """Let the loop also wake, once, for a descriptor that means nothing to it, such as the stop flag's."""
+        """Wake the loop, once, for a descriptor it does not handle, such as the stop flag's."""
         self._selector.watch(fd)
 
     def step(self) -> None:
-        """One turn of the loop. Faults of one connection end that connection and nothing else (``B05``, ``B22``)."""
+        """Run one iteration of the loop. A fault of one connection closes only that connection (``B05``, ``B22``)."""
         self.configure_new_connections()
         self.process_new_responses()
         self.poll()
@@ -92,7 +91,7 @@ class Processor:
         self.close_expired_connection()
 
     def configure_new_connections(self) -> None:
-        """Take over sockets that the acceptor has handed to this processor; close those that it has too many of."""
+        """Receive sockets from the acceptor; close the excess that it has ordered."""
         if not self._new_waiting:
             return
         self._new_waiting = False
@@ -120,7 +119,7 @@ class Processor:
             self._handoff.obeyed()
 
     def process_new_responses(self) -> None:
-        """Write the answers that targets have published, all of those that are there (``D08``)."""
+        """Write all responses that targets have published (``D08``)."""
         responses = self._responses
         ready = responses.read(self._by_id, self._fault)
         if ready or responses.lone:
@@ -142,7 +141,7 @@ class Processor:
         self.sender.publish()
 
     def poll(self) -> None:
-        """Sleep until a socket, a bell or the hand-off needs attention (``B04``); sort what was reported (``B06``)."""
+        """Sleep until a socket, a bell or the hand-off is ready (``B04``); sort the events (``B06``)."""
         selector, responses, reader = self._selector, self._responses, self._reader
         if responses.is_behind or self._new_waiting or self._disconnected or selector.readable or selector.writable:
             timeout_ms = 0
@@ -170,7 +169,7 @@ class Processor:
                 self._hung_up(channel)
 
     def process_completed_receives(self) -> None:
-        """Read the readable channels as far as a turn goes, and send their requests on, a batch at a time."""
+        """Read the readable channels within the iteration's time, and send their requests on, a batch at a time."""
         for count, channel in enumerate(self._network_time.of_each(self._selector.take_readable(self._now_ns)), 1):
             if not count % PUBLISH_EVERY:
                 self.sender.publish()
@@ -192,7 +191,7 @@ class Processor:
         self.sender.publish()
 
     def process_completed_sends(self) -> None:
-        """Go on with answers that did not fit into the socket's buffer, as far as a turn goes."""
+        """Continue incomplete writes within the iteration's time."""
         if not self._selector.writable:
             return
         for channel in self._network_time.of_each(self._selector.take_writable(self._now_ns)):
@@ -204,7 +203,7 @@ class Processor:
                 self._fault(channel)
 
     def process_disconnected(self) -> None:
-        """Close the channels that this turn found gone or at fault, and report them to the acceptor."""
+        """Close the channels found disconnected or faulty in this iteration, and report them to the acceptor."""
         self.authentication.end_due(self._by_id)
         for channel, cause in self._disconnected:
             self._close(channel, cause)
@@ -213,7 +212,7 @@ class Processor:
         self._disconnected.clear()
 
     def close_expired_connection(self) -> None:
-        """Close the connection that has been idle longest, if for too long (``B17``); do what else the clock asks."""
+        """Close the longest idle connection if idle too long (``B17``); run maintenance that is due."""
         now_ns = self._now_ns()
         if self._idle_ns >= 0 and (idle := self._selector.idle_since(now_ns - self._idle_ns)) is not None:
             self._close(idle, "idle")
@@ -224,7 +223,7 @@ class Processor:
             self._maintenance.look(now_ns)
 
     def move(self, handlers: int, generations: Mapping[int, int]) -> None:
-        """Send to so many handlers from now on; to other generations also what has no answer, by owner (`E04`)."""
+        """Route to this number of handlers; resend unanswered requests of other generations to their owners (`E04`)."""
         self._responses.grow()
         while self._responses.pending():
             self.process_new_responses()
@@ -232,12 +231,12 @@ class Processor:
         self._repeats.move(self._by_id.values(), generations)
 
     def target_ready(self, target: int, generation: int) -> None:
-        """Send to this generation of a target from now on, and again what no predecessor has answered."""
+        """Route to this generation of a target, and resend requests its predecessors have not answered."""
         self.process_new_responses()
         self._repeats.add(self._by_id.values(), target, generation)
 
     def drain(self, *, produce_only: bool = False) -> bool:
-        """Take no new requests; True once every answer has been written that is waited for (`UnwrittenAnswers`)."""
+        """Stop reading requests; return True once all required responses are written (`UnwrittenAnswers`)."""
         if not self._draining:
             self._draining = self._responses.delayed.is_ending = True
             for channel in self._by_id.values():
@@ -247,13 +246,13 @@ class Processor:
         return not self._unwritten.are_left(self._by_id.values(), produce_only=produce_only)
 
     def close_drained(self) -> bool:
-        """Close the connections that wait for no answer; True when none is left, nor waits to be taken over."""
+        """Close connections without pending responses; return True once none remain, open or in the hand-off."""
         self._disconnected += [(c, "shutdown") for c in self._by_id.values() if not (c.in_flight or c.unsent)]
         self.process_disconnected()
         return not self._by_id and not self._new_waiting
 
     def end_connections(self, is_ending: Callable[[Channel], bool]) -> None:
-        """Read no more from connections whose listener is closed; each ends with its last answer (`A30`)."""
+        """Stop reading connections of closed listeners; each is closed after its last response (`A30`)."""
         for channel in filter(is_ending, self._by_id.values()):
             self._mute(channel, MuteCause.DRAINING)
             self._selector.update(channel)
@@ -261,7 +260,7 @@ class Processor:
                 self._disconnected.append((channel, "shutdown"))
 
     def close_all(self) -> None:
-        """Close every connection without waiting for answers (``B31``)."""
+        """Close every connection without waiting for responses (``B31``)."""
         for channel in list(self._by_id.values()):
             self._close(channel, "shutdown")
         self.finished.is_prepared = True
@@ -276,7 +275,7 @@ class Processor:
             self._selector.unwatch(fd)  # it has woken the loop, and would do so at every poll
 
     def _hung_up(self, channel: Channel) -> None:
-        """Deal with a client that has gone; what it sent while muted is still worth doing, but no memory (``B19``)."""
+        """Handle a disconnected client: keep a muted channel with input still to process, else close it (``B19``)."""
         is_aside = channel.muted and not (channel.unsent or channel.muted & ENDED_BY_HANGING_UP or channel.has_ended)
         if is_aside:
             self._selector.set_aside(channel)
@@ -284,7 +283,7 @@ class Processor:
             self._disconnected.append((channel, "client"))
 
     def _write(self, channels: Iterable[Channel]) -> None:
-        """Write what was attached to channels, as far as a turn goes. HOT."""
+        """Write the responses attached to channels, within the iteration's time. HOT."""
         finish, now_ns = self.finished.add, self._now_ns
         end_ns = now_ns() + WRITING_NS
         for channel in self._network_time.of_each(channels):
@@ -300,7 +299,7 @@ class Processor:
                 self._fault(channel)
 
     def _write_out(self, channel: Channel) -> bool:
-        """Write what was attached to a channel; return whether nothing is left to write."""
+        """Write the responses attached to a channel; return whether all is written."""
         if not channel.out:
             return not channel.unsent
         try:
@@ -311,7 +310,7 @@ class Processor:
             return False
 
     def _after_write(self, channel: Channel, done: bool) -> None:
-        """Account for what was written, and lift or set the mutes that depend on it (``B27``, ``D10``)."""
+        """Account for a write, and lift or set the mutes that depend on it (``B27``, ``D10``)."""
         if done:
             self.finished.add(channel, self._now_ns())
             if channel.closing:
@@ -331,7 +330,7 @@ class Processor:
         self._selector.update(channel)
 
     def _begin(self, channel: Channel) -> None:
-        """Make a new connection known to those that count and describe connections."""
+        """Register a new connection with metrics, accounting, authentication and sessions."""
         self._metrics.connection_opened()
         self.finished.opened(channel)
         self.authentication.begin(channel)
@@ -347,7 +346,7 @@ class Processor:
             self._metrics.muted(cause)
 
     def _fault(self, channel: Channel | None) -> None:
-        """Close a channel that an error of ours has struck: what is known of it may be wrong now (``B22``)."""
+        """Close a channel after an internal error: its state may be wrong now (``B22``)."""
         if channel is None:
             logger.exception("fault on an answer to a connection that has gone")
             return
@@ -356,7 +355,7 @@ class Processor:
         self._disconnected.append((channel, "fault"))
 
     def _refuse(self, channel: Channel, error: InvalidReceive) -> None:
-        """Close a connection that broke the protocol, once its earlier requests are answered (``C02``, ``D12``)."""
+        """Close a connection that violated the protocol, after its earlier requests are answered (``C02``, ``D12``)."""
         self._warnings.warning(f"{channel.peer} {error.kind}", "closing connection %s: %s", channel.name, error)
         channel.inbox = b""
         self._reader.give_up_large(channel)
@@ -384,7 +383,7 @@ class Processor:
                 self._selector.update(channel)
 
     def _close(self, channel: Channel, cause: str) -> None:
-        """Close a connection at once (``B20``) and give back all that it holds (``B26``)."""
+        """Close a connection at once (``B20``) and free all its resources (``B26``)."""
         if self._by_id.pop(channel.connection_id, None) is None:
             return
         self._selector.unregister(channel)

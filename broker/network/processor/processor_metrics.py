@@ -1,6 +1,6 @@
-"""The processor's metrics: plain integers between turns, stored on its metrics page now and then.
+"""The processor's metrics: plain integers, stored on its metrics page every half second.
 
-Runs in processor processes. Storing at most every ``INTERVAL_NS`` keeps shared memory off the path of a request.
+Runs in processor processes. Storing at most every ``INTERVAL_NS`` keeps shared memory out of the request path.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How old the page may be while the processor is awake.
+#: Maximum age of the page while the processor is awake.
 INTERVAL_NS = 500_000_000
-#: To look at all connections takes a millisecond for each 10,000.
+#: Checking all connections costs a millisecond per 10,000.
 LOOK_NS = 1_000_000_000
 
 #: As in `authentication.Counts`.
@@ -48,7 +48,7 @@ _MUTE_LABELS = {
 
 
 class ProcessorMetrics:
-    """The processor's own counters and the page they go to."""
+    """The processor's own counters and their metrics page."""
 
     def __init__(self, page: MetricsWriter, now_ns: int, snapshot: ConnectionStatusPublisher | None = None) -> None:
         self._page = page
@@ -76,23 +76,23 @@ class ProcessorMetrics:
         self._not_after = [page.index("certificate_not_after_ms", str(number)) for number in range(MAX_LISTENERS)]
 
     def connection_opened(self) -> None:
-        """Count a connection taken over from the acceptor."""
+        """Count a connection received from the acceptor."""
         self._page.add(self._opened, 1)
 
     def connection_closed(self, cause: str) -> None:
-        """Count a connection that has ended, by cause."""
+        """Count a closed connection, by cause."""
         self._page.add(self._closed[cause], 1)
 
     def muted(self, causes: MuteCause) -> None:
-        """Count what keeps a channel from being read from now on."""
+        """Count the new mutes of a channel, by cause."""
         for cause in causes:
             if cause in self._muted:
                 self._page.add(self._muted[cause], 1)
 
     def polled(self, before_ns: int, after_ns: int, *, arena_short: bool = False, ready: int = 0) -> None:
-        """Account for one turn: waiting from ``before_ns`` to ``after_ns``, work before that (``B30``).
+        """Account for one iteration: waiting from ``before_ns`` to ``after_ns``, working before that (``B30``).
 
-        ``arena_short``: a request waits for a block of the arena; ``ready`` descriptors need attention now.
+        ``arena_short``: a request waits for a block of the arena; ``ready``: the number of ready descriptors.
         """
         self._polls += 1
         if arena_short:
@@ -105,11 +105,11 @@ class ProcessorMetrics:
         self._turn_ns = after_ns
 
     def due(self, now_ns: int) -> bool:
-        """Return whether the page is old enough to be written again."""
+        """Return whether the page is due for an update."""
         return now_ns - self._published_ns >= INTERVAL_NS
 
     def show(self, now_ns: int, channels: Collection[Channel]) -> None:
-        """Store what the connections have in common, if it is time, and show each to readers, if there are any."""
+        """Store totals of all connections if due, and publish the connection snapshot if a reader wants it."""
         if now_ns >= self._looked_ns + LOOK_NS:
             self._looked_ns = now_ns
             unwritten_bytes = sum(channel.out_bytes + channel.held_bytes for channel in channels)
@@ -124,7 +124,7 @@ class ProcessorMetrics:
         ends: tuple[RequestReader, ResponseReader, TlsListeners],
         connections: int,
     ) -> None:
-        """Store everything on the page."""
+        """Store all values on the page."""
         reader, responses, tls = ends
         self._published_ns = now_ns
         values = {
@@ -144,7 +144,7 @@ class ProcessorMetrics:
             **dict(zip(AUTHENTICATIONS, reader.authentication.counts.values, strict=True)),
         }
         for name, index in self._counters.items():
-            # The page goes on with its predecessor's counts, so what is added is what is new.
+            # The page continues its predecessor's counts, so only the increase is added.
             self._page.add(index, values[name] - self._stored.get(index, 0))
             self._stored[index] = values[name]
         pool = reader.sender.pool

@@ -1,6 +1,6 @@
-"""A processor process from boot to exit: builds the processor from what crossed the fork and turns its loop.
+"""The processor process from boot to exit: builds the processor from the inherited resources and runs its loop.
 
-The only module of the network layer that sees the context.
+The only module of the processor that sees the process context.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The first requests have the machine for themselves; the histograms are written up later than this anyway.
+#: The first requests get the whole machine; the histograms are first written later than this anyway.
 LOAD_NUMPY_AFTER_S = 1.0
 
-#: Share of the whole shutdown time in which answers under way may still leave.
+#: Share of the whole shutdown time for sending responses in flight.
 DRAIN_SHARE = 0.5
 
-#: Answers to other requests than Produce are waited for as long as this. What takes longer is done in slices, and
-#: changes nothing or is safe to ask for again.
+#: How long responses to requests other than Produce are awaited. Longer requests run in slices, and change nothing or
+#: are safe to repeat.
 OTHERS_NS = 400_000_000
 
 
 def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) -> None:
-    """Serve connections until asked to stop; then let the answers under way leave, and close.
+    """Serve connections until the stop signal; then send responses in flight, and close.
 
-    Raises what a turn raises when no turn succeeds any more.
+    Raises the loop's failure once every iteration fails.
     """
     clock = SystemClock()
     names = ListenerNames(context.listener_table)
@@ -70,14 +70,14 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
     targets.follow()
 
     context.mark_ready(Role.PROCESSOR, index, generation)
-    # The histograms need numpy but none of the threads that it would start for itself.
+    # The histograms need numpy but none of the threads that it would start by default.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     processor.finished.is_prepared = False
     loader = threading.Timer(LOAD_NUMPY_AFTER_S, _prepare, [processor.finished])
     loader.daemon = True
     loader.start()
     slots = context.slots
-    # Faults of one connection are contained where they arise; these have no connection to blame.
+    # Faults of one connection are contained where they occur; these belong to no connection.
     faults = FaultLimit(logger, "the processor loop")
     garbage = GarbageSearch(clock.monotonic_ns)
     beat_ns, report_ns, expiry = 0, 0, CertificateExpiry()
@@ -119,13 +119,13 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
 
 
 def _has_left(processor: Processor) -> bool:
-    """Take one step towards an end that nobody notices but by its closed connection: each has its answers first."""
+    """Drain one step before the exit: each client gets its responses, and notices only its closed connection."""
     processor.drain()
     return processor.close_drained()
 
 
 def _drain(processor: Processor, now_ns: Callable[[], int], most_ns: int) -> None:
-    """Let answers leave: those to Produce as long as there is time, others if they come soon."""
+    """Send responses in flight: those to Produce until the deadline, others for `OTHERS_NS`."""
     begin_ns = now_ns()
     waited_ns = 0
     while waited_ns < most_ns and not processor.drain(produce_only=waited_ns >= OTHERS_NS):
@@ -133,7 +133,7 @@ def _drain(processor: Processor, now_ns: Callable[[], int], most_ns: int) -> Non
 
 
 def _prepare(finished: CompletedRequests) -> None:
-    """Load what finished requests are worked up with."""
+    """Load numpy for the aggregation of completed requests."""
     importlib.import_module("numpy")
     finished.is_prepared = True
 

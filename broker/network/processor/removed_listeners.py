@@ -1,7 +1,7 @@
-"""The connections of listeners that are closed while the broker runs (`A30`): which they are, and that they end.
+"""Ends the connections of listeners that are closed while the broker runs (`A30`).
 
-Runs in processor processes, before each turn of the loop. A listener of the same name may be opened again, in the same
-place, while some of them still wait for an answer: they end all the same. A processor that is killed ends them with it.
+Runs in processor processes, before each iteration of the loop. A listener of the same name may be reopened, at the same
+index, while some connections still wait for a response: they end all the same. A killed processor ends them too.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 class RemovedListeners:
-    """Notices listeners that are closed, and has the processor end their connections."""
+    """Detects closed listeners, and has the processor end their connections."""
 
     def __init__(self, table: ListenerTable) -> None:
         self._table = table
         self._seen = table.version
         self._closed: set[int] = set()
-        #: The ids of connections that are to end and wait for answers still.
+        #: The ids of ending connections that still wait for responses.
         self._ending: set[int] = set()
 
     def end_connections(self, processor: Processor) -> None:
-        """End connections of closed listeners, also those that come only now: they were handed over before."""
+        """End connections of closed listeners, including late ones that were handed over before the close."""
         if self._table.version != self._seen:
             self._seen = self._table.version
             self._closed = {index for index, entry in enumerate(self._table) if not entry.is_open}

@@ -1,7 +1,7 @@
-"""From bytes on a socket to requests in the rings: framing, the in-flight limit, and what to do when there is no room.
+"""Reads requests from sockets into the rings: framing, the in-flight limit, and backpressure.
 
-Runs in processor processes. Of a frame it reads the size, api key, version, correlation id and, for APIs that have
-one, the routing key. A frame that cannot go on stays with its channel, which is muted for exactly that cause.
+Runs in processor processes. Of a frame it reads the size, api key, version, correlation id and, for APIs that have one,
+the routing key. A frame that cannot be sent on stays with its channel, which is muted for exactly that cause.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rotunda.broker.network.accounting.client_registry import ClientRegistry
     from rotunda.broker.network.processor.kept_requests import KeptRequests
 
-#: size, api key, api version, correlation id: all that is read of a frame before its routing key.
+#: size, api key, api version, correlation id: the fields read before the routing key.
 _FRAME_START = Struct(">ihhi")
 _HEADER_START = Struct(">hhi")
 _SIZE = Struct(">i")
@@ -44,7 +44,7 @@ _SMALLEST_REQUEST_BYTES = 8
 
 _CLIENT_ID_AT = 8
 
-#: What is received of one request before others have their turn.
+#: The most bytes received of one request before others are served.
 RECEIVED_AT_ONCE_BYTES = 4 * 1024 * 1024
 
 _PRODUCE = int(ApiKey.PRODUCE)
@@ -55,7 +55,7 @@ _unpack_start = _FRAME_START.unpack_from
 
 
 class RequestReader:
-    """Reads channels and sends their requests on; keeps the list of channels that wait for room."""
+    """Reads channels and sends their requests on; has the list of channels that wait for room."""
 
     def __init__(
         self, config: BrokerConfig, sender: RequestSender, kept: KeptRequests, now_ns: Callable[[], int]
@@ -72,17 +72,17 @@ class RequestReader:
         self.bytes_received = 0
         self._now_ns = now_ns
         self._max_request_bytes = config.socket_request_max_bytes
-        #: Of a request that goes through a ring, with its size.
+        #: The most bytes of a request sent through a ring, including its size field.
         self._max_inline_bytes = _SIZE.size + min(INLINE_REQUEST_BYTES, self._max_request_bytes)
         self._pipeline_max = config.pipeline_max
         self._pipeline_resume = config.pipeline_resume
-        # With one handler every partition, every group and every connection has the same owner: nothing to peek for.
+        # With one handler all partitions, groups and connections have the same owner: no routing key is needed.
         self._one_handler = sender.handlers == 1
 
     def read(self, channel: Channel) -> bool:
-        """Take what the socket has, at most one read (``B07``). False when the client has closed (``C05``).
+        """Read the socket at most once (``B07``). Return False when the client has closed (``C05``).
 
-        Raises InvalidReceive for bytes that are no Kafka request.
+        Raises InvalidReceive if the bytes are not a Kafka request.
         """
         if channel.large is not None:
             return self._read_large(channel, channel.large)
@@ -99,7 +99,7 @@ class RequestReader:
         if _FRAME_START_BYTES <= count <= self._max_inline_bytes and not (channel.inbox or channel.muted):
             head = _unpack_start(data)
             if head[0] + 4 == count:
-                # The usual case: one small request, whole.
+                # The usual case: one small request, complete.
                 if not self._try_send(channel, data[4:], head, self._now_ns()):
                     channel.inbox = data
                 return True
@@ -107,12 +107,12 @@ class RequestReader:
         return True
 
     def release(self, handlers: int) -> None:
-        """Send requests on that were held back, to so many handlers."""
+        """Send held requests on to this number of handlers."""
         self.sender.release(handlers)
         self._one_handler = handlers == 1
 
     def lift_mutes(self, channel: Channel) -> None:
-        """Lift the mutes of a channel whose answers are all written, as far as its requests in flight allow it."""
+        """Lift the mutes of a channel whose responses are all written, as far as its requests in flight allow it."""
         if channel.muted & MuteCause.PIPELINE and channel.in_flight < self._pipeline_resume:
             channel.muted &= ~MuteCause.PIPELINE
         if channel.muted & MuteCause.PIPELINE_BYTES and self.kept.allows(channel):
@@ -121,7 +121,7 @@ class RequestReader:
             channel.muted &= ~MuteCause.ORDER
 
     def resume(self, channel: Channel) -> None:
-        """Try again to send on what a full ring, a full pool or the in-flight limit had held back."""
+        """Retry requests held back by a full ring, a full pool or the in-flight limit."""
         channel.muted &= ~(MuteCause.RING_FULL | MuteCause.ARENA)
         large = channel.large
         if large is not None and large.filled == large.size and not self._send_large(channel, large):
@@ -130,15 +130,15 @@ class RequestReader:
             self._take(channel, channel.inbox)
 
     def take_waiting(self) -> list[Channel]:
-        """Return the channels that wait for room, to be resumed, with the room that there is by now."""
+        """Reclaim freed memory and return the channels that wait for room, to be resumed."""
         self.sender.reclaim()
         waiting, self.waiting = list(self.waiting.values()), {}
         return waiting
 
     def try_repeat(self, channel: Channel, sequence: int) -> bool:
-        """Send an unanswered request again, after its target has been replaced. False when there is no room for it.
+        """Resend an unanswered request after its target was replaced. Return False without room for it.
 
-        The target passes over the first one, which bears the generation of its predecessor.
+        The target skips the first copy, which has the generation of its predecessor.
         """
         request = channel.repeatable.get(sequence)
         if request is None:
@@ -159,7 +159,7 @@ class RequestReader:
         return False
 
     def _take(self, channel: Channel, data: bytes) -> None:
-        """Send on every whole frame of ``data``; what is left goes back to the channel's inbox (``C01``)."""
+        """Send on every complete frame of ``data``; store the rest in the channel's inbox (``C01``)."""
         if channel.authenticator is not None:
             data = self.authentication.take_all(channel, data, self._try_send)
             if channel.authenticator is not None and not channel.authenticator.is_open:
@@ -186,7 +186,7 @@ class RequestReader:
             self._check_size(channel.inbox)
 
     def _try_send(self, channel: Channel, frame: bytes, head: tuple[int, int, int, int], now_ns: int) -> bool:
-        """Send one small frame to its target. False when the ring is full; the channel then waits for room."""
+        """Send one small frame to its target. Return False if the ring is full; the channel then waits for room."""
         if (authenticator := channel.authenticator) is not None and (
             is_taken := self.authentication.take(channel, authenticator, frame, head, now_ns)
         ) is not None:
@@ -221,11 +221,11 @@ class RequestReader:
         return True
 
     def _target_of(self, channel: Channel, frame: bytes | memoryview, api_key: int, api_version: int) -> int:
-        """Return the target of a request, or -1 when it has to wait; the channel is then muted.
+        """Return the target of a request, or -1 if it must wait; the channel is then muted.
 
-        Parts of a Produce for other owners are forwarded by the handler that takes it, and the connection's next
-        request must not overtake them on a shorter way. So the first Produce that names several partitions waits
-        until nothing is in flight, and from then on every Produce of its connection takes the same way.
+        Parts of a Produce for other owners are forwarded by the handler that receives it, and the connection's next
+        request must not overtake them by a direct route. So the first Produce that names several partitions waits until
+        nothing is in flight, and from then on every Produce of its connection is sent to the same target.
         """
         if api_key != _PRODUCE or self._one_handler:
             return self.sender.target_of(frame, api_key, api_version, channel.connection_id)
@@ -241,13 +241,13 @@ class RequestReader:
         return target
 
     def _check_size(self, rest: bytes) -> None:
-        """Refuse a bad size, 0 too (``C03``), before the bytes that it announces have come: they may never come."""
+        """Reject an invalid size, 0 too (``C03``), before the announced bytes arrive: they may never arrive."""
         (size,) = _SIZE.unpack_from(rest)
         if not _SMALLEST_REQUEST_BYTES <= size <= self._max_request_bytes:
             raise self._invalid_size(rest, 0, size)
 
     def _begin_large(self, channel: Channel, data: bytes, start: int, size: int) -> int:
-        """Find a block for a large request and move into it what was read of it. Return where ``data`` goes on."""
+        """Allocate a block for a large request and copy its received bytes. Return the offset of the rest."""
         if channel.authenticator is not None:
             self.authentication.check_large(channel, channel.authenticator)
         block = self.memory.allocate(channel, size, self._now_ns())
@@ -265,7 +265,7 @@ class RequestReader:
 
     def _read_large(self, channel: Channel, large: LargeReceive) -> bool:
         try:
-            # The kernel would go on for as long as the client sends.
+            # The kernel would continue for as long as the client sends.
             count = channel.sock.recv_into(large.view[large.filled : large.filled + RECEIVED_AT_ONCE_BYTES])
         except BlockingIOError as blocked:
             return _goes_on(channel, blocked)
@@ -282,12 +282,12 @@ class RequestReader:
     def _received_large(self, channel: Channel, large: LargeReceive) -> None:
         self.memory.received(channel)
         if channel.authenticator is not None:
-            # The session may have ended since the first byte came.
+            # The session may have expired since the first byte arrived.
             self.authentication.check_large(channel, channel.authenticator)
         self._send_large(channel, large)
 
     def _send_large(self, channel: Channel, large: LargeReceive) -> bool:
-        """Hand a complete large request to its target. False when the ring is full; then it stays with the channel."""
+        """Send a complete large request to its target. Return False if the ring is full; the channel then keeps it."""
         api_key, api_version, correlation_id = _HEADER_START.unpack_from(large.view)
         target = self._target_of(channel, large.view, api_key, api_version)
         if target < 0:
@@ -316,14 +316,14 @@ class RequestReader:
             self.clients.named(channel, frame)
 
     def give_up_large(self, channel: Channel) -> None:
-        """Give back the memory of a request that is not whole, or wait for none any more (``B16``)."""
+        """Free the memory of an incomplete request, or leave the memory queue (``B16``)."""
         self.memory.forget(channel)
         if channel.large is not None:
             self.sender.pool.free(channel.large.area, channel.large.address)
             channel.large = None
 
     def forget(self, channel: Channel) -> None:
-        """Give back all that a channel holds here: it is closed (``B26``)."""
+        """Free the resources of a closed channel (``B26``)."""
         self.waiting.pop(channel.fd, None)
         self.authentication.forget(channel)
         self.give_up_large(channel)
@@ -342,7 +342,7 @@ class RequestReader:
 
 
 def _goes_on(channel: Channel, blocked: BlockingIOError) -> bool:
-    """Return True: there is nothing to read now. The next event tells when there is, unless TLS has to write first."""
+    """Return True: nothing to read now. The next event reports input, unless TLS must write first."""
     if isinstance(blocked, ReadBlockedByWriteError):
         channel.read_when_writable()
     return True

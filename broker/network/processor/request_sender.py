@@ -1,10 +1,10 @@
-"""The processor's way into the request channel: which ring a request takes, and where its bytes lie meanwhile.
+"""Writes requests into the request rings, and manages the memory of large ones.
 
-Runs in processor processes. It owns the producing ends of the processor's request rings and the processor's part of
-the arena. Small requests are copied into the ring; larger ones were received straight into a block of the arena (or,
-when larger than the arena can ever hold, into the spill area), and the ring carries the block's address. A block is
-free again when the target has *released* the frame that names it: an answer alone does not free it, because a
-replacement of the target may still have to read the request again.
+Runs in processor processes; knows the routing key of a request, not its body. It owns the producing ends of the
+processor's request rings and the processor's part of the arena. Small requests are copied into the ring; larger ones
+were received directly into a block of the arena (or, if larger than the arena can ever hold, into the spill area), and
+the ring carries the block's address. A block is free again when the target has *released* the frame that names it: a
+response alone does not free it, because a replacement of the target may still have to read the request again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _pack_into = REQUEST.pack_into
 
 
 class Block(NamedTuple):
-    """A place for one large request; ``area`` is ARENA, or SPILL + the processor's index."""
+    """The memory of one large request; ``area`` is ARENA, or SPILL + the processor's index."""
 
     area: int
     address: int
@@ -41,7 +41,7 @@ class MemoryPool:
         self._arena = arena
         self._base = base
         self._allocator = ArenaAllocator(size)
-        #: A larger request lies in the spill area.
+        #: Requests larger than this use the spill area.
         self.size = size
         self._spill_fd = spill_fd
         self._spill_area = spill_area
@@ -55,11 +55,11 @@ class MemoryPool:
 
     @property
     def free_bytes(self) -> int:
-        """Bytes of the arena that are left, not always in one piece."""
+        """Free bytes of the arena, not always contiguous."""
         return self._allocator.free_bytes
 
     def allocate(self, size: int) -> Block | None:
-        """Return a block for a request of ``size`` bytes, or None when there is no room for it now."""
+        """Return a block for a request of ``size`` bytes, or None if there is no room now."""
         if size > self.size:
             return self._allocate_spill(size)
         offset = self._allocator.allocate(size)
@@ -69,11 +69,11 @@ class MemoryPool:
         return Block(ARENA, address, self._arena[address : address + size])
 
     def free(self, area: int, address: int) -> None:
-        """Give a block back."""
+        """Free a block."""
         if area == ARENA:
             self._allocator.free(address - self._base)
             return
-        # Truncating gives the pages back to the machine; the area's size is restored for the next request.
+        # Truncating frees the pages; the area's size is restored for the next request.
         size = os.fstat(self._spill_fd).st_size
         os.ftruncate(self._spill_fd, 0)
         os.ftruncate(self._spill_fd, size)
@@ -89,7 +89,7 @@ class MemoryPool:
 
 
 class RequestSender:
-    """Puts requests into the rings of their targets and remembers which blocks hang on which frames."""
+    """Writes requests into the rings of their targets, and records which frame uses which block."""
 
     def __init__(
         self,
@@ -100,13 +100,13 @@ class RequestSender:
         coordinators: CoordinatorPartitions = CoordinatorPartitions(),  # noqa: B008 - an immutable value
         handlers: int = 0,
     ) -> None:
-        """Without a number of ``handlers`` there are as many as there may be."""
+        """Without a number of ``handlers`` the maximum number is used."""
         targets = channel.shape.targets
         self.controller = targets - 1
         self.handlers = handlers or self.controller
         self._channel, self._processor = channel, processor
         self.pool = pool
-        #: By target, the generation that requests are sent to: what a successor passes over bears another's.
+        #: By target, the generation that requests are sent to: a successor skips requests with another generation.
         self.generations = [0] * targets
         self._coordinators = coordinators
         self._view = channel.view
@@ -116,8 +116,8 @@ class RequestSender:
         self.release(self.handlers)
         self._blocks: list[deque[tuple[int, int, int]]] = [deque() for _ in range(targets)]
         self._touched: set[int] = set()
-        # Blocks of a predecessor's requests are unknown here, so nothing may be written to the arena before the
-        # targets have released every frame that it had published.
+        # Blocks of a predecessor's requests are unknown here, so nothing may be written to the arena before the targets
+        # have released every frame that it had published.
         self._inherited = [(p, p.position) for p in self._producers.values() if p.consumed() < p.position]
 
     def target_of(self, frame: bytes | memoryview, api_key: int, api_version: int, connection_id: int) -> int:
@@ -126,12 +126,12 @@ class RequestSender:
         return target if target < self.handlers else self.controller
 
     def hold(self) -> None:
-        """Publish what is written and find no room for anything more until `release`."""
+        """Publish the written requests, and accept no more until `release`."""
         self.publish()
         self._claims = [_no_room] * len(self._blocks)
 
     def release(self, handlers: int) -> None:
-        """Send again, to so many handlers and the controller."""
+        """Accept requests again, for this number of handlers and the controller."""
         self.handlers = handlers
         for target in self._channel.targets:
             if target not in self._producers:
@@ -147,14 +147,14 @@ class RequestSender:
         frame: bytes,
         session: bytes = b"",
     ) -> bool:
-        """Copy a small request into the target's ring; False when the ring is full.
+        """Copy a small request into the target's ring; return False if the ring is full.
 
         ``envelope`` is (connection id, sequence, received_ns, api key, version, correlation id, size in bytes).
         """
         connection, sequence, received_ns, api_key, api_version, correlation_id, size = envelope
         session_bytes = 0
         if session:
-            # One copy into the ring is quicker than two.
+            # One copy into the ring is faster than two.
             session_bytes = len(session)
             frame += session
         end = _ENVELOPE_BYTES + size + session_bytes
@@ -178,7 +178,7 @@ class RequestSender:
         place: tuple[int, int],
         session: bytes = b"",
     ) -> bool:
-        """Hand over a large request by its (area, address); False when the ring is full."""
+        """Send a large request by its (area, address); return False if the ring is full."""
         session_bytes = len(session)
         at = self._claims[target](_ENVELOPE_BYTES + session_bytes)
         if at < 0:
@@ -193,7 +193,7 @@ class RequestSender:
         return True
 
     def publish(self) -> None:
-        """Make everything sent since the last call visible, then wake those it is for: one bell a batch."""
+        """Publish all requests sent since the last call, then wake their targets: one bell per batch."""
         if not self._touched:
             return
         for target in self._touched:
@@ -202,7 +202,7 @@ class RequestSender:
         self._touched.clear()
 
     def allocate(self, size: int) -> Block | None:
-        """Return a block for a large request, or None when the pool has no room for it now."""
+        """Return a block for a large request, or None if the pool has no room now."""
         if self._inherited:
             self._inherited = [(p, end) for p, end in self._inherited if p.consumed() < end]
             if self._inherited:
@@ -213,7 +213,7 @@ class RequestSender:
         return block
 
     def reclaim(self) -> bool:
-        """Free the blocks whose frames have been released (``B16``); True when there were any."""
+        """Free the blocks whose frames have been released (``B16``); return whether there were any."""
         freed = False
         for target, producer in self._producers.items():
             blocks = self._blocks[target]
@@ -228,10 +228,10 @@ class RequestSender:
 
 
 def _no_room(n_bytes: int) -> int:  # noqa: ARG001 - what a ring is asked
-    """Return what a full ring does."""
+    """Return the result of a full ring."""
     return -1
 
 
 def spill_area(processor: int) -> int:
-    """Return the area number under which targets find this processor's spill memory."""
+    """Return the area number of this processor's spill memory."""
     return SPILL + processor

@@ -1,8 +1,8 @@
-"""Requests that are sent again because the target that had them has been replaced, or its answer could not be sent.
+"""Resends requests after their target was replaced, or their response could not be sent.
 
-Part of a processor. Off the Produce path a request stays with its channel until it is answered, so a target that dies
-drops no connection: what it owed is put to its replacement. That a request reaches a target twice this way is the
-target's business; a second answer is ignored.
+Part of a processor. Except Produce, a request stays with its channel until its response, so the death of a target
+closes no connection: unanswered requests are sent to its replacement. Targets handle duplicates of a request; a second
+response is ignored.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from rotunda.broker.server_log.log_setup import RepeatedWarnings
 
 _KEY_AND_VERSION = struct.Struct(">hh")
 
-#: Why a connection ends whose request cannot be sent again.
+#: The reason for closing a connection whose request cannot be resent.
 NOT_KEPT = "who had its request died, and there was no room to keep a copy for another (pipeline.max.total.bytes)"
 
 
 class Resender:
-    """What is to be sent again and has not found room yet, oldest first."""
+    """Requests to resend that have not found room yet, oldest first."""
 
     def __init__(
         self,
@@ -33,10 +33,9 @@ class Resender:
         warnings: RepeatedWarnings,
         ended: list[tuple[Channel, str]],
     ) -> None:
-        """Send what is in ``waiting``, as (channel, sequence): others put in what has an answer that cannot be sent.
+        """Resend the (channel, sequence) entries of ``waiting``; other modules add requests with unsendable responses.
 
-        Channels that wait for an answer which cannot come any more, because their request was not kept, get into
-        ``ended``.
+        Channels that wait for a response that is lost, because their request was not kept, are added to ``ended``.
         """
         self._reader = reader
         self._open = open_channels
@@ -45,10 +44,10 @@ class Resender:
         self._ended = ended
 
     def add(self, channels: Iterable[Channel], target: int, generation: int) -> None:
-        """Send to this generation of a target from now on, and again what these channels have in flight to another.
+        """Send to this generation of a target from now on, and resend the requests in flight to its predecessors.
 
-        What goes out before bears the other's number, so that no generation takes anything twice. The first one takes
-        everything: a processor may send to it before it knows that it is there.
+        Earlier requests have another generation number, so that no generation handles a request twice. The first one
+        accepts all: a processor may send to it before it sees it as ready.
         """
         self._reader.sender.generations[target] = generation
         if generation == 1:
@@ -67,9 +66,9 @@ class Resender:
         self._end(without.values())
 
     def move(self, channels: Iterable[Channel], generations: Mapping[int, int]) -> None:
-        """Send to these generations of targets, if any, from now on; and what has no answer to who owns it now.
+        """Send to these target generations, if any, from now on; resend unanswered requests to their new owners.
 
-        All that targets have answered has been taken, and no Produce is without an answer (`E04`).
+        All published responses have been received, and no Produce is unanswered (`E04`).
         """
         sender = self._reader.sender
         without: dict[int, Channel] = {}
@@ -99,7 +98,7 @@ class Resender:
         self._reader.sender.publish()
 
     def send(self) -> None:
-        """Send what there is room for."""
+        """Resend requests as far as there is room."""
         waiting = self._waiting
         while waiting:
             channel, sequence = waiting[0]

@@ -1,10 +1,10 @@
-"""From answers in the response rings to pieces on a channel, in the order in which the requests came.
+"""Reads responses from the response rings and attaches them to channels in the order of their requests.
 
-Runs in processor processes. Targets answer in any order; a channel's answers leave in request order, by our own
-sequence numbers (``D10``, ``D11``). An answer that comes early is copied out of the ring and held. A second answer to
-the same request, and any answer to a connection that has gone, is dropped (``B21``): targets that were replaced may
-repeat themselves. An answer to a Fetch whose records have gone, with their topic or by retention, cannot be sent any
-more: its request is put to its target again, which then answers for that partition.
+Runs in processor processes. Targets respond in any order; a channel's responses are sent in request order, by our own
+sequence numbers (``D10``, ``D11``). An early response is copied out of the ring and held. A second response to the same
+request, and any response to a closed connection, is dropped (``B21``): replaced targets may respond twice. A Fetch
+response whose records were deleted, with their topic or by retention, cannot be sent any more: its request is resent to
+its target, which then responds for that partition.
 """
 
 from __future__ import annotations
@@ -42,35 +42,35 @@ logger = logging.getLogger(__name__)
 _ENVELOPE_BYTES, _RANGE_BYTES = RESPONSE_TO_FACTS.size, RANGE.size
 _unpack_envelope, _iterate_ranges = RESPONSE_TO_FACTS.unpack_from, RANGE.iter_unpack
 
-#: Where the facts of an answer have the throttle time.
+#: Offset of the throttle time in the facts of a response.
 _THROTTLE_MS_AT = RESPONSE_ENVELOPE.offset("throttle_ms") - RESPONSE_ENVELOPE.offset("received_ns")
 _unpack_int32 = Struct("@i").unpack_from
-#: Where they have until when an answer is held back, if it is.
+#: Offset of the completion time in the facts: the end of the delay of a held back response.
 _COMPLETE_NS_AT = RESPONSE_ENVELOPE.offset("response_complete_ns") - RESPONSE_ENVELOPE.offset("received_ns")
 _INT64: Final = Struct("@q")
 _unpack_int64 = _INT64.unpack_from
-#: Where they have why.
+#: Offset of the cause of a throttle or delay in the facts.
 _THROTTLED_BY_AT = RESPONSE_ENVELOPE.offset("throttled_by") - RESPONSE_ENVELOPE.offset("received_ns")
 _INT16: Final = Struct("@h")
 
 #: RANGE, field by field.
 Range = tuple[int, int, int, int, int]
 
-#: How a request begins that may be put to its target again although that has answered it: it changes nothing.
+#: First bytes of a request that may be resent after its response: it changes nothing.
 _FETCH = int(ApiKey.FETCH).to_bytes(2, "big")
-#: As often one after the other for one connection.
+#: The most consecutive resends for one connection.
 MOST_ASKED_AGAIN = 3
 
-#: Answers taken from one ring in one turn of the loop.
+#: Responses read from one ring in one iteration of the loop.
 BATCH = 512
 
-#: An answer that its connection waits for and for nothing else, and what it is once it is written.
+#: A response to the only request in flight on its connection, with the facts to record after writing.
 LoneAnswer = tuple[Channel, memoryview, Answered]
 
-#: Takes a request whose answer has just been written: its channel, its target's facts, and the time in ns.
+#: Records a request whose response has just been written: its channel, its target's facts, and the time in ns.
 Finish = Callable[[Channel, Answered, int], None]
 
-#: Ends the connection that an exception has struck, which is being handled; None: it has gone already (``B22``).
+#: Closes the connection affected by the current exception; None: it is closed already (``B22``).
 Fault = Callable[["Channel | None"], None]
 
 
@@ -91,7 +91,7 @@ class ResponseReader:
         self._output_max_bytes = output_max_bytes
         self._channel, self._processor = channel, processor
         self._by_target: dict[int, RingConsumer] = {}
-        #: Those that have been read since the last `release`.
+        #: The rings read since the last `release`.
         self._unreleased: list[RingConsumer] = []
         self.grow()
         self._files = SegmentFiles()
@@ -100,35 +100,33 @@ class ResponseReader:
         self.storms = storms
         self._now_ns = now_ns
         self.responses_dropped = 0
-        #: Answers taken so far that are to be written, or whose connection has gone; second answers are not counted.
+        #: Responses received so far, to be written or to closed connections; second responses are not counted.
         self.responses_taken = 0
-        #: Of the last `read`: what is to go out by `send_lone`.
+        #: Of the last `read`: the responses for `send_lone`.
         self.lone: list[LoneAnswer] = []
-        #: (connection id, answer) of connections that have gone.
+        #: (connection id, response) of closed connections.
         self.orphans: list[tuple[int, Answered]] = []
-        #: (channel, sequence) of requests whose answer could not be sent; they are to be put to their target again.
+        #: (channel, sequence) of requests with an unsendable response, to be resent to their target.
         self.unsendable: deque[tuple[Channel, int]] = deque()
-        #: Whether the last `read` has left answers, for which no bell will ring any more.
+        #: Whether the last `read` left responses, for which no bell will ring.
         self.is_behind = False
         self.bytes_taken = 0
 
     def grow(self) -> None:
-        """Read what further targets answer too, if there are any."""
+        """Read the responses of additional targets too, if there are any."""
         for target in self._channel.targets:
             if target not in self._by_target:
                 self._by_target[target] = self._channel.response_consumer(self._processor, target)
         self._rings = list(self._by_target.values())
 
     def read(self, by_id: dict[int, Channel], fault: Fault) -> dict[int, Channel]:
-        """Attach every answer that is there to its channel and return the channels with something to write.
+        """Attach every published response to its channel and return the channels with output.
 
-        Among them are channels for which more than ``output.max.bytes`` of answers wait for an earlier one.
-
-        An answer to the only request that its connection has in flight is not attached but put into `lone`. What an
-        exception keeps from being attached costs no other channel its answer: no ring gives anything twice.
-
-        The pieces are views of the rings: write or copy them, then call ``release``, also when nothing is ready: what
-        was dropped or held has taken room too, and a target may be waiting for it.
+        Among them are channels with more than ``output.max.bytes`` of responses waiting for an earlier one. A response
+        to the only request in flight on its connection is added to `lone` instead. An exception on one response affects
+        no other channel: no ring yields a response twice. The pieces are views of the rings: write or copy them, then
+        call ``release``, also when nothing is ready: dropped and held responses occupy the ring too, and a target may
+        be waiting for room.
         """
         ready: dict[int, Channel] = {}
         if self.delayed.waiting:
@@ -146,7 +144,7 @@ class ResponseReader:
     def _take(
         self, frames: list[tuple[int, int, int]], by_id: dict[int, Channel], ready: dict[int, Channel], fault: Fault
     ) -> None:
-        """Attach the answers of one ring to their channels, or put them into `lone`. HOT."""
+        """Attach the responses of one ring to their channels, or add them to `lone`. HOT."""
         view, find, lone, now_ns = self._view, by_id.get, self.lone, self._now_ns()
         bytes_taken = 0
         for at, _, _ in frames:
@@ -189,7 +187,7 @@ class ResponseReader:
         now_ns: int,
         to: tuple[dict[int, Channel], Fault],
     ) -> None:
-        """Attach an answer that is not the usual one. A fault costs no other channel its answer."""
+        """Attach a response outside the usual case. A fault affects no other channel."""
         ready, fault = to
         try:
             self._attach(channel, at, envelope, now_ns, ready)
@@ -197,7 +195,7 @@ class ResponseReader:
             fault(channel)
 
     def send_lone(self, ready: dict[int, Channel], finish: Finish, fault: Fault) -> None:
-        """Write the lone answers. What a socket does not take goes the way of all others, with its channel. HOT."""
+        """Write the lone responses. Unsent bytes are attached to their channel for the usual write. HOT."""
         now_ns = self._now_ns
         lone, self.lone = self.lone, []
         for channel, piece, answered in lone:
@@ -205,7 +203,7 @@ class ResponseReader:
                 try:
                     sent = channel.send(piece)
                 except OSError:
-                    # Its buffer is full, or the connection has gone: that shows when the rest is written.
+                    # Its buffer is full, or the connection is closed: the write of the rest will show that.
                     sent = 0
                 if sent == len(piece):
                     finish(channel, answered, now_ns())
@@ -218,31 +216,31 @@ class ResponseReader:
             ready[channel.fd] = channel
 
     def release(self) -> None:
-        """Give the rings' memory back to the targets."""
+        """Release the rings' memory to the targets."""
         if self._unreleased:
             for ring in self._unreleased:
                 ring.release()
             self._unreleased.clear()
 
     def pending(self) -> bool:
-        """Return whether answers wait that have not been read."""
+        """Return whether there are unread responses."""
         return any(ring.pending() for ring in self._rings)
 
     def wait_ms(self, now_ns: Callable[[], int], most_ms: int) -> int:
-        """Return for how long the loop may sleep: until an answer or a channel has waited its time. HOT."""
+        """Return how long the loop may sleep: until a delayed response or a throttled channel is due. HOT."""
         if not self.delayed.waiting and not self.throttled.ends:
             return most_ms
         return self.throttled.wait_ms(now_ns, self.delayed.wait_ms(now_ns, most_ms))
 
     def forget_unused(self, now_ns: int) -> None:
-        """Let go of segment files that have been deleted, and of failures that were long ago. Called now and then."""
+        """Close deleted segment files, and delete old failures. Called periodically."""
         self._files.forget_removed()
         self.storms.forget_quiet(now_ns)
 
     def _attach(
         self, channel: Channel | None, at: int, envelope: Envelope, now_ns: int, ready: dict[int, Channel]
     ) -> None:
-        """Attach any answer: one that is early, has file ranges, ends the connection, or has no taker."""
+        """Attach any response: early, with file ranges, closing the connection, or for a closed one."""
         connection, sequence, size, ranges, kind, facts = envelope
         if channel is None or not channel.next_answer <= sequence < channel.next_sequence or sequence in channel.held:
             self._drop(channel, at, envelope, now_ns)
@@ -280,7 +278,7 @@ class ResponseReader:
         ready[channel.fd] = channel
 
     def _drop(self, channel: Channel | None, at: int, envelope: Envelope, now_ns: int) -> None:
-        """Drop an answer that nobody waits for."""
+        """Drop a response that is not expected."""
         connection, _, _, ranges, _, facts = envelope
         self.responses_dropped += 1
         if channel is None or channel.closing:
@@ -293,7 +291,7 @@ class ResponseReader:
             path_at += path_bytes
 
     def _judge(self, channel: Channel, at: int, envelope: Envelope, now_ns: int) -> tuple[int, bytes]:
-        """Return kind and facts of an answer with an error, which may be held back for it (`D22`)."""
+        """Return kind and facts of an error response, which may be delayed for its errors (`D22`)."""
         _, sequence, size, _, _, facts = envelope
         start = at + _ENVELOPE_BYTES
         delay_ns = self.storms.delay_ns(channel, sequence, facts, self._view[start : start + size], now_ns)
@@ -305,15 +303,15 @@ class ResponseReader:
         channel.asked_again = 0
         channel.answered.append(answered)
         if kind == CLOSE_CONNECTION:
-            # What the client has asked for since is neither read nor answered: an answer that left now would be
-            # taken for this one's.
+            # Later requests of the client are neither read nor answered: a response sent now would be matched to this
+            # request.
             channel.closing = True
             channel.muted |= MuteCause.REFUSED
             self._kept.drop_all(channel)
             channel.forget_requests()
 
     def _release_held(self, channel: Channel) -> None:
-        """Let the answers go that waited for the one just attached."""
+        """Attach held responses that were waiting for the one just attached."""
         while not channel.closing:
             answer = channel.held.get(channel.next_answer)
             if answer is None or answer.kind & DELAYED:
@@ -324,7 +322,7 @@ class ResponseReader:
             self._answered(channel, answer.kind, answer.answered)
 
     def _send_delayed(self, by_id: dict[int, Channel], now_ns: int, ready: dict[int, Channel], fault: Fault) -> None:
-        """Attach answers that are held back no longer, and those that have waited for them."""
+        """Attach delayed responses that are due, and later ones that waited for them."""
         for connection, sequence in self.delayed.due(now_ns):
             channel = by_id.get(connection)
             answer = None if channel is None else channel.held.get(sequence)
@@ -342,7 +340,7 @@ class ResponseReader:
                 fault(channel)
 
     def _is_asked_again(self, channel: Channel, sequence: int) -> bool:
-        """Have a request put to its target again if it may be; its connection need not know."""
+        """Queue a request for resending if allowed; its client does not notice."""
         _, _, frame = channel.repeatable.get(sequence, (0, 0, b""))
         if not (is_kept(frame) and frame.startswith(_FETCH)) or channel.asked_again >= MOST_ASKED_AGAIN:
             return False
@@ -351,7 +349,7 @@ class ResponseReader:
         return True
 
     def _parts(self, at: int, size: int, ranges: int) -> list[Piece]:
-        """Return an answer in writing order: bytes in the ring, and ranges of files. OSError if one has gone. HOT."""
+        """Return a response as ring bytes and file ranges, in order. Raises OSError for a deleted file. HOT."""
         view = self._view
         if not ranges:
             return [view[at : at + size]] if size else []
@@ -373,7 +371,7 @@ class ResponseReader:
         return pieces
 
     def _ranges(self, at: int, ranges: int) -> tuple[list[Range], int, int]:
-        """Return the ranges of an answer, where the first path starts, and where the inline bytes do."""
+        """Return the ranges of a response, the start of the first path, and the start of the inline bytes."""
         path_at = at + ranges * _RANGE_BYTES
         rows = list(_iterate_ranges(self._view[at:path_at]))
         return rows, path_at, path_at + sum([row[4] for row in rows])
@@ -383,12 +381,12 @@ class ResponseReader:
 
 
 def _complete(facts: bytes, complete_ns: int) -> bytes:
-    """Return the facts of an answer that was complete, and no longer held back, at that time."""
+    """Return the facts of a response with this completion time."""
     return facts[:_COMPLETE_NS_AT] + _INT64.pack(complete_ns) + facts[_COMPLETE_NS_AT + _INT64.size :]
 
 
 def _held_back(facts: bytes, due_ns: int) -> bytes:
-    """Return the facts of an answer that is held back until then, because of what has failed before it."""
+    """Return the facts of a response delayed until ``due_ns`` because of earlier failures."""
     facts = _complete(facts, due_ns)
     [by] = _INT16.unpack_from(facts, _THROTTLED_BY_AT)
     if by & THROTTLED_BY_MASK:

@@ -1,10 +1,9 @@
-"""epoll over the channels of one processor, and the watch for idle ones.
+"""epoll over the channels of one processor, and the list of idle ones.
 
-Runs in processor processes. Three facts about epoll that the code relies on: interest is level-triggered, so a
-channel with unread bytes is reported again at every poll until it is read or its interest is taken away; EPOLLHUP and
-EPOLLERR are reported whether asked for or not, so a muted channel whose client has gone must leave the set altogether;
-and a closed descriptor leaves the set by itself, but only if no other process holds a copy, so it is always
-unregistered first.
+Runs in processor processes. The code relies on three facts about epoll: interest is level-triggered, so a channel with
+unread bytes is reported at every poll until it is read or its interest is removed; EPOLLHUP and EPOLLERR are always
+reported, so a muted channel whose client has disconnected must leave the set altogether; and a closed descriptor leaves
+the set by itself, but only if no other process holds a copy, so it is always unregistered first.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from rotunda.broker.server_log.slow_turns import LONG_NS
 
 READ = select.EPOLLIN
 WRITE = select.EPOLLOUT
-#: A client that has ended its side is reported, as EPOLLRDHUP, where it is not read because it is throttled.
+#: A client that closed its side is reported, as EPOLLRDHUP, if it is not read because it is throttled.
 GONE = select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP
 
 MAX_EVENTS = 512
 
-#: What writing to sockets that take more gets of a turn. Clients that read as fast as answers are written
-#: could have all that they have asked for in one.
+#: The share of an iteration for continuing writes. Clients that read as fast as responses are written could otherwise
+#: receive all requested data in one iteration.
 WRITING_NS = 8_000_000
 
 
@@ -35,9 +34,9 @@ class Selector:
     def __init__(self) -> None:
         self._epoll = select.epoll(flags=select.EPOLL_CLOEXEC)
         self.channels: OrderedDict[int, Channel] = OrderedDict()
-        #: Those that are to be read, first the ones that the last turn has left.
+        #: Channels to read, first those left from the last iteration.
         self.readable: dict[Channel, None] = {}
-        #: Those whose sockets take more of what waits, in the same order.
+        #: Channels whose sockets accept more output, in the same order.
         self.writable: OrderedDict[Channel, None] = OrderedDict()
 
     def watch(self, fd: int) -> None:
@@ -45,20 +44,20 @@ class Selector:
         self._epoll.register(fd, READ)
 
     def unwatch(self, fd: int) -> None:
-        """Report a watched descriptor no more."""
+        """Stop reporting a watched descriptor."""
         self._epoll.unregister(fd)
 
     def register(self, channel: Channel) -> None:
-        """Take in a channel, for reading only: write interest comes and goes with unsent answers (``B08``).
+        """Register a channel, for reading only: write interest depends on unsent responses (``B08``).
 
-        Raises OSError, and then has not taken it in, when the kernel has no room for it.
+        Raises OSError, without registering it, if the kernel has no room for it.
         """
         self._epoll.register(channel.fd, READ)
         channel.interest = READ
         self.channels[channel.fd] = channel
 
     def unregister(self, channel: Channel) -> None:
-        """Forget a channel whose socket is about to be closed."""
+        """Unregister a channel whose socket is about to be closed."""
         del self.channels[channel.fd]
         self.readable.pop(channel, None)
         self.writable.pop(channel, None)
@@ -66,7 +65,7 @@ class Selector:
             self._epoll.unregister(channel.fd)
 
     def update(self, channel: Channel) -> None:
-        """Make the kernel's interest follow the channel: reads while not muted, writes while answers wait."""
+        """Set the channel's interest: reads while not muted, writes while output is unsent."""
         wanted = (0 if channel.muted else READ) | (WRITE if channel.unsent else 0)
         if not wanted and channel.muted & MuteCause.THROTTLED:
             wanted = select.EPOLLRDHUP
@@ -83,7 +82,7 @@ class Selector:
         channel.interest = wanted
 
     def set_aside(self, channel: Channel) -> None:
-        """Stop the reports about a muted channel whose client has gone; ``update`` brings it back (``B19``)."""
+        """Stop the events of a muted channel whose client has disconnected; ``update`` restores them (``B19``)."""
         if channel.interest >= 0:
             self._epoll.unregister(channel.fd)
             channel.interest = -1
@@ -96,7 +95,7 @@ class Selector:
             return []
 
     def take_readable(self, now_ns: Callable[[], int]) -> Iterator[Channel]:
-        """Yield the channels that are to be read until they have taken long: each may have sent very many requests."""
+        """Yield the channels to read, until the time is used up: each may have sent very many requests."""
         if not self.readable:
             return
         end_ns = now_ns() + LONG_NS
@@ -106,7 +105,7 @@ class Selector:
                 if now_ns() >= end_ns:
                     left.append(channel)
                     break
-                # One that has been muted since is reported again once it is not.
+                # A channel muted in the meantime is reported again after its mute.
                 if not channel.muted:
                     yield channel
         finally:
@@ -115,7 +114,7 @@ class Selector:
                 self.readable = dict.fromkeys(left) | self.readable
 
     def take_writable(self, now_ns: Callable[[], int]) -> Iterator[Channel]:
-        """Yield the channels that are to be written to until they have taken long."""
+        """Yield the channels to write to, until the time is used up."""
         end_ns = now_ns() + WRITING_NS
         while self.writable and now_ns() < end_ns:
             yield self.writable.popitem(last=False)[0]

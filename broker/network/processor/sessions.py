@@ -1,8 +1,8 @@
-"""What the session of a new connection says before its client has authenticated, if it ever does.
+"""The session of a new connection before authentication.
 
-Runs in processor processes. Nothing where there are no ACLs and the listener has one address for all clients; else the
-client's address is in it, and the address of this machine by which it has come (`C18`). With TLS the handshake says by
-which name that was.
+Runs in processor processes. It is empty without ACLs on a listener with one address for all clients; otherwise it
+contains the client's address, and the address of this machine that the client connected to (`C18`). With TLS the
+handshake adds the host name instead.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 
 class NewSessions:
-    """Gives new channels their sessions; ``names_hosts``: somebody asks where clients come from."""
+    """Creates the sessions of new channels; ``names_hosts``: sessions need the client's address."""
 
     def __init__(self, *, names_hosts: bool) -> None:
         self._names_hosts = names_hosts
-        #: By index, as the supervisor publishes them.
+        #: By index, as published by the supervisor.
         self.listeners: Sequence[ListenerEntry] = ()
 
     def begin(self, channel: Channel) -> None:
-        """Give a new channel its session."""
+        """Set the session of a new channel."""
         sock = channel.sock
         listener = self.listeners[channel.listener] if self.listeners else None
         told = listener is not None and listener.reached_port and listener.protocol not in PROTOCOLS
         if told and isinstance(sock, socket.socket):
-            # An IPv4 address that was reached by a socket of both families is told as what it is.
+            # An IPv4 address reached through a dual-stack socket is written as IPv4.
             channel.reached = host_text(packed_host(sock.getsockname()[0]))
         if self._names_hosts or channel.reached:
             peer = channel.peer if self._names_hosts else ""

@@ -1,9 +1,9 @@
-"""The targets as a processor follows them: which generation of each is ready, and whether requests may go to them.
+"""The targets as a processor follows them: their ready generations, and whether requests may be sent.
 
-Runs in processor processes, once a turn. While the supervisor has requests held back, because partitions and groups go
-to another number of handlers (`E04`), no target gets anything, and none that comes or goes meanwhile matters: when the
-hold ends, everything without an answer goes to who owns it then. A processor that starts meanwhile begins with the
-hold; one that is killed has nothing to send again.
+Runs in processor processes, once per iteration. During a hold, while partitions and groups move to another number of
+handlers (`E04`), no target gets a request, and targets that start or end meanwhile do not matter: at the end of the
+hold all unanswered requests are sent to their current owners. A processor that starts meanwhile starts in the hold; a
+killed one has nothing to resend.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Targets:
-    """What one processor has seen of the words of targets and of the broker words."""
+    """The target and broker words as one processor has last read them."""
 
     def __init__(self, context: ProcessContext, index: int, processor: Processor) -> None:
         self._context, self._broker_words, self._slots = context, context.broker_words, context.slots
@@ -28,13 +28,13 @@ class Targets:
         # SYNC: the hold before the number of handlers; pairs with the store in BrokerWords.set_hold.
         self._handlers = context.handlers
         self._targets: list[int] = []
-        #: Of each of them, where the generation stands that is ready, and the one that has been followed.
+        #: By target: the position of its ready generation, and the generation last followed.
         self._at: list[int] = []
         self._seen: list[int] = []
         self._look_at(self._handlers)
 
     def follow(self) -> None:
-        """Hold requests back or send them, as the supervisor says; follow the targets while they may be sent. HOT."""
+        """Start or end the hold by the supervisor's word; follow the targets outside a hold. HOT."""
         hold = self._broker_words.hold
         if hold != self._hold:
             self._take(hold)
@@ -62,7 +62,7 @@ class Targets:
         self._slots.confirm(Role.PROCESSOR, self._index, hold)
 
     def _look_at(self, handlers: int) -> None:
-        """Follow so many handlers, and the controller; none of them has been followed."""
+        """Follow this number of handlers, and the controller; no generation has been followed yet."""
         self._targets = [*range(handlers), self._context.controller]
         places = [*((int(Role.HANDLER), index) for index in range(handlers)), (int(Role.CONTROLLER), 0)]
         self._at = self._slots.ready_words(places)

@@ -1,7 +1,7 @@
-"""The unwritten answers of a processor that stops, and whether they are still waited for.
+"""The unwritten responses of a stopping processor, and whether it still waits for them.
 
-Runs in processor processes, while they drain. A client that takes nothing of its answers for a while is not waited for:
-they cannot be delivered, a Produce's neither, and would only hold up the stop of the broker.
+Runs in processor processes, while they drain. A client that reads nothing of its responses for a while is not waited
+for: they cannot be delivered, even to a Produce, and would only delay the stop of the broker.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
     from rotunda.broker.network.processor.channel import Channel
 
-#: A client that takes nothing for this long is not waited for.
+#: A client that reads nothing for this long is not waited for.
 UNREAD_NS: Final = 400_000_000
 
 
 class UnwrittenAnswers:
-    """The channels whose answers wait for their clients, each with how many bytes and since when."""
+    """The channels with unsent responses: the bytes of each, and since when."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns
         self._waiting: dict[int, tuple[int, int]] = {}
 
     def are_left(self, channels: Iterable[Channel], *, produce_only: bool) -> bool:
-        """Return whether answers are still waited for (`Channel.is_drained`).
+        """Return whether to keep waiting for responses (`Channel.is_drained`).
 
-        ``produce_only``: those to Produce alone, and those that their clients are reading.
+        ``produce_only``: wait only for those to Produce, and only while their clients read.
         """
         return not all(
             channel.is_drained(produce_only=produce_only) or (produce_only and self._is_stalled(channel))

@@ -1,1 +1,1 @@
-"""Clients that are held back: why a channel is not read, until when, and answers that go out later."""
+"""Throttling of clients: mute causes of a channel, throttle times, and delayed responses."""

@@ -1,8 +1,8 @@
-"""The answers that are held back, and until when each of them is: of clients that fail again and again, and by a test.
+"""The delayed responses, by due time: to clients that fail repeatedly, or delayed by a test.
 
-Runs in processor processes. They wait with their channel, as answers do that have come before an earlier one, and so go
-with it; all later ones of the channel wait behind them. When a test ends its delays (`broker.faults`), those that wait
-are due, and so they are when the broker stops.
+Runs in processor processes. They wait with their channel, as early responses do, and end with it; all later responses
+of the channel wait for them. When a test ends its delays (`broker.faults`), its waiting responses are due; all are due
+when the broker stops.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 _NS_PER_MS: Final = 1_000_000
 
-#: So many at most are held back on their own account, for all connections of a processor.
+#: The most responses delayed for failures, for all connections of a processor.
 MOST: Final = 100_000
 
-#: While answers are held back for a test, the loop looks at least so often whether the test has ended its delays.
+#: While responses are delayed for a test, the loop checks this often whether the test has ended its delays.
 LOOK_AGAIN_MS: Final = 20
 
 
 class DelayedAnswers:
-    """The held back answers of one processor, by when they are due."""
+    """The delayed responses of one processor, by due time."""
 
     __slots__ = ("_words", "is_ending", "waiting")
 
     def __init__(self) -> None:
-        #: (when it is due, since when it waits, connection id, sequence), by when they are due. HOT: empty, usually.
+        #: (due time, start of the wait, connection id, sequence), by due time. HOT: usually empty.
         self.waiting: list[tuple[int, int, int, int]] = []
         self._words: FaultWords | None = None
-        #: Whether the processor ends, and holds nothing back any more.
+        #: Whether the processor is stopping, and delays nothing any more.
         self.is_ending = False
 
     def __len__(self) -> int:
@@ -40,19 +40,19 @@ class DelayedAnswers:
 
     @property
     def has_room(self) -> bool:
-        """Whether one more may be held back."""
+        """Whether one more response may be delayed."""
         return len(self.waiting) < MOST and not self.is_ending
 
     def follow(self, words: FaultWords | None) -> None:
-        """Look there for the end of delays."""
+        """Read the end of delays from these words."""
         self._words = words
 
     def add(self, connection: int, sequence: int, now_ns: int, due_ns: int) -> None:
-        """Hold an answer back, which has come now, until it is due."""
+        """Delay a response, received now, until it is due."""
         heappush(self.waiting, (due_ns, now_ns, connection, sequence))
 
     def wait_ms(self, now_ns: Callable[[], int], most_ms: int) -> int:
-        """Return for how long the loop may sleep: until the next answer is due, and at most so long. HOT."""
+        """Return how long the loop may sleep: until the next response is due, at most ``most_ms``. HOT."""
         if not self.waiting:
             return most_ms
         if self._words is not None:
@@ -60,7 +60,7 @@ class DelayedAnswers:
         return max(0, min(most_ms, -((now_ns() - self.waiting[0][0]) // _NS_PER_MS)))
 
     def due(self, now_ns: int) -> Iterator[tuple[int, int]]:
-        """Yield (connection id, sequence) of the answers that are held back no longer."""
+        """Yield (connection id, sequence) of the responses now due."""
         if self.is_ending or self._words is not None:
             over_ns = now_ns + 1 if self.is_ending or self._words is None else self._words.delays_over_ns
             if any(since_ns < over_ns for _, since_ns, _, _ in self.waiting):

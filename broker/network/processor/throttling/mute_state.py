@@ -1,7 +1,7 @@
-"""Why a channel is not being read: independent causes, each set and cleared by the one mechanism that owns it.
+"""The causes for which a channel is not read: independent, each set and cleared by its own mechanism.
 
-Runs in processor processes. A channel is read only while no cause holds (``B11``-``B13``); causes overlap freely and
-clearing one never lifts another, which is the whole rule. How often each is set is counted (``D23``).
+Runs in processor processes. A channel is read only without any cause (``B11``-``B13``); causes overlap freely and
+clearing one never clears another, which is the whole rule. Each setting of a cause is counted (``D23``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import IntFlag
 
 
 class MuteCause(IntFlag):
-    """What keeps a channel from being read."""
+    """The causes for which a channel is not read."""
 
     NONE = 0
     PIPELINE = 1
@@ -36,5 +36,5 @@ class MuteCause(IntFlag):
     """Its authentication has failed: it is answered and closed after a delay, and what comes is ignored (``B23``)."""
 
 
-#: A channel with one of these ends when its client has gone; with another, what it sent before is done first (``B19``).
+#: A channel with one of these closes when its client disconnects; with another, its input is processed first (``B19``).
 ENDED_BY_HANGING_UP = MuteCause.DRAINING | MuteCause.PIPELINE_BYTES | MuteCause.UNAUTHENTICATED

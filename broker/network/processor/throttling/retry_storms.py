@@ -1,9 +1,9 @@
-"""The clients that fail again and again, and for how long the answers that tell them so are held back (`D22`).
+"""Detects clients that fail repeatedly, and delays their error responses (`D22`).
 
-Part of a processor. Looked at are answers with an error alone, and these only while the setting is on. What has failed
-is counted by connection, API and resource. From the second error of a leader or coordinator, or the sixth of any kind,
-within a second, each answer in which there is nothing but errors is held back, until a second has gone by without one.
-So a client that repeats at once what has failed does so once a delay. Nothing else changes for it.
+Part of a processor. Only error responses are examined, and only while the setting is on. Failures are counted by
+connection, API and resource. From the second error of a leader or coordinator, or the sixth of any kind, within a
+second, each response with nothing but errors is delayed, until a second has passed without one. So a client that
+retries at once does so once per delay. Nothing else changes for it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Errors count for so long, and so long there must have been none before the next one is a first one again.
+#: Errors count for this long; after this long without errors a resource starts again.
 WINDOW_NS: Final = 1_000_000_000
 QUIET_NS: Final = 1_000_000_000
 
-#: So many errors of any kind pass within a window; of those of a leader or coordinator one does.
+#: Errors of any kind that pass within a window; of those of a leader or coordinator only one passes.
 MOST_ERRORS: Final = 5
 
-#: A longer answer passes: to look at it would hold up other connections.
+#: A longer response passes: examining it would delay other connections.
 MOST_BYTES: Final = 8192
 
-#: So many resources that have failed are remembered for all connections of a processor, and the oldest forgotten.
+#: The most failed resources stored for all connections of a processor; the oldest are evicted.
 MOST_REMEMBERED: Final = 20_000
 
 _NS_PER_MS: Final = 1_000_000
@@ -56,17 +56,17 @@ class Failures:
 
     def __init__(self) -> None:
         self._is_storm = False
-        #: When the answer to the last one leaves.
+        #: The time at which the last error response is sent.
         self._last_ns = _NEVER
         self._transient_ns = _NEVER
         self._errors: deque[int] = deque(maxlen=MOST_ERRORS)
 
     def is_over(self, now_ns: int) -> bool:
-        """Return whether what has been is of no account any more."""
+        """Return whether past failures no longer count."""
         return now_ns > self._last_ns + QUIET_NS
 
     def count(self, now_ns: int, delay_ns: int, *, is_transient: bool) -> bool:
-        """Count one; return whether its answer is to be held back, for ``delay_ns`` at most."""
+        """Count a failure; return whether to delay its response, for ``delay_ns`` at most."""
         if self._is_storm and self.is_over(now_ns):
             self._is_storm, self._transient_ns = False, _NEVER
             self._errors.clear()
@@ -84,15 +84,15 @@ class Failures:
 
 
 class RetryStorms:
-    """What fails on the connections of one processor."""
+    """The failed resources on the connections of one processor."""
 
     def __init__(self, quotas: QuotaManager, now_ns: Callable[[], int]) -> None:
-        """``quotas`` says whether answers are held back, for how long, and whose are not."""
+        """``quotas`` has the delay, whether it is on, and the exempt clients."""
         self._quotas = quotas
         self._warnings = RepeatedWarnings(logger, now_ns)
-        #: By the hash of connection, API and resource; those that have failed last stand last.
+        #: By the hash of connection, API and resource; the most recently failed last.
         self._failures: dict[int, Failures] = {}
-        #: Answers that have been held back.
+        #: Responses that have been delayed.
         self.count = 0
 
     def __len__(self) -> int:
@@ -100,12 +100,12 @@ class RetryStorms:
 
     @property
     def are_watched(self) -> bool:
-        """Whether answers are held back at all."""
+        """Whether the delay is on."""
         return self._quotas.backoff_ms > 0
 
     def delay_ns(self, channel: Channel, sequence: int, facts: bytes, answer: memoryview, now_ns: int) -> int:
-        """Return for how long an answer with an error is held back; 0 if it is not. Raises InvalidReceive."""
-        # Of messages as such a processor knows nothing, and need not load it, unless this is on.
+        """Return the delay of an error response; 0 for none. Raises InvalidReceive."""
+        # Without this setting a processor does not load the message schemas.
         from rotunda.broker.protocol.failed_resources import WATCHED, Asked, failed_resources  # noqa: PLC0415
 
         api_key, version = _unpack_api(facts, _API_AT)
@@ -137,12 +137,12 @@ class RetryStorms:
         return delay_ns
 
     def forget_quiet(self, now_ns: int) -> None:
-        """Forget what has not failed for a while. Called now and then."""
+        """Delete resources without recent failures. Called periodically."""
         for key in [key for key, failures in self._failures.items() if failures.is_over(now_ns)]:
             del self._failures[key]
 
     def _most_ns(self, api_key: int, facts: bytes, now_ns: int) -> int:
-        """Return for how long an answer may be held back: one to a Fetch until its wait would be over."""
+        """Return the longest delay of a response; for a Fetch the rest of its maximum wait."""
         delay_ns = self._quotas.backoff_ms * _NS_PER_MS
         if api_key != _FETCH:
             return delay_ns

@@ -1,1 +1,1 @@
-"""TLS of a processor: handshakes, records encrypted and decrypted, certificates that are replaced while it runs."""
+"""TLS of a processor: handshakes, encryption and decryption of records, certificates replaced at run time."""

@@ -1,6 +1,6 @@
-"""Warns of certificates that are about to end, once a day from thirty days before on.
+"""Warns of expiring certificates, once a day from thirty days before their end.
 
-Runs in the first processor, for all of them: they serve with the same certificates.
+Runs in the first processor, for all of them: they use the same certificates.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ WARNED_BEFORE_S: Final = 30 * DAY_S
 
 
 class CertificateExpiry:
-    """What has been warned of."""
+    """The warnings already logged."""
 
     def __init__(self) -> None:
-        #: By listener and end of its certificate, when the next warning is due.
+        #: By listener and end of its certificate: the time of the next warning.
         self._next_s: dict[tuple[str, int], float] = {}
 
     def turn(self, now_s: float, ends: Mapping[str, int]) -> None:
-        """Warn of each of ``ends``, by listener in seconds since 1970, that is due."""
+        """Log the warnings that are due; ``ends``: by listener, in seconds since 1970."""
         for listener, end_s in ends.items():
             if end_s - now_s >= WARNED_BEFORE_S or now_s < self._next_s.get((listener, end_s), 0):
                 continue

@@ -1,9 +1,10 @@
-"""The handshake of one connection, and what is told of one that fails: cause and remedy, in one line (`B06`, `B22`).
+"""The TLS handshake of one connection, with cause and remedy of a failure in one log line (`B06`, `B22`).
 
-Runs in processor processes. It stands where the channel's ``recv`` is called, takes a step with each event, and gives
-way to the connection when it is done. A client's certificate makes it a user (`H06`). Where nothing else is advertised
-a client is given the host name that it has asked for, or the address that it has reached, if the broker's certificate
-is for that (`C18`): the client looks for the same there. One that asks for another name misleads nobody but itself.
+Runs in processor processes. It replaces the channel's ``recv``, advances with each event, and hands the channel to the
+TLS connection when it is complete. A client's certificate determines its user (`H06`). If no other address is
+advertised a client is sent the host name that it requested, or the address that it connected to, if the broker's
+certificate covers it (`C18`): the client verifies the same name. A client that requests another name misleads only
+itself.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from rotunda.broker.network.processor.channel import Channel
     from rotunda.broker.security.tls.contexts import ServerTls
 
-#: What is looked at of the first bytes: as much as tells a TLS client from others.
+#: The first bytes examined: enough to recognise a TLS client.
 _START_BYTES = 16
 _TLS_HANDSHAKE = b"\x16"
 
@@ -37,7 +38,7 @@ _NO_TRUST = (
     "the client does not accept the broker's certificate ({}): give the client the certificate of its issuer "
     "(ssl.truststore.*, ssl.ca.location), or a certificate to the broker that has the name which the client connects to"
 )
-#: By OpenSSL's reason: what it means, and what to do.
+#: By OpenSSL's reason: the cause and the remedy.
 _REASONS = {
     "UNSUPPORTED_PROTOCOL": "the client speaks none of the versions that ssl.enabled.protocols has ({versions})",
     "VERSION_TOO_LOW": "the client speaks none of the versions that ssl.enabled.protocols has ({versions})",
@@ -57,29 +58,30 @@ _REASONS = {
 
 
 class TlsHandshake:
-    """A connection that is not ready."""
+    """A connection whose handshake is not complete."""
 
     __slots__ = ("_channel", "_ready", "_server", "_tells_names", "_transport", "has_pending")
 
     def __init__(
         self, channel: Channel, server: ServerTls | None, ready: Callable[[Channel], None], *, tells_names: bool = False
     ) -> None:
-        """``server`` is None where the listener has no certificate; ``ready`` is called when the handshake is done.
+        """``server`` is None if the listener has no certificate; ``ready`` is called after the handshake.
 
-        ``tells_names``: the client is given the name by which it has come.
+        ``tells_names``: the client is sent the host name that it connected to.
         """
         self._channel = channel
         self._server = server
         self._ready = ready
         self._tells_names = tells_names
         self._transport: Connection | None = None
-        #: Whether a step is due of which no event will tell: one that had waited for room to write.
+        #: Whether a step is due that no event will report: one that waited for room to write.
         self.has_pending = False
 
     def recv(self, most: int) -> bytes:
-        """Take a step; when it was the last one, return what the connection has for its reader.
+        """Advance the handshake; once it is complete, return the bytes already received.
 
-        Raises BlockingIOError while there is nothing to read, AuthenticationFailed, and OSError when the client left.
+        Raises BlockingIOError while there is nothing to read, AuthenticationFailed, and OSError if the client has
+        disconnected.
         """
         self.has_pending = False
         transport = self._transport or self._begin()
@@ -102,7 +104,7 @@ class TlsHandshake:
         return transport.recv(most)
 
     def _begin(self) -> Connection:
-        """Look who is there, and take up the handshake with who speaks TLS."""
+        """Check the first bytes, and start the handshake if they are TLS."""
         plain = self._channel.sock
         assert isinstance(plain, socket.socket)  # noqa: S101 - it becomes another kind below
         start = plain.recv(_START_BYTES, socket.MSG_PEEK)
@@ -117,7 +119,7 @@ class TlsHandshake:
         return transport
 
     def _note_way(self, transport: Connection) -> None:
-        """Have the session say by which name, or address, the client has come, if the certificate is for that."""
+        """Store the host name or address that the client connected to in its session, if the certificate covers it."""
         channel = self._channel
         assert self._server is not None  # noqa: S101 - the handshake is done
         asked = transport.asked_name or host_text(packed_host(transport.own_address))
@@ -126,7 +128,7 @@ class TlsHandshake:
             channel.session = pack_session(channel.user, channel.peer if channel.session else "", asked)
 
     def _name_user(self, transport: Connection) -> None:
-        """Make the client the user that its certificate says, if it has shown one."""
+        """Set the user from the client's certificate, if it has sent one."""
         der = transport.peer_certificate()
         if der is None or self._server is None:
             return

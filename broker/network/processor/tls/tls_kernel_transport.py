@@ -1,8 +1,8 @@
-"""A TLS connection whose socket OpenSSL reads and writes itself, so that the kernel can encrypt what is sent.
+"""A TLS connection whose socket OpenSSL reads and writes itself, so that the kernel can encrypt output.
 
-Runs in processor processes, where Python (3.12), OpenSSL and the kernel (its module ``tls``) have it; everywhere else
-it is `tls_transport` that a channel has. What OpenSSL would wait for is told as a socket tells it, by BlockingIOError.
-Files go out as they do in plain text, unless the kernel does not know the cipher: then through one buffer.
+Runs in processor processes, if Python (3.12), OpenSSL and the kernel (module ``tls``) support it; otherwise a channel
+uses `tls_transport`. OpenSSL's waits are raised as by a socket: BlockingIOError. Files are sent as in plain text,
+unless the kernel does not support the cipher: then through one buffer.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from typing import Final, cast
 from rotunda.broker.network.processor.channel import ReadBlockedByWriteError
 from rotunda.broker.network.processor.tls.tls_transport import LEFT_BYTES, MOST_AT_ONCE, PIECE_BYTES, RECORD_BYTES
 
-# linux/tls.h: level and option of what the kernel encrypts with, of which the first 4 bytes are asked for.
+# linux/tls.h: level and option of the kernel's encryption state, of which the first 4 bytes are read.
 _SOL_TLS, _TLS_TX, _TLS_INFO_BYTES = 282, 1, 4
-#: Is there once the kernel has loaded its module.
+#: Exists once the kernel has loaded its module.
 _STATISTICS: Final = "/proc/net/tls_stat"
 
 _piece = memoryview(bytearray(PIECE_BYTES))
 
 
 class AcceptedSocket(ssl.SSLSocket):
-    """A socket that has been accepted, whatever has become of its client since.
+    """An accepted socket, even after its client has disconnected.
 
-    The library asks for its peer to see whether it is connected, and takes one for a socket of another kind that has
-    been reset meanwhile; it would close the descriptor, of which the selector still knows.
+    The library calls getpeername() to check the connection, and would treat a socket reset meanwhile as unconnected and
+    close the descriptor, which the selector still uses.
     """
 
-    #: The host name that the client has asked for.
+    #: The host name that the client requested.
     asked_name = ""
 
     def getpeername(self) -> tuple[str, int]:
-        """Return some name."""
+        """Return a placeholder."""
         return "", 0
 
 
 class KernelTlsTransport:
-    """A connection, from its handshake on."""
+    """A TLS connection, from its handshake on."""
 
     __slots__ = ("_is_broken", "_kernel_sends", "_read", "_read_into", "_sock", "_write")
 
@@ -52,9 +52,10 @@ class KernelTlsTransport:
         self._kernel_sends = self._is_broken = False
 
     def shake_hands(self) -> None:
-        """Take a step with what has come; return when it was the last one.
+        """Advance the handshake; return when it is complete.
 
-        Raises BlockingIOError while more has to come, OSError when the client left, ssl.SSLError when it failed.
+        Raises BlockingIOError while more input is needed, OSError if the client has disconnected, ssl.SSLError if it
+        failed.
         """
         try:
             self._sock.do_handshake()
@@ -62,32 +63,32 @@ class KernelTlsTransport:
             raise as_socket_error(error) from None
         except ssl.SSLError:
             with suppress(OSError):
-                # What is left unread would reset the connection before the client has its alert.
+                # Unread input would reset the connection before the client receives its alert.
                 socket.socket.recv(self._sock, LEFT_BYTES)
             raise
         self._kernel_sends = kernel_encrypts(self._sock)
 
     @property
     def asked_name(self) -> str:
-        """The host name that the client has asked for; empty if it has not."""
+        """The host name that the client requested; empty without one."""
         return cast("AcceptedSocket", self._sock).asked_name
 
     @property
     def own_address(self) -> str:
-        """The address of this machine by which the client has come."""
+        """The address of this machine that the client connected to."""
         return str(self._sock.getsockname()[0])
 
     def peer_certificate(self) -> bytes | None:
-        """Return the certificate that the client has shown, in DER."""
+        """Return the client's certificate in DER, if it has sent one."""
         return self._sock.getpeercert(binary_form=True)
 
     @property
     def has_pending(self) -> bool:
-        """Whether something waits of which no event will tell: decrypted bytes (`B04`), or what is wrong with them."""
+        """Whether input waits that no event will report: decrypted bytes (`B04`), or an error after them."""
         return self._is_broken or self._sock.pending() > 0
 
     def recv(self, most: int) -> bytes:
-        """Return what has come, at most so much; nothing if the client has closed. Raises OSError (`B07`)."""
+        """Return received bytes, at most ``most``; empty if the client has closed. Raises OSError (`B07`)."""
         parts: list[bytes] = []
         try:
             while most > 0:
@@ -101,7 +102,7 @@ class KernelTlsTransport:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def recv_into(self, memory: memoryview) -> int:
-        """Receive into memory and return how much; 0 if the client has closed. Raises OSError."""
+        """Receive into memory and return the bytes received; 0 if the client has closed. Raises OSError."""
         filled, most = 0, min(len(memory), MOST_AT_ONCE)
         try:
             while filled < most:
@@ -114,14 +115,14 @@ class KernelTlsTransport:
         return filled
 
     def _meet(self, error: ssl.SSLError, *, is_first: bool) -> None:
-        """Raise what has ended a read. Behind what has been read, the next read meets the same again."""
+        """Raise the error that ended a read. After received bytes, the next read raises it again."""
         found = as_socket_error(error)
         if is_first:
             raise found from None
         self._is_broken = found is error
 
     def send(self, data: bytes | memoryview, _flags: int = 0) -> int:
-        """Encrypt and write, and return how much was taken. Raises OSError."""
+        """Encrypt and write; return the bytes sent. Raises OSError."""
         if not data:
             return 0
         try:
@@ -130,31 +131,31 @@ class KernelTlsTransport:
             raise as_socket_error(error) from None
 
     def sendfile(self, file: int, position: int, length: int) -> int:
-        """Send a piece of a file and return how much; 0 if the file has ended. Raises OSError."""
+        """Send a part of a file and return the bytes sent; 0 at the end of the file. Raises OSError."""
         if self._kernel_sends:
             return os.sendfile(self._sock.fileno(), file, position, length)
         count = os.preadv(file, (_piece[: min(length, PIECE_BYTES)],), position)
         return self.send(_piece[:count])
 
     def close(self) -> None:
-        """Say that nothing more comes, if that can be said at once, and close the socket."""
+        """Send the TLS close alert, if possible without waiting, and close the socket."""
         with suppress(OSError, ValueError):
             self._sock.unwrap()
         self._sock.close()
 
 
 def as_socket_error(error: ssl.SSLError) -> OSError:
-    """Return what a plain socket would raise."""
+    """Return the exception that a plain socket would raise."""
     if isinstance(error, ssl.SSLWantReadError):
         return BlockingIOError()
     return ReadBlockedByWriteError() if isinstance(error, ssl.SSLWantWriteError) else error
 
 
 def kernel_encrypts(sock: socket.socket) -> bool:
-    """Return whether the kernel encrypts what this socket sends, so that it takes files as a plain one does.
+    """Return whether the kernel encrypts this socket's output, so that it can send files as a plain one does.
 
-    OpenSSL hands that over where its context has OP_ENABLE_KTLS (Python 3.12), the kernel's module tls is loaded, and
-    it knows the cipher. The socket then has keys to send with, which is what is asked here.
+    OpenSSL enables that if its context has OP_ENABLE_KTLS (Python 3.12), the kernel's module tls is loaded, and the
+    kernel supports the cipher. The socket then has send keys, which are checked here.
     """
     try:
         return hasattr(ssl, "OP_ENABLE_KTLS") and bool(sock.getsockopt(_SOL_TLS, _TLS_TX, _TLS_INFO_BYTES))
@@ -163,5 +164,5 @@ def kernel_encrypts(sock: socket.socket) -> bool:
 
 
 def is_offered() -> bool:
-    """Return whether Python and the kernel have what it takes."""
+    """Return whether Python and the kernel support it."""
     return hasattr(ssl, "OP_ENABLE_KTLS") and Path(_STATISTICS).exists()

@@ -1,10 +1,8 @@
-"""The listeners of TLS, and the handshakes that their new connections have under way (`B06`, `H07`, `H12`).
+"""The TLS listeners, and the handshakes in progress on their new connections (`B06`, `H07`, `H12`).
 
-Runs in processor processes. A handshake is the preparation of a channel: it takes the place of the channel's reading,
-goes on with each event, and blocks nothing. Nothing is made for a connection before its first byte has come. Handshakes
-are limited in time and in number, so that those that are never ended keep nobody out.
-
-Without a listener of TLS nothing of it is imported.
+Runs in processor processes. A handshake replaces the channel's reading, advances with each event, and never blocks.
+Nothing is allocated for a connection before its first byte has arrived. Handshakes are limited in time and in number,
+so that unfinished ones keep no client out. Without a TLS listener none of this is imported.
 """
 
 from __future__ import annotations
@@ -31,58 +29,58 @@ _NS_PER_MS = 1_000_000
 
 
 class Settings(Protocol):
-    """The settings in force (`LiveSettings`)."""
+    """The current settings (`LiveSettings`)."""
 
     @property
     def broker_config(self) -> BrokerConfig:
-        """Those of the broker."""
+        """The broker's settings."""
 
     @property
     def certificate_readings(self) -> int:
-        """How often it was asked for that the files with certificates are read again."""
+        """How often a reload of the certificate files was requested."""
 
     def refresh(self, *, at_once: bool) -> bool:
-        """Take over what has changed; return whether anything has."""
+        """Apply changed settings; return whether any have changed."""
 
 
 class TlsListeners:
-    """What the TLS listeners of one processor serve with, by number, and the channels that are not ready yet."""
+    """The certificates and contexts of a processor's TLS listeners, and the channels in a handshake."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns
-        #: By index, as the supervisor publishes them.
+        #: By index, as published by the supervisor.
         self.listeners: Sequence[ListenerEntry] = ()
         self._live: Settings | None = None
-        #: By listener, its settings and how often its files have been read.
+        #: By listener: its settings, and the number of reloads of its files.
         self._followed: dict[str, tuple[ListenerTls, int]] = {}
         self._servers: dict[str, ServerTls] = {}
         self._under_way: dict[Channel, int] = {}
-        #: Takes the place of those that end.
+        #: Replaces the sockets of closed channels.
         self._closed = socket.socket()
         self._closed.close()
         self._timeout_ns = self._most = 0
         self.clients: ClientRegistry | None = None
-        #: Handshakes that were done.
+        #: Handshakes completed.
         self.done_count = 0
 
     @property
     def under_way(self) -> int:
-        """How many handshakes are under way."""
+        """The number of handshakes in progress."""
         return len(self._under_way)
 
     @property
     def ends_s(self) -> dict[str, int]:
-        """When the certificate of each listener ends, in seconds since 1970, by the listener's name."""
+        """The end of each listener's certificate, in seconds since 1970, by listener name."""
         return {name: server.not_after_s for name, server in self._servers.items()}
 
     @property
     def not_after_s(self) -> dict[int, int]:
-        """When the certificate of each listener ends, in seconds since 1970, by the listener's index."""
+        """The end of each listener's certificate, in seconds since 1970, by listener index."""
         entries = enumerate(self.listeners) if self._servers else ()
         return {index: self._servers[entry.name].not_after_s for index, entry in entries if entry.name in self._servers}
 
     def follow(self, live: Settings) -> None:
-        """Serve new connections by these settings; where they cannot be served, go on by those of before."""
+        """Apply these settings to new connections; if they are unusable, keep the earlier ones."""
         self._live = live
         config = live.broker_config
         self._timeout_ns = config.connection_handshake_timeout_ms * _NS_PER_MS
@@ -94,7 +92,7 @@ class TlsListeners:
                 self._renew(settings)
 
     def begin(self, channel: Channel) -> None:
-        """Have a new channel shake hands before it is read, if its listener speaks TLS."""
+        """Start the handshake of a new channel, if its listener uses TLS."""
         if not self.listeners or self.listeners[channel.listener].protocol not in PROTOCOLS:
             return
         from rotunda.broker.network.processor.tls.tls_handshake import TlsHandshake  # noqa: PLC0415 - there is a listener of TLS
@@ -102,7 +100,7 @@ class TlsListeners:
         listener = self.listeners[channel.listener]
         name = listener.name
         if name not in self._servers and self._live is not None and self._live.refresh(at_once=True):
-            # The listener is new, and its first connection came sooner than its settings.
+            # The listener is new, and its first connection arrived before its settings.
             self.follow(self._live)
         channel.tls = handshake = TlsHandshake(
             channel, self._servers.get(name), self._ready, tells_names=listener.reached_port > 0
@@ -111,7 +109,7 @@ class TlsListeners:
         self._under_way[channel] = self._now_ns()
 
     def late(self, now_ns: int) -> Iterator[tuple[Channel, AuthenticationFailed]]:
-        """Yield the channels whose handshakes are not waited for any more, and why."""
+        """Yield the channels whose handshake is aborted, with the reason."""
         while self._under_way:
             channel, began_ns = next(iter(self._under_way.items()))
             if now_ns - began_ns >= self._timeout_ns:
@@ -124,9 +122,9 @@ class TlsListeners:
             yield channel, AuthenticationFailed(reason)
 
     def forget(self, channel: Channel) -> None:
-        """Let go of a channel that has ended.
+        """Release the TLS state of a closed channel.
 
-        It is known until it has been counted. What OpenSSL keeps of a connection is too much to be kept as long.
+        The channel exists until it has been counted; the memory of OpenSSL's connection is too large to keep that long.
         """
         self._under_way.pop(channel, None)
         channel.tls = None

@@ -1,17 +1,17 @@
-"""A TLS connection as a channel uses it: what it asks of a plain socket, in a socket's own way.
+"""A TLS connection with the interface of a plain socket, for a channel.
 
-Runs in processor processes. OpenSSL works in memory, not on the socket: what has come is received with one call of the
-system however small the records are that a client cuts, and the records of an answer leave with one. Where the kernel
-encrypts, `tls_kernel_transport` stands here.
+Runs in processor processes. OpenSSL works in memory, not on the socket: input is received with one system call however
+small the client's records are, and the records of a response are sent with one. Where the kernel encrypts,
+`tls_kernel_transport` replaces this module.
 
-Two facts are all that reader and channel know of TLS. After a read, bytes may be left of which epoll does not know,
-because they have been received already (``has_pending``, `B04`). And what a write did not take has to come again as it
-was, or with more behind it, which is how a channel keeps its order anyway: its records are made, and wait here until
-the socket takes them.
+Reader and channel need two facts about TLS. After a read, bytes may remain that epoll does not report, because they
+have been received already (``has_pending``, `B04`). And unsent data of a write must be passed again unchanged, or with
+more after it, which is how a channel keeps its order anyway: its records are made, and wait here until the socket
+accepts them.
 
-What OpenSSL is given to read, and what it makes, passes through one buffer each of the process: what is received or
-encrypted at a time would otherwise be kept for each connection. So whoever has called OpenSSL takes at once what it has
-made, and keeps what it has not read. Of a record that has not come whole OpenSSL itself keeps the beginning.
+OpenSSL's input and output pass through two buffers of the process: otherwise the bytes received or encrypted in one
+call would be allocated for each connection. So every caller of OpenSSL removes its output at once, and stores its
+unread input. OpenSSL itself stores the start of an incomplete record.
 """
 
 from __future__ import annotations
@@ -27,42 +27,42 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-#: The most that a TLS record holds.
+#: The most bytes in a TLS record.
 RECORD_BYTES: Final = 16384
 
-#: The least that is asked of a socket: a whole record with its head and what encryption adds.
+#: The smallest receive size: a whole record with its header and the overhead of encryption.
 LEAST_RECEIVE_BYTES: Final = RECORD_BYTES + 512
 
-#: The most that is received at a time.
+#: The largest receive size.
 RECEIVE_BYTES: Final = 65536
 
-#: What one read takes at most, that others get their turn.
+#: The most bytes of one read, so that other connections are served.
 MOST_AT_ONCE: Final = 256 * 1024
 
-#: What is encrypted, and read of a file, for one call of the system.
+#: The most bytes encrypted, or read of a file, for one system call.
 PIECE_BYTES: Final = 65536
 
-#: What is taken of a client behind a failure.
+#: The most input discarded from a client after a failure.
 LEFT_BYTES: Final = 65536
 
 _received = memoryview(bytearray(RECEIVE_BYTES))
 _plain = memoryview(bytearray(SMALL_READ_BYTES))
 _piece = memoryview(bytearray(PIECE_BYTES))
-#: The records that OpenSSL is to read, of any connection: empty but while it does.
+#: OpenSSL's input, of any connection: empty except during a call.
 _incoming = ssl.MemoryBIO()
-#: The records that OpenSSL makes, of any connection: empty but between its call and what takes them.
+#: OpenSSL's output, of any connection: empty except between its call and the removal.
 _outgoing = ssl.MemoryBIO()
 
 
 class AcceptedObject(ssl.SSLObject):
-    """A connection of OpenSSL's."""
+    """An OpenSSL connection."""
 
-    #: The host name that the client has asked for.
+    #: The host name that the client requested.
     asked_name = ""
 
 
 class TlsTransport:
-    """A connection, from its handshake on."""
+    """A TLS connection, from its handshake on."""
 
     __slots__ = ("_encrypt", "_left", "_owed", "_read", "_sock", "_tls", "_unsent", "has_pending")
 
@@ -72,28 +72,29 @@ class TlsTransport:
         self._tls = cast("AcceptedObject", context.wrap_bio(_incoming, _outgoing, server_side=True))
         self._read = cast("Callable[[int, memoryview], int]", self._tls.read)
         self._encrypt = self._tls.write
-        #: Whether something has been received that may not be used up, of which no event will tell (`B04`).
+        #: Whether received input may remain that no event will report (`B04`).
         self.has_pending = False
-        #: Records that have been received and that OpenSSL has not read; there are none unless something is pending.
+        #: Received records that OpenSSL has not read; empty unless input is pending.
         self._left = b""
-        #: Records that the socket has not taken, and how much of the data in them its sender brings again.
+        #: Records that the socket has not accepted, and the bytes in them that the caller will pass again.
         self._unsent = b""
         self._owed = 0
 
     @property
     def asked_name(self) -> str:
-        """The host name that the client has asked for; empty if it has not."""
+        """The host name that the client requested; empty without one."""
         return self._tls.asked_name
 
     @property
     def own_address(self) -> str:
-        """The address of this machine by which the client has come."""
+        """The address of this machine that the client connected to."""
         return str(self._sock.getsockname()[0])
 
     def shake_hands(self) -> None:
-        """Take a step with what has come; return when it was the last one.
+        """Advance the handshake; return when it is complete.
 
-        Raises BlockingIOError while more has to come, OSError when the client left, ssl.SSLError when it fails.
+        Raises BlockingIOError while more input is needed, OSError if the client has disconnected, ssl.SSLError if it
+        fails.
         """
         self._send_before_reading()
         self._refill(0)
@@ -108,24 +109,25 @@ class TlsTransport:
             raise BlockingIOError from None
         except ssl.SSLError:
             with suppress(OSError):
-                # The alert. What is left unread would reset the connection before the client has it.
+                # The alert. Unread input would reset the connection before the client receives it.
                 self._send_unsent()
                 self._sock.recv(LEFT_BYTES)
             raise
         self._send_unsent()
 
     def peer_certificate(self) -> bytes | None:
-        """Return the certificate that the client has shown, in DER."""
+        """Return the client's certificate in DER, if it has sent one."""
         return self._tls.getpeercert(binary_form=True)
 
     def recv(self, most: int) -> bytes:
-        """Return what has come, at most so much; nothing if the client has closed. Raises OSError."""
+        """Return received bytes, at most ``most``; empty if the client has closed. Raises OSError."""
         return bytes(_plain[: self.recv_into(_plain[:most])])
 
     def recv_into(self, memory: memoryview) -> int:
-        """Receive into memory and return how much; 0 if the client has closed. Raises OSError. HOT.
+        """Receive into memory and return the bytes received; 0 if the client has closed. Raises OSError. HOT.
 
-        A request may come in many records: librdkafka makes one of each piece of it. One read takes them all (`B07`).
+        A request may arrive in many records: librdkafka makes one of each of its buffers. One read gets them all
+        (`B07`).
         """
         if self._unsent and not self._owed:
             self._send_before_reading()
@@ -138,18 +140,18 @@ class TlsTransport:
                 try:
                     while count := read(most, memory[filled:]):
                         filled += count
-                        # Where the socket has more, the last record is cut off, and not worth looking for.
+                        # If the socket has more, the last record is incomplete: no need to look for its end.
                         if is_drained and not incoming.pending:
-                            # All records are whole. Of the last one there is more when it did not fit.
+                            # All records are complete. The last one has more bytes if it did not fit.
                             self.has_pending = filled == most and self._tls.pending() > 0
                             break
                     else:
-                        # The memory is full, or the client has ended, which the next read meets again.
+                        # The memory is full, or the client has closed, which the next read reports again.
                         return filled
                 except ssl.SSLWantReadError:
                     self._use_up()
         except OSError:
-            # What has been read comes first; the next read meets the same again.
+            # Bytes already read are returned first; the next read raises the same error.
             if not filled:
                 raise
         finally:
@@ -159,15 +161,15 @@ class TlsTransport:
         return filled
 
     def _use_up(self) -> None:
-        """Note that all records are read but one that has not come whole; send what TLS says to them."""
+        """Record that OpenSSL has read all complete records; send its output for them."""
         self.has_pending = False
         if _outgoing.pending:
             self._send_before_reading()
 
     def _refill(self, most: int) -> bool:
-        """Give OpenSSL what is left, or else the records of so many bytes from the socket. Raises OSError. HOT.
+        """Pass unread records to OpenSSL, or receive ones for ``most`` bytes from the socket. Raises OSError. HOT.
 
-        Return whether the socket has no more: if it has then, epoll tells.
+        Return whether the socket is empty: if not, epoll reports the rest.
         """
         if self.has_pending:
             if self._left:
@@ -181,14 +183,14 @@ class TlsTransport:
             wanted = RECEIVE_BYTES
         count = self._sock.recv_into(_received, wanted)
         if not count:
-            # TLS would have said so.
+            # TLS would have sent a close alert.
             raise ConnectionResetError
         _incoming.write(_received[:count])
         self.has_pending = True
         return count < wanted
 
     def send(self, data: bytes | memoryview, flags: int = 0) -> int:
-        """Encrypt and write, and return how much was taken. Raises OSError. HOT."""
+        """Encrypt and write; return the bytes accepted. Raises OSError. HOT."""
         if (self._owed or self._unsent) and (taken := self._settle()):
             return taken
         if not data:
@@ -207,13 +209,13 @@ class TlsTransport:
         return count
 
     def sendfile(self, file: int, position: int, length: int) -> int:
-        """Send a piece of a file and return how much; 0 if the file has ended. Raises OSError."""
+        """Send a part of a file and return the bytes sent; 0 at the end of the file. Raises OSError."""
         if (self._owed or self._unsent) and (taken := self._settle()):
             return taken
         return self.send(_piece[: os.preadv(file, (_piece[: min(length, PIECE_BYTES)],), position)])
 
     def close(self) -> None:
-        """Say that nothing more comes, if that can be said at once, and close the socket."""
+        """Send the TLS close alert, if possible without waiting, and close the socket."""
         with suppress(OSError, ValueError):
             try:
                 self._tls.unwrap()
@@ -222,26 +224,26 @@ class TlsTransport:
         self._sock.close()
 
     def _leave_nothing(self) -> None:
-        """Take what OpenSSL has made, and what it has not read: the next connection's come to the same places."""
+        """Store OpenSSL's output and unread input: other connections use the same buffers."""
         if _incoming.pending:
             self._left = _incoming.read()
         if _outgoing.pending:
             self._unsent += _outgoing.read()
 
     def _settle(self) -> int:
-        """Send what waits, and return how much of what its sender brings again that was. BlockingIOError if not all."""
+        """Send waiting records; return the bytes in them that the caller passes again. BlockingIOError if any stay."""
         if not self._send_unsent():
             raise BlockingIOError
         owed, self._owed = self._owed, 0
         return owed
 
     def _send_before_reading(self) -> None:
-        """Send what TLS itself has to say, or do not read: each thing read may make it say more."""
+        """Send TLS's own output, or do not read: each record read may produce more of it."""
         if not self._send_unsent():
             raise ReadBlockedByWriteError
 
     def _send_unsent(self) -> bool:
-        """Send records that wait, in their order; return whether none is left."""
+        """Send waiting records, in order; return whether all are sent."""
         if _outgoing.pending:
             self._unsent += _outgoing.read()
         if self._unsent:
