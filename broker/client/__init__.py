@@ -1,8 +1,7 @@
-"""Kafka clients: the producer that programs use, what the command line asks a broker, and how a client gets in.
+"""Kafka clients: the producer API for programs, the requests of the command line, and client security.
 
-`from rotunda.broker.client import Producer, AsyncProducer` is what a program writes; they, and the values that they
-take and give, are loaded when they are named, and the commands do without them. Errors are in
-`rotunda.broker.client.errors`.
+Programs use `from rotunda.broker.client import Producer, AsyncProducer`. The exported classes are loaded lazily, since
+the commands do not need them. Errors are in `rotunda.broker.client.errors`.
 """
 
 from __future__ import annotations

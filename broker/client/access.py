@@ -1,6 +1,6 @@
-"""How a client gets in: what a client's properties say of TLS and SASL, under Java's names and librdkafka's.
+"""Client security: TLS and SASL settings from client properties, by Java's and librdkafka's names.
 
-Used by the commands. Passwords are never part of a complaint, nor of what an object of this module prints as.
+Used by the commands and by `Producer`. Passwords must never appear in error messages or in the repr of an object.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rotunda.broker.config.properties_file import parse_properties
 from rotunda.broker.errors import ConfigError, UsageError
 from rotunda.broker.security.tls.listener_tls import Store
 
-#: Properties that nobody else is to see.
+#: Properties that must not be shown to others.
 SECRETS = frozenset(
     {
         *("sasl.jaas.config", "sasl.password", "ssl.key.password", "ssl.keystore.key", "ssl.keystore.password"),
@@ -26,7 +26,7 @@ SECRETS = frozenset(
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
-#: librdkafka's names of what Java calls otherwise.
+#: librdkafka's names, where Java's differ.
 _OTHER_NAMES = {
     "metadata.broker.list": "bootstrap.servers",
     "sasl.mechanisms": "sasl.mechanism",
@@ -41,7 +41,7 @@ _TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 - the name of a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """What a client has; `context` is there with a protocol of TLS."""
+    """A client's security settings; `context` is set for TLS protocols."""
 
     bootstrap: str = ""
     protocol: str = "PLAINTEXT"
@@ -51,21 +51,21 @@ class Access:
     user: str = ""
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
-    #: Where a new token is by the time that the first has run out.
+    #: Location of a new token after the first expires.
     token_url: str = ""
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether it speaks TLS."""
+        """Whether the protocol uses TLS."""
         return self.protocol.endswith("SSL")
 
     @property
     def authenticates(self) -> bool:
-        """Whether it speaks SASL."""
+        """Whether the protocol uses SASL."""
         return self.protocol.startswith("SASL_")
 
     def current_token(self) -> str:
-        """Return the token for OAUTHBEARER as its file has it now. Raises UsageError."""
+        """Return the OAUTHBEARER token from its file. Raises UsageError."""
         return _token(self.token_url) if self.token_url else self.token
 
 
@@ -73,12 +73,12 @@ PLAIN_TEXT = Access()
 
 
 def is_of_access(name: str) -> bool:
-    """Return whether a property, by any of its names, says how a client gets in."""
+    """Return whether a property, by any of its names, is a security setting."""
     return name in _NAMES or name.startswith(("ssl.", "sasl."))
 
 
 def read_properties(file: Path) -> dict[str, str]:
-    """Return what a client's properties file has. Raises UsageError."""
+    """Read a client's properties file. Raises UsageError."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as failure:
@@ -87,7 +87,7 @@ def read_properties(file: Path) -> dict[str, str]:
 
 
 def access_of(properties: Mapping[str, str]) -> Access:
-    """Return how these properties get in. Raises UsageError that names the property and what to write."""
+    """Parse security properties. Raises UsageError with the property and a remedy."""
     named = {_OTHER_NAMES.get(name, name): value.strip() for name, value in properties.items()}
     if "ssl.ca.location" in properties or "ssl.ca.pem" in properties:
         named.setdefault("ssl.truststore.type", "PEM")
@@ -142,8 +142,8 @@ def _token(url: str) -> str:
 
 
 def _context(named: Mapping[str, str]) -> tuple[ssl.SSLContext, bool]:
-    """Return the context, and whether it has a certificate of the client's."""
-    # Only those who speak TLS pay for it.
+    """Return the TLS context, and whether it has a client certificate."""
+    # Imported only for TLS clients.
     from rotunda.broker.security.tls.contexts import load_key  # noqa: PLC0415
     from rotunda.broker.security.tls.stores import read_keystore, read_truststore  # noqa: PLC0415
 
@@ -172,7 +172,7 @@ def _truststore(named: Mapping[str, str]) -> Store:
 
 
 def _keystore(named: Mapping[str, str]) -> Store | None:
-    """Return where the client's certificate is; None if it has none."""
+    """Return the client's certificate store; None if there is none."""
     password = named.get("ssl.key.password")
     certificate = named.get("ssl.certificate.location")
     if certificate:

@@ -1,8 +1,8 @@
 # ruff: noqa: N818 - named for what happened, as Kafka names them
-"""What can go wrong for a client: one class a kind, named after Kafka's, with Kafka's code and whether to try again.
+"""Client errors: one class per kind, named after Kafka's, with Kafka's code and whether to retry.
 
-Runs in the user's process. `error_of` makes the error of an answer's code; a code without a class of its own is a
-`ServerError`, or a `RetriableServerError`, that says Kafka's name of it. Nothing here knows of the producer.
+Runs in the user's process. `error_of` returns the error for a response's code; a code without its own class becomes a
+`ServerError` or `RetriableServerError` with Kafka's name. This module must not know about the producer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _CLASSES: Final[dict[int, type[KafkaError]]] = {}
 
 
 class KafkaError(RotundaError):
-    """Root of what a client raises, or puts into a future. `code` is None where no broker has said it."""
+    """Base class of errors that a client raises or sets on a future. `code` is None if no broker sent the error."""
 
     code: ErrorCode | None = None
     #: Whether the same request may succeed later.
@@ -43,11 +43,11 @@ class RetriableError(KafkaError):
 
 
 class InvalidMetadata(RetriableError):
-    """What the client knows of the cluster is out of date: it asks again."""
+    """The client's metadata is outdated; it requests an update."""
 
 
 class ServerError(KafkaError):
-    """An answer's code that has no class of its own and is not to be retried."""
+    """A response's error code without its own class, not retriable."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         self.code = code
@@ -55,91 +55,91 @@ class ServerError(KafkaError):
 
 
 class RetriableServerError(ServerError, RetriableError):
-    """An answer's code that has no class of its own and may be retried."""
+    """A response's error code without its own class, retriable."""
 
 
 class DeliveryTimeout(RetriableError):
-    """Time ran out: for metadata, for room in the buffer, or until a record was acknowledged (Kafka: Timeout)."""
+    """A timeout: for metadata, buffer memory, or a record's acknowledgement (Kafka: Timeout)."""
 
     code = ErrorCode.REQUEST_TIMED_OUT
 
 
 class BufferExhausted(DeliveryTimeout):
-    """No room in `buffer.memory` within `max.block.ms`."""
+    """No memory in `buffer.memory` became free within `max.block.ms`."""
 
 
 class NetworkFailure(InvalidMetadata):
-    """The connection ended before the answer came (Kafka: NetworkException)."""
+    """The connection ended before the response was received (Kafka: NetworkException)."""
 
     code = ErrorCode.NETWORK_EXCEPTION
 
 
 class ProducerClosed(KafkaError):
-    """The producer has been closed, or is closed by force while records wait."""
+    """The producer is closed, or was closed by force while records were pending."""
 
 
 class Interrupted(KafkaError):
-    """A call that waited was ended from outside."""
+    """A waiting call was interrupted."""
 
 
 class SerializationFailed(KafkaError):
-    """A serializer could not make bytes of a key or a value."""
+    """A serializer failed for a key or a value."""
 
 
 class UnsupportedVersion(KafkaError):
-    """The broker serves no version of an API that this client speaks."""
+    """The broker and this client have no common version of an API."""
 
     code = ErrorCode.UNSUPPORTED_VERSION
 
 
 class IllegalState(KafkaError):
-    """A call that the producer's state does not allow."""
+    """The call is invalid in the current state."""
 
 
 class RecordTooLarge(KafkaError):
-    """A record, or a batch of one, is larger than may be."""
+    """A record, or a batch of one record, exceeds a size limit."""
 
     code = ErrorCode.MESSAGE_TOO_LARGE
 
 
 class RecordBatchTooLarge(KafkaError):
-    """A batch is larger than a segment of the log."""
+    """A batch is larger than a log segment."""
 
     code = ErrorCode.RECORD_LIST_TOO_LARGE
 
 
 class InvalidTopic(KafkaError):
-    """No topic can have this name."""
+    """Invalid topic name."""
 
     code = ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 class InvalidRecord(KafkaError):
-    """The broker refuses a record for what it is."""
+    """The broker rejected the record as invalid."""
 
     code = ErrorCode.INVALID_RECORD
 
 
 class InvalidTimestamp(KafkaError):
-    """A record's time is further from the broker's than the topic allows."""
+    """A record's timestamp differs from the broker's time by more than the topic allows."""
 
     code = ErrorCode.INVALID_TIMESTAMP
 
 
 class InvalidRequiredAcks(KafkaError):
-    """The broker does not know this `acks`."""
+    """The broker does not support this `acks` value."""
 
     code = ErrorCode.INVALID_REQUIRED_ACKS
 
 
 class CorruptRecord(RetriableError):
-    """A checksum does not fit (Kafka: CorruptRecordException)."""
+    """A checksum does not match (Kafka: CorruptRecordException)."""
 
     code = ErrorCode.CORRUPT_MESSAGE
 
 
 class UnsupportedCompressionType(KafkaError):
-    """The broker does not know the codec."""
+    """The broker does not support the codec."""
 
     code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
@@ -151,13 +151,13 @@ class UnknownTopicOrPartition(InvalidMetadata):
 
 
 class UnknownTopicId(InvalidMetadata):
-    """The broker has no topic of this id."""
+    """The broker has no topic with this id."""
 
     code = ErrorCode.UNKNOWN_TOPIC_ID
 
 
 class LeaderNotAvailable(InvalidMetadata):
-    """A partition has no leader now."""
+    """A partition currently has no leader."""
 
     code = ErrorCode.LEADER_NOT_AVAILABLE
 
@@ -169,13 +169,13 @@ class NotLeaderOrFollower(InvalidMetadata):
 
 
 class FencedLeaderEpoch(InvalidMetadata):
-    """The client knows of an older leader than the broker."""
+    """The client's leader epoch is older than the broker's."""
 
     code = ErrorCode.FENCED_LEADER_EPOCH
 
 
 class KafkaStorageError(InvalidMetadata):
-    """The disk of the broker fails."""
+    """The broker had a disk error."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -187,25 +187,25 @@ class NotEnoughReplicas(RetriableError):
 
 
 class NotEnoughReplicasAfterAppend(RetriableError):
-    """The same, seen after the record was appended."""
+    """The same, detected after the record was appended."""
 
     code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
 class ThrottlingQuotaExceeded(RetriableError):
-    """A quota is used up."""
+    """A quota is exhausted."""
 
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 
 class CoordinatorNotAvailable(RetriableError):
-    """There is no coordinator now."""
+    """No coordinator is available now."""
 
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 class CoordinatorLoadInProgress(RetriableError):
-    """The coordinator is reading its log."""
+    """The coordinator is loading its log."""
 
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
@@ -217,13 +217,13 @@ class NotCoordinator(RetriableError):
 
 
 class ConcurrentTransactions(RetriableError):
-    """The last transaction of this producer is still being ended."""
+    """The previous transaction of this producer is still being completed."""
 
     code = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 class AuthorizationFailed(KafkaError):
-    """The user may not do this."""
+    """The user is not authorized."""
 
 
 class TopicAuthorizationFailed(AuthorizationFailed):
@@ -239,7 +239,7 @@ class GroupAuthorizationFailed(AuthorizationFailed):
 
 
 class ClusterAuthorizationFailed(AuthorizationFailed):
-    """The user may not do this in the cluster; for a producer: be idempotent."""
+    """The user lacks a cluster permission; for a producer: idempotent writes."""
 
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
@@ -251,87 +251,87 @@ class TransactionalIdAuthorizationFailed(AuthorizationFailed):
 
 
 class AuthenticationFailed(KafkaError):
-    """The broker does not believe who the client is, or TLS could not be agreed on."""
+    """The broker rejected the client's identity, or the TLS handshake failed."""
 
 
 class SaslAuthenticationFailed(AuthenticationFailed):
-    """The broker refuses user and password, or the token."""
+    """The broker rejected user and password, or the token."""
 
     code = ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 class UnsupportedSaslMechanism(AuthenticationFailed):
-    """The broker does not know the mechanism."""
+    """The broker does not support the mechanism."""
 
     code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
 
 
 class OutOfOrderSequence(KafkaError):
-    """A batch came to the broker before one that was sent earlier, which is lost."""
+    """A batch arrived at the broker before an earlier one, which is lost."""
 
     code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 class DuplicateSequence(KafkaError):
-    """The broker has the batch, and no longer knows where."""
+    """The broker already has the batch, at an unknown offset."""
 
     code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 
 
 class UnknownProducerId(OutOfOrderSequence):
-    """The broker has forgotten the producer."""
+    """The broker no longer has the producer's state."""
 
     code = ErrorCode.UNKNOWN_PRODUCER_ID
 
 
 class InvalidProducerEpoch(KafkaError):
-    """The producer has been replaced; a transaction must be aborted."""
+    """The producer was replaced; a transaction must be aborted."""
 
     code = ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 class ProducerFenced(KafkaError):
-    """Another producer has taken over the transactional id: this one can only be closed."""
+    """Another producer uses the transactional id: this one can only be closed."""
 
     code = ErrorCode.PRODUCER_FENCED
 
 
 class TransactionCoordinatorFenced(KafkaError):
-    """The coordinator that was asked has been replaced."""
+    """The coordinator was replaced."""
 
     code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
 class InvalidProducerIdMapping(KafkaError):
-    """The broker knows no such producer id for the transactional id."""
+    """The broker does not know the producer id for this transactional id."""
 
     code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 class InvalidTxnState(KafkaError):
-    """The broker's transaction is in a state that does not allow this."""
+    """The broker's transaction state does not allow this request."""
 
     code = ErrorCode.INVALID_TXN_STATE
 
 
 class InvalidTransactionTimeout(KafkaError):
-    """`transaction.timeout.ms` is longer than the broker allows."""
+    """`transaction.timeout.ms` exceeds the broker's maximum."""
 
     code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
 
 class TransactionAborted(KafkaError):
-    """A record was not sent since its transaction was aborted."""
+    """A record was not sent because its transaction was aborted."""
 
 
 class TransactionAbortable(KafkaError):
-    """The transaction cannot be committed and can be aborted (KIP-890)."""
+    """The transaction cannot be committed, but can be aborted (KIP-890)."""
 
     code = ErrorCode.TRANSACTION_ABORTABLE
 
 
 class CommitFailed(KafkaError):
-    """Offsets were not committed: the consumer is no longer a member as it says."""
+    """Offsets were not committed: the consumer's membership is outdated."""
 
 
 class FencedInstanceId(KafkaError):
@@ -341,7 +341,7 @@ class FencedInstanceId(KafkaError):
 
 
 def error_of(code: int, message: str | None = None) -> KafkaError:
-    """Return the error of an answer's code; `message` is the broker's own words, if it has any."""
+    """Return the error for a response's code; `message` is the broker's text, if any."""
     known = next((each for each in ErrorCode if each == code), None)
     if known is None:
         return ServerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the broker's error {code} is not known to this version")

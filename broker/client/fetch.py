@@ -1,7 +1,7 @@
-"""Fetch requests without a session, and the batches of their responses that a consumer sees.
+"""Fetch requests without a session, and the consumer-visible batches of their responses.
 
-Those are whole, no markers, and not aborted: the rule of Kafka's consumers for isolation level read_committed. Used
-by the commands.
+Visible batches are complete, not markers, and not aborted: the rule of Kafka's consumers for isolation level
+read_committed. Used by the commands.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ABORT_MARKER: Final = 0
 
 
 class FetchLimits(NamedTuple):
-    """How long a broker may wait for records, how many it waits for, and the most that it returns, in bytes."""
+    """Maximum wait, minimum bytes to wait for, and maximum response sizes in bytes."""
 
     max_wait_ms: int
     min_bytes: int
@@ -41,7 +41,7 @@ def fetch(
     read_committed: bool,
     node_id: int | None = None,
 ) -> Any:
-    """Return the response for these partitions from these offsets on, in this order. Raises ApiError."""
+    """Fetch these partitions from these offsets, in this order, and return the response. Raises ApiError."""
     topics: dict[str, list[dict[str, int]]] = {}
     for (topic, partition), offset in positions.items():
         wanted = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": limits.partition_max_bytes}
@@ -60,7 +60,7 @@ def fetch(
 
 
 def whole_batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Yield the whole batches; an answer may end within one."""
+    """Yield the complete batches; a response may end within a batch."""
     offset = 0
     while (header := read_header(records, offset)) is not None:
         size = header.size_bytes
@@ -71,9 +71,9 @@ def whole_batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview
 
 
 class AbortedTransactions:
-    """Which producers' records are aborted, at the batch that is looked at. All batches pass, in order.
+    """Tracks aborted transactions while a partition's batches are examined in order.
 
-    `transactions` are those of a partition's answer; none for isolation level read_uncommitted.
+    `transactions` are those of the partition's response; empty for isolation level read_uncommitted.
     """
 
     def __init__(self, transactions: Any) -> None:
@@ -81,7 +81,7 @@ class AbortedTransactions:
         self._open: set[int] = set()
 
     def hides(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Return whether a consumer sees none of a batch: it is a marker, or of an aborted transaction."""
+        """Return whether a batch is invisible to consumers: a marker, or part of an aborted transaction."""
         while self._ahead and self._ahead[-1][0] <= header.last_offset:
             self._open.add(self._ahead.pop()[1])
         if header.is_control and _is_abort(batch):

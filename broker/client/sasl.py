@@ -1,6 +1,6 @@
-"""The client's side of SASL: what it sends for PLAIN, SCRAM and OAUTHBEARER, and what it checks of the answers.
+"""Client side of SASL: the messages of PLAIN, SCRAM and OAUTHBEARER, and validation of the broker's replies.
 
-Pure. An exchange is a generator: it yields what to send, and is sent what came back.
+Pure. An exchange is a generator: it yields messages to send, and receives the replies.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Generator
 from rotunda.broker.errors import RotundaError
 
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-#: What this side speaks.
+#: The supported mechanisms.
 MECHANISMS = ("PLAIN", *HASHES, "OAUTHBEARER")
 
 _MOST_ITERATIONS = 1_000_000
@@ -22,11 +22,11 @@ Exchange = Generator[bytes, bytes, None]
 
 
 class NotTheBroker(RotundaError):  # noqa: N818 - named for what happened
-    """The other side does not know the password either, or does not keep to the mechanism."""
+    """The server did not prove that it has the password, or violated the mechanism."""
 
 
 def exchange(mechanism: str, user: str, password: str, token: str) -> Exchange:
-    """Return the exchange of a mechanism; `token` is for OAUTHBEARER. Raises NotTheBroker on the way."""
+    """Return the exchange of a mechanism; `token` is for OAUTHBEARER. The exchange may raise NotTheBroker."""
     if mechanism == "PLAIN":
         return _single(f"\0{user}\0{password}".encode())
     if mechanism == "OAUTHBEARER":
@@ -39,7 +39,7 @@ def _single(message: bytes) -> Exchange:
 
 
 def _bearer(token: str) -> Exchange:
-    """Show the token; a broker that refuses it says why, and wants a word before it ends the exchange (RFC 7628)."""
+    """Send the token; a broker that rejects it sends the reason, and expects a final reply (RFC 7628)."""
     refusal = yield f"n,,\x01auth=Bearer {token}\x01\x01".encode()
     if refusal:
         yield b"\x01"
@@ -47,7 +47,7 @@ def _bearer(token: str) -> Exchange:
 
 
 def _scram(name: str, user: str, password: str) -> Exchange:
-    """Prove that the password is known, and ask the same of the broker (RFC 5802)."""
+    """Prove knowledge of the password, and require the same of the broker (RFC 5802)."""
     nonce = secrets.token_urlsafe(24)
     escaped = user.replace("=", "=3D").replace(",", "=2C")
     first = f"n={escaped},r={nonce}"

@@ -1,10 +1,10 @@
-"""A partition by the names that people use. Any part of a client has it as a key."""
+"""A topic partition by name and number; a key throughout the client."""
 
 from typing import NamedTuple
 
 
 class TopicPartition(NamedTuple):
-    """A partition by the names that people use."""
+    """A topic partition by name and number."""
 
     topic: str
     partition: int

@@ -1,1 +1,1 @@
-"""The commands' own requests, over one blocking client."""
+"""Admin requests of the commands, over one blocking client."""

@@ -1,4 +1,4 @@
-"""The ACL operations of the command line, as requests. Values in, values out."""
+"""The command line's ACL operations, as requests on a client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _VERSION = 3
 
 
 def create(client: BlockingClient, acls: Sequence[Acl]) -> None:
-    """Make ACLs; those that there are stay. Raises ApiError for the first that may not be made."""
+    """Create ACLs; existing ones are unchanged. Raises ApiError for the first that failed."""
     creations = [
         {
             "resource_type": acl.resource_type,
@@ -34,7 +34,7 @@ def create(client: BlockingClient, acls: Sequence[Acl]) -> None:
 
 
 def describe(client: BlockingClient, wanted: AclFilter) -> list[Acl]:
-    """Return the ACLs that a filter describes, in order. Raises ApiError."""
+    """Return the ACLs that match a filter, in order. Raises ApiError."""
     answer = client.request(ApiKey.DESCRIBE_ACLS, _fields(wanted), _VERSION)
     check(answer)
     return sorted(
@@ -45,7 +45,7 @@ def describe(client: BlockingClient, wanted: AclFilter) -> list[Acl]:
 
 
 def delete(client: BlockingClient, filters: Sequence[AclFilter]) -> list[Acl]:
-    """Delete what filters describe; return it, in order. Raises ApiError."""
+    """Delete the ACLs that match any filter; return them in order. Raises ApiError."""
     answer = client.request(ApiKey.DELETE_ACLS, {"filters": [_fields(each) for each in filters]}, _VERSION)
     deleted = set()
     for result in answer.filter_results:

@@ -1,7 +1,7 @@
-"""What a client would meet at a broker, step by step from outside: name, port, TLS, SASL, addresses, clock, rights.
+"""Checks a client's path to a broker step by step: name, port, TLS, SASL, advertised addresses, clock, permissions.
 
-Used by `rotunda doctor`, against any Kafka broker. Each step is a `Finding` of one line, which says what is so or what
-to change; what a failed step makes pointless is left out.
+Used by `rotunda doctor`, against any Kafka broker. Each step is a `Finding` of one line with the state or a remedy;
+steps that depend on a failed one are skipped.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _NOT_YET = (
 
 
 class Wanted(NamedTuple):
-    """What is to be looked at besides the connection: a topic and a group, if named. `timeout_s` is for each step."""
+    """Optional checks besides the connection: a topic and a group. `timeout_s` applies to each step."""
 
     topic: str | None
     group: str | None
@@ -66,14 +66,14 @@ class Wanted(NamedTuple):
 
 
 class Checkup:
-    """One round of checks of a broker, with a client's access."""
+    """One round of checks of a broker, with a client's security settings."""
 
     def __init__(self, access: Access, wanted: Wanted) -> None:
         self._access = access
         self._wanted = wanted
 
     def run(self) -> Iterator[Finding]:
-        """Yield what is found, in the order in which a client meets it."""
+        """Yield the findings, in the order of a client's connection."""
         reached: str | None = None
         for address in self._access.bootstrap.split(","):
             found = list(self._door(address.strip()))
@@ -92,7 +92,7 @@ class Checkup:
         return BlockingClient(address, access, timeout_s=self._wanted.timeout_s)
 
     def _door(self, address: str) -> Iterator[Finding]:
-        """Check what comes before Kafka's protocol: that the port is reached, and what is spoken there."""
+        """Check the layers below Kafka's protocol: that the port is reachable, and which protocol it serves."""
         timeout_s = self._wanted.timeout_s
         try:
             host, port = host_port(address)
@@ -119,7 +119,7 @@ class Checkup:
                 yield from certificate_findings(host, port, self._access.context, timeout_s, self._wanted.now_ms)
 
     def _instead(self, address: str, found: str) -> str:
-        """Return what the client should be set to at a port that speaks otherwise than it does."""
+        """Return the client settings that match a port whose protocol differs from the client's."""
         of, context = ("SSL", unchecked()) if found == TLS else ("PLAINTEXT", None)
         offered = self._mechanisms(address, Access(protocol=of, context=context))
         if offered is None:
@@ -164,7 +164,7 @@ class Checkup:
         return Finding(OK, "authentication", f"{whose} is known, with {mechanism}")
 
     def _advertised(self, metadata: Any, address: str) -> Iterator[Finding]:
-        """Check where clients are sent to: each broker's own address, from here and by its name."""
+        """Check the advertised addresses: whether each broker is reachable from here by its name."""
         for broker in metadata.brokers:
             host, port = str(broker.host), int(broker.port)
             shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -186,7 +186,7 @@ class Checkup:
                 yield from (each._replace(what="advertised") for each in found if each.level != OK)
 
     def _clock(self, client: BlockingClient) -> Finding:
-        """Compare the clocks by the time at which the controller says that it was up to date, which is now."""
+        """Compare the clocks by the controller's last caught-up timestamp, which is its current time."""
         try:
             topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
             answer = client.request(ApiKey.DESCRIBE_QUORUM, {"topics": topics}, 1, 1)
@@ -251,7 +251,7 @@ class Checkup:
         return Finding(OK, "acl", f"group {name}: {whose} may {_listed(operations)}")
 
     def _explained(self, address: str, failure: Exception) -> Finding:
-        """Return why the connection ended: a listener that wants more than the client gives ends it without a word."""
+        """Explain a closed connection: a listener with stricter requirements closes it without an error message."""
         if isinstance(failure, ApiError):
             return Finding(FAIL, "Kafka", f"{address}: {name_of(failure.code)} {failure.message or ''}".rstrip())
         if self._access.context is not None and not self._access.has_certificate and _wants_certificate(failure):
@@ -265,9 +265,9 @@ class Checkup:
         return Finding(FAIL, "Kafka", f"{address}: {failure}; the broker's log has the cause")
 
     def _mechanisms(self, address: str, access: Access) -> list[str] | None:
-        """Return the mechanisms of a port that asks for one, none if it does not; None if it does not say.
+        """Return the SASL mechanisms of a port, empty if it requires none; None if unknown.
 
-        It does not say to who has no certificate where it wants one.
+        A port that requires a client certificate does not reveal them without one.
         """
         try:
             with self._client(address, access) as client:
@@ -278,7 +278,7 @@ class Checkup:
 
 
 def _exchange_tokens(client: BlockingClient, access: Access) -> None:
-    """Authenticate after a SaslHandshake. Raises ApiError with the broker's own words, and NotTheBroker."""
+    """Authenticate after a SaslHandshake. Raises ApiError with the broker's message, and NotTheBroker."""
     steps = exchange(access.mechanism, access.user, access.password, access.token)
     message = next(steps)
     while True:

@@ -1,7 +1,7 @@
-"""The group operations of the command line, as requests. Values in, values out.
+"""The command line's group operations, as requests on a client.
 
-Works for both kinds of group: `classic` (JoinGroup and SyncGroup) and `consumer` (KIP-848). One connection is
-all it uses: the broker that it leads to must be the groups' coordinator, as the one broker of a cluster is.
+Supports both kinds of group: `classic` (JoinGroup and SyncGroup) and `consumer` (KIP-848). Uses a single connection:
+its broker must be the groups' coordinator, as is the case in a cluster of one broker.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _Answer = TypeVar("_Answer")
 
 
 class ListedGroup(NamedTuple):
-    """A group in a list. `state` and `kind` are None where the broker is too old to send them."""
+    """A listed group. `state` and `kind` are None if the broker is too old to send them."""
 
     name: str
     kind: str | None
@@ -58,7 +58,7 @@ class ListedGroup(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A member of a group. `assignment` is None where only the members themselves can read it."""
+    """A group member. `assignment` is None if its format is unknown."""
 
     member_id: str
     instance_id: str | None
@@ -69,7 +69,7 @@ class Member(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A group as its coordinator describes it. `assignor` is the protocol of a classic group, None without one."""
+    """A described group. `assignor` is the protocol of a classic group, None without one."""
 
     name: str
     kind: str
@@ -81,7 +81,7 @@ class Group(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """What a group has committed for a partition: its next offset, and what it noted with it."""
+    """A group's committed offset of a partition, with its metadata."""
 
     offset: int
     leader_epoch: int | None
@@ -95,7 +95,7 @@ def when_loaded(
     codes: Container[int] = _LOADING,
     before_retry: Callable[[], None] = lambda: None,
 ) -> _Answer:
-    """Return what `ask` returns, repeated for a while if a coordinator is still loading. Raises its ApiError."""
+    """Return the result of `ask`, retried for a while if a coordinator is still loading. Raises its ApiError."""
     deadline_ns = clock.monotonic_ns() + int(patience_s * 1e9)
     while True:
         try:
@@ -108,7 +108,7 @@ def when_loaded(
 
 
 def list_groups(client: BlockingClient, states: Iterable[str] = (), kinds: Iterable[str] = ()) -> list[ListedGroup]:
-    """Return all groups, sorted by name; of the given states and kinds only, if any are given. Raises ApiError."""
+    """Return all groups, sorted by name, optionally filtered by state and kind. Raises ApiError."""
     states, kinds = list(states), list(kinds)
     oldest = _TYPES_FROM if kinds else _STATES_FROM if states else 0
     version = client.highest_version(ApiKey.LIST_GROUPS, _LIST_VERSION, oldest)
@@ -127,7 +127,7 @@ def list_groups(client: BlockingClient, states: Iterable[str] = (), kinds: Itera
 
 
 def describe(client: BlockingClient, name: str) -> Group:
-    """Return a group of either kind. Raises ApiError: GROUP_ID_NOT_FOUND when there is none."""
+    """Return a group of either kind. Raises ApiError: GROUP_ID_NOT_FOUND if it does not exist."""
     if client.serves(ApiKey.CONSUMER_GROUP_DESCRIBE):
         answer = client.request(ApiKey.CONSUMER_GROUP_DESCRIBE, {"group_ids": [name]}, _CONSUMER_DESCRIBE_VERSION)
         found = answer.groups[0]
@@ -137,7 +137,7 @@ def describe(client: BlockingClient, name: str) -> Group:
     found = client.request(ApiKey.DESCRIBE_GROUPS, {"groups": [name]}, _DESCRIBE_VERSION).groups[0]
     check(found)
     if found.group_state == "Dead":
-        # Before version 6 this is a broker's answer for a group that it does not know.
+        # Before version 6 this is the response for an unknown group.
         raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
     return _classic_group(found)
 
@@ -178,7 +178,7 @@ def _assigned(assignment: Any) -> tuple[TopicPartition, ...]:
 
 
 def _classic_group(found: Any) -> Group:
-    # Only the embedded protocol of consumers is known; what members of other types are assigned is their secret.
+    # Only the consumer protocol's format is known; assignments of other protocol types are opaque.
     readable = found.protocol_type == "consumer"
     members = tuple(
         sorted(
@@ -203,7 +203,7 @@ def delete(client: BlockingClient, name: str) -> None:
 
 
 def committed(client: BlockingClient, name: str) -> dict[TopicPartition, Committed]:
-    """Return all offsets that a group has committed; a transaction's only once it is committed. Raises ApiError."""
+    """Return all committed offsets of a group; those of a transaction only after its commit. Raises ApiError."""
     wanted = {"group_id": name, "member_id": None, "member_epoch": _NOT_A_MEMBER, "topics": None}
     answer = client.request(
         ApiKey.OFFSET_FETCH, {"groups": [wanted], "require_stable": False}, _FETCH_VERSION, _FETCH_FROM
@@ -226,7 +226,7 @@ def committed(client: BlockingClient, name: str) -> dict[TopicPartition, Committ
 
 
 def commit(client: BlockingClient, name: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Set offsets of a group without members; return each partition's error code, 0 for what is committed."""
+    """Set offsets of a group without members; return each partition's error code, 0 for success."""
     topics = commit_fields(offsets)
     fields = {"group_id": name, "generation_id_or_member_epoch": _NOT_A_MEMBER, "member_id": "", "topics": topics}
     answer = client.request(ApiKey.OFFSET_COMMIT, fields, _COMMIT_VERSION, _COMMIT_FROM)

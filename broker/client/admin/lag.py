@@ -1,7 +1,7 @@
-"""The lag of a group, in records and in seconds, as of one instant; and what cannot be known of it.
+"""The lag of a group, in records and in seconds, at one instant; and the reasons for unknown values.
 
-The committed offsets are read first and the partitions' ends afterwards, so that no lag is negative: what looks
-like it then is a fact about the group, and is shown. Unknown is None, never 0.
+Committed offsets are read first and partition ends afterwards, so that reading cannot cause a negative lag: an apparent
+one is a fact about the group, and is shown. Unknown is None, never 0.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ NOT_READ: Final = "the oldest unread record could not be read ({})"
 
 
 class Span(NamedTuple):
-    """The offsets in which to look: from `start` to below `end`."""
+    """An offset range to search: from `start` to below `end`."""
 
     start: int
     end: int
 
 
 class Unread(NamedTuple):
-    """What was found: the first record's time; or None, with what prevented it or because there is no record."""
+    """The timestamp of the oldest unread record; or None, with the problem, or without one if there is no record."""
 
     timestamp_ms: int | None
     problem: str | None = None
@@ -65,8 +65,8 @@ def oldest_unread(
     for _ in range(_MOST_ANSWERS):
         if not left:
             break
-        # The first partition in a request always gets a whole batch, however large it is. So each answer settles
-        # that one or brings it forward, and most answers settle most partitions.
+        # A request's first partition always gets a whole batch, however large it is. So each response completes or
+        # advances that partition, and most responses complete most partitions.
         answers = _fetch(client, left, read_committed=read_committed)
         first = min(left)
         for partition, answer in answers.items():
@@ -95,7 +95,7 @@ def _fetch(
 
 
 def _search(answer: Any, span: Span, *, read_committed: bool) -> Unread | int:
-    """Return what is found in one partition's answer, or the offset at which to go on."""
+    """Return the result of one partition's response, or the next offset to fetch."""
     if int(answer.error_code):
         return Unread(None, name_of(int(answer.error_code)))
     aborted = AbortedTransactions(answer.aborted_transactions or () if read_committed else ())
@@ -117,7 +117,7 @@ def _search(answer: Any, span: Span, *, read_committed: bool) -> Unread | int:
 
 
 class PartitionLag(NamedTuple):
-    """One partition of a group: what is committed, what is there, and what lies between. None is unknown."""
+    """One partition of a group: committed offset, bounds and lag. None is unknown."""
 
     partition: TopicPartition
     committed: Committed | None
@@ -141,7 +141,7 @@ def measure(
     *,
     read_committed: bool,
 ) -> list[PartitionLag]:
-    """Return the lag of what is committed, and rows of unknown lag for `others`, in order. Raises ApiError."""
+    """Return the lag of committed offsets, and rows of unknown lag for `others`, in order. Raises ApiError."""
     partitions = sorted({*committed, *others})
     bounds = offsets.bounds(client, partitions)
     now_ms = clock.wall_ms()
@@ -160,7 +160,7 @@ def measure(
 
 
 def _distance(committed: Committed | None, bounds: Bounds | None, *, read_committed: bool) -> _Distance:
-    """Return the records between a committed offset and the end that its consumer can read up to."""
+    """Return the records between a committed offset and the last offset visible to its consumer."""
     if bounds is None:
         return _Distance(None, note=NO_PARTITION)
     if committed is None:

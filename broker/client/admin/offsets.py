@@ -1,4 +1,4 @@
-"""Offsets of partitions by ListOffsets: where they begin and end, and which offset belongs to a time."""
+"""Partition offsets by ListOffsets: start, end, and the offset of a timestamp."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC
 
 
 class Bounds(NamedTuple):
-    """What a partition holds: offsets from `start` to below `end`, below `stable` all transactions are decided."""
+    """A partition's offsets: from `start` to below `end`; below `stable` all transactions are decided."""
 
     start: int
     stable: int
@@ -28,7 +28,7 @@ class Bounds(NamedTuple):
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Return partition numbers by topic, in order: the shape in which requests name them."""
+    """Return partition numbers by topic, in order: the format of requests."""
     found: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         found.setdefault(topic, []).append(partition)
@@ -36,7 +36,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def commit_fields(offsets: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
-    """Return the topics of an OffsetCommit."""
+    """Return the topics field of an OffsetCommit request."""
     return [
         {
             "name": topic,
@@ -57,10 +57,10 @@ def commit_fields(offsets: Mapping[TopicPartition, int]) -> list[dict[str, Any]]
 def bounds(
     client: BlockingClient, partitions: Iterable[TopicPartition], node_id: int | None = None
 ) -> dict[TopicPartition, Bounds]:
-    """Return the bounds of each partition; one that does not exist is left out. Raises ApiError.
+    """Return the bounds of each partition; nonexistent ones are omitted. Raises ApiError.
 
-    Asked for in the order start, stable, end: each of them only grows, so start <= end and stable <= end hold, and
-    an offset that was read before the call is at most `end`.
+    Requested in the order start, stable, end: each only grows, so start <= end and stable <= end hold, and an offset
+    that was read before the call is at most `end`.
     """
     wanted = sorted(partitions)
     starts = _listed(client, dict.fromkeys(wanted, _EARLIEST), node_id, read_committed=False)
@@ -72,7 +72,7 @@ def bounds(
 def at_time(
     client: BlockingClient, partitions: Iterable[TopicPartition], time_ms: int, node_id: int | None = None
 ) -> dict[TopicPartition, int | None]:
-    """Return each partition's first offset of that time or later, None where there is none. Raises ApiError."""
+    """Return each partition's first offset of that time or later, None if there is none. Raises ApiError."""
     found = _listed(client, dict.fromkeys(sorted(partitions), time_ms), node_id, read_committed=False)
     return {each: offset if offset >= 0 else None for each, offset in found.items()}
 

@@ -1,4 +1,4 @@
-"""The quota operations of the command line, as requests. Values in, values out."""
+"""The command line's quota operations, as requests on a client."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 _VERSION = 1
 _EXACT, _DEFAULT = 0, 1
 
-#: By entity type, a name, or None for all that have no quota of their own.
+#: By entity type, a name, or None for the default: entities without a quota of their own.
 Entity = Mapping[str, str | None]
 
 
 class EntityQuotas(NamedTuple):
-    """What is set for one entity."""
+    """The quotas of one entity."""
 
     entity: Entity
     quotas: Mapping[str, float]
 
 
 def describe(client: BlockingClient, entity: Entity | None = None) -> list[EntityQuotas]:
-    """Return the quotas that are set for exactly this entity, or for every one. Raises ApiError."""
+    """Return the quotas of exactly this entity, or of all entities. Raises ApiError."""
     components = [
         {"entity_type": kind, "match_type": _DEFAULT if name is None else _EXACT, "match": name}
         for kind, name in (entity or {}).items()
@@ -44,7 +44,7 @@ def describe(client: BlockingClient, entity: Entity | None = None) -> list[Entit
 
 
 def alter(client: BlockingClient, entity: Entity, changes: Sequence[tuple[str, float | None]]) -> None:
-    """Set quotas of an entity, those with None not any more: all of them or none. Raises ApiError."""
+    """Set quotas of an entity, and remove those with None; all or nothing. Raises ApiError."""
     entry = {
         "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
         "ops": [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in changes],

@@ -1,4 +1,4 @@
-"""How far a client gets at an address before it speaks Kafka's protocol: its name, its port, and the TLS there."""
+"""Checks a client's path to an address below Kafka's protocol: name resolution, port and TLS."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from rotunda.broker.errors import RotundaError
 
 OK, WARN, FAIL, UNKNOWN = "ok", "warn", "fail", "unknown"
 KAFKA, TLS, HTTP = "Kafka", "TLS", "HTTP"
-#: ApiVersions 0 with correlation id 1 and no client id, which every Kafka broker answers.
+#: ApiVersions 0 with correlation id 1 and no client id, supported by every Kafka broker.
 _API_VERSIONS = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
 _ANSWER = Struct(">ii")
 _LARGEST_ANSWER = 1 << 16
 _HIGHEST_PORT = 65535
 _SOON = timedelta(days=30)
-#: OpenSSL checks a chain without looking at the clock, which is looked at besides.
+#: Makes OpenSSL skip validity dates, which are checked separately.
 _NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
 _WRONG_NAME = (62, 64)
 
 
 class Finding(NamedTuple):
-    """One line. `level` is one of those above; only `fail` keeps a client from its work."""
+    """One line. `level` is one of those above; only `fail` prevents a client from connecting."""
 
     level: str
     what: str
@@ -36,11 +36,11 @@ class Finding(NamedTuple):
 
 
 class Unreachable(RotundaError):  # noqa: N818 - named for what happened
-    """An address does not lead to a port; the text says what to change."""
+    """An address is unreachable; the text has a remedy."""
 
 
 def host_port(address: str) -> tuple[str, int]:
-    """Return the parts of host:port. Raises Unreachable."""
+    """Parse host:port. Raises Unreachable."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) <= _HIGHEST_PORT:
         raise Unreachable(f"{address!r} is no HOST:PORT: correct bootstrap.servers")
@@ -48,7 +48,7 @@ def host_port(address: str) -> tuple[str, int]:
 
 
 def reach(host: str, port: int, timeout_s: float) -> str:
-    """Return the address at which the port is reached. Raises Unreachable."""
+    """Return the address at which the port is reachable. Raises Unreachable."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as failure:
@@ -86,7 +86,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def spoken(host: str, port: int, timeout_s: float, first: str) -> str | None:
-    """Return what is spoken at a port, of which `first` is tried first; None if it is none of what is known here."""
+    """Return the protocol of a port, trying `first` first; None if unknown."""
     ways = (_speaks_tls, _speaks_plain) if first == TLS else (_speaks_plain, _speaks_tls)
     return next((found for way in ways if (found := way(host, port, timeout_s))), None)
 
@@ -110,7 +110,7 @@ def _speaks_tls(host: str, port: int, timeout_s: float) -> str | None:
     try:
         _certificate(host, port, timeout_s)
     except ssl.SSLError as failure:
-        # An alert is TLS as well.
+        # A TLS alert also proves TLS.
         return TLS if "ALERT" in (failure.reason or "") else None
     except OSError:
         return None
@@ -118,14 +118,14 @@ def _speaks_tls(host: str, port: int, timeout_s: float) -> str | None:
 
 
 def unchecked() -> ssl.SSLContext:
-    """Return what takes any certificate: to ask a port what it is, never to tell it anything."""
+    """Return a context that accepts any certificate: to identify a port's protocol, never to send secrets."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
 
 
 def _certificate(host: str, port: int, timeout_s: float) -> bytes:
-    """Return the certificate that is shown, whatever it is worth; empty if there is none. Raises OSError."""
+    """Return the server's certificate without verification; empty if there is none. Raises OSError."""
     with (
         socket.create_connection((host, port), timeout_s) as connection,
         unchecked().wrap_socket(connection, server_hostname=host) as secured,
@@ -136,7 +136,7 @@ def _certificate(host: str, port: int, timeout_s: float) -> bytes:
 def certificate_findings(
     host: str, port: int, context: ssl.SSLContext, timeout_s: float, now_ms: int
 ) -> Iterator[Finding]:
-    """Yield what is to be said of a port's certificate: its dates, its names, and whether the client trusts it."""
+    """Yield findings about a port's certificate: dates, names, and whether the client trusts it."""
     from cryptography import x509  # noqa: PLC0415 - only those who speak TLS pay for it
 
     try:

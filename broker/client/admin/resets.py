@@ -1,4 +1,4 @@
-"""New offsets for a group: the rules of Kafka's own tool, clamping and falling back included."""
+"""New offsets for a group: the rules of Kafka's own tool, including clamping and fallbacks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOT_COMMITTED: Final = "nothing is committed; set to the latest offset"
 
 
 class Goal(Enum):
-    """What the new offsets are made from; the number that goes with it in brackets."""
+    """The target of a reset; its number in brackets."""
 
     EARLIEST = auto()
     LATEST = auto()
@@ -36,7 +36,7 @@ class Goal(Enum):
 
 
 class Reset(NamedTuple):
-    """One partition: the committed offset, None without one, and the one to be; None where nothing can be done."""
+    """One partition's committed offset, if any, and its new one; None if it cannot be reset."""
 
     partition: TopicPartition
     before: int | None
@@ -45,7 +45,7 @@ class Reset(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What is known of one partition when its offset is chosen. `timed`: the first offset of the wanted time."""
+    """Known facts of one partition. `timed`: the first offset of the requested time."""
 
     before: int | None
     bounds: Bounds
@@ -63,9 +63,9 @@ def plan(
     partitions: Collection[TopicPartition],
     committed: Mapping[TopicPartition, int],
 ) -> list[Reset]:
-    """Return what becomes of each partition, in order; changes nothing.
+    """Return the planned offset of each partition, in order; changes nothing.
 
-    Raises ApiError, and RotundaError when a partition has no committed offset to be shifted.
+    Raises ApiError, and RotundaError if a partition to be shifted has no committed offset.
     """
     bounds = offsets.bounds(client, partitions)
     unshiftable = [each for each in sorted(bounds) if goal is Goal.SHIFT and each not in committed]

@@ -1,4 +1,4 @@
-"""The settings of a broker, a topic, a group or the loggers, as requests. Values in, values out."""
+"""Settings of a broker, topic, group or logger, as requests on a client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CONFIGS_VERSION = 4
 _ALTER_CONFIGS_VERSION = 1
 _SET, _DELETE = 0, 1
 
-#: DescribeConfigs' source of a value, in the words of a configuration's own origins.
+#: Labels of DescribeConfigs' config sources; the same as those of a configuration's origins.
 _ORIGINS = {
     1: "set on the topic",
     2: "set while running",
@@ -28,15 +28,15 @@ _ORIGINS = {
     6: "the logger's",
     8: "set on the group",
 }
-#: By type of resource, the sources of what an admin has set for it.
+#: Config sources of admin changes, by resource type.
 _SET_BY_ADMIN = {TOPIC: {1}, BROKER: {2, 3}, LOGGERS: {6}, GROUP: {8}}
 _HIDDEN = "(hidden)"
 
 
 class Setting(NamedTuple):
-    """A setting in force, and where its value came from.
+    """An effective setting and the source of its value.
 
-    `others` are the values that it would have otherwise, each with its name and where it came from.
+    `others` are its overridden values, each with its name and source.
     """
 
     name: str
@@ -49,25 +49,25 @@ class Setting(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """Whose settings are meant, as the config APIs name it."""
+    """A resource, as identified by the config APIs."""
 
     resource_type: int
     name: str
 
 
 def describe(client: BlockingClient) -> list[Setting]:
-    """Return every setting of the broker that the connection leads to, by name. Raises ApiError."""
+    """Return all settings of the connected broker, by name. Raises ApiError."""
     return describe_resource(client, this_broker(client))
 
 
 def this_broker(client: BlockingClient) -> Resource:
-    """Return the broker that the connection leads to."""
+    """Return the connected broker."""
     found = client.request(ApiKey.METADATA, {"topics": [], "allow_auto_topic_creation": False}, _METADATA_VERSION)
     return Resource(BROKER, str(int(found.brokers[0].node_id)))
 
 
 def describe_resource(client: BlockingClient, resource: Resource) -> list[Setting]:
-    """Return every setting of a resource, by name. Raises ApiError."""
+    """Return all settings of a resource, by name. Raises ApiError."""
     asked = {**_named(resource), "configuration_keys": None}
     fields = {"resources": [asked], "include_synonyms": True, "include_documentation": True}
     result = client.request(ApiKey.DESCRIBE_CONFIGS, fields, _CONFIGS_VERSION).results[0]
@@ -92,9 +92,9 @@ def describe_resource(client: BlockingClient, resource: Resource) -> list[Settin
 def alter(
     client: BlockingClient, resource: Resource, changes: Mapping[str, str | None], *, validate_only: bool = False
 ) -> None:
-    """Set settings of a resource, and delete those whose value is None: all of them or none. Raises ApiError.
+    """Set settings of a resource, and delete those with the value None; all or nothing. Raises ApiError.
 
-    With `validate_only` the broker answers whether it would do so.
+    With `validate_only` the broker only validates the change.
     """
     configs = [
         {"name": key, "config_operation": _DELETE if value is None else _SET, "value": value}

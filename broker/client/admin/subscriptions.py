@@ -1,4 +1,4 @@
-"""Assignments of a classic consumer group, which the coordinator passes on unread."""
+"""Assignments of a classic consumer group, which are opaque to the coordinator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rotunda.broker.protocol.messages.consumer_protocol import decode_assignment
 
 
 def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...] | None:
-    """Return the partitions of an assignment of any version in order; None if it is malformed, as clients may do."""
+    """Decode an assignment of any version into sorted partitions; None if it is malformed, which clients may cause."""
     try:
         found = decode_assignment(assignment)
     except ApiError:

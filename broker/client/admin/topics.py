@@ -1,4 +1,4 @@
-"""The topic operations of the command line, as requests. Values in, values out."""
+"""The command line's topic operations, as requests on a client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PARTITIONS_VERSION = 3
 
 
 class Partition(NamedTuple):
-    """One partition of a description."""
+    """One partition of a described topic."""
 
     partition: int
     leader: int
@@ -30,7 +30,7 @@ class Partition(NamedTuple):
 
 
 class Topic(NamedTuple):
-    """A topic as the broker describes it; `configs` holds what was set on the topic itself."""
+    """A described topic; `configs` has the settings of the topic itself."""
 
     name: str
     topic_id: str
@@ -54,8 +54,8 @@ def create(
 
 
 def delete(client: BlockingClient, *names: str) -> None:
-    """Delete topics, by one request. Raises ApiError for the first that cannot be; the others are deleted."""
-    # Newer versions name topics in structures, older ones in a list of names; each takes what it knows.
+    """Delete topics with one request. Raises ApiError for the first failure; the others are deleted."""
+    # Newer versions use structures, older ones a list of names; each version encodes its own field.
     structures = [{"name": name} for name in names]
     fields = {"topics": structures, "topic_names": names, "timeout_ms": 30_000}
     for response in client.request(ApiKey.DELETE_TOPICS, fields, _DELETE_VERSION).responses:
@@ -70,9 +70,9 @@ def alter(
     *,
     validate_only: bool = False,
 ) -> None:
-    """Raise a topic's partition count, set its settings, and delete those whose value is None. Raises ApiError.
+    """Increase a topic's partition count, set its settings, and delete those with the value None. Raises ApiError.
 
-    With `validate_only` the broker answers whether it would do so.
+    With `validate_only` the broker only validates the change.
     """
     if configs:
         settings.alter(client, Resource(settings.TOPIC, name), configs, validate_only=validate_only)
@@ -83,7 +83,7 @@ def alter(
 
 
 def partition_counts(client: BlockingClient, wanted: Iterable[str]) -> dict[str, int]:
-    """Return the number of partitions of each topic that exists."""
+    """Return the number of partitions of each existing topic."""
     topics = [{"name": name} for name in wanted]
     return {
         str(topic.name): len(topic.partitions)
@@ -98,7 +98,7 @@ def names(client: BlockingClient) -> list[str]:
 
 
 def describe(client: BlockingClient, name: str) -> Topic:
-    """Return one topic. Raises ApiError when there is none of that name."""
+    """Return a topic's description. Raises ApiError if it does not exist."""
     found = _metadata(client, [{"name": name}]).topics[0]
     check(found)
     partitions = tuple(

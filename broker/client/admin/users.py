@@ -1,4 +1,4 @@
-"""The operations on users of the command line, as requests on a connection (KIP-554). Values in, values out."""
+"""The command line's operations on SCRAM users, as requests on a client (KIP-554)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Users = Mapping[str, Mapping[str, int]]
 
 
 def describe(client: BlockingClient, names: Iterable[str] | None = None) -> Users:
-    """Return these users, those that there are, or all. Raises ApiError."""
+    """Return these users if they exist, or all. Raises ApiError."""
     users = None if names is None else [{"name": name} for name in names]
     answer = client.request(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": users}, 0)
     check(answer)
@@ -36,20 +36,20 @@ def describe(client: BlockingClient, names: Iterable[str] | None = None) -> User
 
 
 def add(client: BlockingClient, user: str, password: str, mechanisms: Iterable[str], iterations: int) -> None:
-    """Give a user a password, in place of the one that it has. The password itself is not sent. Raises ApiError."""
+    """Set a user's password, replacing any existing one. The password itself is not sent. Raises ApiError."""
     upsertions = []
     for mechanism in mechanisms:
         salt = new_salt()
         proof = salted(mechanism, password, salt, iterations)
         of_mechanism = {"name": user, "mechanism": MECHANISMS[mechanism], "iterations": iterations}
         upsertions.append({**of_mechanism, "salt": salt, "salted_password": proof})
-    # One mechanism a request: Kafka changes no user twice in one.
+    # One mechanism per request: Kafka rejects two changes of a user in one request.
     for upsertion in upsertions:
         _alter(client, {"deletions": [], "upsertions": [upsertion]})
 
 
 def delete(client: BlockingClient, user: str, mechanisms: Iterable[str]) -> None:
-    """Take a user's password for these mechanisms. Raises ApiError."""
+    """Remove a user's password for these mechanisms. Raises ApiError."""
     for mechanism in mechanisms:
         deletion = {"name": user, "mechanism": MECHANISMS[mechanism]}
         _alter(client, {"deletions": [deletion], "upsertions": []})

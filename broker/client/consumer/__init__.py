@@ -1,1 +1,1 @@
-"""A consumer for the commands: a plain loop of fetches, and membership in a classic group. One thread, blocking."""
+"""The commands' consumer: a blocking, single-threaded fetch loop, and membership in a classic group."""

@@ -1,4 +1,4 @@
-"""The range assignor of a classic consumer group's leader. Pure."""
+"""The range assignor of a classic consumer group's leader. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ ASSIGNOR: Final = "range"
 def by_ranges(
     wanted: Mapping[str, Iterable[str]], partitions: Iterable[TopicPartition]
 ) -> dict[str, list[TopicPartition]]:
-    """Return each member's partitions: of each topic a range, the first members one more where it does not go even.
+    """Return each member's partitions: per topic a contiguous range; the first members get the remainder, one each.
 
-    `wanted` has each member's topics. The rule of Kafka's RangeAssignor for members without instance ids.
+    `wanted` has each member's topics. Same rule as Kafka's RangeAssignor for members without instance ids.
     """
     given: dict[str, list[TopicPartition]] = {member: [] for member in wanted}
     for topic, numbers in by_topic(partitions).items():

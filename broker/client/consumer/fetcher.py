@@ -1,7 +1,7 @@
-"""Fetches records of partitions from where each stands, from their leaders, without sessions.
+"""Fetches records of partitions from their leaders, from given offsets on, without fetch sessions.
 
-What a fetch hands out has been checked: the batches' checksums, and what read_committed hides. A leader that has moved
-or cannot be reached is looked for again for a while; an offset that is gone is said, and reading goes on at the next.
+Returned records are checked: batch checksums, and visibility under read_committed. If a leader moved or is unreachable,
+the lookup is retried for a while. If an offset no longer exists, that is reported, and reading resumes at the next one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MOVED: Final = frozenset(
 
 
 class Fetched(NamedTuple):
-    """One record, with where it comes from. `is_log_append_time`: the broker gave its timestamp."""
+    """A record and its source. `is_log_append_time`: the broker set its timestamp."""
 
     partition: TopicPartition
     leader_id: int
@@ -52,10 +52,10 @@ class Fetched(NamedTuple):
 
 
 class Fetcher:
-    """Reads partitions from `positions` on, which it moves, up to their `ends` if they have one.
+    """Reads partitions from `positions`, which it advances, up to their `ends`, if set.
 
-    Partitions may be added and taken out between fetches. One that has come to its end, or to a record of `until_ms`,
-    goes over to `finished`.
+    Partitions may be added and removed between fetches. One that reached its end, or a record of `until_ms`, is moved
+    to `finished`.
     """
 
     def __init__(
@@ -74,29 +74,29 @@ class Fetcher:
         self._until_ms = until_ms
         self._turn = 0
         self._failing_since_ns: int | None = None
-        #: The next offset of each partition that is read.
+        #: The next offset of each partition being read.
         self.positions: dict[TopicPartition, int] = {}
-        #: Below which offset each partition is read, where that is to end.
+        #: The exclusive end offset of each bounded partition.
         self.ends: dict[TopicPartition, int] = {}
-        #: The offsets at which partitions have ended.
+        #: The end offsets of finished partitions.
         self.finished: dict[TopicPartition, int] = {}
 
     def begin(self, partition: TopicPartition, start: int, end: int | None) -> None:
-        """Read a partition from `start` to below `end`, or without one for ever."""
+        """Read a partition from `start` to below `end`; without limit if that is None."""
         self.positions[partition] = start
         if end is not None:
             self.ends[partition] = end
             self._finish_at_end(partition)
 
     def forget(self) -> None:
-        """Read no partition any more."""
+        """Stop reading all partitions."""
         for each in (self.positions, self.ends, self.finished):
             each.clear()
 
     def fetch(self, max_wait_ms: int) -> Iterator[Fetched]:
-        """Yield what one fetch from each leader brings; the positions are behind what was yielded.
+        """Yield the records of one fetch from each leader, and advance the positions past them.
 
-        Raises ApiError for what will not pass, and ConnectionFailed when brokers stay away.
+        Raises ApiError for permanent errors, and ConnectionFailed if brokers stay unreachable.
         """
         by_leader: dict[int, list[TopicPartition]] = {}
         try:
@@ -117,7 +117,7 @@ class Fetcher:
             self._look_again(error)
 
     def _in_turn(self) -> list[TopicPartition]:
-        """Return the partitions, each time another one first: only the first is sure to get a whole batch."""
+        """Return the partitions, rotated by one each time: only the first is guaranteed a whole batch."""
         partitions = sorted(self.positions)
         self._turn = (self._turn + 1) % max(1, len(partitions))
         return partitions[self._turn :] + partitions[: self._turn]
@@ -179,7 +179,7 @@ class Fetcher:
             self._finish(partition, end)
 
     def _finish_what_is_empty(self, partition: TopicPartition, answer: Any) -> None:
-        """Finish the partition that was asked first, if no batch is left up to its end: compaction may leave none."""
+        """Finish the first requested partition if no batches remain up to its end: compaction may remove them."""
         for topic in answer.responses:
             for each in topic.partitions:
                 named = TopicPartition(str(topic.topic), int(each.partition_index))
@@ -193,7 +193,7 @@ class Fetcher:
         del self.positions[partition]
 
     def _go_on_inside(self, partition: TopicPartition) -> None:
-        """Go on at the oldest record when older ones are gone, and at the end when the log ends before."""
+        """Resume at the oldest record if older ones were deleted, or at the end if the log is shorter."""
         was = self.positions[partition]
         held = bounds(self._client, [partition], self._client.leaders[partition])[partition]
         inside = held.start if was < held.start else min(was, held.end)
@@ -202,7 +202,7 @@ class Fetcher:
         self._note(f"{where} has no offset {was}: it holds {held.start} to below {held.end}; going on at {inside}")
 
     def _look_again(self, problem: Exception) -> None:
-        """Pause and look up the leaders anew; raise the problem when it has lasted."""
+        """Pause and refresh the leaders; raise the problem if it has persisted."""
         now_ns = self._clock.monotonic_ns()
         if self._failing_since_ns is None:
             self._failing_since_ns = now_ns

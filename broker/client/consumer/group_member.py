@@ -1,7 +1,7 @@
-"""A member of a classic consumer group: it joins, keeps its place by heartbeats, commits, and leaves.
+"""A member of a classic consumer group: joins, sends heartbeats, commits, and leaves.
 
-One thread: heartbeats are sent between fetches. Who writes to a pipe that nobody reads for longer than the session
-lasts is put out of the group, and joins again when it goes on.
+Single-threaded: heartbeats are sent between fetches. If output blocks for longer than the session timeout, the member
+is removed from the group, and rejoins when it resumes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _Answer = TypeVar("_Answer")
 
 
 class GroupMember:
-    """One member. `topics` returns the topics that it wants, asked before each time that it joins."""
+    """One member. `topics` returns the topics to subscribe to, and is called before each join."""
 
     def __init__(self, client: BlockingClient, group: str, topics: Callable[[], list[str]], clock: Clock) -> None:
         self._client = client
@@ -62,9 +62,9 @@ class GroupMember:
         self._heartbeat_at_ns = 0
 
     def join(self) -> tuple[TopicPartition, ...]:
-        """Join, or join again, and return the partitions that are this member's now.
+        """Join or rejoin, and return this member's assigned partitions.
 
-        Raises ApiError, and ConnectionFailed when the brokers stay away for a minute.
+        Raises ApiError, and ConnectionFailed if the brokers are unreachable for a minute.
         """
         deadline_ns = self._clock.monotonic_ns() + int(_PATIENCE_S * 1e9)
         while True:
@@ -89,7 +89,7 @@ class GroupMember:
             return given
 
     def is_in(self) -> bool:
-        """Send a heartbeat if it is time to; return whether the partitions are still this member's."""
+        """Send a heartbeat if due; return whether the assignment is still valid."""
         now_ns = self._clock.monotonic_ns()
         if now_ns < self._heartbeat_at_ns:
             return True
@@ -108,7 +108,7 @@ class GroupMember:
         return True
 
     def committed(self, partitions: tuple[TopicPartition, ...]) -> dict[TopicPartition, int]:
-        """Return what the group has committed for these partitions. Raises ApiError."""
+        """Return the group's committed offsets for these partitions. Raises ApiError."""
 
         def fetch() -> dict[TopicPartition, int]:
             topics = [{"name": topic, "partition_indexes": each} for topic, each in by_topic(partitions).items()]
@@ -126,7 +126,7 @@ class GroupMember:
         return self._patiently(fetch) if partitions else {}
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Commit offsets; return False when the partitions are not this member's any more. Raises ApiError."""
+        """Commit offsets; return False if the assignment is no longer valid. Raises ApiError."""
         identity = self._identity()
         fields = {
             "group_id": self._group,
@@ -149,7 +149,7 @@ class GroupMember:
         return True
 
     def leave(self) -> None:
-        """Leave the group, if the coordinator can be reached; it forgets the member otherwise, after its session."""
+        """Leave the group if the coordinator is reachable; otherwise the member expires with its session."""
         if self._generation < 0:
             return
         self._generation = -1
@@ -185,7 +185,7 @@ class GroupMember:
         own = assigned_partitions(bytes(answer.assignment))
         if own is None:
             raise RotundaError(f"group {self._group}: its leader has given this member something unreadable")
-        # What the leader has given may be new to this member.
+        # The assignment may contain topics that are new to this member.
         self._client.look({each.topic for each in own})
         return own
 
@@ -199,7 +199,7 @@ class GroupMember:
         return {"group_id": self._group, "generation_id": self._generation, "member_id": self._member_id}
 
     def _ask(self, api_key: ApiKey, known: int, fields: Mapping[str, Any], oldest: int = 0) -> Any:
-        """Ask the coordinator; ApiError NOT_COORDINATOR, after which it is looked for anew, when it is another."""
+        """Send a request to the coordinator. Raises ApiError: NETWORK_EXCEPTION if it is unreachable."""
         try:
             node_id = self._client.coordinator(self._group)
             return self._client.request(api_key, fields, known, oldest, node_id=node_id, timeout_s=_ANSWER_S)
@@ -207,5 +207,5 @@ class GroupMember:
             raise ApiError(ErrorCode.NETWORK_EXCEPTION, str(failure)) from failure
 
     def _patiently(self, ask: Callable[[], _Answer]) -> _Answer:
-        """Return what `ask` returns, asking again for a while when the coordinator has moved or cannot be reached."""
+        """Return the result of `ask`, retried for a while if the coordinator moved or is unreachable."""
         return when_loaded(ask, self._clock, _PATIENCE_S, _MOVING, lambda: self._client.forget_coordinator(self._group))

@@ -1,7 +1,7 @@
-"""Reads topics by fetch after fetch: all of their partitions, some of them, or those that a group gives this member.
+"""Reads topics in a fetch loop: all partitions, selected ones, or those assigned by a group.
 
-What a fetch brings is handed out as an iterator; when its caller has done with it, it says so by `written`, and only
-then is it committed. So what is committed has been written, and what was written may come again after a death.
+Each fetch is returned as an iterator. After its caller has processed it, it calls `written`, and only then are offsets
+committed. So committed records have been written, and written records may be repeated after a crash.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOOK_NS: Final = 30_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is to be read. `partitions` are numbers, none for all; with `follow` there is no end."""
+    """The selection to read. `partitions` are numbers, empty for all; with `follow` reading does not end."""
 
     topics: tuple[str, ...]
     partitions: tuple[int, ...] = ()
@@ -43,7 +43,7 @@ class Wanted:
 
 
 class Reader:
-    """Reads what is wanted. `note` is told what the reader should know, such as offsets that are gone."""
+    """Reads the selected records. `note` receives messages for the user, such as deleted offsets."""
 
     def __init__(self, client: BlockingClient, wanted: Wanted, clock: Clock, note: Callable[[str], None]) -> None:
         self._client = client
@@ -57,14 +57,14 @@ class Reader:
         self._next_look_ns = 0
 
     def fetches(self) -> Iterator[Iterator[Fetched]]:
-        """Yield what each fetch brings, until the end. Raises ApiError, ConnectionFailed and RotundaError."""
+        """Yield the records of each fetch, until the end. Raises ApiError, ConnectionFailed and RotundaError."""
         while True:
             if self._member is not None:
                 self._keep_membership(self._member)
             elif not self._next_look_ns:
                 self._take_partitions()
             elif self._clock.monotonic_ns() >= self._next_look_ns:
-                # A broker that is away is waited for by the fetches.
+                # Fetches wait for an unreachable broker.
                 with suppress(ConnectionFailed):
                     self._take_partitions()
             if not self._fetcher.positions and not self._wanted.follow:
@@ -72,24 +72,24 @@ class Reader:
             yield self._fetcher.fetch(_MAX_WAIT_MS)
 
     def written(self) -> None:
-        """Say that what was handed out so far has been written; a group commits it every 5 s."""
+        """Confirm that all returned records have been written; a group commits every 5 s."""
         if self._member is not None and self._clock.monotonic_ns() >= self._next_commit_ns:
             self._commit(self._member)
 
     def close(self) -> None:
-        """Commit what has been written, and leave the group."""
+        """Commit written records and leave the group."""
         if self._member is not None:
             if self._is_in:
                 self._commit(self._member)
             self._member.leave()
 
     def interrupted(self) -> None:
-        """Do as `close` after a signal, which may have come in the middle of a request: on new connections."""
+        """Close after a signal, which may have interrupted a request: uses new connections."""
         self._client.restart()
         self.close()
 
     def abandon(self) -> None:
-        """Leave the group without a commit: it is not known what of the last fetch has been written."""
+        """Leave the group without a commit: it is unknown how much of the last fetch was written."""
         if self._member is not None:
             self._member.leave()
 
@@ -97,7 +97,7 @@ class Reader:
         return matching(self._client, self._wanted.topics)
 
     def _take_partitions(self) -> None:
-        """Begin with the partitions that there are; with those that are made later at their beginning."""
+        """Start the existing partitions; partitions created later start at their beginning."""
         is_first = not self._next_look_ns
         self._next_look_ns = self._clock.monotonic_ns() + _LOOK_NS if self._wanted.follow else 1 << 63
         partitions = self._chosen(self._topics())
@@ -119,7 +119,7 @@ class Reader:
         if self._is_in and member.is_in():
             return
         if self._is_in:
-            # While others join the coordinator still takes what its members have read.
+            # During a rebalance the coordinator still accepts commits of its members.
             self._commit(member)
         self._fetcher.forget()
         given = member.join()
@@ -142,10 +142,10 @@ class Reader:
 
 
 def matching(client: BlockingClient, wanted: Iterable[str]) -> list[str]:
-    """Return the topics of these names, and those that an expression matches: one that begins with ^.
+    """Return the topics of these names, and those that match an expression: a name that begins with ^.
 
-    As with librdkafka, an expression matches from a name's beginning. Raises RotundaError when a topic does not exist
-    and when no topic matches anything; ApiError when a topic may not be read.
+    As in librdkafka, an expression matches from a name's start. Raises RotundaError if a topic does not exist and if
+    nothing matches; ApiError if a topic may not be read.
     """
     wanted = list(wanted)
     expressions = [_expression(each) for each in wanted if each.startswith("^")]

@@ -1,6 +1,6 @@
-"""Where a reader begins and ends: what people write, and the offsets that it stands for in each partition.
+"""Start and end positions of a reader: parsing, and the offsets of each partition.
 
-beginning, end, stored, an offset, -N from the end, a time; as text they come from the command line.
+Positions: beginning, end, stored, an offset, -N from the end, a time; given as text on the command line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_MS: Final = 2**62
 
 
 class Start(NamedTuple):
-    """Where to begin: one of the kinds above; `number` is an offset, a count from the end, or a time in ms."""
+    """A start position: one of the kinds above; `number` is an offset, a count from the end, or a time in ms."""
 
     kind: str
     number: int = 0
@@ -39,7 +39,7 @@ FROM_BEGINNING: Final = Start(BEGINNING)
 
 
 def parse_start(text: str, now_ms: int) -> Start:
-    """Return what a text means. Raises UsageError."""
+    """Parse a start position. Raises UsageError."""
     if text in _WORDS:
         return Start(_WORDS[text])
     digits = text.removeprefix("-")
@@ -49,7 +49,7 @@ def parse_start(text: str, now_ms: int) -> Start:
 
 
 def parse_time(text: str, now_ms: int) -> int:
-    """Return a time in ms: `10m` ago, s@ or @ and ms since 1970, or an ISO time, UTC unless it says otherwise."""
+    """Parse a time to ms: `10m` ago, s@ or @ and ms since 1970, or an ISO time, UTC by default. Raises UsageError."""
     number, unit = text[:-1], text[-1:]
     since_1970 = text.removeprefix("s").removeprefix("e")
     try:
@@ -67,7 +67,7 @@ def parse_time(text: str, now_ms: int) -> int:
 
 
 class Span(NamedTuple):
-    """What is read of a partition: from `start`, and as it stands now up to below `end`."""
+    """The offsets of a partition to read: from `start` to below `end`, as of now."""
 
     start: int
     end: int
@@ -81,9 +81,9 @@ def spans(
     *,
     read_committed: bool,
 ) -> dict[TopicPartition, Span]:
-    """Return where each partition begins and ends: at what is `stored` for it, or else at `start`.
+    """Return the start and end of each partition: its `stored` offset, or else `start`.
 
-    An offset before the first record is the first record, one behind the end is the end. Raises ApiError.
+    Offsets before the first record are moved to it, offsets past the end to the end. Raises ApiError.
     """
     by_leader: dict[int, list[TopicPartition]] = {}
     for each in partitions:
