@@ -1,7 +1,7 @@
-"""Brokers for the tests of its users: one that runs while a `with` block does, and a pytest plugin around it.
+"""Brokers for users' tests: a broker that runs during a `with` block, and a pytest plugin.
 
-Runs in the process of somebody's tests. It starts brokers as `rotunda start` does and speaks to them as any client; it
-imports no client library and nothing of the broker's own processes.
+Runs in the process of the user's tests. It starts brokers as `rotunda start` does and connects to them like any client;
+it must not import client libraries, nor modules of the broker's processes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["ExternalBroker", "InjectedFault", "RotundaBroker"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for: the plugin is loaded by every pytest run, and does without."""
+    """Import the requested class lazily: every pytest run loads the plugin, which does not need it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from rotunda.broker.testing import faults, running_broker  # noqa: PLC0415

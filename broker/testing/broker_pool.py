@@ -1,4 +1,4 @@
-"""The brokers of one test session, by their settings: started when first asked for, stopped at its end."""
+"""The brokers of a test session, by settings: started on first use, stopped at its end."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ Broker = RotundaBroker | ExternalBroker
 
 
 class BrokerPool:
-    """The brokers of one session; an option that is not given is empty (`plugin`)."""
+    """The brokers of one session; unset options are empty (`plugin`)."""
 
     def __init__(self, external: str, config: str, keep: str) -> None:
         self._external = external
         self._config_file = config
         self._keep = keep
         self._brokers: dict[str, Broker] = {}
-        #: Those, and the further ones that tests have started and stop themselves.
+        #: These, and the brokers that tests start and stop themselves.
         self._all: list[Broker] = []
 
     def of(self, settings: Mapping[str, object]) -> Broker:
-        """Return the broker with these settings. Raises UsageError when an external one would need some."""
+        """Return the broker with these settings. Raises UsageError for settings of an external broker."""
         key = json.dumps(settings, sort_keys=True, default=str)
         if key not in self._brokers:
             self._brokers[key] = self.new(settings)
         return self._brokers[key]
 
     def new(self, settings: Mapping[str, object]) -> Broker:
-        """Return a further broker, which runs."""
+        """Start and return a new broker."""
         if self._external:
             if settings:
                 raise UsageError("an external broker (--rotunda-external) has the settings that it has")
@@ -45,16 +45,16 @@ class BrokerPool:
         return self._noted(RotundaBroker(settings, config=config_file, keep=keep).start())
 
     def told_so_far(self) -> dict[Broker, tuple[int, int]]:
-        """Return, by broker of the tests' own, how much it has logged and how many faults it was given."""
+        """Return the log length and the number of faults of each started broker."""
         return {each: (len(each.log_text()), len(each.faults)) for each in self._all if not each.is_external}
 
     def clear_faults(self) -> None:
-        """Take back the faults of all brokers."""
+        """Cancel the faults of all brokers."""
         for broker in self._all:
             broker.clear_faults()
 
     def stop(self) -> None:
-        """Stop them all, at the same time."""
+        """Stop all brokers in parallel."""
         for broker in self._brokers.values():
             broker.begin_stop()
         for broker in self._brokers.values():

@@ -1,4 +1,4 @@
-"""The first process of a broker under test: `rotunda start` that ends when the tests do, however they end."""
+"""The first process of a broker under test: `rotunda start` that ends with the tests, even if they crash."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ if __name__ == "__main__":
     exit_code = main(sys.argv[2:])
     sys.stdout.flush()
     sys.stderr.flush()
-    # Nothing is left to be done, and to take the interpreter apart is a third of the end.
+    # Nothing remains to be done, and interpreter shutdown is a third of the stop time.
     os._exit(exit_code)

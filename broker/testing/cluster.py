@@ -1,4 +1,4 @@
-"""What tests ask of any broker: topics made and deleted, groups deleted. One connection for each call."""
+"""Test operations that any broker supports: create and delete topics, delete groups. One connection per call."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from rotunda.broker.client.network.blocking_client import BlockingClient
 from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.error_codes import ErrorCode
 
-#: Topics that a broker keeps for itself.
+#: Internal topics of a broker.
 _INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
 def create_topic(bootstrap: str, name: str, partitions: int, settings: Mapping[str, object]) -> None:
-    """Make a topic with one replica. Raises ApiError."""
+    """Create a topic with one replica. Raises ApiError."""
     with BlockingClient(bootstrap) as client:
         topics.create(client, name, partitions, 1, {key: setting_text(value) for key, value in settings.items()})
 
 
 def delete_topics(bootstrap: str, names: Sequence[str]) -> None:
-    """Delete topics; one that is not there is passed over. Raises ApiError."""
+    """Delete topics; nonexistent ones are ignored. Raises ApiError."""
     with BlockingClient(bootstrap) as client:
         _delete(client, names)
 
 
 def reset(bootstrap: str) -> list[str]:
-    """Delete all topics but the broker's own, and all groups. Return the groups that have members: those stay."""
+    """Delete all topics except internal ones, and all groups. Return the groups with members, which are not deleted."""
     left = []
     with BlockingClient(bootstrap) as client:
         _delete(client, [name for name in topics.names(client) if name not in _INTERNAL])
@@ -42,7 +42,7 @@ def reset(bootstrap: str) -> list[str]:
 
 
 def setting_text(value: object) -> str:
-    """Return a value of Python as settings of Kafka are written: True is true, a list has commas."""
+    """Return a Python value in the format of Kafka's settings: True as true, lists with commas."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
@@ -57,6 +57,6 @@ def _delete(client: BlockingClient, names: Sequence[str]) -> None:
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
         if len(names) > 1:
-            # Behind one that has gone meanwhile there may be others that could not be deleted.
+            # After a topic that no longer exists, further topics may not have been deleted.
             for name in names:
                 _delete(client, [name])

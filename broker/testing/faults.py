@@ -1,7 +1,7 @@
-"""The faults that a test injects into its broker: put in force, counted, and taken back.
+"""Fault injection for a test's broker: inject, count and cancel faults.
 
-Runs in the process of the tests, which is the one writer of the file and the words by which targets know them
-(`rotunda.broker.faults.fault`). A call returns when the fault is in force: whatever is sent from then on meets it.
+Runs in the process of the tests, the only writer of the fault file and of the shared words that notify targets
+(`rotunda.broker.faults.fault`). A call returns when the fault is in force: all later requests are subject to it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
     from rotunda.broker.runtime.run_dir import RunRecord
 
-#: These are answered before a client is known, by another process than all others.
+#: Processed before authentication, by a different process than all other APIs.
 _NOT_INJECTED: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
-#: Who asks in the name of the fixtures: its requests are never struck.
+#: Client ids of the fixtures: their requests are exempt from faults.
 SPARED: Final = ("rotunda-cli", "rotunda-requests-")
 
 _LONGEST_MS: Final = 2**31 - 1
 
 
 class Whom(NamedTuple):
-    """Which requests a fault strikes, of its API: so many at most, that name a topic, a group, from a client id."""
+    """The requests that a fault applies to: at most `times`, for a topic, a group, or from a client id."""
 
     times: int | None = None
     topic: str | None = None
@@ -56,16 +56,16 @@ class InjectedFault:
 
     @property
     def count(self) -> int:
-        """How many requests it has struck."""
+        """Number of requests that it was applied to."""
         return self._faults.count(self._fault.place) - self._before if self._count is None else self._count
 
     @property
     def is_in_force(self) -> bool:
-        """Whether it has not been taken back."""
+        """Whether it was not cancelled."""
         return self._count is None
 
     def cancel(self) -> None:
-        """Take it back; answers that a delay still holds back leave now. Nothing happens when that has been done."""
+        """Cancel the fault, and release responses that it delays. Idempotent."""
         if self._count is None:
             self._faults.remove([self])
 
@@ -78,7 +78,7 @@ class InjectedFault:
         self.cancel()
 
     def __str__(self) -> str:
-        """Return it as a line of a report."""
+        """Return a report line."""
         state = "" if self.is_in_force else ", cancelled"
         return f"{self._text}: struck {self.count}{state}"
 
@@ -90,7 +90,7 @@ class Faults:
     """All faults of one broker."""
 
     def __init__(self, record: RunRecord) -> None:
-        """Take a broker that runs. Raises UsageError for one that was not started for tests."""
+        """Attach to a running broker. Raises UsageError if it was not started for tests."""
         try:
             segment = attach(f"/rotunda-{record.instance}-faults", writable=True)
         except SegmentAbsent:
@@ -103,13 +103,13 @@ class Faults:
         self._lock = threading.Lock()
         self._in_force: dict[int, InjectedFault] = {}
         self._faults: dict[int, Fault] = {}
-        #: All that there ever were, also those that have been taken back.
+        #: All injected faults, including cancelled ones.
         self.injected: list[InjectedFault] = []
 
     def inject(
         self, kind: FaultKind, api: object, whom: Whom, *, error: ErrorCode = ErrorCode.NONE, ms: int = 0
     ) -> InjectedFault:
-        """Put a fault in force. Raises UsageError for what makes no sense."""
+        """Inject a fault and wait until it is in force. Raises UsageError for invalid arguments."""
         key = api_of(api)
         times, topic, group, client = whom
         if times is not None and (not isinstance(times, int) or times < 1):
@@ -138,7 +138,7 @@ class Faults:
         return injected
 
     def remove(self, faults: list[InjectedFault] | None = None) -> None:
-        """Take faults back, or all of them."""
+        """Cancel these faults, or all of them."""
         with self._lock:
             gone = list(self._in_force.values()) if faults is None else [each for each in faults if each.is_in_force]
             if not gone:
@@ -149,7 +149,7 @@ class Faults:
                 is_delayed |= each._fault.kind is FaultKind.DELAY
                 del self._in_force[place], self._faults[place]
             with suppress(FileNotFoundError):
-                # Else the broker has ended, and its directory with it.
+                # The broker may have ended, and its directory with it.
                 self._publish()
             if is_delayed:
                 self._words.end_delays(SystemClock.monotonic_ns())
@@ -157,7 +157,7 @@ class Faults:
                 each._count = self.count(each._fault.place) - each._before
 
     def count(self, place: int) -> int:
-        """Return how often the faults that had a place have struck."""
+        """Return how often faults in this place were applied."""
         return self._words.count(place)
 
     def _publish(self) -> None:
@@ -167,7 +167,7 @@ class Faults:
 
 
 def api_of(api: object) -> ApiKey | None:
-    """Return an API by Kafka's name, in any case and with or without underscores, or by number; None: any."""
+    """Parse an API: Kafka's name in any case, with or without underscores, or a number; None: any API."""
     if api is None:
         return None
     wanted = str(api.name if isinstance(api, ApiKey) else api).replace("_", "").lower()
@@ -180,7 +180,7 @@ def api_of(api: object) -> ApiKey | None:
 
 
 def error_of(error: object) -> ErrorCode:
-    """Return an error by Kafka's name, by number, or by a client library's class for it (which has ``errno``)."""
+    """Parse an error: Kafka's name, a number, or a client library's class for it (with ``errno``)."""
     wanted: Any = getattr(error, "errno", error)
     if isinstance(wanted, int) and not isinstance(wanted, bool):
         found = next((code for code in ErrorCode if code == wanted), None)
@@ -197,14 +197,14 @@ def error_of(error: object) -> ErrorCode:
 
 
 def milliseconds_of(value: object, name: str) -> int:
-    """Return a time. Raises UsageError unless it is a number of milliseconds above 0."""
+    """Parse a time in milliseconds. Raises UsageError unless it is a number above 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value <= _LONGEST_MS:
         raise UsageError(f"{name}={value!r}: expected milliseconds, 1 or more")
     return int(value)
 
 
 def _check_names(api: ApiKey | None, topic: str | None, group: str | None) -> None:
-    """Refuse what no request of an API can name: such a fault would never strike."""
+    """Reject topics or groups for APIs without them: such a fault would never apply."""
     if api is None or (topic is None and group is None):
         return
     from rotunda.broker.faults.request_names import can_name  # noqa: PLC0415 - used by tests alone

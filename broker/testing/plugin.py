@@ -1,7 +1,7 @@
-"""The pytest plugin: fixtures that give tests a broker, topics of their own, and what their clients have sent.
+"""The pytest plugin: fixtures for a broker, test topics, and the requests that clients sent.
 
-Loaded by pytest in whatever project this distribution is installed; it does nothing until a test asks for one of its
-fixtures. Under pytest-xdist each worker is a process with a broker of its own.
+Pytest loads it in every project that has this distribution installed; it does nothing until a test uses one of its
+fixtures. Under pytest-xdist each worker is a process with its own broker.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rotunda.broker.testing.requests import Request
     from rotunda.broker.testing.running_broker import RotundaBroker
 
-#: Of what a failed test's report has: the last requests, the last lines of the log.
+#: Numbers of requests and log lines in the report of a failed test.
 REPORTED_REQUESTS: Final = 30
 REPORTED_LINES: Final = 50
 
@@ -39,7 +39,7 @@ _OPTIONS: Final = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare --rotunda-external and its siblings, and the same names as ini values."""
+    """Declare --rotunda-external and the other options, and ini values with the same names."""
     group = parser.getgroup("rotunda", "Kafka for tests, by Rotunda")
     for name, (metavar, text) in _OPTIONS.items():
         group.addoption(f"--rotunda-{name}", metavar=metavar, default=None, help=text)
@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give tests with the marker a broker with its settings."""
+    """Parametrize the broker of tests with the marker by its settings."""
     marker = metafunc.definition.get_closest_marker("rotunda")
     if marker is not None and "rotunda_broker" in metafunc.fixturenames:
         settings = _settings_of(marker)
@@ -78,7 +78,7 @@ def _settings_of(marker: pytest.Mark) -> Mapping[str, object]:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Stop what runs."""
+    """Stop all brokers."""
     pool = config.stash.get(_POOL, None)
     if pool is not None:
         pool.stop()
@@ -86,19 +86,19 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def rotunda_broker(request: pytest.FixtureRequest) -> Broker:
-    """Return a broker that runs until the session ends: one for all tests, one for each value of the marker."""
+    """Return a broker that runs until the session ends: one for all tests, one per marker value."""
     return _pool(request.config).of(getattr(request, "param", {}))
 
 
 @pytest.fixture(scope="session")
 def rotunda_bootstrap(rotunda_broker: Broker) -> str:
-    """Return what clients take as bootstrap.servers."""
+    """Return the value of bootstrap.servers for clients."""
     return rotunda_broker.bootstrap
 
 
 @pytest.fixture
 def rotunda_topic(rotunda_broker: Broker, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Make a topic of the test's own, named after it, and delete it afterwards."""
+    """Create a topic for the test, named after it, and delete it afterwards."""
     marker = request.node.get_closest_marker("rotunda_topic")
     made = {} if marker is None else marker.kwargs
     if marker is not None and (marker.args or made.keys() - {"partitions", "settings"}):
@@ -107,21 +107,21 @@ def rotunda_topic(rotunda_broker: Broker, request: pytest.FixtureRequest) -> Ite
     name = f"{test}-{uuid.uuid4().hex[:8]}"
     rotunda_broker.create_topic(name, **made)
     yield name
-    # A test may have killed or stopped its broker: then nothing is left of the topic that anybody would see.
+    # If the test killed or stopped its broker, the topic no longer exists.
     with suppress(RotundaError):
         rotunda_broker.delete_topic(name)
 
 
 @pytest.fixture
 def rotunda_reset(rotunda_broker: Broker) -> Callable[[], list[str]]:
-    """Delete all topics and groups before the test; return what does it again."""
+    """Delete all topics and groups before the test; return a function that repeats this."""
     rotunda_broker.reset()
     return rotunda_broker.reset
 
 
 @pytest.fixture
 def rotunda_requests(rotunda_broker: Broker) -> Callable[..., list[Request]]:
-    """Return what lists the requests that clients have sent since the test began; see `RotundaBroker.requests`."""
+    """Return a function that lists client requests since the start of the test; see `RotundaBroker.requests`."""
     begun_us = SystemClock.wall_ms() * 1000
 
     def requests(api: str | None = None, *, client_id: str | None = None, topic: str | None = None) -> list[Request]:
@@ -133,7 +133,7 @@ def rotunda_requests(rotunda_broker: Broker) -> Callable[..., list[Request]]:
 
 @pytest.fixture
 def rotunda_brokers(request: pytest.FixtureRequest) -> Iterator[Callable[..., Broker]]:
-    """Return what starts further brokers, each with its settings, until the test ends."""
+    """Return a function that starts further brokers, with their own settings, until the test ends."""
     started: list[Broker] = []
 
     def start(settings: Mapping[str, object] | None = None) -> Broker:
@@ -147,7 +147,7 @@ def rotunda_brokers(request: pytest.FixtureRequest) -> Iterator[Callable[..., Br
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    """Note when a test with a broker begins: its report shows what was from then on."""
+    """Record the start of a test with a broker: its report covers the time since then."""
     begun_us = SystemClock.wall_ms() * 1000
     pool = item.config.stash.get(_POOL, None)
     before = {} if pool is None else pool.told_so_far()
@@ -159,7 +159,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Take back the faults that a test has injected, before its fixtures end: clients are closed without them."""
+    """Cancel the test's faults before its fixtures end, so that clients close without them."""
     pool = item.config.stash.get(_POOL, None)
     if pool is not None:
         pool.clear_faults()
@@ -167,7 +167,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
-    """Add the last requests and the broker's log to the report of a test that has failed."""
+    """Add the last requests and the broker's log to the report of a failed test."""
     outcome = yield
     report = outcome.get_result()
     used = item.stash.get(_USED, None)
@@ -188,7 +188,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
 
 def _pool(config: pytest.Config) -> BrokerPool:
     if _POOL not in config.stash:
-        # Whoever has this distribution installed loads the plugin, and few ask for a broker.
+        # Every pytest run with this distribution loads the plugin; few use a broker.
         from rotunda.broker.testing.broker_pool import BrokerPool  # noqa: PLC0415
 
         options = {

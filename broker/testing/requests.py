@@ -1,7 +1,7 @@
-"""The requests that a broker under test has answered: rows of its request log, as few names as a test needs.
+"""The requests handled by a broker under test: rows of its request log, with the fields that tests need.
 
-Runs in the process of the tests and reads finished files. To know that they hold all that was answered before, it sends
-requests of its own, one to each processor, and waits until their rows are there.
+Runs in the process of the tests and reads finished files. To ensure that they contain all earlier requests, it sends
+one marker request to each processor, and waits for their rows.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 WAIT_S: Final = 10.0
 
-#: After so long another mark is set.
+#: Time after which another marker is sent.
 MARK_AGAIN_S: Final = 2.0
 _LOOK_AGAIN_S: Final = 0.02
 _OWN: Final = "rotunda-requests-"
 
 
 class Request(NamedTuple):
-    """One request and what came of it; ``error`` is Kafka's name of the first one in the answer, None without."""
+    """One request and its result; ``error`` is Kafka's name of the response's first error, or None."""
 
     time: datetime
     api: str
@@ -47,11 +47,11 @@ class Request(NamedTuple):
     request_bytes: int
     response_bytes: int
     total_us: int
-    #: What the test has injected: error, delay, disconnect, throttle, or several with + between them.
+    #: The injected faults: error, delay, disconnect, throttle, or several joined by +.
     injected: str | None
 
     def __str__(self) -> str:
-        """Return it as a line of a report."""
+        """Return a report line."""
         about = "" if self.topic is None else f" {self.topic}-{self.partition}"
         if self.records is not None:
             about += f" ({self.records} records)"
@@ -61,12 +61,12 @@ class Request(NamedTuple):
         return f"{sender}: {self.api} v{self.version}{about}: {came}, {self.total_us} us{injected}"
 
 
-#: What narrows a list: an API's name as Kafka writes it or in capitals, a client id, a topic. None: any.
+#: Filters of a list: an API's name as Kafka writes it or in capitals, a client id, a topic. None: any.
 Wanted = tuple[str | None, str | None, str | None]
 
 
 def requests_of(record: RunRecord, wanted: Wanted, since_us: int, clock: SystemClock) -> list[Request]:
-    """Return what was answered from a time on, oldest first. Raises RotundaError without a request log."""
+    """Return the requests completed since a time, oldest first. Raises RotundaError if there is no request log."""
     root = Path(record.data_dir) / DIRECTORY
     if not _is_kept(record):
         raise RotundaError("this broker keeps no request log: request.log.enable is false")
@@ -75,7 +75,7 @@ def requests_of(record: RunRecord, wanted: Wanted, since_us: int, clock: SystemC
     mark = _mark(record)
     while True:
         with suppress(FileNotFoundError):
-            # The recorder is among the last that begin, and makes the directory.
+            # The recorder starts late, and creates the directory.
             (root / FOLLOWED).touch()
         rows = read(root, "requests", since_us).to_pylist()
         if sum(row["clientId"] == mark for row in rows) >= record.processors:
@@ -84,7 +84,7 @@ def requests_of(record: RunRecord, wanted: Wanted, since_us: int, clock: SystemC
         if now_ns >= deadline_ns:
             raise RotundaError(f"the request log in {root} does not have the response of {WAIT_S:g} s ago")
         if now_ns - marked_ns >= MARK_AGAIN_S * 1e9:
-            # A log that was given more than it takes has a sample, in which the mark may be missing.
+            # An overloaded log is sampled, and may not contain the marker.
             marked_ns, mark = now_ns, _mark(record)
         select.select((), (), (), _LOOK_AGAIN_S)
     found = (_request(row) for row in sorted(rows, key=lambda row: row["time"]) if not _is_own(row["clientId"]))
@@ -92,10 +92,10 @@ def requests_of(record: RunRecord, wanted: Wanted, since_us: int, clock: SystemC
 
 
 def _mark(record: RunRecord) -> str:
-    """Send each processor a request of a new client id, and return that."""
+    """Send each processor a request with a new client id, and return the id."""
     mark = _OWN + uuid.uuid4().hex
     with ExitStack() as stack:
-        # The acceptor gives connections to the processors in turns, so that each gets one.
+        # The acceptor assigns connections to the processors in rotation, so that each gets one.
         for _ in range(record.processors):
             stack.enter_context(BlockingClient(record.bootstrap, client_id=mark))
     return mark
@@ -127,5 +127,5 @@ def _request(row: dict[str, Any]) -> Request:
 
 
 def _kafka_name(name: str) -> str:
-    """Return the name of an API as Kafka's documents write it: FETCH is Fetch, LIST_OFFSETS ListOffsets."""
+    """Return Kafka's spelling of an API name: FETCH is Fetch, LIST_OFFSETS is ListOffsets."""
     return "".join(part.capitalize() for part in name.split("_"))

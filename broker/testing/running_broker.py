@@ -1,8 +1,8 @@
-"""A broker for tests: one that is started, asked and stopped, or one that runs somewhere already.
+"""A broker for tests: one that is started and stopped by them, or an external one.
 
-Runs in the process of the tests. A broker that is started here has free ports, a directory of its own that goes with
-it, and settings that make a short life quick: data is not forced to disk, groups do not wait for further members, rows
-of the request log can be read at once. Whatever else is set is the user's.
+Runs in the process of the tests. A started broker has free ports, a temporary directory of its own, and settings for a
+short life: data is not forced to disk, groups do not wait for more members, and request log rows are readable at once.
+All other settings are the user's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rotunda.broker.testing.requests import Request
     from rotunda.shm.tables.process_slots import ProcessStatus
 
-#: What is set unless the user sets it.
+#: Default settings, unless the user sets them.
 SETTINGS: Final[Mapping[str, object]] = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
     "status.port": 0,
@@ -49,7 +49,7 @@ SETTINGS: Final[Mapping[str, object]] = {
 }
 
 START_S: Final = 60.0
-#: More than shutdown.timeout.ms, after which the broker itself kills what has not ended.
+#: Longer than shutdown.timeout.ms, after which the broker kills its remaining processes.
 STOP_S: Final = 20.0
 _LOOK_AGAIN_S: Final = 0.005
 _LOG_NAME: Final = "broker.log"
@@ -57,7 +57,7 @@ _VARIABLES: Final = ("ROTUNDA_", "KAFKA_")
 
 
 class RotundaBroker:
-    """A broker that runs while its `with` block does, or from `start` to `stop`.
+    """A broker that runs during a `with` block, or from `start` to `stop`.
 
     >>> with RotundaBroker({"num.partitions": 3}) as broker:
     ...     producer = Producer({"bootstrap.servers": broker.bootstrap})
@@ -68,9 +68,9 @@ class RotundaBroker:
     def __init__(
         self, settings: Mapping[str, object] | None = None, *, config: Path | None = None, keep: Path | None = None
     ) -> None:
-        """Take ``settings`` by Kafka's names, and ``config``, a server.properties file that they add to.
+        """Set ``settings`` by Kafka's names, in addition to those of ``config``, a server.properties file.
 
-        What it writes is removed at its end, unless it is to ``keep`` data and log in a directory.
+        Its files are deleted at its end, unless ``keep`` is a directory for data and logs.
         """
         self.settings = dict(settings or {})
         self.bootstrap = ""
@@ -91,11 +91,11 @@ class RotundaBroker:
         self.stop()
 
     def start(self) -> Self:
-        """Return when it serves. Raises RotundaError, with what it has printed, when it cannot."""
+        """Start the broker; return when it is ready. Raises RotundaError, with its output, if it fails."""
         if self._process is not None:
             raise UsageError("this broker runs already; stop it first, or make another one")
         if self._keep is None:
-            # By that name the next broker to start anywhere finds it should this process be killed.
+            # If this process is killed, the next broker that starts finds and removes the directory by this name.
             self._directory = Path(tempfile.mkdtemp(prefix=f"{EPHEMERAL_PREFIX}{new_instance()}-"))
         else:
             self._directory = self._keep
@@ -107,7 +107,7 @@ class RotundaBroker:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                # What a developer has set for other brokers is none of this one's business.
+                # Settings in the environment are for the developer's other brokers.
                 env={
                     name: value
                     for name, value in os.environ.items()
@@ -124,9 +124,9 @@ class RotundaBroker:
         return self
 
     def stop(self) -> None:
-        """End it, with all that it has written unless that is kept. Does nothing if it does not run.
+        """Stop the broker and delete its files, unless they are kept. Idempotent.
 
-        What is kept is brought to safety first, as by any broker that stops; else its processes are killed.
+        Kept data is flushed first, as in any broker's shutdown; otherwise the processes are killed.
         """
         self.begin_stop()
         process, self._process = self._process, None
@@ -143,20 +143,20 @@ class RotundaBroker:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def begin_stop(self) -> None:
-        """Have it end, and do not wait for that: `stop` does. Does nothing if it does not run."""
+        """Start to stop without waiting, which `stop` does. Idempotent."""
         if self._process is not None and not self._is_stopping:
-            # Once: a second signal asks for haste.
+            # Once: a second signal would force an immediate stop.
             self._is_stopping = True
             self._process.send_signal(signal.SIGTERM)
 
     @property
     def status_url(self) -> str:
-        """The address of its status page; empty where there is none."""
+        """The address of its status page; empty if disabled."""
         return self._running().status_url
 
     @property
     def data_dir(self) -> Path:
-        """Where its records and its request log are."""
+        """Directory of its records and its request log."""
         return Path(self._running().data_dir)
 
     @property
@@ -165,29 +165,29 @@ class RotundaBroker:
         return self._running().pid
 
     def log_text(self) -> str:
-        """Return what it has logged."""
+        """Return its log."""
         path = self._directory / _LOG_NAME
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
     def create_topic(self, name: str, partitions: int = 1, settings: Mapping[str, object] | None = None) -> None:
-        """Make a topic. Raises ApiError."""
+        """Create a topic. Raises ApiError."""
         cluster.create_topic(self._address, name, partitions, settings or {})
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic; nothing happens if there is none of that name."""
+        """Delete a topic, if it exists."""
         cluster.delete_topics(self._address, [name])
 
     def reset(self) -> list[str]:
-        """Take back all faults, delete every topic and every group. Return the groups with members: those stay."""
+        """Cancel all faults, delete all topics and groups. Return the groups with members, which are not deleted."""
         self.clear_faults()
         return cluster.reset(self._address)
 
     def requests(
         self, api: str | None = None, *, client_id: str | None = None, topic: str | None = None, since_us: int = 0
     ) -> list[Request]:
-        """Return what clients have sent and got answers to by now, oldest first; narrowed to what is named.
+        """Return the requests completed so far, oldest first, filtered by the arguments.
 
-        ``api`` is Kafka's name ("Produce" or "PRODUCE"); ``since_us``: from a time on, in µs since 1970.
+        ``api`` is Kafka's name ("Produce" or "PRODUCE"); ``since_us`` is a start time in µs since 1970.
         """
         from rotunda.broker.testing.requests import requests_of  # noqa: PLC0415 - Arrow takes a while to import
 
@@ -204,11 +204,11 @@ class RotundaBroker:
         group: str | None = None,
         client: str | None = None,
     ) -> InjectedFault:
-        """Answer requests with an error, and do nothing of what they ask for. Return when that is so.
+        """Respond to requests with an error, without processing them. Returns when the fault is in force.
 
-        ``api`` is Kafka's name of one ("Produce"), ``error`` that of an error, its number, or a client library's class
-        for it. ``times``: how many requests at most. ``topic``: only of that one, the request's others are served;
-        ``group``, ``client``: only requests of that group, of that client id.
+        ``api`` is Kafka's name of an API ("Produce"), ``error`` an error's name, its number, or a client library's
+        class for it. ``times``: maximum number of requests. ``topic``: only this topic; the request's other topics are
+        processed. ``group``, ``client``: only requests of this group or client id.
         """
         code = error_of(error)
         return self._faults.inject(FaultKind.FAIL, _named(api), Whom(times, topic, group, client), error=code)
@@ -223,7 +223,7 @@ class RotundaBroker:
         group: str | None = None,
         client: str | None = None,
     ) -> InjectedFault:
-        """Do what requests ask for at once, and hold each answer back for so many milliseconds; None: of any API."""
+        """Process requests at once, and delay each response by this many milliseconds; None: any API."""
         most = milliseconds_of(ms, "ms")
         return self._faults.inject(FaultKind.DELAY, api, Whom(times, topic, group, client), ms=most)
 
@@ -237,9 +237,9 @@ class RotundaBroker:
         group: str | None = None,
         client: str | None = None,
     ) -> InjectedFault:
-        """Close the connection of who sends such a request, without an answer.
+        """Close the connection of such requests, without a response.
 
-        ``when``: "before", nothing of it is done; "after", it is done, and its answer is lost.
+        ``when``: "before", the request is not processed; "after", it is processed, and its response is lost.
         """
         kinds = {"before": FaultKind.DISCONNECT, "after": FaultKind.LOSE_ANSWER}
         if when not in kinds:
@@ -249,27 +249,27 @@ class RotundaBroker:
     def throttle(
         self, client: str | None = None, ms: float = 1000, *, api: str | None = None, times: int | None = None
     ) -> InjectedFault:
-        """Give the client a throttle time with each answer, and read its connection no further meanwhile.
+        """Send a throttle time with each response, and mute the connection for that time.
 
-        As if it had used up a quota; ``client``: its client id, None: every client.
+        As if the client had exceeded a quota; ``client``: its client id, None: every client.
         """
         most = milliseconds_of(ms, "ms")
         return self._faults.inject(FaultKind.THROTTLE, api, Whom(times, client=client), ms=most)
 
     @property
     def faults(self) -> list[InjectedFault]:
-        """Every fault that was injected since it was started, also those that have been taken back."""
+        """All faults injected since the start, including cancelled ones."""
         return [] if self._injected is None else self._injected.injected
 
     def clear_faults(self) -> None:
-        """Take back all faults that are in force."""
+        """Cancel all faults in force."""
         if self._injected is not None:
             self._injected.remove()
 
     def kill(self, role: str, index: int = 0, *, wait: bool = True) -> None:
         """SIGKILL one process: "acceptor", "processor", "handler", "controller", ... Return when it is replaced.
 
-        ``wait=False``: at once; what takes its place is not there yet.
+        ``wait=False``: return at once, before the replacement exists.
         """
         before = self._find(role, index)
         with suppress(ProcessLookupError):
@@ -347,7 +347,7 @@ class RotundaBroker:
 
 
 class ExternalBroker:
-    """A broker that somebody else runs, Kafka as well: it is used, and only what was made here is deleted."""
+    """A broker run by others, Rotunda or Kafka: only topics created here are deleted."""
 
     is_external = True
 
@@ -356,31 +356,31 @@ class ExternalBroker:
         self._topics: list[str] = []
 
     def create_topic(self, name: str, partitions: int = 1, settings: Mapping[str, object] | None = None) -> None:
-        """Make a topic. Raises ApiError."""
+        """Create a topic. Raises ApiError."""
         cluster.create_topic(self.bootstrap, name, partitions, settings or {})
         self._topics.append(name)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic that was made here. Raises UsageError for any other."""
+        """Delete a topic created here. Raises UsageError for any other."""
         if name not in self._topics:
             raise UsageError(f"the topic {name} was not made by these tests, and stays")
         self._topics.remove(name)
         cluster.delete_topics(self.bootstrap, [name])
 
     def reset(self) -> list[str]:
-        """Delete the topics that were made here. Return no groups: none is touched."""
+        """Delete the topics created here. Return no groups: none is deleted."""
         topics, self._topics = self._topics, []
         cluster.delete_topics(self.bootstrap, topics)
         return []
 
     def clear_faults(self) -> None:
-        """Do nothing: it has none."""
+        """Do nothing: it has no faults."""
 
     def begin_stop(self) -> None:
-        """Let it run."""
+        """Do nothing: it keeps running."""
 
     def stop(self) -> None:
-        """Let it run."""
+        """Do nothing: it keeps running."""
 
     def __getattr__(self, name: str) -> Any:
         if name in vars(RotundaBroker):

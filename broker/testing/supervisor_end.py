@@ -1,7 +1,7 @@
-"""The end of a test broker's first process: waited for, and what it leaves when it is killed.
+"""The end of a test broker's supervisor: the wait for it, and cleanup if it was killed.
 
-Runs in the process of the tests. A supervisor removes its shared memory and its temporary directory itself; one that
-is killed cannot.
+Runs in the process of the tests. A supervisor removes its shared memory and its temporary directory itself, unless it
+is killed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 def has_ended(process: subprocess.Popen[bytes], most_s: float) -> bool:
-    """Return whether a process has ended, as soon as it has, or after a time."""
+    """Wait up to `most_s` seconds for a process to end; return whether it has."""
     if process.poll() is not None:
         return True
     fd = os.pidfd_open(process.pid)
-    # Not select(): a process of tests may have more descriptors than that takes.
+    # Not select(): its descriptor limit is too low for large test processes.
     ended = select.poll()
     ended.register(fd, select.POLLIN)
     try:
@@ -38,7 +38,7 @@ def has_ended(process: subprocess.Popen[bytes], most_s: float) -> bool:
 
 
 def remove_what_a_killed_one_leaves(record: RunRecord | None) -> None:
-    """Remove what a dead supervisor would have removed, as the next start anywhere does; `record`: if it served."""
+    """Remove a dead supervisor's files, as the next start of a broker does; `record` is None if it never served."""
     if record is not None:
         with suppress(OSError, RotundaError):
             # Its children die with it, and hold the lock until then.
