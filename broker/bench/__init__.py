@@ -1,1 +1,1 @@
-"""The bench: repeats the load of a profile against any Kafka broker, and reports how that went."""
+"""The bench: replays a profile's load against any Kafka broker, and reports the results."""

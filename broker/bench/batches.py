@@ -1,7 +1,7 @@
-"""Record batches to measure: so many records in so many bytes, in any codec. Runs in the command line's process.
+"""Creates record batches of a given record count, size and codec. Runs in the command line's process.
 
-Values are random bytes, which do not compress: a batch is as large as the one that it stands for on the wire and on
-disk, while unpacked it is smaller than one of records that compress well.
+Values are random bytes, which do not compress: a batch has its original's size on the wire and on disk; uncompressed it
+is smaller than a batch of compressible records.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from rotunda.broker.protocol.compression import compress
 from rotunda.broker.protocol.record_writer import build_batch, encode_record
 from rotunda.broker.protocol.records import BATCH_HEADER_BYTES, CODECS, SMALLEST_RECORD_BYTES, patch_header
 
-#: More than any codec remembers of what it has read, so that values that begin anew in it compress no better.
+#: Larger than any codec's window, so that repeated values do not compress better.
 _POOL: Final = os.urandom(4 << 20)
 _KEPT_BYTES: Final = 64 << 20
-#: Sizes of compressed records are found by trying: each try comes nearer.
+#: Sizes of compressed records are found by iteration.
 _TRIES: Final = 4
 
 
 class BatchMaker:
-    """Makes batches; the records of each size are made once, as long as all of them together stay small."""
+    """Creates batches; the records of each size are cached up to a total size."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int, str], bytes] = {}
         self._known_bytes = 0
 
     def make(self, records: int, size_bytes: int, codec: str, timestamp_ms: int) -> bytes:
-        """Return a batch of so many records (at least one), of this size if that many records fit in it."""
+        """Return a batch of this many records (at least one), of this size if they fit."""
         key = (max(records, 1), size_bytes, codec)
         payload = self._known.get(key)
         if payload is None:
@@ -43,7 +43,7 @@ class BatchMaker:
 
 def _batch(records: int, payload: bytes, codec: str, timestamp_ms: int) -> bytes:
     head = build_batch([(None, b"")], timestamp_ms)[:BATCH_HEADER_BYTES]
-    # Last offset delta and record count of the header, which is otherwise that of a batch of one record.
+    # Last offset delta and record count of the header; the other fields are those of a one-record batch.
     head[23:27] = (records - 1).to_bytes(4, "big")
     head[57:61] = records.to_bytes(4, "big")
     batch = head + payload
@@ -52,7 +52,7 @@ def _batch(records: int, payload: bytes, codec: str, timestamp_ms: int) -> bytes
 
 
 def _payload(records: int, size_bytes: int, codec: str) -> bytes:
-    """Return records that take, compressed, as many bytes as a batch of that size has for them."""
+    """Return records with the compressed size of a batch of `size_bytes`, without its header."""
     wanted = max(size_bytes - BATCH_HEADER_BYTES, 1)
     if codec == "none":
         return _records(records, wanted)
@@ -65,7 +65,7 @@ def _payload(records: int, size_bytes: int, codec: str) -> bytes:
 
 
 def _records(records: int, size_bytes: int) -> bytes:
-    """Return so many records of so many bytes together, or of the fewest that they can have."""
+    """Return records of this total size, or of the minimum possible size."""
     found = bytearray()
     for number in range(records):
         room = size_bytes * (number + 1) // records - len(found)
@@ -74,7 +74,7 @@ def _records(records: int, size_bytes: int) -> bytes:
 
 
 def _record(number: int, room: int, start: int) -> bytes:
-    """Return a record of `room` bytes; one less where lengths take a byte more, the fewest if that is too little."""
+    """Return a record of `room` bytes, one less if a length field grows, the minimum size if that is too small."""
     length = max(room - SMALLEST_RECORD_BYTES, 0)
     record = encode_record(number, None, _value(start, length))
     while len(record) > room and length > 0:

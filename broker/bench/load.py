@@ -1,8 +1,8 @@
-"""The load: connections that send what a profile has at the moments that it has, in one event loop.
+"""The load: replays a profile's connections and requests at their recorded times, in one event loop.
 
-Runs in the command line's process. A request is sent when it is due, whatever is still to be answered; only a Fetch
-waits until its connection's Fetch before has been answered, as consumers do. What cannot be sent in time is sent late,
-and how late is counted.
+Runs in the command line's process. A request is sent when due, regardless of pending responses; only a Fetch waits for
+the response to its connection's previous Fetch, as in consumers. Late requests are sent anyway, and their delay is
+counted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Ranges = Mapping[int, tuple[int, int]]
 
 
 class Sent(NamedTuple):
-    """A request that waits for its answer."""
+    """A request in flight."""
 
     event: Event
     version: int
@@ -41,7 +41,7 @@ class Sent(NamedTuple):
 
 
 class Load:
-    """All connections of a profile. `ranges` are the versions that the broker serves, by API."""
+    """All connections of a profile. `ranges` are the versions that the broker supports, by API."""
 
     def __init__(
         self, address: tuple[str, int], maker: RequestMaker, ranges: Ranges, clock: Clock, speed: float
@@ -54,27 +54,27 @@ class Load:
         self._start_ns = 0
 
     async def run(self, events: Iterable[Event], tallies: Tallies) -> float:
-        """Send everything, wait for the answers, and return how many seconds that took."""
+        """Send all requests, wait for their responses, and return the duration in seconds."""
         by_connection: dict[int, list[Event]] = {}
         for event in events:
             by_connection.setdefault(event.connection, []).append(event)
         self._prepare(event for of_one in by_connection.values() for event in of_one)
         connections = [LoadConnection(self, tallies, of_one) for of_one in by_connection.values()]
-        # Those that were open when the profile began are open when its time begins.
+        # Connections that were open at the start of the profile are opened before the clock starts.
         await asyncio.gather(*(each.open() for each in connections if not each.is_opened_later))
         self._start_ns = self.clock.monotonic_ns()
         await asyncio.gather(*(each.run() for each in connections))
         return (self.clock.monotonic_ns() - self._start_ns) / _S
 
     def _prepare(self, events: Iterable[Event]) -> None:
-        """Compile the codecs before time begins."""
+        """Compile the codecs before the clock starts."""
         for event in {(each.requestApiKey, each.requestApiVersion): each for each in events}.values():
             frame, version = self.frame(event, {}, 0)
             if frame is not None:
                 codec.response_reader(event.requestApiKey or 0, version)
 
     def frame(self, event: Event, positions: Positions, correlation_id: int) -> tuple[bytes | None, int]:
-        """Return a request with its version; None for one that is left out."""
+        """Return a request and its version; None if it is skipped."""
         fields = self._maker.fields(event, positions)
         api_key = -1 if event.requestApiKey is None else event.requestApiKey
         version = None if fields is None else self._version_of(api_key, event.requestApiVersion or 0)
@@ -83,14 +83,14 @@ class Load:
         return codec.encode_request(api_key, version, correlation_id, event.clientId or "", fields), version
 
     async def until(self, at_us: int) -> int:
-        """Wait until a moment of the profile; return how many microseconds too late it is."""
+        """Wait until a time of the profile; return the delay in microseconds."""
         due_ns = self._start_ns + int(at_us * _NS_OF_US / self._speed)
         left_ns = due_ns - self.clock.monotonic_ns()
         await asyncio.sleep(max(left_ns, 0) / _S)
         return max(0, self.clock.monotonic_ns() - due_ns) // _NS_OF_US
 
     def _version_of(self, api_key: int, recorded: int) -> int | None:
-        """Return the version to send: the one recorded, or the nearest that both sides know; None without any."""
+        """Return the recorded version, or the nearest common one; None if there is none."""
         lowest, highest = self._ranges.get(api_key, (0, -1))
         version = min(max(recorded, lowest), highest, KINDS[api_key].newest)
         return version if lowest <= version <= highest else None
@@ -114,7 +114,7 @@ class LoadConnection:
 
     @property
     def is_opened_later(self) -> bool:
-        """Whether the profile has the time at which it opens."""
+        """Whether the profile has its open event."""
         return self._events[0].event == OPEN
 
     async def open(self) -> None:
@@ -130,7 +130,7 @@ class LoadConnection:
         self._reading = asyncio.create_task(self._read(self._streams[0]))
 
     async def run(self) -> None:
-        """Do what the profile has of this connection, and close it."""
+        """Replay the connection's events, then close it."""
         for event in self._events:
             late_us = await self._load.until(event.atUs)
             if event.event == OPEN:
@@ -192,7 +192,7 @@ class LoadConnection:
             self._all_answered.set()
 
     def _advance(self, event: Event, answer: Any) -> None:
-        """Note how far the connection has read."""
+        """Record the connection's read positions."""
         for topic in answer.responses:
             for part in topic.partitions:
                 for _, header in batch_headers(part.records or b""):
@@ -213,6 +213,6 @@ class LoadConnection:
         if not self._is_lost:
             self._is_lost = True
             self._tallies.lost_connections += 1
-        # Nobody is to wait for what does not come.
+        # Wake all waiters: no more responses will arrive.
         self._may_fetch.set()
         self._all_answered.set()

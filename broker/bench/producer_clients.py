@@ -1,6 +1,6 @@
-"""The client libraries that the producer load is sent with: our own, and others where they are installed.
+"""Client libraries for the producer load: Rotunda's own, and others if installed.
 
-Each takes settings by Kafka's names; what a library calls otherwise is translated.
+Each accepts settings by Kafka's names; library-specific names are translated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _AIOKAFKA_NAMES: Final = {"batch.size": "max_batch_size", "max.request.size": "m
 
 
 class RotundaClient:
-    """Our own producer."""
+    """Rotunda's own producer."""
 
     def __init__(self, topic: str, settings: Mapping[str, str]) -> None:
         self._producer = Producer(settings)
@@ -47,14 +47,14 @@ class RotundaClient:
 
 
 class ConfluentClient:
-    """confluent-kafka, which is librdkafka."""
+    """confluent-kafka, based on librdkafka."""
 
     def __init__(self, topic: str, settings: Mapping[str, str]) -> None:
         self._producer = _module("confluent_kafka", "confluent-kafka").Producer(dict(settings))
         self._topic = topic
 
     def send(self, value: bytes, acknowledged: Acknowledged | None) -> None:
-        """Send a record; where the queue is full, as soon as there is room."""
+        """Send a record; wait for space if the queue is full."""
         while True:
             try:
                 if acknowledged is None:
@@ -67,11 +67,11 @@ class ConfluentClient:
                 self._producer.poll(_ROOM_S)
 
     def flush(self) -> None:
-        """Wait until everything is acknowledged."""
+        """Wait until all records are acknowledged."""
         self._producer.flush(_FLUSH_S)
 
     def close(self) -> None:
-        """End: it does so when it is forgotten."""
+        """Close: the library does so when the object is freed."""
         self._producer = None
 
 
@@ -91,15 +91,15 @@ class KafkaPythonClient:
             future.add_both(lambda outcome: acknowledged(outcome if isinstance(outcome, Exception) else None))
 
     def flush(self) -> None:
-        """Wait until everything is acknowledged, or has failed."""
+        """Wait until all records are acknowledged or have failed."""
         while True:
-            # The library wakes up a moment before a future is done, and takes that for an error.
+            # The library may wake shortly before a future is done, and report that as an error.
             with suppress(self._not_done):
                 self._producer.flush()
                 return
 
     def close(self) -> None:
-        """End."""
+        """Close the producer."""
         self.flush()
         self._producer.close()
 
@@ -123,16 +123,16 @@ class AiokafkaClient:
             future.add_done_callback(lambda done: acknowledged(done.exception()))
 
     async def flush(self) -> None:
-        """Wait until everything is acknowledged."""
+        """Wait until all records are acknowledged."""
         await self._producer.flush()
 
     async def close(self) -> None:
-        """End."""
+        """Close the producer."""
         await self._producer.stop()
 
 
 class RotundaAsyncClient:
-    """Our own producer's face for asyncio."""
+    """Rotunda's own asyncio producer."""
 
     def __init__(self, topic: str, settings: Mapping[str, str]) -> None:
         self._producer = AsyncProducer(settings)
@@ -141,7 +141,7 @@ class RotundaAsyncClient:
         self.close = self._producer.close
 
     async def start(self) -> None:
-        """Do nothing: it connects when it is used."""
+        """Do nothing: it connects on first use."""
 
     async def send(self, value: bytes, acknowledged: Acknowledged | None) -> None:
         """Send a record."""
@@ -166,7 +166,7 @@ NAMES: Final = (*_SYNC, *_ASYNC)
 def run_load(
     name: str, settings: Mapping[str, str], plan: Plan, clock: Clock, report: Callable[[Figures], None]
 ) -> Figures:
-    """Send a load with the library of this name. Raises UsageError where it is not installed or refuses a setting."""
+    """Run a load with the named library. Raises UsageError if it is not installed or rejects a setting."""
     if name in _ASYNC:
         return asyncio.run(_run_async(_ASYNC[name], settings, plan, clock, report))
     client = _SYNC[name](plan.topic, settings)
@@ -199,7 +199,7 @@ def _module(name: str, package: str) -> Any:
 
 
 def _as_arguments(settings: Mapping[str, str], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return settings as arguments of a function: underscores for dots, and numbers and truths by their kind."""
+    """Convert settings to keyword arguments: underscores for dots, typed numbers and booleans."""
     return {names.get(name, name).replace(".", "_"): _typed(value) for name, value in settings.items()}
 
 

@@ -1,8 +1,8 @@
-"""The producer load: so many records of a size to a topic, at a rate or as fast as it goes, and how long they took.
+"""The producer load: sends records of a size to a topic, at a rate or at full speed, and measures latencies.
 
-After kafka-producer-perf-test. Runs in the command line's process; any client library brings its own `send`
-(`producer_clients`). The time of a record is from the call that sends it to its acknowledgement. Below a rate all are
-timed; as fast as it goes one in a hundred is, since a callback costs as much as sending.
+Modelled on kafka-producer-perf-test. Runs in the command line's process; any client library provides its own `send`
+(`producer_clients`). A record's latency is from the call of `send` to its acknowledgement. At a given rate all records
+are timed; at full speed one in a hundred, since a callback costs as much as a send.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol
 from rotunda.broker.bench.tally import quantile_ms
 from rotunda.broker.clock import Clock
 
-#: Called with what went wrong, None for nothing.
+#: Called with the error, or None.
 Acknowledged = Callable[[object], None]
 
 _NS_OF_S: Final = 1_000_000_000
@@ -31,7 +31,7 @@ _SHARES: Final = (0.5, 0.95, 0.99, 0.999)
 
 
 class Plan(NamedTuple):
-    """What is sent. `throughput` is records a second, 0 for as many as possible."""
+    """The load to send. `throughput` is records per second, 0 for full speed."""
 
     topic: str
     records: int
@@ -40,11 +40,11 @@ class Plan(NamedTuple):
 
     @property
     def timed_one_in(self) -> int:
-        """Every how many records one is timed."""
+        """One record out of this many is timed."""
         return 1 if self.throughput else _TIMED_ONE_IN
 
     def value(self) -> bytes:
-        """Return the value that all records have: letters, as the tool of Kafka sends them."""
+        """Return the value of all records: letters, as sent by Kafka's tool."""
         return "".join(random.choices(string.ascii_uppercase, k=self.record_bytes)).encode()  # noqa: S311 - no secret
 
 
@@ -55,31 +55,31 @@ class LoadClient(Protocol):
         """Send a record."""
 
     def flush(self) -> None:
-        """Wait until everything is acknowledged."""
+        """Wait until all records are acknowledged."""
 
     def close(self) -> None:
-        """End."""
+        """Close the client."""
 
 
 class AsyncLoadClient(Protocol):
-    """The same of a library on asyncio."""
+    """The same for an asyncio library."""
 
     async def start(self) -> None:
-        """Begin."""
+        """Connect."""
 
     async def send(self, value: bytes, acknowledged: Acknowledged | None) -> None:
         """Send a record."""
 
     async def flush(self) -> None:
-        """Wait until everything is acknowledged."""
+        """Wait until all records are acknowledged."""
 
     async def close(self) -> None:
-        """End."""
+        """Close the client."""
 
 
 @dataclass
 class Figures:
-    """What came of a load, so far."""
+    """The results of a load so far."""
 
     plan: Plan
     start_ns: int
@@ -91,27 +91,27 @@ class Figures:
 
     @property
     def records_s(self) -> float:
-        """Records a second."""
+        """Records per second."""
         return self.sent / self.took_s if self.took_s else 0.0
 
     def acknowledged(self, sent_ns: int, now_ns: int, error: object) -> None:
-        """Take note of a record that was timed."""
+        """Record the acknowledgement of a timed record."""
         self.latencies_us.append((now_ns - sent_ns) // _NS_OF_US)
         if error is not None:
             self.errors += 1
             self.first_error = self.first_error or str(error)
 
     def stand(self, records: int) -> None:
-        """Take note of how many of the records stand in the topic: what does not has failed, whoever asked for it."""
+        """Record the topic's number of records: missing ones have failed, timed or not."""
         self.errors = max(self.errors, self.sent - records)
 
     def failure(self) -> str:
-        """Return how many records have failed, and with what as far as it was asked for."""
+        """Return the number of failed records, and the first known error."""
         why = f"the first with: {self.first_error}" if self.first_error else "none whose outcome was asked for"
         return f"{self.errors} of {self.sent} records failed, {why}"
 
     def line(self) -> str:
-        """Return the figures as the tool of Kafka prints them."""
+        """Return the figures in the format of Kafka's tool."""
         megabytes = self.records_s * self.plan.record_bytes / _MEGABYTE
         times = self.latencies_us or [0]
         average = sum(times) / len(times) / _US_OF_MS
@@ -134,7 +134,7 @@ class Figures:
 
 
 class _Pace:
-    """When records are due, and when to report; used for those that are timed."""
+    """The schedule of records and of reports; used for the timed records."""
 
     def __init__(self, figures: Figures, clock: Clock, report: Callable[[Figures], None]) -> None:
         self._figures = figures
@@ -143,14 +143,14 @@ class _Pace:
         self._report_at_ns = figures.start_ns + _REPORT_S * _NS_OF_S
 
     def wait_s(self, number: int) -> float:
-        """Return for how long a record is not due; 0 for one that is."""
+        """Return the time until a record is due; 0 if it is."""
         throughput = self._figures.plan.throughput
         if not throughput:
             return 0.0
         return max(0.0, (self._figures.start_ns + number * _NS_OF_S // throughput - self._now_ns()) / _NS_OF_S)
 
     def timer(self, number: int) -> Acknowledged:
-        """Return what is to be called when the record that is sent now is acknowledged."""
+        """Return the acknowledgement callback of the record being sent."""
         figures, now_ns = self._figures, self._now_ns
         sent_ns = now_ns()
         if sent_ns >= self._report_at_ns:
@@ -160,14 +160,14 @@ class _Pace:
         return lambda error: figures.acknowledged(sent_ns, now_ns(), error)
 
     def end(self) -> Figures:
-        """Return the figures of all."""
+        """Return the final figures."""
         figures = self._figures
         figures.sent, figures.took_s = figures.plan.records, (self._now_ns() - figures.start_ns) / _NS_OF_S
         return figures
 
 
 def drive(client: LoadClient, plan: Plan, clock: Clock, report: Callable[[Figures], None]) -> Figures:
-    """Send the load, wait until all of it is acknowledged, and return the figures; `report` sees them on the way."""
+    """Send the load, wait until it is acknowledged, and return the figures; `report` receives interim ones."""
     value, send, one_in = plan.value(), client.send, plan.timed_one_in
     pace = _Pace(Figures(plan, clock.monotonic_ns()), clock, report)
     pause = threading.Event()

@@ -1,4 +1,4 @@
-"""The profile: what `rotunda report replay` has written, read back without Spark. Runs in the command line."""
+"""Reads the profile written by `rotunda report replay`, without Spark. Runs in the command line's process."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rotunda.broker.errors import RotundaError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The version of profiles that this reader knows.
+#: The supported profile version.
 KNOWN_VERSION = 1
 OPEN, REQUEST, CLOSE = "open", "request", "close"
 
 
 class Event(NamedTuple):
-    """One row: a connection opens or closes, or asks for something. Names are the profile's; None is not known."""
+    """One row: a connection's open, close or request. Field names are the profile's; None is unknown."""
 
     atUs: int  # noqa: N815
     event: str
@@ -45,9 +45,9 @@ class Event(NamedTuple):
 
 
 def read(path: Path) -> list[Event]:
-    """Return the events of a profile in order: of a file, of a directory of them, or of what a job has left.
+    """Read a profile's events in order, from a file, a directory of files, or a job's output directory.
 
-    Raises RotundaError when there is no profile, or one of an unknown version.
+    Raises RotundaError if there is no profile, or if its version is unknown.
     """
     files = _files(path)
     if not files:
@@ -64,7 +64,7 @@ def read(path: Path) -> list[Event]:
 
 
 def partitions_needed(events: Iterable[Event]) -> dict[str, int]:
-    """Return how many partitions each topic of a profile needs."""
+    """Return the number of partitions that each topic of a profile needs."""
     needed: dict[str, int] = {}
     for event in events:
         if event.topic is not None:

@@ -1,7 +1,8 @@
-"""The requests that the bench sends in place of those that a profile has: a table by API.
+"""Requests that the bench sends in place of a profile's: a table by API.
 
-The log knows a request's first partition and how many there are, so all of them are of that partition's topic. An API
-that is not in the table is left out: it needs what the log does not have (members of groups, transactions, settings).
+The log has only a request's first partition and the number of partitions, so all of them are assumed to be of that
+partition's topic. APIs outside the table are skipped: they need data that the log does not have (group members,
+transactions, settings).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Positions = dict[tuple[str, int], int]
 
 
 class BenchTopic(NamedTuple):
-    """A topic of the bench: the name that it has there, its id, and how many partitions."""
+    """A topic of the bench: its name there, id, and number of partitions."""
 
     name: str
     topic_id: bytes
@@ -35,7 +36,7 @@ class BenchTopic(NamedTuple):
 
 
 class RequestMaker:
-    """Turns events of a profile into fields of requests. `speed` shortens what a Fetch waits."""
+    """Converts a profile's events to request fields. `speed` shortens the wait of a Fetch."""
 
     def __init__(self, topics: Mapping[str, BenchTopic], prefix: str, speed: float, clock: Clock) -> None:
         self._topics = topics
@@ -45,15 +46,15 @@ class RequestMaker:
         self._batches = BatchMaker()
 
     def fields(self, event: Event, positions: Positions) -> Fields | None:
-        """Return the fields of a request as `broker.protocol.codec` takes them; None for one that is left out.
+        """Return a request's fields, as in `broker.protocol.codec`; None if it is skipped.
 
-        `positions` is how far its connection has read each partition.
+        `positions` are the connection's read positions by partition.
         """
         kind = KINDS.get(event.requestApiKey if event.requestApiKey is not None else -1)
         return None if kind is None else kind.fields(self, event, positions)
 
     def produce(self, event: Event, _: Positions) -> Fields | None:
-        """Return a Produce of batches as large as those recorded; None if it had none."""
+        """Return a Produce with batches of the recorded sizes; None if it had none."""
         parts = list(self._partitions(event))
         if not parts or not event.records or not event.recordBytes:
             return None
@@ -71,7 +72,7 @@ class RequestMaker:
         }  # fmt: skip
 
     def fetch(self, event: Event, positions: Positions) -> Fields:
-        """Return a Fetch from where the connection has read to."""
+        """Return a Fetch from the connection's read positions."""
         partitions = [
             {"partition": part, "current_leader_epoch": -1, "log_start_offset": -1,
              "fetch_offset": positions.get((str(event.topic), part), 0), "partition_max_bytes": _PARTITION_BYTES}
@@ -85,7 +86,7 @@ class RequestMaker:
         }  # fmt: skip
 
     def list_offsets(self, event: Event, _: Positions) -> Fields:
-        """Return a request for the ends of partitions."""
+        """Return a request for the end offsets of partitions."""
         partitions = [
             {"partition_index": part, "current_leader_epoch": -1, "timestamp": _LATEST}
             for part in self._partitions(event)
@@ -94,7 +95,7 @@ class RequestMaker:
         return {"replica_id": -1, "isolation_level": event.isolationLevel or 0, "topics": topics}
 
     def metadata(self, _event: Event, _: Positions) -> Fields:
-        """Return a request for all topics of the bench: the log does not have for which it was."""
+        """Return a request for all topics of the bench: the log does not record the requested ones."""
         topics = [{"name": each.name} for each in self._topics.values()]
         return {"topics": topics, "allow_auto_topic_creation": False}
 
@@ -111,7 +112,7 @@ class RequestMaker:
         }  # fmt: skip
 
     def offset_fetch(self, event: Event, _: Positions) -> Fields:
-        """Return a request for what that group has committed; of all topics where the log names none."""
+        """Return a request for that group's committed offsets; for all topics if the log names none."""
         topics = self._of_topic(event, "name", list(self._partitions(event)), "partition_indexes") or [
             {"name": each.name, "partition_indexes": list(range(each.partitions))} for each in self._topics.values()
         ]
@@ -124,7 +125,7 @@ class RequestMaker:
         return {"key": group, "key_type": 0, "coordinator_keys": [group]}
 
     def api_versions(self, event: Event, _: Positions) -> Fields:
-        """Return a request for the versions served, by the name of the same library."""
+        """Return an ApiVersions request with the recorded library's name."""
         return {
             "client_software_name": event.softwareName or "rotunda-bench",
             "client_software_version": event.softwareVersion or "0",
@@ -140,7 +141,7 @@ class RequestMaker:
         return f"{self._prefix}{event.clientId or ''}"
 
     def _partitions(self, event: Event) -> Iterator[int]:
-        """Yield as many partitions as were named, from the first on."""
+        """Yield the recorded number of partitions, starting at the first."""
         if event.topic is not None:
             count = self._topics[event.topic].partitions
             for place in range(min(max(event.partitionCount or 0, 1), count)):
@@ -154,7 +155,7 @@ class RequestMaker:
 
 
 class Kind(NamedTuple):
-    """An API that the bench sends: up to which version, and how."""
+    """An API that the bench sends: its newest version and its request builder."""
 
     newest: int
     fields: Callable[[RequestMaker, Event, Positions], Fields | None]

@@ -1,4 +1,4 @@
-"""The tally of the bench: by API, requests, answers and times, beside what the profile asks for. Pure."""
+"""Results of the bench by API: requests, responses and times, next to the profile's. Pure functions and values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADERS: Final = (
 
 @dataclass(slots=True)
 class Tally:
-    """One API: counts, bytes, and times in microseconds; those of the profile are the broker's own."""
+    """One API: counts, bytes, and times in microseconds; the profile's times are those of the recorded broker."""
 
     name: str
     in_profile: int = 0
@@ -42,7 +42,7 @@ class Tally:
 
 
 class Tallies:
-    """Tallies by API, with what concerns all: how late requests were sent, and connections that failed."""
+    """Tallies by API, and global counts: request delays, and failed connections."""
 
     def __init__(self, events: Iterable[Event]) -> None:
         self.by_api: dict[int, Tally] = {}
@@ -64,16 +64,16 @@ class Tallies:
         return self.by_api[key]
 
     def total(self, name: str) -> int:
-        """Return a count of all APIs together."""
+        """Return the sum of a count over all APIs."""
         return sum(getattr(tally, name) for tally in self.by_api.values())
 
     def ordered(self) -> list[Tally]:
-        """Return the tallies, most requests of the profile first."""
+        """Return the tallies, ordered by requests in the profile, most first."""
         return sorted(self.by_api.values(), key=lambda tally: (-tally.in_profile, tally.name))
 
 
 def quantile_ms(times_us: Sequence[int], share: float) -> float | None:
-    """Return a quantile in milliseconds: the least time that at least this share is not above; None of nothing."""
+    """Return a quantile in milliseconds: the smallest time that at least `share` do not exceed; None if empty."""
     if not times_us:
         return None
     return sorted(times_us)[max(0, -int(-len(times_us) * share // 1) - 1)] / _MS
