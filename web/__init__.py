@@ -1,5 +1,6 @@
-"""The status page: shared memory, shown to people in a browser and to Prometheus. It only reads.
+"""The status page: shows shared memory to browsers and Prometheus. Read-only.
 
-Layers, from the bottom: `http`, connections and who may ask; `sources`; `facts`, readings and what follows from them;
-`watch`, a reading a second for all who look; `reports`; pages and views; `routes` and `app`; `server`.
+Runs in the web process. Layers, from the bottom: `http`, connections and access control; `sources`; `facts`, readings
+and values derived from them; `watch`, one reading per second shared by all viewers; `reports`; pages and views;
+`routes` and `app`; `server`.
 """

@@ -33,7 +33,7 @@ def create_app(sources: Sources, watch: Watch, room: Room) -> App:
         title="Rotunda status",
         version=sources.facts.version or "0",
         summary="The state of a running broker. Read-only.",
-        # Their pages load scripts from elsewhere.
+        # FastAPI's own pages load scripts from other sites.
         docs_url=None,
         redoc_url=None,
     )
@@ -45,7 +45,7 @@ def create_app(sources: Sources, watch: Watch, room: Room) -> App:
 
 
 async def _on_failure(room: Room, _: Request, failure: Exception) -> Response:
-    """Answer 503 where a descriptor or memory is missing. Raises any other failure."""
+    """Respond 503 where a descriptor or memory is missing. Raises any other failure."""
     if not is_exhausted(failure):
         raise failure
     room.note_exhausted(failure)

@@ -1,4 +1,4 @@
-"""The skeleton of each screen, as HTML: the same frame around what its script draws. Everything put in is escaped."""
+"""The skeleton of each screen, as HTML: one frame around the script's drawing. Every inserted text is escaped."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _link(screen: Screen, current: Screen) -> str:
 
 
 def _equivalents(screen: Screen, facts: BrokerFacts) -> str:
-    # Copied into a shell and into DuckDB, whatever the directories are called.
+    # Quoted for a shell and for DuckDB, for any directory name.
     rows = [("Command", f"{screen.command} --run-dir {shlex.quote(facts.run_dir)}", "")]
     rows += [("Metric", name, metric_lines()[name]) for name in screen.metrics]
     rows.append(("SQL", screen.sql.replace("{log}", facts.request_log.replace("'", "''")), ""))
@@ -55,7 +55,7 @@ def _equivalents(screen: Screen, facts: BrokerFacts) -> str:
 
 @cache
 def metric_lines() -> dict[str, str]:
-    """Return what each metric means in a line, by its name in /metrics."""
+    """Return the one-line description of each metric, by its name in /metrics."""
     lines = {exposed_name(role, each): each.line for role, metrics in CATALOGUE.items() for each in metrics}
     return lines | {PREFIX + each.name: each.line for metrics in DERIVED.values() for each in metrics}
 

@@ -1,6 +1,6 @@
 """The routes: a page for each screen with its stream of events, and the same facts for programs.
 
-All of it only reads, and no answer is worked out here.
+All of them only read, and contain no computation.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ScreenName = Enum("ScreenName", {screen.name: screen.name for screen in SCREENS}
 _Responses = dict[int | str, dict[str, Any]]
 
 _BUSY: _Responses = {503: {"description": "Too many streams at once: poll /view.", "content": {"text/plain": {}}}}
-#: The connection ends with it, so that who is refused takes no place.
+#: Close the connection with the response, so that a rejected client does not use a place.
 _BUSY_HEADERS = {"retry-after": "5", "connection": "close"}
 _EVENTS: _Responses = {
     200: {"description": "One event a second, each with JSON.", "content": {"text/event-stream": {}}}
@@ -44,14 +44,14 @@ _EVENTS: _Responses = {
 _NOT_READY: _Responses = {503: {"description": "Not ready, with a reason a line.", "content": {"text/plain": {}}}}
 _NO_REPORT: _Responses = {404: {"description": "There is none, with the reason.", "content": {"text/plain": {}}}}
 _SVG: _Responses = {200: {"description": "The chart.", "content": {"image/svg+xml": {}}}}
-#: A name that leads to no other place than a directory of that name.
+#: A name that cannot lead outside the directory of results.
 JobName = Annotated[str, Path(pattern="^[a-z][a-z0-9_-]{0,31}$")]
 _JSON = "application/json"
 _TEXT: _Responses = {200: {"description": "Text.", "content": {"text/plain": {}}}}
 
 
 def create_router(sources: Sources, watch: Watch) -> APIRouter:
-    """Return the routes over what can be read."""
+    """Return the routes over the sources."""
     router, reports = APIRouter(), Reports(sources)
     _add_pages(router, sources)
     _add_screens(router, Views(sources, reports), watch)
@@ -77,7 +77,7 @@ def _constant(answer: Response) -> Callable[[], Awaitable[Response]]:
 def _add_screens(router: APIRouter, views: Views, watch: Watch) -> None:
     @router.get("/events/{screen}", responses={**_EVENTS, **_BUSY}, response_class=StreamingResponse)
     async def events(screen: ScreenName) -> Response:
-        """Stream what a screen shows as server-sent events: one at once, then one a second."""
+        """Stream a screen's data as server-sent events: one at once, then one a second."""
         stream = watch.follow(views.by_name[screen.value])
         try:
             first = await anext(stream)
@@ -87,14 +87,14 @@ def _add_screens(router: APIRouter, views: Views, watch: Watch) -> None:
 
     @router.get("/view/{screen}", response_model=dict[str, Any])
     async def view(screen: ScreenName) -> Response:
-        """Return once what a screen shows."""
+        """Return a screen's data once."""
         return Response(watch.show(views.by_name[screen.value]), media_type=_JSON)
 
 
 def _add_status(router: APIRouter, watch: Watch) -> None:
     @router.get("/status.json", response_model=Snapshot)
     async def status() -> Response:
-        """Return everything at once. Rates are there from the second look within 15 seconds on."""
+        """Return everything at once. Rates are included from the second request within 15 seconds on."""
         return Response(watch.show(_everything), media_type=_JSON)
 
     @router.get("/metrics", responses=_TEXT, response_class=PlainTextResponse)
@@ -103,17 +103,17 @@ def _add_status(router: APIRouter, watch: Watch) -> None:
         watch.look(LOOKS_NS)
         return Response(watch.text(_each_partition if partitions else _sums), media_type=CONTENT_TYPE)
 
-    # Some probes ask with HEAD.
+    # Some probes use HEAD.
     @router.head("/healthz", include_in_schema=False)
     @router.get("/healthz", responses=_TEXT, response_class=PlainTextResponse)
     async def health() -> Response:
-        """Say that this process answers."""
+        """Respond that this process runs."""
         return PlainTextResponse("ok\n")
 
     @router.head("/readyz", include_in_schema=False)
     @router.get("/readyz", responses={**_TEXT, **_NOT_READY}, response_class=PlainTextResponse)
     async def readiness() -> Response:
-        """Say whether the broker serves clients, and if not, why."""
+        """Return whether the broker serves clients, and the reasons if not."""
         now, _ = watch.latest()
         if now.ready:
             return PlainTextResponse("".join(f"{line}\n" for line in ("ready", *now.remarks)))
@@ -126,7 +126,7 @@ def _add_reports(router: APIRouter, reports: Reports) -> None:
         """Return every Spark job with its latest result in short."""
         return Response(json.dumps([asdict(each) for each in reports.briefs()]), media_type=_JSON)
 
-    # Not on the loop that everybody shares: a result may be large.
+    # On a thread, not on the shared loop: a result may be large.
     @router.get("/reports/{job}/summary.json", response_model=Report, responses=_NO_REPORT)
     def report(job: JobName) -> Response:
         """Return the latest result of a job: its single numbers and the first rows of its tables."""
@@ -137,7 +137,7 @@ def _add_reports(router: APIRouter, reports: Reports) -> None:
 
     @router.get("/reports/{job}/chart.svg", responses={**_SVG, **_NO_REPORT}, response_class=Response)
     def chart(job: JobName) -> Response:
-        """Return the chart of a job's latest result, written anew with nothing in it but drawing."""
+        """Return the chart of a job's latest result, sanitised to drawing elements."""
         try:
             found = reports.chart(job)
         except ChartRefused as error:

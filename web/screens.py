@@ -1,4 +1,4 @@
-"""The screens: their names, what each is for, and how to get the same without a browser."""
+"""The screens: their names, purposes, and equivalents without a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The web server: uvicorn on a socket that listens already, until a descriptor is readable."""
+"""The web server: runs uvicorn on an already listening socket, until a descriptor is readable."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     from rotunda.web.http.room import Room
     from rotunda.web.sources import Sources
 
-#: How long answers under way may take after a stop was asked for; streams end at once.
+#: Time for running responses after a stop request; streams end at once.
 GRACE_S = 1
 
-#: Connections that are accepted in one turn of the loop, so few that one which has just come gets to send its request
-#: before those behind it could take its place.
+#: Connections accepted per pass of the loop, few enough that a new one can send its request before later ones could
+#: take its place.
 _ACCEPTED_IN_A_TURN = 64
 
-#: Connections that the system keeps until they are accepted.
+#: Connections that the system queues until they are accepted.
 _BACKLOG = 1024
 
-#: A peer that acknowledges nothing for so long has gone; what the system keeps for one that does not read is small.
+#: A peer that acknowledges nothing for this long is dead; the send buffer of one that does not read is small.
 _UNACKNOWLEDGED_MS = 20_000
 _SEND_BUFFER_BYTES = 256 * 1024
 
-#: Ticks of uvicorn's main loop, which come every 0.1 s, from one sweep to the next.
+#: Ticks of uvicorn's main loop, one every 0.1 s, between two sweeps.
 _SWEEP_TICKS = 10
 
 
 class _Server(uvicorn.Server):
-    """Leaves the signals to the process that it runs in, and drops who is slow."""
+    """Leaves the signals to its process, and drops slow clients."""
 
     def __init__(self, config: uvicorn.Config, room: Room, beat: Callable[[], None]) -> None:
         super().__init__(config)
@@ -51,13 +51,13 @@ class _Server(uvicorn.Server):
         self._beat = beat
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept, with the system's own queue longer than what a turn takes from it."""
+        """Start to accept, with a system queue longer than the connections accepted per pass."""
         await super().startup(sockets)
         for each in sockets or ():
             each.listen(_BACKLOG)
 
     async def on_tick(self, counter: int) -> bool:
-        """Do what uvicorn does now and then, drop slow clients, and beat while the loop turns."""
+        """Run uvicorn's periodic tasks, drop slow clients, and beat while the loop runs."""
         self._beat()
         if counter % _SWEEP_TICKS == 0:
             self._room.sweep()
@@ -69,11 +69,11 @@ class _Server(uvicorn.Server):
 
 
 def serve(sources: Sources, room: Room, listening: socket.socket, stop_fd: int, beat: Callable[[], None]) -> None:
-    """Serve until `stop_fd` is readable; `beat` is called at least once a second while this process turns."""
+    """Serve until `stop_fd` is readable; `beat` is called at least once a second while the loop runs."""
     watch = Watch(sources, Reader(sources, sources.reader.wants.web_looks), room)
-    # What clients can cause at will is counted and logged by the room.
+    # The room counts and logs failures that clients can cause at will.
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
-    # Accepted sockets have these from the listening one.
+    # Accepted sockets inherit these from the listening one.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
     config = uvicorn.Config(
@@ -109,7 +109,7 @@ async def _serve(server: uvicorn.Server, watch: Watch, room: Room, listening: so
 
 
 def _on_failure(room: Room, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what fails in the loop itself: mostly accept."""
+    """Log failures in the loop itself: mostly of accept."""
     failure = context.get("exception")
     if is_exhausted(failure):
         room.note_exhausted(failure)

@@ -1,7 +1,7 @@
-"""The sources of the status page, given by the process that starts it: views of shared memory, names and plain facts.
+"""The sources of the status page, from the process that starts it: views of shared memory, names and plain facts.
 
-Nothing here reads or computes. The broker is not imported: it hands in what only it knows, such as the names of topics
-and what its settings are.
+Nothing here reads or computes. The broker is not imported: it passes in its own data, such as the names of topics and
+the values of its settings.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFacts:
-    """What does not change while the broker runs, but that listeners come: their names, in the order of indexes."""
+    """Constants of a running broker, except for new listeners: their names, in the order of indexes."""
 
     version: str
     instance: str
@@ -54,7 +54,7 @@ class TopicFacts(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """A setting: its value as text, where that came from, and whether it can change while the broker runs."""
+    """A setting: its value as text, its source, and whether it can change while the broker runs."""
 
     name: str
     value: str
@@ -65,7 +65,7 @@ class Setting(NamedTuple):
 
 
 class JobFacts(NamedTuple):
-    """A Spark job: what it answers, and the options that its command cannot do without."""
+    """A Spark job: its question, and the required options of its command."""
 
     question: str
     needs: str
@@ -73,11 +73,11 @@ class JobFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """All that the page reads. `settings` returns what holds now.
+    """All inputs of the page. `settings` returns the present values.
 
-    `deprecated_up_to` is the last deprecated version of an API that has any. `reports` is the directory below which the
-    Spark jobs leave their results, `jobs` by name what there is to know of each. With `tls`, which returns what new
-    connections are served with, it is by HTTPS.
+    `deprecated_up_to` is the last deprecated version of an API that has any. `reports` is the directory of the Spark
+    jobs' results, `jobs` the facts of each by name. `tls`, which returns the context for new connections, enables
+    HTTPS.
     """
 
     facts: BrokerFacts

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _EXPLAINED = frozenset(
     {"mutes", "arena_used_bytes", "requests_kept_bytes", "answers_unwritten_bytes", "fetches_parked", "commits"}
 )
-#: What the picture of the broker explains on demand, as the catalogue has it.
+#: Explanations in the picture of the broker, from the catalogue.
 _TEXTS = {
     each.name: f"{each.line} {each.text}" for each in (*PROCESSOR_METRICS, *HANDLER_METRICS) if each.name in _EXPLAINED
 }

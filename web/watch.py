@@ -1,7 +1,7 @@
-"""Readings as long as somebody looks, one a second for all who do, and none otherwise.
+"""Makes readings while there are viewers: one a second, shared by all, and none otherwise.
 
-Everyone gets the same snapshot, encoded once for each screen. Rates are means over `WINDOW_NS`: processes bring their
-counters up to date every half second, so shorter windows would show that rhythm and not the load.
+All viewers get the same snapshot, encoded once for each screen. Rates are means over `WINDOW_NS`: processes update
+their counters every half second, so shorter windows would show that rhythm and not the load.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 INTERVAL_S = 1.0
 WINDOW_NS = 4_000_000_000
 
-#: A reading is used again for this long, and older ones than `STALE_NS` are not of the present rates.
+#: A reading is reused for this long; readings older than `STALE_NS` are not used for rates.
 FRESH_NS = 900_000_000
 STALE_NS = 15_000_000_000
 
@@ -32,11 +32,11 @@ View = Callable[["Snapshot", "Reading"], dict[str, Any]]
 
 
 class TooManyStreams(Exception):  # noqa: N818  named for what is the case
-    """Somebody has to go before another stream can be served."""
+    """The limit of streams is reached."""
 
 
 class Watch:
-    """The readings, and those who wait for the next one."""
+    """The readings, and the streams that wait for the next one."""
 
     def __init__(self, sources: Sources, reader: Reader, room: Room) -> None:
         self._sources = sources
@@ -51,7 +51,7 @@ class Watch:
         self._closing = False
 
     def latest(self) -> tuple[Snapshot, Reading]:
-        """Return what is so at present, from a reading of the last second."""
+        """Return the present snapshot and reading, at most a second old."""
         now_ns = time.monotonic_ns()
         if self._snapshot is None or now_ns - self._readings[-1].time_ns > FRESH_NS:
             self._read(now_ns)
@@ -59,11 +59,11 @@ class Watch:
         return self._snapshot, self._readings[-1]
 
     def look(self, for_ns: int) -> None:
-        """Have processes publish for so long what they publish only while a reader looks."""
+        """Request on-demand data from processes for this long."""
         self._reader.look(for_ns)
 
     def show(self, view: View) -> str:
-        """Return what a view shows at present, as JSON; encoded once for all who ask."""
+        """Return a view's present data as JSON; encoded once for all viewers."""
         latest = self.latest()
         found = self._rendered.get(view)
         if found is None:
@@ -71,7 +71,7 @@ class Watch:
         return found
 
     def text(self, render: Callable[[Snapshot, Reading], str]) -> str:
-        """Return the text of the present reading that a function makes; made once for all who ask."""
+        """Return a function's text of the present reading; rendered once for all viewers."""
         latest = self.latest()
         found = self._rendered.get(render)
         if found is None:
@@ -79,7 +79,7 @@ class Watch:
         return found
 
     async def follow(self, view: View) -> AsyncIterator[str]:
-        """Yield what a view shows, now and with each reading. Raises TooManyStreams before anything else."""
+        """Yield a view's data, now and with each reading. Raises TooManyStreams before the first value."""
         if not self._room.open_stream():
             raise TooManyStreams
         self._streams += 1
@@ -107,7 +107,7 @@ class Watch:
         await asyncio.shield(self._next)
 
     async def _tick(self) -> None:
-        """Take a reading a second as long as there is a stream."""
+        """Make a reading a second while there is a stream."""
         while self._streams and not self._closing:
             await asyncio.sleep(INTERVAL_S)
             self._read(time.monotonic_ns())

@@ -1,1 +1,1 @@
-"""The facts that the status page shows: readings of shared memory, and the snapshot worked out of two of them."""
+"""The facts on the status page: readings of shared memory, and the snapshot computed from two of them."""

@@ -1,4 +1,4 @@
-"""What somebody should know of the listeners' certificates: which ends soon. Pure."""
+"""Warnings about the listeners' certificates that expire soon. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from rotunda.shm.metrics.process_metrics import MetricsReading
 
 _DAY_MS = 86_400_000
-#: Days before the end of a certificate from which on it is named, as in the log.
+#: Days before a certificate's expiry from which on it is named, as in the log.
 NAMED_DAYS = 30
 
 
 def certificate_remarks(
     pages: Mapping[tuple[str, int], MetricsReading], listeners: Sequence[str], wall_ms: int
 ) -> list[str]:
-    """Return a sentence for each listener whose certificate ends soon; the pages are by role and index."""
+    """Return a sentence for each listener whose certificate expires soon; the pages are by role and index."""
     remarks = []
     for index, name in enumerate(listeners):
         ends = [page.values.get(("certificate_not_after_ms", str(index)), 0) for page in pages.values()]

@@ -1,4 +1,4 @@
-"""The clients of the page: processors' snapshots, what the recorder has counted, what is used of quotas. Pure."""
+"""The clients of the page: processors' snapshots, the recorder's counts, and quota usage. Pure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def clients_of(growth: Growth, earlier: Reading | None, now: Reading, sources: Sources) -> list[Client]:
-    """Return the connections that are open, as far as processors publish them."""
+    """Return the open connections, as far as processors publish them."""
     known = activity(now.recent, sources) if now.recent is not None else {}
     before = {each["id"]: each for each in _connections(earlier)} if earlier is not None else {}
     return [_client(growth, before.get(each["id"]), each, known.get(each["id"], {}), now) for each in _connections(now)]
 
 
 def quotas_of(now: Reading) -> list[Quota]:
-    """Return what clients use of their quotas, those that are throttled longest first, and no more than are listed."""
+    """Return the quota usage of clients, the longest throttled first, up to the listed number."""
     return [
         Quota(
             quota=each.quota,
@@ -41,7 +41,7 @@ def quotas_of(now: Reading) -> list[Quota]:
 
 
 def left_out(snapshots: Mapping[int, dict[str, Any]], name: str) -> int:
-    """Return how many entries of a list the snapshots leave out."""
+    """Return the number of entries of a list that the snapshots leave out."""
     return sum(snapshot.get("left_out", {}).get(name, 0) for snapshot in snapshots.values())
 
 

@@ -1,4 +1,4 @@
-"""Groups and transactions as their handlers publish them. Pure."""
+"""Groups and transactions from their handlers' snapshots. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def groups_of(now: Reading) -> list[Group]:
 
 
 def transactions_of(now: Reading) -> list[Transaction]:
-    """Return the transactions under way."""
+    """Return the ongoing transactions."""
     return [
         Transaction(
             id=each["id"],

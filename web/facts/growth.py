@@ -19,7 +19,7 @@ class Growth:
         self.ns = now.time_ns - earlier.time_ns if earlier is not None else 0
 
     def of(self, role: str, index: int, name: str, label: str = "") -> int | None:
-        """Return by how much a counter grew."""
+        """Return the increase of a counter."""
         if self._earlier is None or self.ns <= 0:
             return None
         before, after = self._earlier.pages.get((role, index)), self._now.pages.get((role, index))
@@ -32,15 +32,15 @@ class Growth:
         return self.rate(self.of(role, index, name, label))
 
     def share(self, role: str, index: int, of: str, besides: str) -> float | None:
-        """Return how much of the growth of two counters together is that of the first."""
+        """Return the first counter's share of the growth of two counters together."""
         one, other = self.of(role, index, of), self.of(role, index, besides)
         if one is None or other is None:
             return None
-        # Of a process that has slept all the time neither has grown.
+        # Neither counter of a process that slept all the time has grown.
         return one / (one + other) if one + other else 1.0
 
     def rate(self, growth: float | None) -> float | None:
-        """Return what grew so much in this time, per second."""
+        """Return a growth in this time, per second."""
         return None if growth is None or self.ns <= 0 else growth * 1e9 / self.ns
 
     def sum_per_s(self, role: str, count: int, name: str) -> float | None:
@@ -49,6 +49,6 @@ class Growth:
 
 
 def total(values: Iterable[float | None]) -> float | None:
-    """Return the sum of what is known; None when nothing is."""
+    """Return the sum of the known values; None without one."""
     known = [each for each in values if each is not None]
     return sum(known) if known else None

@@ -1,7 +1,7 @@
-"""One reading of everything: plain copies, taken without disturbing the writers.
+"""One reading of everything: plain copies, made without disturbing the writers.
 
-The only module of the page that touches shared memory and the process table. Values are as they stand; what they mean
-is worked out in `web.facts.snapshot`.
+The only module of the page that touches shared memory and the process table. Values are raw; `web.facts.snapshot`
+interprets them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from rotunda.shm.tables.recent_requests import Recent
     from rotunda.web.sources import Sources
 
-#: Adding up a process's pages holds its memory map for a moment: done this seldom.
+#: Least time between two reads of PSS: adding up a process's pages holds its memory map for a moment.
 PSS_INTERVAL_NS = 5_000_000_000
 
-#: So long after a reading processes go on publishing what they publish only while a reader looks.
+#: After a reading, processes continue for this long to publish their on-demand data.
 WANTED_NS = 5_000_000_000
 
 
 class Usage(NamedTuple):
-    """What a process uses: CPU time since its start, and its share of memory (None: not known)."""
+    """A process's usage: CPU time since its start, and its share of memory (None: unknown)."""
 
     cpu_s: float
     pss_bytes: int | None
@@ -42,7 +42,7 @@ class Usage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Everything at one time. `pages` by role and index, `usage` by process id, `connections` by processor."""
+    """All values at one time. `pages` by role and index, `usage` by process id, `connections` by processor."""
 
     broker: BrokerReading
     pages: dict[tuple[str, int], MetricsReading]
@@ -72,7 +72,7 @@ class ProcessTable:
         self._pss_read_ns = 0
 
     def read(self, pids: list[int], now_ns: int) -> dict[int, Usage]:
-        """Return the usage of the processes that are there."""
+        """Return the usage of the existing processes."""
         self._known = {pid: process for pid, process in self._known.items() if pid in pids}
         fresh = now_ns - self._pss_read_ns >= PSS_INTERVAL_NS
         if fresh:
@@ -91,22 +91,22 @@ class ProcessTable:
 
 
 class Reader:
-    """Takes readings."""
+    """Makes readings."""
 
     def __init__(self, sources: Sources, look: Callable[[int], None]) -> None:
-        """Take the way to publish up to which monotonic time a reader looks."""
+        """Prepare; `look` publishes the monotonic time until which a reader needs data."""
         self._sources = sources
         self._look = look
         self._looks_until_ns = 0
         self._process_table = ProcessTable()
 
     def look(self, for_ns: int) -> None:
-        """Say that somebody looks for so long from now on."""
+        """Publish that a viewer needs data for this long from now on."""
         self._looks_until_ns = max(self._looks_until_ns, time.monotonic_ns() + for_ns)
         self._look(self._looks_until_ns)
 
     def read(self) -> Reading:
-        """Return everything as it stands."""
+        """Return all values at this moment."""
         sources = self._sources
         self.look(WANTED_NS)
         broker = sources.reader.read()
@@ -127,7 +127,7 @@ class Reader:
 
 
 def _disk(path: Path) -> tuple[int, int]:
-    """Return what is free on a disk and its size; nothing if the path is gone."""
+    """Return the free bytes and the size of a disk; zeros if the path does not exist."""
     try:
         usage = psutil.disk_usage(str(path))
     except OSError:

@@ -1,4 +1,4 @@
-"""The last requests in words: rows of `shm.tables.recent_requests`, names, phases, what a client does. Pure."""
+"""The last requests as text: rows of `shm.tables.recent_requests`, names, phases, clients' activity. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rotunda.shm.tables.recent_requests import Recent
     from rotunda.web.sources import Sources
 
-#: What a page shows of the newest ones.
+#: Newest requests that a page shows.
 TAIL_ROWS = 100
 
 _FIELDS = tuple(field.name for field in REQUEST_ROW.fields)

@@ -1,4 +1,4 @@
-"""The snapshot made of two readings: rates, idle shares, fill of rings. Pure; the result is `web.facts.status`'s."""
+"""The snapshot computed from two readings: rates, idle shares, ring fill. Pure; returns `web.facts.status` types."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from rotunda.web.sources import BrokerFacts, Sources, TopicFacts
 
 
-#: Rings that a request or its row in the request log passes.
+#: Rings for requests, and for their rows in the request log.
 RING_KINDS = frozenset((REQUEST_RING, RESPONSE_RING, RECORDER_RING))
 
 
 def snapshot(earlier: Reading | None, now: Reading, sources: Sources) -> Snapshot:
-    """Return what the readings say; rates are means of the time between them."""
+    """Return the snapshot of the readings; rates are means of the time between them."""
     facts = sources.facts
     growth = Growth(earlier, now)
     processes = _processes(growth, earlier, now)
@@ -142,7 +142,7 @@ def _acceptor(growth: Growth, now: Reading, facts: BrokerFacts) -> Acceptor:
 
 
 def _processor(growth: Growth, now: Reading, index: int, turns: set[tuple[str, int]]) -> Processor:
-    """Return a processor's figures; how idle one is whose loop does not turn, nobody knows."""
+    """Return a processor's figures; the idle share of a hanging loop is unknown."""
     page = now.pages.get(("processor", index))
     idle = growth.share("processor", index, "io_wait_ns", "io_ns") if ("processor", index) in turns else None
     causes = [label for name, label in page.values if name == "mutes"] if page is not None else []
@@ -195,13 +195,13 @@ def _ring(each: RingReading, handlers: int) -> Ring:
 
 
 def _end(name: str, handlers: int) -> int:
-    """Return the number of a ring's end: a processor's or handler's own; the controller is behind the handlers."""
+    """Return the number of a ring's end: a processor's or handler's own; the controller follows the handlers."""
     number = name.rpartition(" ")[2]
     return int(number) if number.isdecimal() else handlers
 
 
 def _plain(growth: Growth, now: Reading, role: str) -> dict[str, float]:
-    """Return a background process's values: as they stand, and as `…_per_s` what grew."""
+    """Return a background process's values: gauges as they are, and the growth of counters as `…_per_s`."""
     page = now.pages.get((role, 0))
     values: dict[str, float] = {}
     for name, value in page.values if page is not None else ():

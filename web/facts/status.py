@@ -1,6 +1,6 @@
-"""The shape of /status.json: what is known of a broker at one time. Declarations only.
+"""The shape of /status.json: the known state of a broker at one time. Declarations only.
 
-A value that cannot be known is None and never 0: rates need two readings, and a share of nothing is unknown.
+An unknown value is None and never 0: rates need two readings, and a share of nothing is unknown.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """Who this is. With `is_native` the compiled module is in use, else pure Python."""
+    """The broker's identity. With `is_native` the compiled module is in use, else pure Python."""
 
     version: str
     instance: str
@@ -43,7 +43,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acceptor:
-    """The listening sockets together; `blocked` is the largest share of time that one was not accepted from."""
+    """The listening sockets together; `blocked` is the largest share of time that one did not accept."""
 
     accepted_per_s: float | None
     closed_per_s: float | None
@@ -53,9 +53,9 @@ class Acceptor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processor:
-    """One processor. `mutes_per_s` is, by cause, how often it stopped reading from a connection.
+    """One processor. `mutes_per_s` is, by cause, the rate at which it stopped reading from connections.
 
-    `answers_held_back` are those to clients that fail again and again.
+    `answers_held_back` are delayed responses to clients that fail again and again.
     """
 
     index: int
@@ -89,9 +89,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ring:
-    """One ring between a processor and a target, the controller behind the handlers; `frames` are what waits in it.
+    """One ring between a processor and a target, the controller after the handlers; `frames` are the waiting ones.
 
-    Of one to the recorder, `processor` is the number of its source, handlers behind the processors.
+    For a ring to the recorder, `processor` is the number of its source, handlers after the processors.
     """
 
     kind: str
@@ -131,7 +131,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """One topic; bytes are those of records, as they are stored."""
+    """One topic; bytes are those of records, as stored."""
 
     name: str
     internal: bool
@@ -148,7 +148,7 @@ class Topic:
 class Process:
     """One process. `cpu` is in cores; `serves`: its present generation is ready.
 
-    `silent_s` is the time since the last turn of its loop that it published.
+    `silent_s` is the time since the last published pass of its loop.
     """
 
     role: str
@@ -169,7 +169,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Where requests wait, in a sentence. `level` is calm, busy or stuck; `where` names parts of the picture."""
+    """Where requests wait, as a sentence. `level` is calm, busy or stuck; `where` names parts of the picture."""
 
     level: str
     text: str
@@ -178,7 +178,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What a client calls: an API in one version, and how often, estimated from the request log's rows."""
+    """A client's calls: an API in one version, and their number, estimated from the request log's rows."""
 
     api: str
     version: int
@@ -188,7 +188,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """One connection. `calls` and `topics` are empty while the request log is off; `muted` is why it is not read."""
+    """One connection. `calls` and `topics` are empty while the request log is off; `muted` is the cause of a mute."""
 
     connection: str
     client_id: str
@@ -211,9 +211,9 @@ class Client:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """A quota that a client, or all that share it, have used: an empty name stands for whoever it may be.
+    """A quota used by a client, or by all that share it: an empty name matches any.
 
-    `per_s` is in the unit of `limit`, None of a bucket of tokens; `throttled_ms` is left of a throttle time.
+    `per_s` is in the unit of `limit`, None for a token bucket; `throttled_ms` is the remaining throttle time.
     """
 
     quota: str
@@ -228,7 +228,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One member of a group; `partitions` is None when its assignment cannot be read."""
+    """One member of a group; `partitions` is None when its assignment cannot be decoded."""
 
     id: str
     instance_id: str | None
@@ -240,7 +240,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offset:
-    """What a group has committed for a partition, and what it has not read yet."""
+    """A group's committed offset of a partition, and its lag."""
 
     topic: str
     partition: int
@@ -270,7 +270,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """One transaction under way."""
+    """One ongoing transaction."""
 
     id: str
     state: str
@@ -282,9 +282,9 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Everything in /status.json; `window_s` is what the rates are means of.
+    """Everything in /status.json; `window_s` is the time span of the rates.
 
-    `reasons` are why clients are not served, `remarks` what somebody should see to all the same.
+    `reasons` are causes for which clients are not served, `remarks` problems that need attention all the same.
     """
 
     time_ms: int

@@ -1,6 +1,6 @@
 """The verdict: whether clients are served, and where requests wait, in a sentence. Pure.
 
-What is down comes first, then full queues, then the roles that have no time left.
+Order: processes that are down, then full queues, then saturated roles.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 REQUEST_RING, RESPONSE_RING, RECORDER_RING = "request", "response", "recorder"
 
-#: A ring, or the arena, as full as this holds up requests.
+#: A ring, or the arena, at least this full delays requests.
 QUEUING_FILL = 0.10
-#: From there on the recorder samples ordinary requests.
+#: Fill from which the recorder samples ordinary requests.
 SAMPLING_FILL = 0.5
-#: A process whose loop has not turned for so long hangs.
+#: A process hangs when its loop has not run for this long.
 SILENT_S = SILENT_NS / 1e9
-#: A process with less idle time than this is what limits the rest.
+#: A process with less idle time than this is the bottleneck.
 BUSY_IDLE = 0.10
 
-#: Clients are served without these as well as with them.
+#: Clients are served even without these roles.
 _BESIDE = frozenset(("cleaner", "recorder", "web"))
 
-#: What is lacking while one of these stands still. Clients are served meanwhile.
+#: Effects of a hanging process of these roles. Clients are served meanwhile.
 _WITHOUT = MappingProxyType(
     {
         "supervisor": "processes that die are not replaced meanwhile",
@@ -39,7 +39,7 @@ _WITHOUT = MappingProxyType(
     }
 )
 
-#: Partitions that are offline are named up to this number.
+#: Most offline partitions that are named.
 MOST_NAMED = 5
 
 _CALM = Verdict(level="calm", text="All rings are nearly empty; every process has spare capacity.", where=[])
@@ -54,7 +54,7 @@ def verdict(
     *,
     is_refusing: bool = False,
 ) -> Verdict:
-    """Return the verdict; the last of `targets` is the controller. `warned`: what somebody should see to."""
+    """Return the verdict; the last of `targets` is the controller. `warned` are problems that need attention."""
     return (
         _down(processes)
         or _warned(warned, is_refusing)
@@ -69,7 +69,10 @@ def verdict(
 
 
 def not_ready(processes: list[Process], *, is_draining: bool, storage: StorageReading | None = None) -> list[str]:
-    """Return why clients are not served; empty if they are. One that cannot store a record serves too few of them."""
+    """Return the causes for which clients are not served; empty if they are.
+
+    A broker that cannot store a record counts as not serving.
+    """
     reasons = [
         f"{label(each)} is {each.state}" + (f": {each.last_words}" if each.last_words else "")
         for each in processes
@@ -82,12 +85,12 @@ def not_ready(processes: list[Process], *, is_draining: bool, storage: StorageRe
 
 
 def remarks(processes: list[Process]) -> list[str]:
-    """Return what is wrong although clients are served."""
+    """Return the problems that exist although clients are served."""
     return [f"{_still(each)}: {_WITHOUT[each.role]}" for each in processes if hangs(each) and each.role in _WITHOUT]
 
 
 def hangs(process: Process) -> bool:
-    """Return whether a process is there and its loop does not turn."""
+    """Return whether a process is ready and its loop does not run."""
     return process.serves and process.silent_s is not None and process.silent_s >= SILENT_S
 
 
@@ -96,7 +99,7 @@ def _still(process: Process) -> str:
 
 
 def storage_remarks(storage: StorageReading, offline: Sequence[str]) -> list[str]:
-    """Return what somebody should see to: the disk, and partitions that are not served."""
+    """Return the storage problems that need attention: the disk, and partitions that are not served."""
     found = [storage.refusal or storage.warning]
     if offline:
         more = f" and {len(offline) - MOST_NAMED} more" if len(offline) > MOST_NAMED else ""
@@ -105,7 +108,7 @@ def storage_remarks(storage: StorageReading, offline: Sequence[str]) -> list[str
 
 
 def label(process: Process) -> str:
-    """Return what a process is called."""
+    """Return a process's display name."""
     return f"{process.role} {process.index}" if process.role in {"processor", "handler"} else process.role
 
 
@@ -125,7 +128,7 @@ def _warned(warned: Sequence[str], is_refusing: bool) -> Verdict | None:
 
 
 def _silent(processes: list[Process], rings: list[Ring], controller: int) -> Verdict | None:
-    """Return a verdict on processes that are there and do not turn: first on one that clients wait for."""
+    """Return a verdict on hanging processes: first on one that clients wait for."""
     silent = sorted((each for each in processes if hangs(each)), key=lambda each: each.role in _WITHOUT)
     for each in silent:
         what, waiting = "requests", 0
@@ -146,7 +149,7 @@ def _silent(processes: list[Process], rings: list[Ring], controller: int) -> Ver
 
 
 def _overloaded(targets: list[Target]) -> Verdict | None:
-    """Return a verdict on handlers that throttle everybody (`overload.queue.time.ms`)."""
+    """Return a verdict on handlers that throttle all clients (`overload.queue.time.ms`)."""
     throttling = [each for each in targets[:-1] if each.overload_throttle_ms]
     if not throttling:
         return None
@@ -157,7 +160,7 @@ def _overloaded(targets: list[Target]) -> Verdict | None:
 
 
 def _held_back(processors: list[Processor]) -> Verdict | None:
-    """Return a verdict on answers that wait because their clients fail again and again."""
+    """Return a verdict on responses delayed because their clients fail again and again."""
     holding = [each for each in processors if each.answers_held_back]
     if not holding:
         return None

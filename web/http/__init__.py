@@ -1,1 +1,1 @@
-"""The connections of the status page: which are held, how TLS begins, who may ask, and for what."""
+"""The connections of the status page: their limits, TLS handshakes, and access control."""

@@ -1,8 +1,8 @@
-"""Who may see the page: whoever has its token, or is a user that the broker lets describe the cluster.
+"""Access to the page: clients with its token, and users that may describe the cluster.
 
-Runs in the web process, ahead of every route. Probes are answered to anybody: what they say is that processes run. The
-metrics have a token of their own, so that Prometheus need not have the page's. Users are checked by a function that the
-broker hands in, on a thread, because a password takes milliseconds and the loop is everybody's.
+Runs in the web process, before every route. Probes need no credentials: their responses only show that processes run.
+The metrics have a token of their own, so that Prometheus need not have the page's. Users are checked by a function from
+the broker, on a thread, because a password check takes milliseconds of the shared loop.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-#: What is answered without a token.
+#: Paths that need no credentials.
 _PROBES = frozenset({"/healthz", "/readyz"})
 _METRICS = "/metrics"
 
-#: What a client is asked for. A browser asks its user for a name and a password.
+#: Authentication challenges. A browser prompts its user for a name and a password.
 CHALLENGES = (
     (b"www-authenticate", b'Basic realm="Rotunda", charset="UTF-8"'),
     (b"www-authenticate", b'Bearer realm="Rotunda"'),
 )
 
-#: Of a name and a password.
+#: Called with a name and a password.
 IsUser = Callable[[str, str], bool]
-#: Of a name and an address.
+#: Called with a name and an address.
 MayLook = Callable[[str, str], bool]
 
 
@@ -37,9 +37,10 @@ def _everybody(_name: str, _host: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """Who is let in. Without `token` and `is_user` (by name and password) everybody is, but for the metrics' token.
+    """The rules of admission. Without `token` and `is_user` (by name and password) the page is open to all.
 
-    `is_user` is called on a thread, `may_look`, whether a user at an address may describe the cluster, in the loop.
+    The metrics require `metrics_token`, if it is set. `is_user` is called on a thread, `may_look`, whether a user at an
+    address may describe the cluster, in the loop.
     """
 
     token: str = ""
@@ -52,7 +53,7 @@ OPEN = Admission()
 
 
 class Access:
-    """Checks one request after the other."""
+    """Checks requests one by one."""
 
     def __init__(self, admission: Admission) -> None:
         self._tokens = [admission.token] if admission.token else []
@@ -60,11 +61,11 @@ class Access:
         self._metrics_tokens = [*self._tokens, own] if own else self._tokens
         self._is_user = admission.is_user
         self._may_look = admission.may_look
-        # One: who tries many passwords waits for each.
+        # One thread: a client that tries many passwords waits for each.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="passwords") if self._is_user else None
 
     async def allows(self, path: str, authorization: Sequence[bytes], host: str) -> bool:
-        """Return whether a request for a path, with these Authorization headers, from an address is answered."""
+        """Return whether a request for a path, with these Authorization headers, from an address is admitted."""
         tokens = self._metrics_tokens if path == _METRICS else self._tokens
         if path in _PROBES or not (tokens or self._is_user):
             return True
@@ -76,7 +77,7 @@ class Access:
         name, password = _basic(credentials) if scheme.lower() == b"basic" else ("", "")
         if not password:
             return False
-        # A browser has no other way to give a token than as a password, of whatever name.
+        # A browser can send a token only as a password; the name is ignored.
         return _is_one_of(password.encode(), tokens) or await self._is_a_user(name, password, host)
 
     async def _is_a_user(self, name: str, password: str, host: str) -> bool:
@@ -87,13 +88,13 @@ class Access:
 
 
 def _is_one_of(given: bytes, tokens: Sequence[str]) -> bool:
-    """Return whether a token was given, in a time that does not say how much of it was right."""
+    """Return whether a token matches, in constant time."""
     matches = [hmac.compare_digest(given, token.encode()) for token in tokens]
     return any(matches)
 
 
 def _basic(credentials: bytes) -> tuple[str, str]:
-    """Return the name and password of RFC 7617; empty ones for what is no such thing."""
+    """Return the name and password of RFC 7617; empty ones if malformed."""
     try:
         text = base64.b64decode(credentials.strip(), validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):

@@ -1,7 +1,7 @@
-"""The guards of every request and answer: the Host header is checked, then who asks, and nothing foreign may run.
+"""The guards of every request and response: check the Host header, then the credentials, and block foreign scripts.
 
-A page of another site can make a browser ask this one under a name of its own (DNS rebinding); a name that is neither
-localhost nor configured is therefore refused. Pure ASGI: it sees each request before anything else does.
+A page of another site can make a browser send requests here under a name of its own (DNS rebinding); a name that is
+neither localhost nor configured is therefore rejected. Pure ASGI: it sees each request before anything else does.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _STRANGER = (
 
 
 class Guard:
-    """Wraps the application. `any_address`: it was configured to be reached by addresses that are not loopback.
+    """Wraps the application. `any_address`: a configured address is not loopback.
 
-    `on_stranger` is called with the address of a client that is refused for its credentials.
+    `on_stranger` is called with the address of a client that is rejected for its credentials.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Guard:
         self._any_address = any_address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request for us through, and nothing but HTTP."""
+        """Pass on admitted HTTP requests, and nothing but HTTP."""
         if scope["type"] != "http":
             return
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
@@ -83,7 +83,7 @@ class Guard:
         await self._app(scope, receive, send_guarded)
 
     def allows(self, host: str) -> bool:
-        """Return whether a Host header names us."""
+        """Return whether a Host header names this page."""
         name = host_name(host)
         if name in self._names:
             return True
@@ -91,12 +91,12 @@ class Guard:
             address = ipaddress.ip_address(name)
         except ValueError:
             return False
-        # An address cannot be made to point elsewhere, so it was meant.
+        # An address cannot be rebound by DNS, so it was intended.
         return address.is_loopback or self._any_address
 
 
 def host_name(host: str) -> str:
-    """Return the name in a Host header, without its port and brackets; a nonsensical one is returned as it is."""
+    """Return the name in a Host header, without its port and brackets; a malformed one is returned unchanged."""
     host = host.strip().lower()
     if host.startswith("["):
         address, bracket, port = host[1:].partition("]")

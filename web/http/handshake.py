@@ -1,7 +1,7 @@
-"""A connection of the status page that begins with TLS: it takes its place in the room before its handshake.
+"""A TLS connection of the status page before its handshake: it already counts as a connection in the room.
 
-So half-open handshakes are as few, and last as short, as connections without a request. Once TLS stands, the connection
-of `web.http.connection` takes over and knows no difference.
+So half-open handshakes have the limits in number and time of connections without a request. After the handshake, the
+connection of `web.http.connection` replaces it and needs no knowledge of TLS.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     Context = Callable[[], SSLContext]
 
-#: How long a client has to answer that TLS is over.
+#: Time limit for a client's response to the end of TLS.
 _GOODBYE_S = 1.0
 
 
 class Handshake(asyncio.Protocol):
-    """One handshake, by what `context` returns then; `successor` is what comes after it."""
+    """One handshake, with the present TLS context from `context`; `successor` is the secured connection's class."""
 
     def __init__(self, room: Room, context: Context, successor: type[Connection], **given: Any) -> None:
         self._room = room
@@ -37,28 +37,29 @@ class Handshake(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a place, and begin."""
+        """Enter the room and start the handshake."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - of a stream
-        # `start_tls` runs before anything is read: not to pause here, as 3.11 would read all the same and not there.
+        # `start_tls` runs before anything is read: do not pause here, as Python 3.11 would still read here, and not
+        # after it.
         self._transport = transport
         self._room.enter(self)
         self._task = asyncio.get_running_loop().create_task(self._shake(transport))
 
     def data_received(self, data: bytes) -> None:
-        """Keep the bytes that followed the handshake at once."""
+        """Buffer bytes that arrive right after the handshake."""
         self._early += data
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the protocol's signature
-        """Leave: the client went during its handshake."""
+        """Leave the room: the client disconnected during its handshake."""
         self._room.leave(self)
 
     @property
     def unread_bytes(self) -> int:
-        """Nothing waits to be read."""
+        """Always 0: nothing is buffered."""
         return 0
 
     def drop(self) -> None:
-        """End at once."""
+        """Abort the connection."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -91,6 +92,6 @@ class Handshake(asyncio.Protocol):
 
 
 def handshakes_in(room: Room, context: Context) -> type[Handshake]:
-    """Return what makes the connections that begin with TLS and take their places in a room."""
-    # uvicorn calls it as it calls a class.
+    """Return the factory of TLS connections that report to a room."""
+    # uvicorn calls it like a class.
     return cast("type[Handshake]", partial(Handshake, room, context, connections_in(room)))

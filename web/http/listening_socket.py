@@ -1,7 +1,8 @@
-"""The socket that the page listens on: without descriptors or memory it fails once a second, and is logged once.
+"""The page's listening socket: without descriptors or memory it fails once a second, and is logged once.
 
-asyncio 3.11 tries to accept as often as it may in a turn, and plans another such turn for each failure: without this,
-failures multiply until nothing else is done. After the first failure the system's queue keeps who comes.
+asyncio 3.11 accepts up to its backlog in one pass, and schedules another such pass for each failure: without this
+class, failures multiply until they use the whole loop. After the first failure new connections wait in the system's
+queue.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-#: This process, or the machine, has no descriptors or no memory for another connection, or another file.
+#: Errors of a process, or machine, without descriptors or memory for another connection or file.
 EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
-#: Below the second after which asyncio tries again.
+#: Less than the second after which asyncio retries.
 _REST_S: Final = 0.5
 
 
 def is_exhausted(failure: object) -> bool:
-    """Return whether a failure passes when there are descriptors or memory again."""
+    """Return whether a failure ends when descriptors or memory are free again."""
     return isinstance(failure, OSError) and failure.errno in EXHAUSTED
 
 
 class ListeningSocket(socket.socket):
-    """Takes over the descriptor of a socket that listens."""
+    """Adopts the descriptor of a listening socket."""
 
     def __init__(self, listening: socket.socket, now_s: Callable[[], float] = time.monotonic) -> None:
         super().__init__(listening.family, listening.type, listening.proto, fileno=listening.detach())
@@ -34,7 +35,7 @@ class ListeningSocket(socket.socket):
         self._rests_until_s = 0.0
 
     def accept(self) -> tuple[socket.socket, object]:
-        """Return a connection. Raises OSError; after a failure for want of a resource BlockingIOError for a moment."""
+        """Return a connection. Raises OSError; for a moment after a resource failure, BlockingIOError."""
         now_s = self._now_s()
         if now_s < self._rests_until_s:
             raise BlockingIOError

@@ -1,8 +1,8 @@
-"""The room: which connections the status page holds, and which of them go so that there is always one more.
+"""The room: the open connections of the status page, and the choice of those dropped to make room for one more.
 
-Runs in the web process, in its event loop. A connection that takes too long to send a request or to read an answer is
-dropped; when all places are taken, the one that has waited longest is. One whose request is being served keeps its
-place, so a probe, which sends its request at once, is never refused on account of others.
+Runs in the web process, in its event loop. A connection that is too slow to send a request or to read a response is
+dropped; when the room is full, so is the one that has waited longest. Connections whose request is being served are the
+last to be dropped, so a probe, which sends its request at once, is never rejected because of others.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from rotunda.shm.metrics.process_metrics import MetricsWriter
 
-#: Bytes of answers that wait for slow readers, all together.
+#: Most bytes of responses that wait for slow readers, in total.
 MOST_UNREAD_BYTES = 32 * 1024 * 1024
 
-#: A reader that has not taken so much within the time limit is too slow.
+#: A reader that has not read this much within the time limit is too slow.
 LEAST_READ_BYTES = 64 * 1024
 
-#: What a connection without a request is allowed, in multiples of the time limit for sending one.
+#: Time limit of an idle connection after a response, in multiples of the time limit for sending a request.
 _KEEP_ALIVE_FACTOR = 3
 
 SLOW_REQUEST, SLOW_READER, NO_ROOM = "slow_request", "slow_reader", "no_room"
@@ -37,7 +37,7 @@ class Warn(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What clients of the page may have at a time, and how long they have for a request or an answer."""
+    """Limits for clients of the page: their number, and the time for a request or a response."""
 
     connections: int
     streams: int
@@ -45,15 +45,15 @@ class Limits:
 
 
 class Occupant(Protocol):
-    """A connection, as the room sees it."""
+    """The room's interface to a connection."""
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes of answers that wait to be read."""
+        """Bytes of responses not yet read by the client."""
         ...
 
     def drop(self) -> None:
-        """End at once, without sending what waits."""
+        """Abort the connection, without sending buffered bytes."""
         ...
 
 
@@ -63,7 +63,7 @@ class _Unread(NamedTuple):
 
 
 class Room:
-    """The places that connections take. Dictionaries keep the order of arrival: the oldest comes first."""
+    """The open connections. Dictionaries preserve the order of arrival: the oldest is first."""
 
     def __init__(
         self, limits: Limits, metrics: MetricsWriter, warn: Warn, now_s: Callable[[], float] = time.monotonic
@@ -72,44 +72,44 @@ class Room:
         self._metrics = metrics
         self._warn = warn
         self._now_s = now_s
-        #: Deadlines of those from which a request is awaited.
+        #: Deadlines of connections without a request.
         self._waiting: dict[Occupant, float] = {}
         self._unread: dict[Occupant, _Unread] = {}
         self._present: set[Occupant] = set()
         self._streams = 0
         self._streams_metric = metrics.index("streams")
         self._connections_metric = metrics.index("connections")
-        # A predecessor's connections went with it.
+        # Its predecessor's connections ended with it.
         metrics.set(self._streams_metric, 0)
         metrics.set(self._connections_metric, 0)
 
     def enter(self, occupant: Occupant) -> None:
-        """Give a new connection a place, taking it from another if there is none."""
+        """Add a new connection, dropping another if the room is full."""
         if len(self._present) >= self.limits.connections:
-            # What is being served is short or a stream, and streams are fewer than places.
+            # A request being served is short or a stream, and there are fewer streams than connections.
             self._drop(next(iter(self._waiting or self._unread or self._present)), NO_ROOM)
         self._present.add(occupant)
         self._metrics.set(self._connections_metric, len(self._present))
         self._waiting[occupant] = self._now_s() + self.limits.timeout_s
 
     def leave(self, occupant: Occupant) -> None:
-        """Forget a connection that has ended."""
+        """Remove a connection that has ended."""
         self._present.discard(occupant)
         self._waiting.pop(occupant, None)
         self._unread.pop(occupant, None)
         self._metrics.set(self._connections_metric, len(self._present))
 
     def serve(self, occupant: Occupant) -> None:
-        """Note that a whole request has come."""
+        """Record that a whole request has arrived."""
         self._waiting.pop(occupant, None)
 
     def await_request(self, occupant: Occupant) -> None:
-        """Note that an answer is complete: the next request may come."""
+        """Record that a response is complete: the next request may follow."""
         if occupant in self._present:
             self._waiting[occupant] = self._now_s() + _KEEP_ALIVE_FACTOR * self.limits.timeout_s
 
     def block(self, occupant: Occupant) -> None:
-        """Note that more of an answer waits than is kept for one reader; the oldest such go when it is too much."""
+        """Record a reader whose buffer is full; drop the oldest such readers when their total is too large."""
         self._unread[occupant] = _Unread(self._now_s(), occupant.unread_bytes)
         total_bytes = sum(each.unread_bytes for each in self._unread)
         while total_bytes > MOST_UNREAD_BYTES:
@@ -118,11 +118,11 @@ class Room:
             self._drop(oldest, SLOW_READER)
 
     def unblock(self, occupant: Occupant) -> None:
-        """Note that a reader has caught up."""
+        """Record that a reader has caught up."""
         self._unread.pop(occupant, None)
 
     def sweep(self) -> None:
-        """Drop those that have taken too long. Called about once a second."""
+        """Drop connections over their time limits. Called about once a second."""
         now_s = self._now_s()
         for occupant in [each for each, deadline_s in self._waiting.items() if now_s >= deadline_s]:
             self._drop(occupant, SLOW_READER if occupant.unread_bytes else SLOW_REQUEST)
@@ -136,7 +136,7 @@ class Room:
                 self._drop(occupant, SLOW_READER)
 
     def open_stream(self) -> bool:
-        """Return whether another stream of events may begin; `close_stream` ends one that did."""
+        """Return whether another stream of events may begin; `close_stream` ends it."""
         if self._streams >= self.limits.streams:
             self._metrics.add(self._metrics.index("streams_refused"), 1)
             self._warn(
@@ -153,22 +153,22 @@ class Room:
         self._metrics.set(self._streams_metric, self._streams)
 
     def count_invalid(self, whose: str) -> None:
-        """Count bytes that are no HTTP request."""
+        """Count bytes that are not an HTTP request."""
         self._metrics.add(self._metrics.index("invalid_requests"), 1)
         self._warn("invalid", "status page: invalid HTTP request from %s", whose)
 
     def note_exhausted(self, failure: object) -> None:
-        """Note that a connection or a request was lost because a descriptor or memory was missing."""
+        """Log that a connection or a request was lost because a descriptor or memory was missing."""
         advice = "raise the limit of open files (ulimit -n, LimitNOFILE in systemd) if it stays so"
         self._warn("exhausted", "status page: cannot serve a connection or request: %s; %s", failure, advice)
 
     def note_stranger(self, whose: str) -> None:
-        """Note that somebody gave a token or a password that is not right."""
+        """Log a client with an invalid token or password."""
         why = "neither the token (status.token) nor the password of a user with DESCRIBE on the cluster"
         self._warn("stranger", "status page: rejected %s: %s", whose, why)
 
     def count_no_handshake(self, whose: str, failure: str) -> None:
-        """Count bytes that are no TLS handshake, or one that failed."""
+        """Count bytes that are not a TLS handshake, or a failed handshake."""
         self._metrics.add(self._metrics.index("invalid_requests"), 1)
         self._warn("handshake", "status page: no TLS handshake from %s (%s); use https", whose, failure)
 

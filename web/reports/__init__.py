@@ -1,1 +1,1 @@
-"""The results of Spark jobs on the status page: found below the data directory, and shown only when they are safe."""
+"""The results of Spark jobs on the status page: read from below the data directory, and shown only when safe."""

@@ -1,7 +1,7 @@
-"""A chart made safe: an SVG document written anew from the elements and attributes that a drawing needs. Pure.
+"""A sanitised chart: an SVG document rewritten from allowed drawing elements and attributes. Pure.
 
-The page puts the chart into itself, so that it follows the theme and shows its hints; so nothing may come with it that
-runs, loads or styles anything else. What is not named here is left out, and colours are variables of the page.
+The page includes the chart inline, so that it follows the theme and shows its hints; so it must not contain anything
+that runs, loads or styles something else. Everything not listed here is removed, and colours are variables of the page.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _ATTRIBUTES: Mapping[str, re.Pattern[str]] = {
 
 
 class ChartRefused(Exception):  # noqa: N818 - named for what is the case
-    """A file is no chart that can be shown; the text is the reason."""
+    """A file is not a valid chart; the text is the reason."""
 
 
 def sanitised(document: bytes) -> str:
-    """Return a chart as an SVG document without anything that is not drawing. Raises ChartRefused."""
+    """Return a chart as an SVG document with drawing elements only. Raises ChartRefused."""
     if len(document) > MOST_BYTES:
         raise ChartRefused(f"the chart is larger than {MOST_BYTES >> 20} MB")
     writer = _Writer()
@@ -70,7 +70,7 @@ def sanitised(document: bytes) -> str:
 
 
 class _Writer:
-    """Takes the events of a parser and keeps what may stay; within an element that may not, nothing does."""
+    """Handles a parser's events and copies allowed elements; the content of other elements is removed."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
@@ -79,7 +79,7 @@ class _Writer:
         self._elements = 0
 
     def doctype(self, *_: object) -> None:
-        # No entities, and so nothing that grows by being read.
+        # No entities, and so no expansion attacks.
         raise ChartRefused("the chart declares a document type")
 
     def start(self, name: str, attributes: dict[str, str]) -> None:

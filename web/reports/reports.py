@@ -1,7 +1,7 @@
-"""The reports: the latest result of each Spark job, as it lies below the data directory, and the jobs without one.
+"""The reports: the latest result of each Spark job below the data directory, and the jobs without one.
 
-A result is parsed when it is new and somebody asks; otherwise a look costs a stat for each job. What lies there may be
-anything: large, cut off, of another version, no file at all. Then the job is shown as unreadable, with the reason.
+A result is parsed on the first request after a change; otherwise a request costs a stat for each job. The file may be
+anything: large, truncated, of another version, or not a file. Then the job is shown as unreadable, with the reason.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from rotunda.web.sources import JobFacts, Sources
 
 MOST_BYTES = 2 * 1024 * 1024
-#: The job whose headline stands on the overview.
+#: The job whose headline is on the overview.
 DIAGNOSIS = "diagnose"
 
 
 class Reports:
-    """The results below a directory, one for each job that there is."""
+    """The results below a directory, one for each known job."""
 
     def __init__(self, sources: Sources) -> None:
         self._directory = sources.reports
@@ -39,20 +39,20 @@ class Reports:
         self._charts: dict[str, tuple[str, str]] = {}
 
     def briefs(self) -> list[Brief]:
-        """Return every job with its latest result in short."""
+        """Return every job with a summary of its latest result."""
         return [self._report(name).brief for name in self._empty]
 
     def report(self, name: str) -> Report | None:
-        """Return a job with its latest result; None if there is no job of that name."""
+        """Return a job with its latest result; None for an unknown job."""
         return self._report(name) if name in self._empty else None
 
     def diagnosis(self) -> Brief | None:
-        """Return what was last found to be wrong, if that was ever asked."""
+        """Return the latest diagnosis, None if there is none."""
         found = self.report(DIAGNOSIS)
         return found.brief if found is not None and found.brief.state == "there" else None
 
     def chart(self, name: str) -> str | None:
-        """Return a job's chart as an SVG document that is safe to show; None if there is none. Raises ChartRefused."""
+        """Return a job's chart as a sanitised SVG document; None if there is none. Raises ChartRefused."""
         if name not in self._empty:
             return None
         path = self._directory / name / "chart.svg"
@@ -91,7 +91,7 @@ def _nothing_yet(name: str, job: JobFacts, data_dir: str) -> Brief:
 
 
 def _stamp(path: Path) -> str | None:
-    """Return what changes with a file; None if there is none. Raises OSError."""
+    """Return a stamp that changes with a file; None if it does not exist. Raises OSError."""
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -100,8 +100,8 @@ def _stamp(path: Path) -> str | None:
 
 
 def _read(path: Path, most: int) -> bytes:
-    """Return a regular file that is no larger than `most`. Raises OSError and Unreadable."""
-    # A pipe must not keep anybody waiting until it is known for one.
+    """Return a regular file of at most `most` bytes. Raises OSError and Unreadable."""
+    # Non-blocking: opening a pipe must not wait before it is detected.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise Unreadable(f"{path.name} is not a file")

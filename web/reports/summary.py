@@ -1,4 +1,4 @@
-"""A job's result as its summary has it: from JSON that may hold anything to plain values that can be shown. Pure."""
+"""A job's result from its summary: converts arbitrary JSON to plain values that can be shown. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: The format of summaries that is known here, as spark/results/output.py writes it.
+#: The supported format of summaries, as written by spark/results/output.py.
 SUMMARY_VERSION = 1
 MOST_TABLES, MOST_COLUMNS, MOST_ROWS, MOST_FACTS = 12, 64, 200, 100
 LONGEST_CELL, LONGEST_TEXT = 300, 2000
@@ -23,7 +23,7 @@ Cell = str | int | float | bool | None
 class Brief:
     """A job and its latest result in short. `state` is none, there or unreadable, with the `reason` for the last.
 
-    `command` makes the result anew. `stamp` differs for each result. What a job without a result lacks is None.
+    `command` computes the result again. `stamp` differs for each result. Fields without a value are None.
     """
 
     job: str
@@ -52,7 +52,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A job and its latest result: what is known in short, its single numbers and its tables."""
+    """A job and its latest result: its short form, single numbers and tables."""
 
     brief: Brief
     facts: dict[str, Cell] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Report:
 
 
 class Unreadable(Exception):  # noqa: N818 - named for what is the case
-    """A file is not what it should be; the text is the reason."""
+    """A file is not a valid summary; the text is the reason."""
 
 
 def parsed(empty: Brief, stamp: str, content: bytes) -> Report:
@@ -130,7 +130,7 @@ def _text(value: Any) -> str:
 
 
 def _cell(value: Any) -> Cell:
-    """Return a value that any reader of JSON can read: no number beyond doubles, no long text, nothing nested."""
+    """Return a value that any reader of JSON accepts: no number beyond doubles, no long text, nothing nested."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
