@@ -1,4 +1,4 @@
-"""The recorder: what every request did, from the rings of the processors to Parquet files that anything can read.
+"""The request log: reads finished requests from the processors' rings and writes them to Parquet files.
 
-Run by the recorder; the command line reads the files. Knows names, and neither sockets nor requests nor logs.
+Runs in the recorder process; the command line reads the files. Knows names, and neither sockets nor requests nor logs.
 """

@@ -1,7 +1,7 @@
 """The columns of the request log's datasets, declared once: files, readers and docs/request-log.md derive from them.
 
-Pure; knows neither pyarrow nor numpy. Names are KIP-673's where it has them (`D19`), with the unit that is ours.
-Columns are only ever added, and the version in the path is raised for any other change.
+Pure; knows neither pyarrow nor numpy. Names are KIP-673's where it has them (`D19`), with our unit as a suffix. Columns
+are only ever added, and the version in the path is raised for any other change.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rotunda.shm.recorder_layout import HELD_BACK, INJECTED, THROTTLED_BY
 from rotunda.shm.tables.process_slots import ROLES as PROCESS_ROLES
 from rotunda.shm.tables.process_slots import STATES as PROCESS_STATES
 
-#: Stands in the path of every dataset.
+#: Part of the path of every dataset.
 FORMAT_VERSION = 1
 
 TIMESTAMP = "timestamp"
@@ -28,7 +28,7 @@ DOUBLE = "double"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its type, whether it may be null, one line of text; `source` is where KIP-673 has it, if it does."""
+    """One column: its type, whether it may be null, one line of text; `source` is its name in KIP-673, if any."""
 
     name: str
     kind: str
@@ -46,7 +46,7 @@ class Dataset:
     columns: tuple[Column, ...]
 
 
-#: By cause, when processors stop reading from a connection.
+#: Mutes of connections by processors, by cause.
 _MUTES = {
     "pipeline": "how often a processor muted a connection: too many requests in flight",
     "arena": "because there was no block for a large request",
@@ -271,7 +271,7 @@ GAPS = Dataset(
     ),
 )
 
-#: Columns by which readers choose rows: files say what values of them each row group has, so that some are passed over.
+#: Columns by which readers filter rows: files have their statistics per row group, so that readers can skip groups.
 CHOSEN_BY = frozenset({"time", "requestApiKeyName", "clientId", "topic", "errorCode", "totalTimeUs", "group"})
 
 DATASETS: dict[str, Dataset] = {each.name: each for each in (REQUESTS, CONNECTIONS, GROUPS, ROLES, GAPS)}

@@ -1,6 +1,7 @@
-"""Reading the request log: finished files of some time, as tables. Anybody may; nothing is written.
+"""Reads finished files of the request log for a range of time, as tables.
 
-Files may be removed while they are read, or make room for one that was compacted from them; then the list is made anew.
+Runs in the command line; any process may read, and nothing is written. Files may be deleted while they are read, or
+replaced by compaction; then they are listed again.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from rotunda.broker.request_log.columns import DATASETS
 from rotunda.broker.request_log.part_files import HOUR_US, dataset_path, finished
 from rotunda.broker.request_log.tables import schema_of
 
-#: A list of files is made anew so often when some have gone meanwhile.
+#: Attempts to list and read the files when some are deleted meanwhile.
 ATTEMPTS = 5
 
-#: Rows of an hour may be in a file of the one before: the wall clock may have been set.
+#: Rows of an hour may be in a file of the previous one: the wall clock may have been set.
 SLACK_HOURS = 1
 
 
@@ -32,7 +33,7 @@ def files_since(root: Path, dataset: str, since_us: int) -> list[Path]:
 
 
 def read(root: Path, dataset: str, since_us: int, condition: Any = None) -> Any:
-    """Return the rows from a time on for which an Arrow expression holds, as a table."""
+    """Return the rows from a time on that match an Arrow expression, as a table."""
     for _ in range(ATTEMPTS - 1):
         try:
             return read_files(files_since(root, dataset, since_us), dataset, since_us, condition)
@@ -42,7 +43,7 @@ def read(root: Path, dataset: str, since_us: int, condition: Any = None) -> Any:
 
 
 def read_files(files: Iterable[Path], dataset: str, since_us: int, condition: Any = None) -> Any:
-    """Return the rows of some files, as `read` does. Raises FileNotFoundError when one has gone."""
+    """Return the rows of some files, as `read` does. Raises FileNotFoundError when one was deleted."""
     schema = schema_of(DATASETS[dataset])
     paths = [str(path) for path in files]
     if not paths:
@@ -53,7 +54,7 @@ def read_files(files: Iterable[Path], dataset: str, since_us: int, condition: An
 
 
 def _hour_of(path: Path) -> int:
-    """Return the hour since the epoch that a file's directories name."""
+    """Return the hour since the epoch in a file's directory names."""
     hour = path.parent.name.partition("=")[2]
     date = path.parent.parent.name.partition("=")[2]
     return int(datetime.strptime(f"{date} {hour}", "%Y-%m-%d %H").replace(tzinfo=UTC).timestamp()) // 3600

@@ -1,7 +1,7 @@
-"""The accounting of losses: from the sources' counters to rows of the dataset gaps.
+"""The accounting of lost rows: converts the sources' counters to rows of the dataset gaps.
 
-Runs in the recorder. A counter of what was recorded is raised only when its row is in a finished file, so a
-recorder that is killed before that leaves it to its replacement.
+Runs in the recorder. A counter of recorded losses is raised only when its row is in a finished file, so a recorder that
+is killed before that leaves the loss to its replacement.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rotunda.broker.request_log.row_buffers import RowBuffer, Settlement
     from rotunda.shm.rings.recorder_rings import RecorderRings
 
-#: (counter of the source, counter of what was recorded, is it events, cause).
+#: (counter of the source, counter of recorded losses, is it events, cause).
 _LOSSES = (
     ("rows_dropped", "rows_dropped_told", False, "ring_full"),
     ("rows_lost", "rows_lost_told", False, "processor_killed"),
@@ -26,14 +26,14 @@ _EVENTS_OF = {"processor": "connections", "target": "groups", "recorder": "roles
 
 
 class Gap(NamedTuple):
-    """A row of the dataset gaps without its times, and what is settled when it is recorded."""
+    """A row of the dataset gaps without its times, and the counters to settle when it is recorded."""
 
     row: dict[str, Any]
     settlement: Settlement
 
 
 class Ledger:
-    """Compares what sources count with what was recorded."""
+    """Compares the sources' counters with the recorded losses."""
 
     def __init__(self, rings: RecorderRings) -> None:
         self._rings = rings
@@ -42,13 +42,13 @@ class Ledger:
         self._about_to_be_recorded: Settlement = Counter()
 
     def settle(self, settlement: Settlement) -> None:
-        """Raise counters: what they count is in finished files."""
+        """Raise counters whose rows are in finished files."""
         for (source, name), n in settlement.items():
             self._accounts[source].add(name, n)
         self._about_to_be_recorded.subtract({key: n for key, n in settlement.items() if key[1].endswith("_told")})
 
     def killed_recorder(self, intake: Intake) -> list[Gap]:
-        """Return what a predecessor had taken and not made durable. To be called before anything is taken."""
+        """Return the rows that a killed predecessor read and did not make durable. Call before the first `take`."""
         gaps = []
         for source, account in enumerate(self._accounts):
             first = None if source == self._rings.recorder else intake.first_unread(source)
@@ -60,7 +60,7 @@ class Ledger:
         return gaps
 
     def losses(self) -> list[Gap]:
-        """Return what sources have lost and no row records yet."""
+        """Return the sources' losses that no row records yet."""
         gaps = []
         for source, account in enumerate(self._accounts):
             for name, recorded, is_events, cause in _LOSSES:
@@ -71,7 +71,7 @@ class Ledger:
         return gaps
 
     def given_up(self, buffer: RowBuffer) -> list[Gap]:
-        """Return what is lost with a file that could not be written, if it was none of gaps."""
+        """Return the losses of a file that could not be written, unless it is one of gaps."""
         return [
             self._gap(source, name.startswith("events"), "write_failed", n, Counter({(source, name): n}))
             for (source, name), n in buffer.settlement.items()

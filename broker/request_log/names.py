@@ -1,9 +1,9 @@
 """The names that rows refer to by number: clients, and topics with their partitions.
 
-Runs in the recorder. What a client's number means comes with every frame that uses it. A row of the partition table
-may belong to another partition later, so it becomes a *subject* as soon as the rows arrive: a number that means the
-same as long as rows which have it are kept. Clients choose their names and make topics, so both have an end: when there
-are many, rows are written and whatever no row needs is forgotten.
+Runs in the recorder. Every frame contains the texts of its client numbers. A row of the partition table may be reused
+for another partition, so on arrival it is converted to a *subject*: a number whose meaning is stable as long as
+buffered rows contain it. Clients choose their names and create topics, so both caches are bounded: when one is full,
+rows are written and names without rows are deleted.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 
     from rotunda.broker.metadata.metadata_cache import MetadataCache
 
-#: From this on, what is remembered of clients is too much; and what one of them takes besides its text.
+#: Most bytes of cached client names, and the overhead of each besides its text.
 MOST_NAMES_BYTES = 16 * 1024 * 1024
 _ENTRY_BYTES = 200
 
-#: Denials that are remembered.
+#: Most cached denials.
 MOST_DENIALS = 10_000
 
-#: So many subjects of topics that are gone are too many.
+#: Most subjects of deleted topics.
 MOST_GONE_SUBJECTS = 10_000
 
 UNKNOWN_SUBJECT = -1
 
-#: Up to this span the distinct ones of many numbers are found by counting.
+#: Widest span of numbers whose distinct values are found by counting.
 WIDEST_SPAN = 1_000_000
 
 
 class ClientNames(NamedTuple):
-    """What is known of a client, in the words of the columns; None is not known."""
+    """The known facts of a client, in the columns' terms; None is unknown."""
 
     connection: str
     client_id: str | None = None
@@ -54,7 +54,7 @@ class ClientNames(NamedTuple):
 
 
 class Denial(NamedTuple):
-    """What somebody may not do, in the words of the columns."""
+    """A denied operation, in the columns' terms."""
 
     operation: str | None = None
     resource_type: str | None = None
@@ -62,36 +62,36 @@ class Denial(NamedTuple):
 
 
 class Clients:
-    """Names by number of client, kept as they came: most are looked at once, when their rows are written."""
+    """Names by number of client, undecoded: most are needed once, when their rows are written."""
 
     def __init__(self) -> None:
         self._texts: dict[int, bytes] = {}
-        #: Texts of denials by number, the latest last. They may come long before the rows that have them.
+        #: Texts of denials by number, the latest last. They may arrive long before their rows.
         self._denials: OrderedDict[int, bytes] = OrderedDict()
         self._size_bytes = 0
-        #: What the last `forget` had to leave.
+        #: Size after the last `forget`.
         self._kept_bytes = 0
 
     def learn(self, number: int, text: bytes) -> None:
-        """Take in the texts of a client in a frame; HOT where it is known already."""
+        """Cache the texts of a client in a frame; HOT where it is known already."""
         if number not in self._texts:
             self._texts[number] = text
             self._size_bytes += len(text) + _ENTRY_BYTES
 
     def learn_denial(self, number: int, text: bytes) -> None:
-        """Take in what a number of denials stands for."""
+        """Cache the text of a denial number."""
         self._denials[number] = text
         self._denials.move_to_end(number)
         if len(self._denials) > MOST_DENIALS:
             self._denials.popitem(last=False)
 
     def denial(self, number: int) -> Denial:
-        """Return what a row says was denied, as far as that is known."""
+        """Return the denial of a row, with None for unknown fields."""
         text = self._denials.get(number)
         return Denial() if text is None else Denial(*json.loads(text))
 
     def get(self, number: int) -> ClientNames:
-        """Return what is known; of an unknown client its number, which is that of its connection."""
+        """Return the known facts of a client; of an unknown one its number, which is that of its connection."""
         text = self._texts.get(number)
         if text is None:
             return ClientNames(connection_id.text(number), processor=connection_id.processor_of(number))
@@ -103,29 +103,29 @@ class Clients:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is remembered that `forget` is due."""
+        """Whether the cache is so large that `forget` is due."""
         return self._size_bytes - self._kept_bytes >= MOST_NAMES_BYTES
 
     def forget(self, kept: Iterable[int]) -> None:
-        """Forget all clients but some. Rows that refer to others must have been written."""
+        """Delete all clients but `kept`. Rows that refer to others must have been written."""
         self._texts = {number: self._texts[number] for number in kept if number in self._texts}
         self._kept_bytes = sum(map(len, self._texts.values())) + _ENTRY_BYTES * len(self._texts)
         self._size_bytes = self._kept_bytes
 
 
 class Subjects:
-    """Numbers of (topic, partition), by row of the partition table as it is used now."""
+    """Numbers of (topic, partition), by present row of the partition table."""
 
     def __init__(self, metadata: MetadataCache) -> None:
         self._metadata = metadata
         self._known: dict[tuple[str, int], int] = {}
         self._names: list[tuple[str | None, int]] = []
         self._free: list[int] = []
-        #: Of topics that are gone, as many as the last `forget` had to leave.
+        #: Subjects of deleted topics after the last `forget`.
         self._kept = 0
-        #: Those of topics that are there.
+        #: Subjects of existing topics.
         self._present: set[int] = set()
-        #: By row of the partition table plus 1; the first and the last stand for whatever is outside of it.
+        #: By row of the partition table plus 1; the first and the last are for rows outside of it.
         self._by_row = np.full(1024, UNKNOWN_SUBJECT, np.int32)
 
     def name(self, subject: int) -> tuple[str | None, int]:
@@ -133,7 +133,7 @@ class Subjects:
         return self._names[subject] if subject >= 0 else (None, -1)
 
     def refresh(self) -> None:
-        """Take over the topics as they are now."""
+        """Update the subjects from the present topics."""
         self._metadata.refresh()
         self._present.clear()
         for topic in self._metadata.topics():
@@ -149,11 +149,11 @@ class Subjects:
 
     @property
     def is_full(self) -> bool:
-        """Whether so many are of topics that are gone that `forget` is due."""
+        """Whether there are so many subjects of deleted topics that `forget` is due."""
         return len(self._known) - len(self._present) - self._kept > MOST_GONE_SUBJECTS
 
     def forget(self, kept: Collection[int]) -> None:
-        """Forget topics that are gone, but for some subjects. Rows that have others must have been written."""
+        """Delete subjects of deleted topics, except `kept`. Rows that contain others must have been written."""
         stay = self._present.union(kept)
         for key, subject in list(self._known.items()):
             if subject not in stay:
@@ -161,7 +161,7 @@ class Subjects:
                 self._names[subject] = (None, -1)
                 self._free.append(subject)
         self._kept = len(self._known) - len(self._present)
-        # Rows of the table whose partition is gone.
+        # Rows of the table whose partition was deleted.
         self._by_row[~np.isin(self._by_row, list(self._present))] = UNKNOWN_SUBJECT
 
     def of_rows(self, table_rows: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -191,7 +191,7 @@ class Subjects:
 
 
 def distinct(numbers: NDArray[np.int64]) -> tuple[list[int], NDArray[np.int64]]:
-    """Return the distinct numbers and, for each of `numbers`, which of them it is."""
+    """Return the distinct numbers and, for each of `numbers`, its index among them."""
     lowest = int(numbers.min())
     span = int(numbers.max()) - lowest
     if span >= WIDEST_SPAN:

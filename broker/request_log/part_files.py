@@ -1,6 +1,6 @@
-"""The files of the request log: where they lie, what they are called, and which of them are too old.
+"""The files of the request log: their paths, their names, and the deletion of old ones.
 
-Runs in the recorder; readers use the path functions. Knows nothing of what is in a file.
+Runs in the recorder; readers use the path functions. Knows nothing of the files' content.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ DIRECTORY = "request-log"
 SUFFIX = ".parquet"
 HOUR_US = 3_600_000_000
 
-#: How the names of files that are not finished begin and end: no pattern for the finished ones meets them.
+#: Prefix and suffix of unfinished files' names: no pattern for finished ones matches them.
 HIDDEN = "."
 UNFINISHED = ".unfinished"
 
-#: How names of files begin that were compacted from others, and the file beside them that names the others.
+#: Prefix of compacted files' names, and the file with the list of files they replace.
 COMPACTED = "compact-"
 REPLACED = "_replaced.json"
 
-#: Somebody who wants files to be finished soon touches this file now and then.
+#: A reader that needs files to be finished soon touches this file now and then.
 FOLLOWED = ".followed"
 FOLLOWED_FOR_S = 10.0
 
-#: There while a recorder runs: found at the start of a broker, the one before was killed.
+#: Exists while a recorder runs: if a starting broker finds it, the one before was killed.
 RUNNING = ".running"
 
 
@@ -56,7 +56,7 @@ def hour_path(root: Path, dataset: str, hour: int) -> Path:
 def finished(root: Path) -> Iterator[Part]:
     """Yield every finished file of every dataset and format."""
     for directory, below, names in os.walk(root):
-        # Where compaction makes files that are not in their place yet.
+        # Directory of unfinished compactions.
         below[:] = [name for name in below if not name.startswith(HIDDEN)]
         for name in names:
             if name.endswith(SUFFIX) and not name.startswith(HIDDEN):
@@ -67,7 +67,7 @@ def finished(root: Path) -> Iterator[Part]:
 
 
 def remove_unfinished(root: Path) -> None:
-    """Remove what a recorder that was killed had not finished. No other may run."""
+    """Delete the unfinished files of a killed recorder. No other may run."""
     for directory, _, names in os.walk(root):
         for name in names:
             if name.startswith(HIDDEN) and name.endswith(UNFINISHED):
@@ -75,7 +75,7 @@ def remove_unfinished(root: Path) -> None:
 
 
 def apply_retention(root: Path, now_s: float, retention_ms: int, retention_bytes: int) -> int:
-    """Remove the oldest files until none is too old and all together fit; -1 is no limit. Return how many went."""
+    """Delete the oldest files until age and total size are within the limits; -1 is no limit. Return their number."""
     parts = sorted(finished(root), key=lambda part: (part.mtime_s, part.path))
     total_bytes = sum(part.size_bytes for part in parts)
     removed = 0
@@ -91,7 +91,7 @@ def apply_retention(root: Path, now_s: float, retention_ms: int, retention_bytes
 
 
 def is_followed(root: Path, now_s: float) -> bool:
-    """Return whether somebody waits for files to be finished."""
+    """Return whether a reader waits for files to be finished."""
     try:
         return now_s - (root / FOLLOWED).stat().st_mtime < FOLLOWED_FOR_S
     except FileNotFoundError:
@@ -99,7 +99,7 @@ def is_followed(root: Path, now_s: float) -> bool:
 
 
 def _remove_empty(directory: Path, root: Path) -> None:
-    """Remove a directory and those above it as long as nothing but a note on what was compacted is in them."""
+    """Delete a directory and its parents while they are empty or contain only a list of replaced files."""
     while directory != root:
         try:
             if [path.name for path in directory.iterdir()] == [REPLACED]:

@@ -1,6 +1,6 @@
-"""The usage of a process as the system counts it: processor time, time spent waiting for a processor, memory.
+"""The usage of a process by the system's counters: CPU time, time in the run queue, memory.
 
-Runs in the recorder. What cannot be read, because the process has gone or the system does not have, is None.
+Runs in the recorder. Values that cannot be read, for a dead process or an unsupported system, are None.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Final, NamedTuple
 
 _US_PER_TICK: Final = 1_000_000 // os.sysconf("SC_CLK_TCK")
 
-#: Of /proc/<pid>/stat behind the command name's closing parenthesis: ticks in user mode, and the next in the system.
+#: Fields of /proc/<pid>/stat after the command name's closing parenthesis: user ticks; system ticks follow.
 _USER_TICKS: Final = 11
 
 _ROLLUP_UNIT_BYTES: Final = 1024
 
 
 class Usage(NamedTuple):
-    """What one process has used since its start, in microseconds, and which process it was."""
+    """Usage of one process since its start, in microseconds, and its pid."""
 
     pid: int
     cpu_us: int | None = None
@@ -26,26 +26,26 @@ class Usage(NamedTuple):
 
 
 def cpus() -> int:
-    """Return how many processors of the machine this process, and so the broker, may use."""
+    """Return the number of CPUs that this process, and so the broker, may use."""
     return len(os.sched_getaffinity(0))
 
 
 def usage_of(pid: int) -> Usage:
-    """Return what a process has used so far; a pid of 0 is no process."""
+    """Return the usage of a process so far; a pid of 0 is no process."""
     if not pid:
         return Usage(0)
     return Usage(pid, _cpu_us(pid), _run_queue_us(pid))
 
 
 def growth(before: int | None, after: int | None, *, is_same: bool) -> int | None:
-    """Return what was used between two readings; of a process that was started between them, all it has used."""
+    """Return the usage between two readings; for a process started between them, all its usage."""
     if after is None or not is_same:
         return after
     return None if before is None else max(0, after - before)
 
 
 def pss_bytes(pid: int) -> int | None:
-    """Return the proportional memory of a process: what it shares counts in equal parts for all who share it."""
+    """Return the proportional memory of a process: shared pages count in equal parts for all their processes."""
     for line in _read(pid, "smaps_rollup").splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * _ROLLUP_UNIT_BYTES

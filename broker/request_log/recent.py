@@ -1,7 +1,7 @@
-"""The recent requests: kept in memory and published for readers that watch (`shm.tables.recent_requests`).
+"""The recent requests: cached in memory and published for live readers (`shm.tables.recent_requests`).
 
-Runs in the recorder, beside the files: these lag by the time until one is finished. Rows stay arrays; only a sample of
-them is counted by client, and a client's requests are listed by API and version, with the topics that it names.
+Runs in the recorder, in addition to the files, which lag by the time until one is finished. Rows stay arrays; only a
+sample of them is counted by client, and a client's requests are listed by API and version, with the topics in them.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 _NS_PER_S = 1_000_000_000
 
-#: Published no more often than this, and only when something has changed.
+#: Least interval between publications, which also need a change.
 INTERVAL_NS = 500_000_000
 
-#: A slow request is shown for this long.
+#: Time for which a slow request is shown.
 SLOW_AGE_NS = 600 * _NS_PER_S
 
-#: So many rows of one look are counted by client; more of them are sampled.
+#: Most rows of one batch that are counted by client; more of them are sampled.
 COUNTED_ROWS = 512
 
-#: So many topics and APIs with versions are remembered of one client, and so many clients are listed and
-#: remembered; the most recent ones. A client chooses its versions, also ones that nobody serves.
+#: Most topics, and APIs with versions, cached of one client, and most clients listed and cached: the most recent ones.
+#: A client chooses its versions, including unsupported ones.
 MOST_TOPICS = 8
 MOST_CALLS = 64
 MOST_CLIENTS = 300
@@ -49,12 +49,12 @@ _NO_ROWS = np.empty(0, REQUEST_ROW.dtype)
 
 
 class Connection:
-    """What one connection is known to do."""
+    """The known activity of one connection."""
 
     __slots__ = ("calls", "client", "last_ns", "names", "opened_ns", "topics")
 
     def __init__(self, client: int, names: ClientNames, opened_ns: int) -> None:
-        #: Its number at present: a client that names itself gets another.
+        #: Its present number: a client that sends its name gets another.
         self.client = client
         self.names = names
         self.opened_ns = opened_ns
@@ -64,14 +64,14 @@ class Connection:
         self.topics: dict[int, None] = {}
 
     def count(self, call: tuple[int, int], n: int) -> None:
-        """Add requests; of too many kinds the rarest is forgotten."""
+        """Add requests; when there are too many kinds, the rarest is deleted."""
         calls = self.calls
         if call not in calls and len(calls) >= MOST_CALLS:
             del calls[min(calls, key=calls.__getitem__)]
         calls[call] = calls.get(call, 0) + n
 
     def name_topic(self, subject: int) -> None:
-        """Note that a partition was named; of too many the one named longest ago is forgotten."""
+        """Add a partition's subject; when there are too many, the least recently used is deleted."""
         self.topics.pop(subject, None)
         self.topics[subject] = None
         if len(self.topics) > MOST_TOPICS:
@@ -79,7 +79,7 @@ class Connection:
 
 
 class RecentRequests:
-    """Collects rows and events as they are taken, and publishes them."""
+    """Collects rows and events on arrival, and publishes them."""
 
     def __init__(self, writer: RecentWriter, clients: Clients, subjects: Subjects) -> None:
         self._writer = writer
@@ -88,18 +88,18 @@ class RecentRequests:
         self._newest: deque[Rows] = deque()
         self._kept = 0
         self._slowest: Rows | None = None
-        #: By name, the one that was active last at the end.
+        #: By name, the most recently active last.
         self._connections: dict[str, Connection] = {}
-        #: By number of client, also of some that have ended, so that their last rows do not bring them back.
+        #: By number of client, including some ended ones, so that their last rows do not add them again.
         self._by_client: dict[int, Connection] = {}
         self._events: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
         self._changed = False
         self._published_ns = 0
 
     def add_rows(self, rows: Rows, now_ns: int) -> None:
-        """Take in rows, whose `partition_row` holds subjects by now."""
+        """Add rows, whose `partition_row` already contains subjects."""
         self._changed = True
-        # A copy: what it was cut from may be a hundred times as large.
+        # A copy: the array it is a part of may be a hundred times as large.
         self._newest.append(rows[-NEWEST_ROWS:].copy())
         self._kept += len(self._newest[-1])
         while self._kept - len(self._newest[0]) >= NEWEST_ROWS:
@@ -109,41 +109,41 @@ class RecentRequests:
         self._count(rows[::step], step)
 
     def add_connections(self, events: Rows) -> None:
-        """Take in connections that were opened or closed."""
+        """Add opened and closed connections."""
         self._changed = True
         for number, client, opened_ns, cause in zip(
             *(events[name].tolist() for name in ("connection_id", "client", "opened_ns", "cause")), strict=True
         ):
             name = connection_id.text(number)
             if cause < 0:
-                # Its first rows may have come before.
+                # Its first rows may have arrived before.
                 opened = self._connections.get(name) or Connection(client, self._clients.get(client), opened_ns)
                 opened.opened_ns = opened_ns
                 self._put(opened)
             else:
                 self._connections.pop(name, None)
         if len(self._by_client) > 2 * MOST_CONNECTIONS:
-            # Who is still there is met again.
+            # Clients still connected are added again.
             self._by_client.clear()
 
     def client_numbers(self) -> set[int]:
-        """Return the numbers of the clients whose rows are kept."""
+        """Return the numbers of the clients of cached rows."""
         return {number for rows in self._kept_rows() for number in rows["client"].tolist()}
 
     def subjects(self) -> set[int]:
-        """Return the subjects of what is kept."""
+        """Return the subjects of cached rows and connections."""
         named = {subject for rows in self._kept_rows() for subject in rows["partition_row"].tolist()}
         return named.union(
             *(each.topics for each in self._by_client.values()), *(each.topics for each in self._connections.values())
         )
 
     def add_group_event(self, event: dict[str, Any]) -> None:
-        """Take in what happened to a group."""
+        """Add an event of a group."""
         self._changed = True
         self._events.append(event)
 
     def publish(self, now_ns: int, epoch_ns: int) -> None:
-        """Tell what has changed, if it is time."""
+        """Publish changes, if the interval has passed."""
         if not self._changed or now_ns - self._published_ns < INTERVAL_NS:
             return
         self._changed = False
@@ -155,7 +155,7 @@ class RecentRequests:
             names = self._names(np.concatenate([newest, slowest]), clients, events)
             if len(names) <= NAMES_BYTES:
                 break
-            # Names are long: rather fewer connections than fewer rows, and rather fewer rows than fewer slow ones.
+            # Names are long: drop connections before rows, and rows before slow ones.
             if clients:
                 clients //= 2
             elif len(newest) or events:
@@ -166,7 +166,7 @@ class RecentRequests:
 
     @property
     def due_ns(self) -> int | None:
-        """When something is to be published, on the monotonic clock; None if nothing is."""
+        """When the next publication is due, on the monotonic clock; None without changes."""
         return self._published_ns + INTERVAL_NS if self._changed else None
 
     def _keep_slowest(self, rows: Rows, now_ns: int) -> None:
@@ -181,7 +181,7 @@ class RecentRequests:
         self._slowest = select(rows, order)
 
     def _count(self, rows: Rows, step: int) -> None:
-        """Add rows, each of which stands for `step`, to what their clients do."""
+        """Add rows, each of which represents `step`, to their clients' activity."""
         clients, codes = np.unique(rows["client"], return_inverse=True)
         # One number for each combination: codes, subjects and APIs with their versions each have bits of their own.
         calls = codes << 48 | (rows["partition_row"].astype(np.int64) + 1) << 16
@@ -201,7 +201,7 @@ class RecentRequests:
                 connection.name_topic(subject)
 
     def _meet(self, client: int, now_ns: int) -> Connection:
-        """Return the connection of a client number that is heard of for the first time."""
+        """Return the connection of a new client number."""
         names = self._clients.get(client)
         connection = self._connections.get(names.connection)
         if connection is None:
@@ -212,7 +212,7 @@ class RecentRequests:
         return connection
 
     def _put(self, connection: Connection) -> None:
-        """Put a connection last; of too many the first is forgotten."""
+        """Put a connection last; when there are too many, the first is deleted."""
         name = connection.names.connection
         self._connections.pop(name, None)
         self._connections[name] = self._by_client[connection.client] = connection
@@ -224,7 +224,7 @@ class RecentRequests:
         return [*self._newest, *(() if self._slowest is None else (self._slowest,))]
 
     def _names(self, rows: Rows, clients: int, events: int) -> bytes:
-        """Return the JSON that goes with rows, so many of the connections last active, and so many last events."""
+        """Return the JSON for rows, with this many of the most recently active connections, and of the last events."""
         active = sorted(self._connections.values(), key=lambda each: each.last_ns, reverse=True)[:clients]
         return json.dumps(self._told(rows, active, events), ensure_ascii=False).encode(errors="replace")
 

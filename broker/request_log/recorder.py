@@ -1,4 +1,4 @@
-"""One turn of the recorder: take what was sent, write what is due, record what was lost, remove what is too old.
+"""The recorder's loop body: read frames, write due files, record losses, delete old files.
 
 Runs in the recorder process; knows nothing of how it is started and woken.
 """
@@ -35,24 +35,24 @@ if TYPE_CHECKING:
 
 _NS_PER_MS = 1_000_000
 
-#: While somebody follows, files are finished this often; it is also how soon a follower is noticed.
+#: Interval of finished files while a reader follows; also the delay until a follower is noticed.
 FOLLOWED_ROLL_MS = 1000
 
-#: How often old files are looked for, besides when a file was finished.
+#: Interval of retention, which also runs after a file is finished.
 RETENTION_MS = 600_000
 
-#: From this on, rows that wait are written by the clock as it was, so that each lies in the hour of its time.
+#: Clock step from which on buffered rows are written by the old clock, so that each lies in the hour of its time.
 CLOCK_SET_NS = 1_000 * _NS_PER_MS
 
-#: The wall clock is taken to have been set when it is this far from where the monotonic clock says it should be.
+#: Least difference between wall clock and monotonic clock that counts as a step.
 CLOCK_STEP_NS = 5 * _NS_PER_MS
 
-#: What stands in the columns of an event of a group that it leaves out.
+#: Values of the columns that a group's event leaves out.
 _NOTHING_TOLD = {column.name: None for column in DATASETS["groups"].columns if column.nullable}
 
 
 class Counts(NamedTuple):
-    """What the recorder has done since its start, for its metrics page."""
+    """Totals of the recorder since its start, for its metrics page."""
 
     rows_written: int
     files_written: int
@@ -61,12 +61,12 @@ class Counts(NamedTuple):
 
 
 class Recorder:
-    """The state of the recorder between its turns."""
+    """The state of the recorder."""
 
     def __init__(
         self, rings: RecorderRings, root: Path, name: str, metadata: MetadataCache, clock: Clock, *, replaces: bool
     ) -> None:
-        """Prepare to take up the rings; files get names with ``name`` in them. ``replaces``: one was killed."""
+        """Prepare to read the rings; files get names with ``name`` in them. ``replaces``: a predecessor was killed."""
         self._root = root
         self._clock = clock
         self._metadata = metadata
@@ -89,21 +89,21 @@ class Recorder:
         self._refresh()
 
     def publish_recent(self, writer: RecentWriter) -> None:
-        """Publish what was requested last, from now on."""
+        """Publish recent requests from now on."""
         self._recent = RecentRequests(writer, self._clients, self._subjects)
 
     def record_roles(self, roles: RoleRows) -> None:
-        """Record how each process is doing, from now on."""
+        """Record the usage of each process from now on."""
         self._roles = roles
 
     def broker_was_killed(self) -> None:
-        """Say that a broker before this one was killed, with nobody knows how many rows in memory."""
+        """Record that the previous broker was killed, with an unknown number of rows in memory."""
         row = {"dataset": "requests", "source": "broker", "index": None, "cause": "broker_killed", "rows": None}
         self._add_gap(row, self._last_written_us())
 
     @property
     def is_prepared(self) -> bool:
-        """Whether files may be written; until what that needs has been imported, rows wait."""
+        """Whether files may be written; until the required modules are imported, rows are buffered."""
         return self._buffers.is_prepared
 
     @is_prepared.setter
@@ -112,11 +112,11 @@ class Recorder:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is not in a finished file yet."""
+        """Whether any row is not in a finished file yet."""
         return self._buffers.pending() or (self._roles is not None and self._roles.is_under_way)
 
     def turn(self, metadata_version: int) -> float:
-        """Do what is due; return in how many seconds something is due again, unless a bell rings before."""
+        """Run all due tasks; return the seconds until the next is due, unless a bell rings before."""
         if metadata_version != self._metadata_version:
             self._refresh()
             self._metadata_version = metadata_version
@@ -124,7 +124,7 @@ class Recorder:
         while self._make_room() and (taken := self._intake.take()):
             for each in taken:
                 self._sort_in(each)
-            # What was taken is in this process's memory now; it is settled when it is in a finished file.
+            # The rows are in this process's memory now; they are settled when they are in a finished file.
             self._intake.release()
             self._give_up(self._buffers.write_groups())
         if self._recent is not None:
@@ -136,19 +136,19 @@ class Recorder:
         return self._wait_s()
 
     def finish(self) -> None:
-        """Take and write what is there, whether or not it is due and what that needs has been imported."""
+        """Read and write all rows, whether or not they are due and the imports are done."""
         self.is_prepared = True
         self.turn(self._metadata_version)
         self._add_roles(is_last=True)
         self._roll(everything=True)
 
     def counts(self) -> Counts:
-        """Return what was done since the start."""
+        """Return the totals since the start."""
         buffers = self._buffers
         return Counts(buffers.rows_written, buffers.files_written, self._files_removed, self._rows_lost)
 
     def _make_room(self) -> bool:
-        """Write rows if too much is remembered for them; return False as long as that is so and they cannot be."""
+        """Write rows if too many names are cached for them; return False if the cache is still full."""
         if not (self._clients.is_full or self._subjects.is_full):
             return True
         if not self.is_prepared:
@@ -158,13 +158,13 @@ class Recorder:
         return True
 
     def _forget_names(self) -> None:
-        """Forget the names that only written rows have."""
+        """Delete the names of written rows."""
         recent = self._recent
         self._clients.forget(() if recent is None else recent.client_numbers())
         self._subjects.forget(() if recent is None else recent.subjects())
 
     def _refresh(self) -> None:
-        """Take over topics and settings as they are now."""
+        """Update topics and settings."""
         self._subjects.refresh()
         self._retention_due_ns = self._clock.monotonic_ns()
 
@@ -177,7 +177,7 @@ class Recorder:
             self._epoch_ns = epoch_ns
 
     def _sort_in(self, taken: TakenFrames) -> None:
-        """Put rows where they belong by their time."""
+        """Add rows to the buffers of their hours."""
         now_ns = self._clock.monotonic_ns()
         if taken.rows is not None:
             rows = taken.rows
@@ -201,7 +201,7 @@ class Recorder:
             settlement[taken.source, "events_settled"] += 1
 
     def _add_roles(self, *, is_last: bool = False) -> None:
-        """Take in the rows of an interval that has ended."""
+        """Add the rows of an interval that has ended."""
         if self._roles is None:
             return
         now_ns, now_us = self._clock.monotonic_ns(), self._now_us()
@@ -255,7 +255,7 @@ class Recorder:
     def _give_up(self, buffers: list[RowBuffer]) -> None:
         for buffer in buffers:
             if buffer.dataset == "gaps":
-                # What was lost is recorded as soon as it can be, and settled with the first of these rows.
+                # Losses are recorded as soon as possible, and settled with the first of these rows.
                 settled = buffer.settlement
                 for row in buffer.chunks:
                     self._add_gap({name: row[name] for name in row if name != "time"}, row["since"], settled)
@@ -277,7 +277,7 @@ class Recorder:
         return roll_ms
 
     def _wait_s(self) -> float:
-        """Return how long nothing is due. A follower is looked for only while there is something for him."""
+        """Return the time until the next task is due. Followers are looked for only while rows are buffered."""
         now_ns = self._clock.monotonic_ns()
         due_ns = self._retention_due_ns
         oldest_ns = self._buffers.oldest_ns()

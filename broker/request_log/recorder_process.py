@@ -1,8 +1,8 @@
-"""The recorder process from boot to exit: it sleeps on its bell and turns when a source has sent something.
+"""The recorder process from boot to exit: it sleeps on its bell and runs when a source has sent something.
 
-The only module of the recorder that sees the process context. It has no client and no reader waits for it; what arrives
-while it is being replaced waits in the rings. It imports what it needs to read rows when the first have come, so that a
-broker that nobody uses stays small.
+The only module of the recorder that uses the process context. It has no client and no reader waits for it; frames that
+arrive during its replacement wait in the rings. Modules for reading rows are imported with the first rows, so that an
+unused broker stays small.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: What the others have first; but it must keep up with them.
+#: The other processes have priority; but the recorder must keep up with them.
 NICENESS = 5
 
-#: How often old files are looked for while nothing comes.
+#: Interval of retention while nothing arrives.
 RETENTION_NS = 600_000_000_000
 
-#: A recorder that has had nothing to do for this long makes room for one that has not loaded anything.
+#: A recorder idle for this long exits, so that its replacement starts without the loaded modules.
 RETIRE_AFTER_NS = 30_000_000_000
 
-#: After a fault the recorder rests for this long.
+#: Pause after a fault.
 FAULT_PAUSE_S = 1.0
 
 
 def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) -> None:  # noqa: ARG001
-    """Record requests until asked to stop; then write what is left."""
+    """Record requests until asked to stop; then write the buffered rows."""
     os.nice(NICENESS)
     root = context.config.data_dir / DIRECTORY
     if not _make(root, context, stop):
@@ -74,7 +74,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
 
 
 def _role_sources(context: ProcessContext) -> RoleSources:
-    """Return what is read of each process: its slot, its page and the rings that it reads."""
+    """Return the sources of each process's row: its slot, its page and the rings that it reads."""
     made, handlers, recorder = context.broker_words.processors_made, range(context.handlers), context.recorder_rings
     processors = range(made)
     grid = RingGrid(context.rings.view, context.most_processors, context.most_handlers)
@@ -87,14 +87,14 @@ def _role_sources(context: ProcessContext) -> RoleSources:
 
 
 def _made(context: ProcessContext) -> tuple[int, int]:
-    """Return what a recorder knows from its start: of who sends, and of who owns what."""
+    """Return the facts that a recorder reads once: the number of processors, and of handlers."""
     return context.broker_words.processors_made, context.handlers
 
 
 def _make(root: Path, context: ProcessContext, stop: StopFlag) -> bool:
-    """Make the directory as soon as that is possible; False if it is time to stop before.
+    """Make the directory, retrying until it succeeds; return False if asked to stop before.
 
-    The disk may be full, and a data directory that has been taken away is not made anew.
+    The disk may be full, and a removed data directory is not made again.
     """
     warned = False
     while not stop.is_set():
@@ -113,7 +113,7 @@ def _make(root: Path, context: ProcessContext, stop: StopFlag) -> bool:
 
 
 class _WithoutPandas:
-    """Says that pandas is not installed. Arrow looks for it at its first array, and would load all of it."""
+    """Reports pandas as not installed. Arrow imports it for its first array, and would load all of it."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
         if name == "pandas":
@@ -121,7 +121,7 @@ class _WithoutPandas:
 
 
 def _prepare(recorder: Recorder, context: ProcessContext) -> None:
-    """Load what files are written with, while rows are taken already."""
+    """Import the modules for writing files, while rows are already being read."""
     sys.meta_path.insert(0, _WithoutPandas())
     importlib.import_module("rotunda.broker.request_log.tables")
     recorder.is_prepared = True
@@ -129,13 +129,13 @@ def _prepare(recorder: Recorder, context: ProcessContext) -> None:
 
 
 def is_anything_told(context: ProcessContext) -> bool:
-    """Return whether a ring holds anything, or something was lost before it reached one."""
+    """Return whether a ring has frames, or a source has lost rows before they reached one."""
     rings = context.recorder_rings
     return any(rings.consumer(source).pending() for source in rings.ring_sources()) or bool(Ledger(rings).losses())
 
 
 def _await_first(context: ProcessContext, root: Path, stop: StopFlag, roles: RoleRows) -> None:
-    """Sleep until a source has sent something, or it is time to stop; old files go meanwhile."""
+    """Sleep until a source has sent something or a stop is requested; apply retention meanwhile."""
     settings, clock, made = context.recorder_rings.settings(), SystemClock(), _made(context)
     due_ns = 0
     while not (stop.is_set() or is_anything_told(context) or roles.notice(clock.monotonic_ns())):
@@ -150,10 +150,10 @@ def _await_first(context: ProcessContext, root: Path, stop: StopFlag, roles: Rol
 
 
 def build(context: ProcessContext, generation: int, root: Path) -> Recorder:
-    """Return the recorder, with what predecessors have lost about to be recorded."""
+    """Return the recorder; its predecessors' losses are queued to be recorded."""
     # numpy starts threads for itself unless the environment forbids it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Arrow's own allocators keep memory for a next time that may not come.
+    # Arrow's own allocators cache memory for reuse that may never happen.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     from rotunda.broker.metadata.metadata_cache import MetadataCache  # noqa: PLC0415
@@ -173,7 +173,7 @@ def build(context: ProcessContext, generation: int, root: Path) -> Recorder:
 def _serve(
     recorder: Recorder, context: ProcessContext, page: MetricsWriter, stop: StopFlag, made: tuple[int, int]
 ) -> None:
-    """Record until it is time to stop, or to make room: for want of work, or because there are more processors."""
+    """Record until asked to stop, or to be replaced: when idle for long, or because there are more processors."""
     faults = FaultLimit(logger, "the recorder's loop")
     stored = recorder.counts()
     idle_since_ns = SystemClock.monotonic_ns()

@@ -1,4 +1,4 @@
-"""The reader of the sources' rings: frames since the last look, as arrays.
+"""The reader of the sources' rings: returns new frames as arrays.
 
 Runs in the recorder. Rows stay arrays from here to the file; a frame costs the same whether it has one row or a
 thousand.
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     Rows = NDArray[np.void]
 
-#: Frames taken from one ring at one look: so many that a look stays short.
+#: Most frames read from one ring at once, to bound the time.
 MOST_FRAMES = 64
 
-#: What stands for a client in the text of an event.
+#: Placeholder for a client in the text of an event.
 NOBODY = -1
 
 
@@ -46,9 +46,9 @@ class Intake:
         self._clients = clients
 
     def first_unread(self, source: int) -> tuple[int, int] | None:
-        """Return (first row, first event) of the first frame that no recorder has released; None if there is none.
+        """Return (first row, first event) of the first unreleased frame; None if there is none.
 
-        Before anything is taken.
+        Call before the first `take`.
         """
         ring = self._rings.get(source)
         if ring is None or not ring.pending():
@@ -60,16 +60,16 @@ class Intake:
         return first_row, first_event
 
     def take(self) -> list[TakenFrames]:
-        """Take what is there, some of it if it is much; `release` must follow."""
+        """Read the available frames, up to a limit; `release` must follow."""
         return [self._take(source) for source, ring in self._rings.items() if ring.pending()]
 
     def release(self) -> None:
-        """Give the rings' memory back to the sources."""
+        """Release the read frames' memory to the sources."""
         for ring in self._rings.values():
             ring.release()
 
     def pending(self) -> bool:
-        """Return whether more is there than was taken."""
+        """Return whether unread frames are available."""
         return any(ring.pending() for ring in self._rings.values())
 
     def _take(self, source: int) -> TakenFrames:
@@ -87,7 +87,7 @@ class Intake:
                 connections.append(np.frombuffer(self._view, CONNECTION_EVENT.dtype, connection_count, at))
             at += connection_count * CONNECTION_EVENT.size
             self._read_texts(at, text_count, events)
-        # Joining copies: what is returned lies in the ring no longer.
+        # Joining copies: the returned arrays no longer lie in the ring.
         return TakenFrames(source, joined(rows) if rows else None, joined(connections) if connections else None, events)
 
     def _read_texts(self, at: int, count: int, events: list[dict[str, Any]]) -> None:
@@ -105,7 +105,7 @@ class Intake:
 
 
 def joined(parts: list[Rows]) -> Rows:
-    """Return a copy of arrays of one type, one behind the other; at least one."""
+    """Return a copy of arrays of one type, concatenated; at least one."""
     # As bytes: to join records numpy first compares their fields, one by one.
     found: Rows = np.frombuffer(bytearray().join([part.data for part in parts]), parts[0].dtype)
     return found

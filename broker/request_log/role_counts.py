@@ -1,7 +1,7 @@
-"""The columns that the dataset roles takes from metrics pages: which metric of which role, and how it is counted.
+"""The columns of the dataset roles that are computed from metrics pages: the metric by role, and the aggregation.
 
-Pure; runs in the recorder. A page's counters only grow, so what happened in an interval is the difference of two
-readings; a role without the metric has no value.
+Pure; runs in the recorder. A page's counters only grow, so the count of an interval is the difference of two readings;
+a role without the metric has no value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NS_PER_US: Final = 1000
 
 
 class Count(NamedTuple):
-    """A column that counts: ``metrics`` by role; of a metric with labels one value, or all of them taken together."""
+    """A counter column: ``metrics`` by role; for a metric with labels, one label's value or the aggregate of all."""
 
     column: str
     metrics: Mapping[str, str]
@@ -27,12 +27,12 @@ class Count(NamedTuple):
     together: Callable[[Iterable[int]], int] = sum
 
     def growth(self, role: str, before: Values, after: Values) -> int | None:
-        """Return what has come to it between two readings of a page; None if the role does not count it."""
+        """Return the growth between two readings of a page; None if the role does not count it."""
         name = self.metrics.get(role)
         if name is None:
             return None
         keys = [key for key in after if key[0] == name and self.label in (None, key[1])]
-        # Each end is rounded by itself, so that the intervals add up.
+        # Each end is rounded separately, so that the intervals add up.
         return self.together(after[key] // self.unit - before.get(key, 0) // self.unit for key in keys)
 
 
@@ -68,7 +68,7 @@ COUNTS: Final = (
     *(Count(column_of_mutes(cause), _of_processor("mutes"), label=cause) for cause in MUTE_CAUSES),
 )
 
-#: By role, the counters of time that it had nothing to do, and of time that it had.
+#: By role, the counters of idle time and of busy time.
 _TIMES: Final = {
     "processor": ("io_wait_ns", "io_ns"),
     "handler": ("idle_ns", "busy_ns"),
@@ -77,7 +77,7 @@ _TIMES: Final = {
 
 
 def idle_share(role: str, before: Values, after: Values) -> float | None:
-    """Return the share of the time between two readings in which a loop had nothing to do; None if nobody knows."""
+    """Return the idle share of a loop between two readings; None if unknown."""
     if role not in _TIMES:
         return None
     idle_ns, busy_ns = (after[name, ""] - before.get((name, ""), 0) for name in _TIMES[role])
@@ -86,7 +86,7 @@ def idle_share(role: str, before: Values, after: Values) -> float | None:
 
 
 def gauges(role: str, values: Values) -> dict[str, int | None]:
-    """Return the columns of states as they are now."""
+    """Return the columns of present states."""
     used, free = values.get(("arena_used_bytes", "")), values.get(("arena_free_bytes", ""))
     connections = values.get(("connections", "")) if role == "processor" else None
     if role == "acceptor":

@@ -1,9 +1,9 @@
-"""The rows of the dataset roles: how each process has done, interval by interval while there are requests.
+"""The rows of the dataset roles: the usage of each process, interval by interval while there are requests.
 
-Runs in the recorder. Reads what the processes publish anyway and what the system knows of them, so it costs them
-nothing. An interval begins before the requests that make it one, and ends with a row for each process; the first
-without a request is the last. Knows nothing of files, and imports nothing that a recorder which waits for its first
-rows has not loaded.
+Runs in the recorder. Reads published data of the processes and the system's counters, so it costs the processes
+nothing. An interval begins before the requests that cause it, and ends with a row for each process; the first without a
+request is the last. Knows nothing of files, and imports nothing that a recorder waiting for its first rows has not
+loaded.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from rotunda.shm.rings.ring_fill import RingShare
     from rotunda.shm.tables.process_slots import ProcessSlots, ProcessStatus
 
-#: How often at least the rings are looked at in an interval.
+#: Longest interval between two samples of the rings.
 LOOK_NS: Final = 250_000_000
 
-#: Processes publish what they count this late. What is seen of a process that is about to show requests may be of the
-#: time after they came, but what was seen so long before that is not.
+#: Delay of published counters. A sample of a process that is about to publish requests may be of the time after their
+#: arrival, but a sample older than this delay is not.
 PUBLISHED_NS: Final = 600_000_000
 
 #: (role, index)
@@ -35,7 +35,7 @@ Row = dict[str, Any]
 
 
 class RoleSources(NamedTuple):
-    """What is read: slots, pages by process, and by process the rings that it reads."""
+    """The inputs: slots, pages by process, and by process the rings that it reads."""
 
     slots: ProcessSlots
     pages: dict[Place, MetricsReader]
@@ -43,7 +43,7 @@ class RoleSources(NamedTuple):
 
 
 class ProcessSample(NamedTuple):
-    """What was seen of all processes at a monotonic time."""
+    """A sample of all processes at a monotonic time."""
 
     at_ns: int
     pages: dict[Place, Values]
@@ -51,20 +51,20 @@ class ProcessSample(NamedTuple):
 
     @property
     def requests(self) -> int:
-        """How many requests had been received since the broker started."""
+        """Number of requests received since the broker started."""
         return sum(values["requests_received", ""] for (role, _), values in self.pages.items() if role == "processor")
 
 
 class RoleRows:
-    """The interval under way, if there is one."""
+    """The present interval, if there is one."""
 
     def __init__(self, sources: RoleSources, rings: RecorderRings, now_ns: int) -> None:
         self._slots, self._pages, self._rings = sources
         self._settings = rings.settings()
         self._account = rings.account(rings.recorder)
-        #: With which the interval under way began; None between two.
+        #: The first sample of the present interval; None between two.
         self._begun: ProcessSample | None = None
-        #: The last ones between two intervals, so far apart that the first is of a time before any later request.
+        #: The last samples between two intervals, so far apart that the first is earlier than any later request.
         self._idle: deque[ProcessSample] = deque(maxlen=2)
         self._peaks: dict[Place, float] = {}
         #: Rows in each set.
@@ -77,13 +77,13 @@ class RoleRows:
         return self._begun is not None
 
     def due_ns(self, now_ns: int) -> int | None:
-        """Return when to turn again, on the monotonic clock; None when that is not before requests come."""
+        """Return when the next pass is due, on the monotonic clock; None between intervals."""
         if self._begun is None:
             return None
         return min(self._begun.at_ns + self._settings.roles_interval_ns, now_ns + LOOK_NS)
 
     def notice(self, now_ns: int) -> bool:
-        """Look, between two intervals; return whether requests have come, for which rows are due."""
+        """Sample, between two intervals; return whether requests have arrived, for which rows are due."""
         if not self._settings.roles_interval_ns:
             self._idle.clear()
             return False
@@ -95,9 +95,9 @@ class RoleRows:
         return False
 
     def turn(self, now_ns: int, now_us: int, *, is_last: bool = False) -> list[Row]:
-        """Look, and return the rows of an interval that ends here: when it is over, or nothing more is asked for.
+        """Sample, and return the rows of an interval that ends now: when it is complete, or with `is_last`.
 
-        The time is given on the monotonic clock, and as it stands in the rows.
+        The time is passed as monotonic time, and as the rows' timestamp.
         """
         begun = self._begun
         if begun is None:
@@ -119,7 +119,7 @@ class RoleRows:
         return found
 
     def _begin(self, look: ProcessSample) -> None:
-        # Before anything is known of them: a recorder that is killed meanwhile leaves these rows to be missed.
+        # Before the rows exist: if the recorder is killed meanwhile, they count as lost.
         self._account.add("events_pushed", self.size)
         self._begun = look
         self._peaks = {}
@@ -130,7 +130,7 @@ class RoleRows:
         return ProcessSample(now_ns, {place: page.values() for place, page in self._pages.items()}, used)
 
     def _statuses(self) -> list[ProcessStatus]:
-        """Return the slots of the processes that are watched, always the same: with a page, and the supervisor."""
+        """Return the slots of the sampled processes, always the same: with a page, and the supervisor."""
         found = self._slots.statuses()
         return [each for each in found if _place(each) in self._pages or each.role == ROLES[SUPERVISOR]]
 

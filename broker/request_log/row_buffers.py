@@ -1,7 +1,7 @@
-"""Rows that are not in a finished file yet, by dataset and hour, and how they get into one.
+"""Rows that are not in a finished file yet, by dataset and hour, and the writing of their files.
 
-Runs in the recorder. What a buffer holds is settled with its sources when its file is finished; a file that cannot be
-written is given up and becomes a gap.
+Runs in the recorder. A buffer's rows are settled with their sources when its file is finished; a file that cannot be
+written is dropped and recorded as a gap.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Rows are written to the open file in groups of about this many.
+#: Approximate number of rows in a row group of the open file.
 GROUP_ROWS = 32_768
 
-#: The same for rows that are given one by one, whose texts clients may make long.
+#: The same for rows added one by one, whose texts clients may make long.
 GROUP_EVENTS = 4096
 
-#: What to add to which counter of which source: (source, counter).
+#: Increments by (source, counter).
 Settlement = Counter[tuple[int, str]]
 
-#: Turns what was added to a buffer into the values of the columns of its dataset.
+#: Converts the chunks of a buffer to the values of its dataset's columns.
 Values_of = Callable[[str, list[Any]], "dict[str, Values]"]
 
 
@@ -53,7 +53,7 @@ class RowBuffer:
 
 
 class RowBuffers:
-    """All that is pending."""
+    """All pending buffers."""
 
     def __init__(self, root: Path, name: str, values_of: Values_of) -> None:
         """Files are called part-``name``-number."""
@@ -62,14 +62,14 @@ class RowBuffers:
         self._values_of = values_of
         self._numbers = count(1)
         self._buffers: dict[tuple[str, int], RowBuffer] = {}
-        #: Whether rows may be written: importing what that needs would hold up the sources.
+        #: Whether rows may be written: importing the required modules would delay the sources.
         self.is_prepared = True
         #: Rows in files that were finished.
         self.rows_written = 0
         self.files_written = 0
 
     def add(self, dataset: str, hour: int, chunk: Any, rows: int, now_ns: int) -> Settlement:
-        """Take in rows; return what is settled with them, for the caller to add to."""
+        """Add rows; return their settlement, for the caller to add to."""
         buffer = self._buffers.get((dataset, hour))
         if buffer is None:
             buffer = self._buffers[dataset, hour] = RowBuffer(dataset, hour, now_ns)
@@ -78,17 +78,17 @@ class RowBuffers:
         return buffer.settlement
 
     def pending(self) -> bool:
-        """Return whether anything is not in a finished file."""
+        """Return whether any row is not in a finished file."""
         return bool(self._buffers)
 
     def oldest_ns(self) -> int | None:
-        """Return when the oldest of what is pending was begun."""
+        """Return when the oldest pending buffer was begun."""
         return min((buffer.begun_ns for buffer in self._buffers.values()), default=None)
 
     def write_groups(self, *, everything: bool = False) -> list[RowBuffer]:
-        """Write what has become a row group to its open file, or all there is. Return the buffers that were given up.
+        """Write full row groups to their open files, or all rows. Return the dropped buffers.
 
-        Nothing is written until `is_prepared`.
+        Writes nothing until `is_prepared`.
         """
         if not self.is_prepared:
             return []
@@ -96,7 +96,7 @@ class RowBuffers:
         return [buffer for buffer in full if not self._try(buffer, self._write_group)]
 
     def roll(self, before_ns: int, roll_bytes: int) -> tuple[list[RowBuffer], list[RowBuffer]]:
-        """Finish files begun before a time, or large enough. Return the (finished, given up) buffers."""
+        """Finish files begun before a time, or large enough. Return the (finished, dropped) buffers."""
         due = [
             buffer
             for buffer in self._buffers.values()
@@ -106,7 +106,7 @@ class RowBuffers:
         return finished, [buffer for buffer in due if buffer not in finished]
 
     def _try(self, buffer: RowBuffer, step: Callable[[RowBuffer], None]) -> bool:
-        """Do one step; what fails is dropped, with its file."""
+        """Run one step; on failure, drop the buffer and its file."""
         try:
             step(buffer)
         except OSError as error:
@@ -118,14 +118,14 @@ class RowBuffers:
         return True
 
     def _write(self, buffer: RowBuffer) -> None:
-        # pyarrow is large: a broker that nobody uses does without it.
+        # pyarrow is large: an unused broker does not load it.
         from rotunda.broker.request_log.tables import OpenPart, table_of  # noqa: PLC0415
 
         if not buffer.chunks:
             return
         dataset = DATASETS[buffer.dataset]
         if buffer.part is None:
-            # Never the data directory itself: one that has been taken away is not to be found in its place.
+            # Never make the data directory itself: a removed one must not be replaced.
             self._root.mkdir(exist_ok=True)
             name = f"part-{self._name}-{next(self._numbers):06d}{SUFFIX}"
             buffer.part = OpenPart(hour_path(self._root, buffer.dataset, buffer.hour), name, dataset)

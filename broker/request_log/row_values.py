@@ -1,4 +1,4 @@
-"""From rows as processors push them to the values of the columns, a row group at a time and none by itself.
+"""Converts rows as pushed by processors to the values of the columns, a row group at a time and never row by row.
 
 Runs in the recorder. Durations are differences of the stamps in whole microseconds, so that they add up to the total.
 """
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 _STAMPS = ("received_ns", "dequeued_ns", "local_complete_ns", "response_complete_ns", "taken_ns", "end_ns")
 _PHASES = ("requestQueueTimeUs", "localTimeUs", "remoteTimeUs", "responseQueueTimeUs", "sendTimeUs")
 _API_NAMES = {int(key): key.name for key in ApiKey}
-#: By what a row says of the codec, and one: nothing, the codecs, numbers that no codec has, several in one request.
+#: By a row's codec field plus one: none, the codecs, unknown numbers, several in one request.
 _CODECS = (None, *CODECS, *map(str, range(len(CODECS), MIXED_CODECS)), "mixed")
-#: By the bits that say what was injected.
+#: By the bits of injected faults.
 _INJECTED = [
     "+".join(name for bit, name in enumerate(INJECTED) if bits >> bit & 1) or None for bits in range(1 << len(INJECTED))
 ]
@@ -97,7 +97,7 @@ def request_values(rows: Rows, epoch_ns: int, slow_ns: int, clients: Clients, su
 
 
 def denial_values(rows: Rows, clients: Clients) -> dict[str, Values]:
-    """Return the columns that say what was denied."""
+    """Return the columns of a denial."""
     numbers, codes = distinct(rows["denial"])
     denials = [clients.denial(number) for number in numbers]
     return {
@@ -140,5 +140,5 @@ def client_values(names: list[ClientNames], codes: NDArray[np.int64]) -> dict[st
 
 
 def plain_values(rows: list[dict[str, Any]], names: list[str]) -> dict[str, list[Any]]:
-    """Return the columns of few rows, given one by one."""
+    """Return the columns of few rows, passed one by one."""
     return {name: [row[name] for row in rows] for name in names}

@@ -1,6 +1,6 @@
 """Slow requests: the rule by which processors always record them, and the recorder marks them.
 
-Pure; works on rows of the request log as arrays, and chooses among them.
+Pure; runs in processors and the recorder, on rows of the request log as arrays.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-#: Requests of these wait for others by design, which does not make them slow.
+#: Requests of these APIs wait for others by design, which does not make them slow.
 WAITING_APIS = (int(ApiKey.FETCH), int(ApiKey.JOIN_GROUP), int(ApiKey.SYNC_GROUP))
 
 
 def durations_ns(rows: NDArray[numpy.void]) -> NDArray[numpy.int64]:
-    """Return how long requests took, not counting how long a fetch or a rebalance waited for others."""
+    """Return the durations of requests, without the time that a fetch or a rebalance waited for others."""
     taken: NDArray[numpy.int64] = rows["end_ns"] - rows["received_ns"]
     keys = rows["api_key"]
     waiting = keys == WAITING_APIS[0]
@@ -30,12 +30,12 @@ def durations_ns(rows: NDArray[numpy.void]) -> NDArray[numpy.int64]:
 
 
 def select(rows: NDArray[numpy.void], chosen: NDArray[numpy.bool_] | NDArray[numpy.int64]) -> NDArray[numpy.void]:
-    """Return a copy of some rows, by mask or by place. As plain bytes: field by field it takes ten times as long."""
+    """Return a copy of some rows, by mask or by index. As plain bytes: field by field needs ten times as long."""
     found: NDArray[numpy.void] = rows.view(f"V{rows.itemsize}")[chosen].view(rows.dtype)
     return found
 
 
 def is_slow(rows: NDArray[numpy.void], slow_ns: int) -> NDArray[numpy.bool_]:
-    """Return which rows took as long as `slow_ns`."""
+    """Return which rows lasted at least `slow_ns`."""
     slow: NDArray[numpy.bool_] = durations_ns(rows) >= slow_ns
     return slow

@@ -1,6 +1,6 @@
-"""From columns to Parquet: types of pyarrow, and one open file.
+"""Converts columns to Parquet: pyarrow's types, and one open file.
 
-Runs in the recorder, and imports pyarrow, which is large: load it when there are rows to write. Strings are given by
+Runs in the recorder, and imports pyarrow, which is large: load it when there are rows to write. Strings are passed by
 code, as indexes into a short list, and stored as plain strings.
 """
 
@@ -29,11 +29,11 @@ _TYPES: dict[str, Any] = {
     INT64: pa.int64(),
     DOUBLE: pa.float64(),
 }
-#: How strings are given to Parquet, which stores them as such.
+#: Input types for Parquet; dictionaries are stored as plain strings.
 _GIVEN = {**_TYPES, STRING: pa.dictionary(pa.int32(), pa.string())}
 
-#: Times and durations take least by their differences. Other numbers are nearly always the same, or as good as random:
-#: zstd sees to them, and to look for repetitions first costs more than it saves.
+#: Times and durations are smallest as differences. Other numbers are nearly always the same, or as good as random: zstd
+#: compresses them, and a dictionary first costs more than it saves.
 _DIFFERING = (TIMESTAMP, INT64)
 
 _NUMPY = {TIMESTAMP: "M8[us]", BOOL: "?", INT16: "i2", INT32: "i4", INT64: "i8", DOUBLE: "f8"}
@@ -55,9 +55,9 @@ def _schema(dataset: Dataset, types: Mapping[str, Any]) -> Any:
 
 
 def _array(values: Values, kind: str) -> Any:
-    """Return values as an array. Arrow's compute functions, which are large, are not needed for any of it."""
+    """Return values as an array. Arrow's compute functions, which are large, are not needed for it."""
     if isinstance(values, Coded):
-        # Parquet takes a dictionary as it is only if no text is in it twice.
+        # Parquet accepts a dictionary unchanged only if its texts are unique.
         texts = [text for text in dict.fromkeys(values.values) if text is not None]
         place_of: dict[str | None, int] = {text: place for place, text in enumerate(texts)}
         place_of[None] = -1
@@ -72,7 +72,7 @@ def _array(values: Values, kind: str) -> Any:
 
 
 class OpenPart:
-    """A file that is being written, under a hidden name."""
+    """A file in progress, under a hidden name."""
 
     def __init__(self, directory: Path, name: str, dataset: Dataset) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ class OpenPart:
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
 
     def finish(self) -> None:
-        """Complete the file, make it durable and visible. Raises OSError; then it is not there."""
+        """Complete the file, make it durable and visible. Raises OSError; then it does not exist."""
         self._writer.close()
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -106,9 +106,9 @@ class OpenPart:
         self._hidden.rename(self._path)
 
     def discard(self) -> None:
-        """Remove what was written, whatever state it is in."""
+        """Delete the written data, in any state."""
         with suppress(OSError):
-            # Writes what is left, for which there may be no room.
+            # Flushes the buffer, for which there may be no space.
             self._file.close()
         with suppress(OSError):
             self._hidden.unlink(missing_ok=True)

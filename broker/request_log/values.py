@@ -1,6 +1,6 @@
 """The values of a column: an array, a list, or one of the forms here.
 
-Pure; what becomes of them is `broker.request_log.tables`' business.
+Pure; `broker.request_log.tables` converts them.
 """
 
 from __future__ import annotations
