@@ -1,7 +1,7 @@
 """Brokers for users' tests: a broker that runs during a `with` block, and a pytest plugin.
 
 Runs in the process of the user's tests. It starts brokers as `rotunda start` does and connects to them like any client;
-it must not import client libraries, nor modules of the broker's processes.
+it must not import third-party client libraries, nor modules of the broker's processes.
 """
 
 from __future__ import annotations

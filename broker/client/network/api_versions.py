@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 SOFTWARE_NAME: Final = "rotunda-python"
 
-#: Lowest and highest version that this client supports, for requests of the network layer. Callers with their own
-#: encoder pass their own version range.
+#: Lowest and highest version that this client supports, for requests without their own `versions`: callers with an
+#: encoder of their own pass those.
 CLIENT_VERSIONS: Final[Mapping[int, tuple[int, int]]] = MappingProxyType(
     {
         ApiKey.METADATA: (1, 13),

@@ -354,5 +354,5 @@ class Channel:
         self.ready = True
         self.state = ChannelState(ChannelPhase.READY, self.remote)
         if self._authenticator is not None and self._authenticator.session_ms:
-            # Whether another moment would do as well cannot matter: no seed makes it repeatable.
+            # The random choice need not be reproducible by a seed.
             self._renew_at_ms = now_ms + renewal_ms(self._authenticator.session_ms, random.SystemRandom())

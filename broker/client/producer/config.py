@@ -146,7 +146,7 @@ def _value(key: Key, value: object) -> object:
         return value
     try:
         if value == "":
-            key.check("")  # empty is not the same as not given
+            key.check("")  # an empty value differs from an unset one
         return key.parse(_text(value))
     except ValueError as complaint:
         shown = "null" if value is None else _text(value)

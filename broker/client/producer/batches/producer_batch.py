@@ -448,7 +448,7 @@ class ProducerBatch(ProduceResult):
         producer = (self.producer_id, self.producer_epoch, self.base_sequence)
         if producer != self._wire_producer:
             if self._wire_producer is not None:
-                self._wire = bytearray(self._wire)  # an earlier request may still be on its way
+                self._wire = bytearray(self._wire)  # an earlier request may still be in flight
             attributes = codec | (TRANSACTIONAL_BIT if self.is_transactional else 0)
             times_ms = (self._base_timestamp_ms, self._max_timestamp_ms)
             fill_batch_head(self._wire, attributes, self.record_count, times_ms, producer)

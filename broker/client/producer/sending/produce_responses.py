@@ -140,7 +140,7 @@ class ProduceResponses:
             text = str(response.version_mismatch)
             self._handle_all(Outcome(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=text), batches, now_ms)
         elif response.body is None:
-            self._handle_all(Outcome(), batches, now_ms)  # acks=0: it has been written
+            self._handle_all(Outcome(), batches, now_ms)  # acks=0: sent completely, no response expected
         else:
             self._handle_answer(response.body, batches, topic_names, now_ms)
             self._metrics.record_latency(response.node_id, response.latency_ms)

@@ -305,7 +305,7 @@ class Sender:
             if drained:
                 self._send_produce_request(snapshot, node_id, drained, now_ms)
         if any(batches.values()):
-            return 0.0  # there may be more for them
+            return 0.0  # the nodes may have more ready batches
         if ready:
             # Ready batches wait for earlier responses, or for the retry backoff of another batch.
             not_ready_ms = min(not_ready_ms, self._config.retry_backoff_ms)

@@ -205,7 +205,7 @@ class TransactionManager(TransactionContext):
             if self._is_failed_by_error(request):
                 return None
             if isinstance(request, EndTxn) and not self.transaction_started:
-                request.ended()  # the transaction is empty: the coordinator does not know of it
+                request.ended()  # the transaction is empty: it is unknown to the coordinator
                 return self._pop()
             return request
 
