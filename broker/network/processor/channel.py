@@ -239,7 +239,7 @@ class Channel:
         return not self.unsent and self.in_flight <= waiting
 
     def forget_requests(self) -> None:
-        """Stop expecting responses: later ones for this channel are dropped and must not be stored."""
+        """Stop expecting responses: later ones for this channel are dropped. Drop its kept requests before."""
         self.ended_at = self.next_answer + len(self.held)
         self.next_answer = self.next_sequence
         self._drop_held()

@@ -4,7 +4,7 @@ Runs in processor processes. A channel whose request finds no room waits here, i
 pass one that waits for a large block, but only for `PASSED_NS`: after that freed memory is reserved for it, so that it
 cannot starve (`B15`). While a channel waits, one that holds a block for half a request must keep sending, fast enough
 to complete the request within `WHOLE_WITHIN_S`: a slow sender withholds memory from others as a silent one does
-(`C04`). The one request that is larger than the arena has its own area (`MemoryPool`) and its own queue.
+(`C04`). The one request that is larger than the arena has the spill area (`MemoryPool`) and its own queue.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class MemoryQueue:
 
     def __init__(self, sender: RequestSender) -> None:
         self._sender = sender
-        #: By channel, the start of its wait, in ns: for a block of the arena, and for the oversize area.
+        #: By channel, the start of its wait, in ns: for a block of the arena, and for the spill area.
         self._waiting: tuple[dict[Channel, int], dict[Channel, int]] = ({}, {})
         #: By channel: a time, and the bytes of its request received by then.
         self._receiving: dict[Channel, tuple[int, int]] = {}

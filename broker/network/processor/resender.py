@@ -1,8 +1,9 @@
 """Resends requests after their target was replaced, or their response could not be sent.
 
-Part of a processor. Except Produce, a request stays with its channel until its response, so the death of a target
-closes no connection: unanswered requests are sent to its replacement. Targets handle duplicates of a request; a second
-response is ignored.
+Part of a processor. Except Produce, a request stays with its channel until its response, and is resent to the
+replacement of a dead target; only connections with a request that could not be copied are closed (`kept_requests`).
+Targets handle
+duplicates of a request; a second response is ignored.
 """
 
 from __future__ import annotations

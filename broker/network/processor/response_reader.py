@@ -240,7 +240,7 @@ class ResponseReader:
     def _attach(
         self, channel: Channel | None, at: int, envelope: Envelope, now_ns: int, ready: dict[int, Channel]
     ) -> None:
-        """Attach any response: early, with file ranges, closing the connection, or for a closed one."""
+        """Attach or drop a response: early, with file ranges, closing the connection, or unexpected."""
         connection, sequence, size, ranges, kind, facts = envelope
         if channel is None or not channel.next_answer <= sequence < channel.next_sequence or sequence in channel.held:
             self._drop(channel, at, envelope, now_ns)
