@@ -1,4 +1,4 @@
-"""The first process: makes every segment, socket and bell, forks every role, replaces what dies. It serves no request.
+"""The first process: creates segments, sockets and bells, forks every role, replaces dead processes. Serves no request.
 
-The top of the tree beside the command line; nothing but `cli` imports it.
+The top of the import tree together with the command line; only `cli` imports it.
 """

@@ -1,8 +1,8 @@
-"""A broker's life from configuration to exit: what is prepared before the children start, undone after.
+"""A broker's life from configuration to exit: preparation before the children start, and cleanup after they end.
 
-Runs in the process that becomes the supervisor; called by the command line, knows nothing of how it was
-called. Order matters: locks first, so that two brokers never share a directory; ports next, so that the real
-port is known; shared memory last, because it must not outlive a failure of the others.
+Runs in the process that becomes the supervisor; called by the command line, knows nothing of its options. Order
+matters: locks first, so that two brokers never share a directory; ports next, so that the real port is known; shared
+memory last, because it must not outlive a failure of the other steps.
 """
 
 from __future__ import annotations
@@ -65,12 +65,11 @@ def serve(
     functions: Mapping[Role, RoleFunction] | None = None,
     before_start: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run a broker until it is asked to stop; `on_ready` is called once when it serves.
+    """Run a broker until the stop signal; `on_ready` is called once when it serves.
 
-    `before_start` is called when the metadata is ready and no other process of the broker is there.
-
-    Raises BootFailed, whose exit code the program ends with, when it cannot start or cannot go on. Either
-    way all it made is gone afterwards, but for the run directory's record of a failure.
+    `before_start` is called when the metadata is ready and before any other process of the broker starts. Raises
+    BootFailed, with the program's exit code, when it cannot start or cannot continue. In both cases all resources are
+    freed afterwards, except the run directory's record of a failure.
     """
     log_setup.configure(Role.SUPERVISOR.label, 0, log_output.line_format)
     with ExitStack() as undo:
@@ -94,14 +93,14 @@ def serve(
 def _prepare(
     config: BrokerConfig, run_path: Path, log_output: LogOutput, before_start: Callable[[], None], undo: ExitStack
 ) -> ProcessContext:
-    """Take the directories, prepare the metadata, make what the children inherit; `undo` gives all of it back."""
+    """Lock the directories, prepare the metadata, create the children's resources; `undo` frees all of them."""
     check_descriptor_limit(FEWEST_DESCRIPTORS)
     data_dir = config.data_dir
     with boot_failures(_cannot_be_used("run", run_path)):
         run_dir.make(run_path)
         undo.callback(os.close, run_dir.lock(run_path))
     with boot_failures(_cannot_be_used("data", data_dir)):
-        # For this user alone; one that is there keeps its mode.
+        # For this user alone; an existing directory keeps its mode.
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         undo.callback(os.close, lock_data_dir(data_dir))
         undo.callback(os.close, run_dir.outlast_children(data_dir))
@@ -128,7 +127,7 @@ def _cannot_be_used(kind: str, path: Path) -> str:
 
 
 def _write_state(record: RunRecord) -> None:
-    """Write another state of a broker that was registered. Where that fails the broker goes on: clients come first."""
+    """Write a new state to the broker's run record. On failure the broker continues: clients have priority."""
     try:
         run_dir.write(Path(record.run_dir), record)
     except OSError as failure:
@@ -139,10 +138,10 @@ def _write_state(record: RunRecord) -> None:
 
 
 class RoleFunctions(Mapping[Role, "RoleFunction"]):
-    """What each role runs, imported when it is looked up.
+    """The function of each role, imported on access.
 
-    The supervisor does that before it forks, so that children share the modules' memory, and for the roles that
-    start late when the broker serves already.
+    The supervisor accesses them before it forks, so that children share the modules' memory; late roles are imported
+    when the broker serves already.
     """
 
     _MODULES: Final = {
@@ -167,7 +166,7 @@ class RoleFunctions(Mapping[Role, "RoleFunction"]):
 
 
 def bootstrap(listeners: Iterable[ListenerEntry], control: int = -1) -> str:
-    """Return the advertised addresses, comma-separated: what a client is given. Not that of the control plane."""
+    """Return the advertised addresses, comma-separated, as sent to clients, without that of the control plane."""
     return ",".join(_address(each) for index, each in enumerate(listeners) if each.is_open and index != control)
 
 
@@ -176,7 +175,7 @@ def _address(listener: ListenerEntry) -> str:
 
 
 def _local(context: ProcessContext) -> str:
-    """Return the addresses for commands on this machine. Certificates name hosts: of TLS what clients are given."""
+    """Return the addresses for local commands: of TLS listeners the advertised ones, as certificates name hosts."""
     return ",".join(
         _address(context.listener_table[each.index]) if each.protocol.endswith("SSL") else _written(*each.here)
         for each in context.listeners
@@ -194,7 +193,7 @@ def _supervise(
     record: RunRecord,
     on_ready: Callable[[RunRecord], None],
 ) -> bool:
-    """Start, run and stop the children; return whether every one of them ended by itself when asked to."""
+    """Start, run and stop the children; return whether every one of them ended by itself on the stop signal."""
     ready = record.with_state(run_dir.READY)
 
     def listeners_changed() -> None:
@@ -211,7 +210,7 @@ def _supervise(
             _write_state(ready)
             on_ready(ready)
             manager.ready(f"serves {ready.bootstrap}")
-            # In the words that testcontainers waits for.
+            # testcontainers waits for this text.
             _log.info("Kafka Server started: serves %s. Transitioning from RECOVERY to RUNNING", ready.bootstrap)
             with boot_failures():
                 supervisor.run()
@@ -232,7 +231,7 @@ def _make_heritage(
     is_clean_start: bool,
 ) -> ProcessContext:
     listeners: list[BoundListener] = []
-    # Also those that were set while an earlier run lasted.
+    # Including listeners configured during an earlier run.
     set_now = configured_at_start(config)
     try:
         check_tls(set_now)

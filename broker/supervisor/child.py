@@ -1,8 +1,7 @@
-"""One child process of the broker as the supervisor sees it: its slot, its current process, its restarts.
+"""One child process of the broker, as seen by the supervisor: its slot, its current process, its restarts.
 
-Runs in the supervisor. What to do when a child dies is decided there; here is how one is started, asked to
-stop and buried. A child's slot in shared memory is written here and by the child, each its own words
-(`shm.layout`).
+Runs in the supervisor, which decides how to handle a death; this module starts, stops and reaps processes. A child's
+slot in shared memory is written by this module and by the child, each its own words (`shm.layout`).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from rotunda.broker.runtime.signals import HELD_SIGNALS
 from rotunda.broker.runtime.stack_dumps import StackPipe
 from rotunda.shm.tables import process_slots
 
-# It pickles with dill what it sends to a process that it starts anew. Children are forked, and nothing is sent.
+# It pickles data for spawned processes with dill. Children are forked, so nothing is pickled.
 with without("dill"):
     import multiprocess
 
@@ -31,7 +30,7 @@ _FORK = multiprocess.get_context("fork")
 
 
 class Child:
-    """A role's process, and its successors. `label` is what log lines and errors call it."""
+    """A role's process, and its replacements. `label` is its name in log lines and errors."""
 
     def __init__(self, role: Role, index: int, functions: Mapping[Role, RoleFunction], context: ProcessContext) -> None:
         self.role = role
@@ -40,38 +39,38 @@ class Child:
         self.generation = 0
         self.restarts = 0
         self.ready = False
-        #: Whether its last process ended as it was asked to, while the broker goes on.
+        #: Whether its last process ended as requested while the broker continues.
         self.has_left = False
-        #: Where its process writes its stacks when it is asked to, or when a fault in C ends it.
+        #: The pipe for its process's stacks, written on request or on a fault in C.
         self.stacks = StackPipe()
         self._functions = functions
         self._context = context
         self._process: Any = None
-        #: When each of the last restarts was, and what had been served by then.
+        #: Times of the recent restarts, with the number of requests served by then.
         self._restarted: deque[tuple[int, int]] = deque()
-        #: When it is to be started again, if that has to wait; else 0.
+        #: Time of a delayed restart; 0: none.
         self.restart_due_ns = 0
-        #: When it was started again last.
+        #: Time of the last restart.
         self.replaced_ns = 0
 
     @property
     def is_alive(self) -> bool:
-        """Whether a process was started and its death was not noticed yet."""
+        """Whether a process was started and its death has not been noticed yet."""
         return self._process is not None
 
     @property
     def sentinel(self) -> int:
-        """A descriptor that turns readable when the process dies; only of one that is alive."""
+        """A descriptor that becomes readable when the process dies; only while it is alive."""
         return int(self._process.sentinel)
 
     @property
     def pid(self) -> int:
-        """The process id; only of one that is alive."""
+        """The process id; only while it is alive."""
         return int(self._process.pid)
 
     @property
     def target_index(self) -> int:
-        """The index its role function is given: the place among the peers, behind the handlers for the others."""
+        """The index passed to its role function; for controller and cleaner the peer index, after the handlers."""
         places = {Role.CONTROLLER: self._context.controller, Role.CLEANER: self._context.cleaner}
         return places.get(self.role, self.index)
 
@@ -81,7 +80,7 @@ class Child:
         return self._context.slots.last_words(self.role, self.index)
 
     def start(self, foreign_fds: Iterable[int]) -> None:
-        """Fork the next generation; `foreign_fds` are the supervisor's own, which the child closes. Raises OSError."""
+        """Fork the next generation; the child closes the supervisor's own `foreign_fds`. Raises OSError."""
         slots = self._context.slots
         self.generation += 1
         self.restart_due_ns = 0
@@ -133,9 +132,10 @@ class Child:
         return status
 
     def count_restart(self, now_ns: int, window_ns: int, served: int) -> tuple[int, int]:
-        """Note a restart at `now_ns`, and how much had been `served` by then.
+        """Record a restart at `now_ns`, with the number of requests `served` by then.
 
-        Return how many there were within the window, this one included, and what had been served by the first of them.
+        Return the number of restarts within the window, this one included, and the requests served by the first of
+        them.
         """
         self.restarts += 1
         self._context.slots.set_restarts(self.role, self.index, self.restarts)
@@ -149,7 +149,7 @@ class Child:
         self.send_signal(signal.SIGTERM)
 
     def send_signal(self, signum: signal.Signals) -> None:
-        """Send a signal, then ring: a signal that comes just before a wait begins does not end that wait."""
+        """Send a signal, then ring the bell: a signal just before a wait begins does not end that wait."""
         self.kill(signum)
         if self.role is Role.PROCESSOR:
             self._context.processor_bells[self.index].ring()
@@ -159,7 +159,7 @@ class Child:
             self._context.recorder_bell.ring()
 
     def kill(self, signum: signal.Signals = signal.SIGKILL) -> None:
-        """Send a signal to the process, if it is still there."""
+        """Send a signal to the process, if it still exists."""
         with suppress(ProcessLookupError):
             os.kill(self._process.pid, signum)
 
@@ -188,7 +188,7 @@ def describe_exit(status: int) -> str:
 
 
 def boot_exit_code(status: int) -> int | None:
-    """Return what the program should end with when `status` is that of a child that could not boot, else None."""
+    """Return the program's exit code if `status` is that of a child that could not boot, else None."""
     if ExitCode.BOOT_FAILED <= status < ExitCode.ORPHANED:
         return status - ExitCode.BOOT_FAILED
     return None

@@ -1,20 +1,21 @@
-"""The number of handlers while the broker runs: all partitions and groups go to their new owners at once (`E04`).
+"""Changes the number of handlers while the broker runs: all partitions and groups move at once (`E04`).
 
-Runs in the supervisor, whose loop calls `turn`; the controller publishes the number that is wanted. Who owns what
-follows from the number, so nothing is answered for a moment, and nobody is closed:
+Runs in the supervisor, whose loop calls `turn`; the controller publishes the wanted number. Ownership follows from the
+number, so no request is answered during the move. Connections stay open, except those with an unanswered request that
+could not be copied (`kept_requests`):
 
-1. *Hold*: processors send nothing more to targets and confirm that; targets go on until no request is left in a ring:
-   every Produce has its answer, and whatever waits for longer is known to its processor. A process that dies is
-   replaced, with the old number. If that takes too long, requests go on as before, and it is tried again later.
+1. *Hold*: processors stop sending to targets and confirm that; targets continue until no request is left in a ring:
+   every Produce has its response, and every parked request is known to its processor. A process that dies is
+   replaced, with the old number. If that takes too long, the hold ends, and the move is retried later.
 2. *Stop*: handlers, controller and cleaner end; logs are closed, with a snapshot of their producers and without waiting
-   for the disk. One that is killed instead leaves what any dead handler leaves: who opens its partitions cuts them back
-   to what was published.
-3. *Start*: the number changes and the rings between peers are emptied, since nobody lives who has an end of them. Then
-   all of them start, and one that dies is replaced, with the new number.
-4. *Go on*: processors take what answers there are, and send what has none to who owns it now.
+   for the disk. One that is killed instead leaves the state of any dead handler: the next owner truncates its
+   partitions to the published end.
+3. *Start*: the number changes and the rings between peers are emptied, since no process has an end of them. Then all of
+   them start, and one that dies is replaced, with the new number.
+4. *Continue*: processors read the remaining responses, and resend unanswered requests to their new owners.
 
-A processor that is killed meanwhile takes its connections with it, as always; its replacement begins with the hold. The
-steps live in this process alone; if it dies, so does the broker.
+A processor killed meanwhile loses its connections, as always; its replacement starts in the hold. The state of the move
+exists in this process alone; if it dies, so does the broker.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: Who asks each other: none of them may live when the number changes.
+#: The roles that exchange peer requests: all of them must have ended when the number changes.
 _PEERS: Final = frozenset({Role.HANDLER, Role.CONTROLLER, Role.CLEANER})
 
-#: Requests are held back for so long at most until all of them are answered; then they go on until it is tried again.
+#: The longest hold to wait for responses; after it requests continue until the next attempt.
 _HOLD_NS: Final = 5_000_000_000
 _RETRY_NS: Final = 20_000_000_000
 
-#: While it moves, the supervisor looks this often.
+#: The supervisor's poll interval during a move.
 LOOK_MS: Final = 2.0
 
 
@@ -53,7 +54,7 @@ class _Step(enum.Enum):
 
 
 class HandlerCount:
-    """Brings the handlers among ``children`` to the number that is wanted, a step in each turn."""
+    """Changes the handlers among ``children`` to the wanted number, one step per call."""
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class HandlerCount:
         add: Callable[[Role, int], Child],
         clock: Clock,
     ) -> None:
-        """``add`` puts a handler of that index among the children, which ``start`` starts."""
+        """``add`` adds a handler of that index to the children; ``start`` starts it."""
         self._context = context
         self._children = children
         self._memory = memory
@@ -77,11 +78,11 @@ class HandlerCount:
 
     @property
     def is_moving(self) -> bool:
-        """Whether a change is under way."""
+        """Whether a move is in progress."""
         return self._step is not _Step.NONE
 
     def turn(self) -> None:
-        """Take the next step, if there is one to take. Processors neither join nor leave meanwhile."""
+        """Run the next step, if it is due. Processors neither join nor leave meanwhile."""
         if self._step is _Step.NONE:
             self._begin()
         elif self._step is _Step.HOLD:
@@ -93,11 +94,11 @@ class HandlerCount:
             _log.info("partitions and groups have moved: %d handlers", self._context.handlers)
 
     def is_leaving(self, child: Child) -> bool:
-        """Return whether a process that has ended is not to be replaced: it is started when all have ended."""
+        """Return whether an ended process is not to be replaced now: all start again after all have ended."""
         return self._step is _Step.STOP and child.role in _PEERS
 
     def is_joining(self, child: Child) -> bool:
-        """Return whether a process is of those that start with another number."""
+        """Return whether a process is starting with the new number."""
         return self._step is _Step.START and child.role in _PEERS
 
     def _begin(self) -> None:
@@ -142,7 +143,7 @@ class HandlerCount:
         context = self._context
         handlers = context.broker_words.wanted_handlers
         if handlers > context.broker_words.handlers_made:
-            # Another number has been set meanwhile: that one is next.
+            # The wanted number has changed meanwhile: that one is next.
             handlers = context.broker_words.handlers_made
         context.channel.initialise_peers()
         for child in self._children:

@@ -1,13 +1,13 @@
-"""The listeners while the broker runs: those that settings ask for are opened, the others are closed (`A30`).
+"""Opens and closes listeners while the broker runs, as the settings change (`A30`).
 
-Runs in the supervisor, whose loop calls `turn` with the settings in force. A listener is bound and published before the
-acceptor gets its socket, so that whoever meets a connection of it knows it. One that is removed is published as closed
-first: processors then read no more from its connections, and close each with its last answer; then the acceptor closes
-its socket, and this process its own. A listener has its name for good: another address takes another name.
+Runs in the supervisor, whose loop calls `turn` with the current settings. A listener is bound and published before the
+acceptor gets its socket, so that every process knows the listener of a connection. A removed one is first published as
+closed: processors stop reading its connections, and close each after its last response; then the acceptor closes its
+socket, and this process its own. A listener's name is permanent: another address needs another name.
 
-What the acceptor is told waits in a socket pair while it is replaced, and its replacement has the sockets of then
-besides: the last word on a listener is the one that counts. The controller has found the address free before; what
-cannot be bound all the same is logged once, and tried again.
+Orders to the acceptor wait in a socket pair while it is replaced, and its replacement also inherits the sockets open at
+its fork: the last order for a listener counts. The controller has checked that the address is free; a failure to bind
+is logged once, and retried.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class ListenerSet:
-    """The listeners of a run; ``changed`` is called after those that are open have changed."""
+    """The listeners of a run; ``changed`` is called after the open ones have changed."""
 
     def __init__(self, context: ProcessContext, now_ns: Callable[[], int], changed: Callable[[], None]) -> None:
         self._context = context
@@ -43,16 +43,16 @@ class ListenerSet:
         self._entries = list(context.listener_table)
         self._orders: deque[tuple[int, int, BoundListener]] = deque()
         self._followed: tuple[tuple[Listener, ...], tuple[Listener, ...]] | None = None
-        #: Why listeners could not be opened, as it was logged.
+        #: By listener: the reason why it could not be opened, as logged.
         self._failures: dict[str, str] = {}
 
     @property
     def closing_fds(self) -> list[int]:
-        """The sockets that are to be closed and that the acceptor has not been told of yet: no child may hold them."""
+        """The sockets to be closed by orders not yet sent to the acceptor: no child may inherit them."""
         return [listener.socket.fileno() for kind, _, listener in self._orders if kind == CLOSE]
 
     def turn(self, config: BrokerConfig) -> None:
-        """Bring the listeners to what the settings ask for, and tell the acceptor what has changed."""
+        """Open and close listeners as the settings require, and send the orders to the acceptor."""
         wanted = config.bound_listeners, config.effective_advertised_listeners
         if self._followed != wanted:
             self._followed = wanted
@@ -90,12 +90,12 @@ class ListenerSet:
             listen(bound, config.socket_listen_backlog_size)
         except BootFailed as failure:
             self._failed(listener.name, f"{failure.reason}; it is tried again")
-            # Also a listener that was just removed holds its port until the acceptor has closed it.
+            # A listener just removed also holds its port until the acceptor has closed it.
             self._followed = None
             return
         self._failures.pop(listener.name, None)
         self._entries[index : index + 1] = [bound.entry]
-        # The acceptor may have it only when everybody can know it.
+        # The acceptor may get it only after it is published to all.
         self._publish()
         self._context.listeners.append(bound)
         self._orders.append((OPEN, index, bound))

@@ -1,7 +1,7 @@
-"""The operator's tasks, asked for by signals: stacks of every process, another log file, the configuration read again.
+"""The operator's tasks, requested by signals: stacks of every process, a new log file, a configuration reload.
 
-Runs in the supervisor, whose loop calls `turn` whenever it has slept. One task a signal; also, without being asked, the
-log file gets its successor when it is full or old.
+Runs in the supervisor, whose loop calls `turn` after every sleep. One task per signal; the log file is also rotated
+without a signal when it is full or old.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: After a rotation that failed the next is tried when this has passed.
+#: Delay after a failed rotation.
 _TRY_AGAIN_MS = 60_000
 
 
 class OperatorTasks:
-    """Does what the signals ask for. `turn` does all that is due; `wait_ms` returns when something is due unasked."""
+    """Runs the tasks of the signals. `turn` runs all that are due; `wait_ms` returns the time until a rotation."""
 
     def __init__(
         self, signals: OperatorSignals, children: Sequence[Child], log_file: LogFile | None, clock: Clock
@@ -49,7 +49,7 @@ class OperatorTasks:
         }
 
     def turn(self) -> None:
-        """Do what was asked for since the last call, and rotate the log file if it is time."""
+        """Run the tasks requested since the last call, and rotate the log file if due."""
         for signum in self._signals.take_tasks():
             self._tasks[signum]()
         log_file, now_ms = self._log_file, self._clock.wall_ms()
@@ -57,7 +57,7 @@ class OperatorTasks:
             self._rotate(log_file, now_ms)
 
     def wait_ms(self) -> float | None:
-        """Return how long nothing is due, or None for as long as nobody asks."""
+        """Return the time until the next rotation, or None without one."""
         if self._log_file is None:
             return None
         now_ms = self._clock.wall_ms()
@@ -65,7 +65,7 @@ class OperatorTasks:
         return None if wait_ms is None else max(wait_ms, self._rotate_from_ms - now_ms)
 
     def _dump_stacks(self) -> None:
-        """Log a line for each process: all are asked at once, so that the lines belong together."""
+        """Log a line for each process: all are signalled at once, so that the lines belong together."""
         alive = [child for child in self._children if child.is_alive]
         for child in alive:
             child.stacks.ask(child.pid)
@@ -115,13 +115,13 @@ class OperatorTasks:
 
 
 def report_where(child: Child) -> None:
-    """Log where a child stands that hangs."""
+    """Log the stacks of a hanging child."""
     child.stacks.ask(child.pid)
     log_stacks(child)
 
 
 def log_stacks(child: Child, wait_ms: int = ANSWER_MS) -> None:
-    """Log where a child stands that was asked for it, or why it does not answer."""
+    """Log the stacks requested from a child, or the reason why it does not respond."""
     stacks = child.stacks.answer(wait_ms)
     if stacks:
         _log.info("stacks of %s: %s", tag_of(child.role.label, child.pid), stacks, extra=UNLIMITED)

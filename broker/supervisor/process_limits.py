@@ -1,7 +1,7 @@
-"""What a broker needs to start of what the system limits for each process: descriptors and address space.
+"""Checks the system's limits per process before the start: descriptors and address space.
 
-Every child inherits the supervisor's descriptors and mappings. What connections and segments need comes on top: where
-that is short, the broker serves with what it has (`A24`, `broker/log/descriptor_limit.py`).
+Runs in the supervisor. Every child inherits its descriptors and mappings. Connections and segment files need more: if
+that runs short, the broker serves with fewer (`A24`, `broker/log/descriptor_limit.py`).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from rotunda.broker.runtime.boot_failures import few_descriptors, little_address
 if TYPE_CHECKING:
     from rotunda.broker.ipc.process_context import ProcessContext
 
-#: With fewer no broker gets as far as to know what it needs.
+#: With fewer no broker can even compute its needs.
 FEWEST_DESCRIPTORS: Final = 64
 
-#: Of the supervisor for each child: both ends of the pipe for its stacks, its sentinel and the other end of that.
+#: The supervisor's descriptors per child: both ends of the pipe for its stacks, its sentinel and the other end of that.
 _A_CHILD: Final = 4
 #: Acceptor, controller, cleaner, recorder, status page.
 _OTHER_CHILDREN: Final = 5
-#: What a process opens besides: signals, the metadata, files while it works, and a first client.
+#: Other descriptors of a process: signals, the metadata, temporary files, and a first client.
 _OWN: Final = 24
 
-#: What a process maps besides shared memory after the start: libraries above all, and stacks of threads.
+#: Other mappings of a process after the start: libraries above all, and stacks of threads.
 _LIBRARIES_BYTES: Final = 128 << 20
 
 
@@ -43,15 +43,15 @@ def check_descriptor_limit(least: int) -> None:
 
 
 def descriptors_needed(context: ProcessContext) -> int:
-    """Return how many a process of this broker has open once all children run; `context` is complete, none runs yet."""
+    """Return the descriptors a process has open once all children run; `context` is complete, no child runs yet."""
     children = context.started_processors + context.started_handlers + _OTHER_CHILDREN
     return len(os.listdir("/proc/self/fd")) + _A_CHILD * children + _OWN
 
 
 def check_address_space(segments_bytes: int) -> None:
-    """Raise BootFailed if the limit of this process is too small for segments of this size and what else it maps.
+    """Raise BootFailed if this process's limit is too small for segments of this size and its other mappings.
 
-    Near the limit no failure is to be relied on: threads, imports and even the compiler fail in their own ways.
+    Near the limit failures are not reliable: threads, imports and even the compiler fail in their own ways.
     """
     limit = soft_limit(resource.RLIMIT_AS)
     if limit is None:

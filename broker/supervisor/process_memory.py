@@ -1,8 +1,8 @@
-"""The shared memory of processors and handlers: what one needs, from the start or when it is added (`A28`, `E04`).
+"""The shared memory of each processor and handler, allocated at the start or when it is added (`A28`, `E04`).
 
-Runs in the supervisor. Segments are laid out for the most processes that there may be. What those beyond the first ones
-need is left out of them where it is much, and takes no room until `ProcessMemory` allocates it, before anybody is told:
-a supervisor that dies in between takes the broker with it, and a failure leaves room that the next call takes up.
+Runs in the supervisor. Segments are laid out for the maximum number of processes. Large parts for processes beyond the
+started ones are holes, which use no memory until `ProcessMemory` allocates them, before any process learns of them: if
+the supervisor dies in between, so does the broker, and memory allocated before a failure is reused by the next call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOTHING = memoryview(b"")
 
 
 class ProcessMemory:
-    """The places of processes in segments of a shape, of which the first (processors, handlers) are there at once."""
+    """The places of processes in segments of a shape; ``started`` (processors, handlers) are allocated at once."""
 
     def __init__(self, shape: ChannelShape, started: tuple[int, int]) -> None:
         self.shape = shape
@@ -47,7 +47,7 @@ class ProcessMemory:
         }
 
     def later(self, purpose: str) -> list[tuple[int, int]]:
-        """Return what of a segment is not needed at the start, as (start, bytes)."""
+        """Return the parts of a segment that are not needed at the start, as (start, bytes)."""
         if purpose == "rings":
             processors, handlers = self.started
             at_once = {*range(handlers), self.shape.targets - 1}
@@ -58,14 +58,14 @@ class ProcessMemory:
 
     @property
     def later_bytes(self) -> int:
-        """How much that is in all segments."""
+        """The bytes of these parts in all segments."""
         return sum(size for purpose in ("rings", *self._places) for _, size in self.later(purpose))
 
     def make_processor(self, context: ProcessContext) -> None:
-        """Make memory ready for one processor more than there ever were. Raises SharedMemoryTooSmall.
+        """Allocate memory for one processor more than ever before. Raises SharedMemoryTooSmall.
 
-        It gets as much of the arena as each of the others, or what half of the room is that is left: a large request
-        that does not fit there goes by its spill area.
+        It gets as much of the arena as each of the others, or half of the free shared memory: a large request that does
+        not fit there uses its spill area.
         """
         processor = context.broker_words.processors_made
         segments = {"metrics": context.metrics, "recorder": context.recorder, "snapshots": context.snapshots}
@@ -84,7 +84,7 @@ class ProcessMemory:
         context.broker_words.set_processors_made(processor + 1)
 
     def make_handlers(self, context: ProcessContext, handlers: int) -> None:
-        """Make rings ready for so many handlers, if they are not. Raises SharedMemoryTooSmall."""
+        """Allocate missing rings for this number of handlers. Raises SharedMemoryTooSmall."""
         for handler in range(context.broker_words.handlers_made, handlers):
             for processor in range(context.broker_words.processors_made):
                 self._make_pair(context, processor, handler)

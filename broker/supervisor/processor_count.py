@@ -1,16 +1,16 @@
-"""The number of processors while the broker runs: one more is started, or the last ones leave (`A28`, `A29`).
+"""Changes the number of processors while the broker runs: starts one more, or stops the last ones (`A28`, `A29`).
 
-Runs in the supervisor, whose loop calls `turn`; the controller publishes the number that is wanted. One step is taken
-after the other, and the next only when the one before it is over:
+Runs in the supervisor, whose loop calls `turn`; the controller publishes the wanted number. Steps run one after the
+other, each only after the end of the previous one:
 
-- One more: its memory is made ready and announced, it starts, and when it is ready the acceptor may give it
-  connections. One that is killed while it boots is replaced; one that cannot boot leaves the number as it is.
-- Fewer: the number falls first. When the acceptor, or its replacement, has confirmed that, the last processors are
-  asked to stop. Each reads no more requests, closes a connection when its answers have left, and ends. One that is
-  killed meanwhile is not replaced: its connections end with it. What the acceptor had handed to it and it had not
-  taken is closed here.
+- One more: its memory is allocated and announced, it starts, and when it is ready the acceptor may send it
+  connections. One that is killed while it boots is replaced; one that cannot boot leaves the number unchanged.
+- Fewer: the number is lowered first. When the acceptor, or its replacement, has confirmed that, the last processors get
+  the stop signal. Each stops reading requests, closes each connection after its responses, and ends. One that is killed
+  meanwhile is not replaced: its connections end with it. Connections that the acceptor had sent and it had not received
+  are closed here.
 
-The steps live in this process alone; if it dies, so does the broker.
+The state of the change exists in this process alone; if it dies, so does the broker.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: More than a message of the hand-off has.
+#: Larger than any message of the hand-off.
 _MESSAGE_BYTES: Final = 256
 
 
 class ProcessorCount:
-    """Brings the processors among ``children`` to the number that is wanted, a step in each turn."""
+    """Changes the processors among ``children`` to the wanted number, one step per call."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class ProcessorCount:
         start: Callable[[Child], None],
         add: Callable[[Role, int], Child],
     ) -> None:
-        """``add`` puts a processor of that index among the children, which ``start`` starts."""
+        """``add`` adds a processor of that index to the children; ``start`` starts it."""
         self._context = context
         self._children = children
         self._add = add
@@ -56,11 +56,11 @@ class ProcessorCount:
         self._memory = memory
         self._joining: Child | None = None
         self._asked: set[Child] = set()
-        #: A number that could not be reached; it is tried again when another one has been wanted.
+        #: A number that could not be reached; it is retried after another number has been wanted.
         self._given_up = 0
 
     def turn(self) -> None:
-        """Take the next step, if there is one to take."""
+        """Run the next step, if it is due."""
         broker_words = self._context.broker_words
         wanted = broker_words.wanted_processors or broker_words.processors
         if wanted != self._given_up:
@@ -80,11 +80,11 @@ class ProcessorCount:
         return self._joining is None and not any(child.is_alive for child in self._beyond())
 
     def is_leaving(self, child: Child) -> bool:
-        """Return whether a processor that has ended is not to be replaced."""
+        """Return whether an ended processor is not to be replaced."""
         return child is not self._joining and child in self._beyond()
 
     def has_left(self, child: Child) -> None:
-        """Close what a processor that has ended for good had not taken yet (`A29`)."""
+        """Close the connections that a permanently ended processor had not received (`A29`)."""
         self._asked.discard(child)
         pair_end = self._context.handoff[child.index][1]
         while (received := try_receive(pair_end, _MESSAGE_BYTES)) is not None and received.payload:
@@ -93,7 +93,7 @@ class ProcessorCount:
         _log.info("%s has left: %d processors", child.label, self._context.broker_words.processors)
 
     def cannot_boot(self, child: Child, reason: str) -> bool:
-        """Give up the number that is wanted if it is the one more that cannot boot; False if it is another."""
+        """Cancel the resize if the failed child is the processor being added; otherwise return False."""
         if child is not self._joining:
             return False
         self._joining = None
@@ -125,7 +125,7 @@ class ProcessorCount:
         known = [child for child in self._children if child.role is Role.PROCESSOR and child.index == index]
         self._joining = known[0] if known else self._add(Role.PROCESSOR, index)
         _log.info("%d processors are wanted: %s joins", wanted, self._joining.label)
-        # Before it starts, so that nobody finds requests of one that it does not know.
+        # Before it starts, so that no process finds requests of an unknown processor.
         self._context.ring_everyone()
         self._start(self._joining)
 
@@ -134,7 +134,7 @@ class ProcessorCount:
         _log.info("%d processors are wanted: the last of %d leave", wanted, broker_words.processors)
         broker_words.set_processors(wanted)
         for child in self._beyond():
-            # One that was to be started again is not.
+            # A pending restart is cancelled.
             child.restart_due_ns = 0
             if not child.is_alive:
                 self._context.slots.set_state(Role.PROCESSOR, child.index, process_slots.STOPPED)

@@ -1,8 +1,7 @@
-"""The shared resources that children inherit: segments, rings, bells, socket pairs, spill files; made and unmade here.
+"""Creates and frees the shared resources inherited by children: segments, rings, bells, socket pairs, spill files.
 
-Runs in the supervisor only, before the first fork and after the last child. Whatever is made here has a
-name on the machine or a descriptor, and is gone again after `release`; what a killed broker left behind,
-the next one removes.
+Runs in the supervisor only, before the first fork and after the last child. Every resource has a name on the machine or
+a descriptor, both removed by `release`; those left by a killed broker are removed by the next one.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from rotunda.broker.config.broker_config import BrokerConfig
     from rotunda.broker.server_log.log_file import LogOutput
 
-#: Room in a hand-off pair for reports that wait; the system's limit caps it.
+#: Room in a hand-off pair for waiting reports; the system's limit caps it.
 _PAIR_BUFFER_BYTES = 1 << 20
 
 
@@ -59,7 +58,7 @@ def make(
     listeners: list[BoundListener],
     status_socket: socket.socket | None = None,
 ) -> ProcessContext:
-    """Return a complete context. Raises SharedMemoryTooSmall or BootFailed, with nothing left behind."""
+    """Return a complete context. Raises SharedMemoryTooSmall or BootFailed, after freeing all resources."""
     remove_stale()
     in_force = configured_at_start(config)
     started = processors_of(in_force), in_force.num_io_threads
@@ -107,7 +106,7 @@ def make(
 
 
 def _coordinator_partitions(config: BrokerConfig) -> CoordinatorPartitions:
-    """Return how many partitions the internal topics have, or will have when they are made."""
+    """Return the partition counts of the internal topics, existing or to be created."""
     found = partition_counts(metadata_path(config.data_dir), (GROUP_TOPIC, TRANSACTION_TOPIC))
     return CoordinatorPartitions(
         found.get(GROUP_TOPIC, config.offsets_topic_num_partitions),
@@ -116,7 +115,7 @@ def _coordinator_partitions(config: BrokerConfig) -> CoordinatorPartitions:
 
 
 def release(context: ProcessContext) -> None:
-    """Unlink every name and close every descriptor. Children must be gone; closing twice is not allowed."""
+    """Unlink every name and close every descriptor. Children must have ended; call it once only."""
     made = (context.control, context.rings, context.arena, context.metrics)
     faults = () if context.faults is None else (context.faults,)
     for segment in (*made, context.recorder, context.recent, context.snapshots, context.quotas, *faults):
@@ -133,7 +132,7 @@ def release(context: ProcessContext) -> None:
 
 
 def _segments(config: BrokerConfig, instance: str, memory: ProcessMemory, undo: ExitStack) -> dict[str, Segment]:
-    """Create the segments; `undo` gets what removes them again."""
+    """Create the segments; `undo` gets the callbacks that remove them."""
     shape, (started, started_handlers) = memory.shape, memory.started
     processors, handlers = shape.processors, shape.targets - 1
 
@@ -151,7 +150,7 @@ def _segments(config: BrokerConfig, instance: str, memory: ProcessMemory, undo: 
     def initialise_recorder(view: memoryview) -> None:
         rings = RecorderRings(view, processors, shape.targets, started, lambda: started)
         rings.initialise()
-        # Here, so that the first request is recorded however late the recorder comes.
+        # Stored here, so that the first request is recorded however late the recorder starts.
         store_settings(rings, config, started)
 
     wanted = {
@@ -190,12 +189,12 @@ def _segments(config: BrokerConfig, instance: str, memory: ProcessMemory, undo: 
 
 
 def _arena_share(wanted_bytes: int, memory: ProcessMemory, others: list[int]) -> int:
-    """Return each processor's part of the arena beside segments of these sizes.
+    """Return each processor's share of the arena, in addition to segments of these sizes.
 
     Raises SharedMemoryTooSmall if all of it together does not fit.
     """
     page, (started, _) = resource.getpagesize(), memory.started
-    # Each segment, the arena too, has a header and takes whole pages, and so do the bells of peers and recorder.
+    # Each segment, the arena too, has a header and occupies whole pages, and so do the bells of peers and recorder.
     pages = 2 * len(others) + 2 + memory.shape.peers + 1
     others_bytes = sum(others) + pages * page - memory.later_bytes
     share_bytes = max(1, arena_bytes(wanted_bytes, others_bytes) // started // BLOCK_BYTES) * BLOCK_BYTES
@@ -214,7 +213,7 @@ def _handoff_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def _semaphore_bell(instance: str, whose: str) -> SemaphoreBell:
-    """Return a bell whose name is gone already: who needs it inherits it, and nothing can be left behind."""
+    """Return a bell whose name is already unlinked: processes inherit it, and nothing can be left over."""
     name = f"/rotunda-{instance}-bell{whose}"
     try:
         semaphore = posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=0o600)
@@ -227,7 +226,7 @@ def _semaphore_bell(instance: str, whose: str) -> SemaphoreBell:
 
 
 def _spill_fd(processor: int, size_bytes: int) -> int:
-    """Return a memory file as large as the largest request; it takes no memory until it is written to."""
+    """Return a memory file as large as the largest request; it uses no memory until it is written to."""
     fd = os.memfd_create(f"rotunda-spill{processor}", os.MFD_CLOEXEC)
     os.ftruncate(fd, size_bytes)
     return fd

@@ -1,7 +1,7 @@
-"""The port of the status page: bound early, so that its address is known, and never in the broker's way.
+"""The port of the status page: bound early, so that its address is known.
 
-Runs in the supervisor. The page is an extra: where it cannot be served, the broker goes on without it and the log names
-how to get it. Only a port that was asked for by name and is taken stops the start.
+Runs in the supervisor. The page is optional: if it cannot be served, the broker continues without it and logs the
+remedy. Only an explicitly configured port that is in use stops the start.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _IN_USE_EXIT_CODE = 4
 
 _BACKLOG = 1024
 
-#: What the page needs beyond the broker: the extra `web`.
+#: The packages of the extra `web`, which the page needs.
 _NEEDED = ("fastapi", "uvicorn")
 
 
 def bind_status_page(config: BrokerConfig) -> socket.socket | None:
-    """Return the page's socket, listening; None when there is to be no page.
+    """Return the page's socket, listening; None without a page.
 
-    Raises BootFailed when an address that was asked for cannot be had, with exit code 4 when it is in use.
+    Raises BootFailed if an explicitly configured address is not available, with exit code 4 if it is in use.
     """
     if not config.status_page_enable:
         return None
@@ -59,7 +59,7 @@ def bind_status_page(config: BrokerConfig) -> socket.socket | None:
 
 
 def status_url(listening: socket.socket | None, *, by_https: bool = False) -> str:
-    """Return the page's address for a browser on this machine; empty when there is no page."""
+    """Return the page's address for a browser on this machine; empty without a page."""
     if listening is None:
         return ""
     host, port = listening.getsockname()[:2]

@@ -1,12 +1,13 @@
-"""The supervisor: starts every process, replaces what dies, stops all in order. It serves no request.
+"""The supervisor: starts every process, replaces dead ones, stops all in order. It serves no request.
 
-Runs in the process that the user started. Signal handlers only note what was asked; the loop acts on it.
-The loop sleeps in poll() on the children's sentinels, on a pipe that signals write to, and on a bell that
-children ring when they are ready; once a second it looks whether their loops turn (`watchdog`).
+Runs in the process that the user started. Signal handlers only record the request; the loop acts on it. The loop sleeps
+in poll() on the children's sentinels, on a pipe that signals write to, and on a bell that children ring when they are
+ready; once a second it checks whether their loops run (`watchdog`).
 
 A child that cannot boot stops the start, or the broker, with its reason. One that dies later is replaced, at first at
-once; one that dies often waits for it. The broker stops, with a line that names the cause, if nobody serves any request
-between such deaths. Without those that only look on, or clean up, it goes on even then: clients are served as before.
+once; one that dies often is replaced after a delay. The broker stops, with a line that names the cause, if no request
+is served between such deaths. It continues without an onlooker (status page, request log) that dies so often, and
+always replaces the cleaner: clients are served as before.
 """
 
 from __future__ import annotations
@@ -41,24 +42,23 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: What a broker is without when one of these is not replaced any more. No client notices.
+#: What a broker lacks when one of these is no longer replaced. No client notices.
 _ONLOOKERS: Mapping[Role, str] = MappingProxyType({Role.WEB: "status page", Role.RECORDER: "request log"})
 
-#: While a child boots its slot is looked at this often, should it not ring.
+#: Poll interval for the slot of a booting child, in case it does not ring.
 _BOOT_POLL_MS = 5
-#: What SIGINT grants the children to close their files.
+#: The time SIGINT grants the children to close their files.
 _QUICK_STOP_MS = 2000
-#: Share of shutdown.timeout.ms that acceptor and processors may use; the rest is for handlers to close
-#: their logs.
+#: Share of shutdown.timeout.ms for acceptor and processors; the rest is for handlers to close their logs.
 _CLIENT_SHARE = 0.6
 
-#: The broker serves without them, so they start when it does: they take nothing from its start.
+#: The broker serves without them, so they start after it serves and do not delay the start.
 _LATE_ROLES = frozenset({Role.CLEANER, Role.RECORDER, Role.WEB})
 
-#: Clients wait for all others: one that dies often is started again this long after it was started last, not later.
+#: Clients wait for all other roles: one that dies often is restarted this long after its last start, not later.
 _CLIENTS_WAIT_NS = 500_000_000
 
-#: The cleaner asks handlers, so it stops before them; the recorder writes down what all the others did to the last.
+#: The cleaner sends requests to handlers, so it stops before them; the recorder records all others to the last.
 _STAGES = (
     (Role.ACCEPTOR, Role.CLEANER, Role.WEB),
     (Role.PROCESSOR,),
@@ -81,7 +81,7 @@ class Supervisor:
     ) -> None:
         """``listeners_changed`` is called when listeners were added or removed while the broker runs.
 
-        ``alive`` is called once a second while the loop turns.
+        ``alive`` is called once a second while the loop runs.
         """
         self._context = context
         self._config = context.config
@@ -102,10 +102,10 @@ class Supervisor:
         self._settings: LiveSettings | None = None
 
     def start(self) -> None:
-        """Start who answers requests, all at once; open the ports when they are ready, then start the acceptor (`A03`).
+        """Start the serving roles in parallel; open the ports when they are ready, then start the acceptor (`A03`).
 
-        Returns when the broker serves, or when it was asked to stop meanwhile. Raises BootFailed when a
-        child cannot boot or a port is taken; the caller then calls `stop`.
+        Returns when the broker serves, or on the stop signal. Raises BootFailed when a child cannot boot or a port is
+        in use; the caller then calls `stop`.
         """
         self._signals.install()
         name_process("rot-supervisor")
@@ -128,14 +128,14 @@ class Supervisor:
         self._await_ready(acceptors)
 
     def run(self) -> None:
-        """Start the others, and replace what dies until a signal asks to stop.
+        """Start the late roles, and replace dead children until the stop signal.
 
-        Raises BootFailed when the broker cannot go on.
+        Raises BootFailed when the broker cannot continue.
         """
         for child in self._children:
             if child.role in _LATE_ROLES and not self._signals.stop_asked:
                 child.start(self._foreign_fds())
-        # What is here by now stays. A collection that went through it would make it this process's own, page by page.
+        # Objects present now stay. A collection that visited them would copy their pages into this process, one by one.
         gc.freeze()
         gc.enable()
         self._settings = self._context.live_settings()
@@ -147,14 +147,14 @@ class Supervisor:
 
     @property
     def stop_asked(self) -> bool:
-        """Whether a signal asked to stop."""
+        """Whether a signal requested the stop."""
         return self._signals.stop_asked
 
     def stop(self) -> bool:
-        """Stop the children in order (`E05`) and wait for them; what is not gone in time is killed.
+        """Stop the children in order (`E05`) and wait for them; children past the deadline are killed.
 
-        Those of a test's broker, whose data go with it, have nothing to bring to safety: they are killed at once.
-        Returns whether every child that was alive ended by itself, without an error.
+        Those of a test's broker, whose data are deleted anyway, have nothing to save: they are killed at once. Returns
+        whether every living child ended by itself, without an error.
         """
         quick = self._signals.quick
         self._context.broker_words.set_draining(not quick)
@@ -167,7 +167,7 @@ class Supervisor:
             for child in self._children:
                 if child.is_alive:
                     child.kill()
-        # Logs that were closed to be moved are not durable yet.
+        # Logs that were closed for a move are not durable yet.
         clean = not self._handlers.is_moving and all(child.is_alive for child in counted if child.generation)
         for roles in _STAGES:
             share = _CLIENT_SHARE if roles[0] in {Role.ACCEPTOR, Role.PROCESSOR} else 1.0
@@ -184,7 +184,7 @@ class Supervisor:
                 raise self._give_up
 
     def _step(self) -> None:
-        """Sleep until something happens; reap and replace the dead, and register the ready."""
+        """Sleep until an event; reap and replace dead children, and register ready ones."""
         starting = any(child.is_alive and not child.ready for child in self._children)
         for child in self._poll(_BOOT_POLL_MS if starting else self._wait_ms()):
             self._on_death(child)
@@ -201,7 +201,7 @@ class Supervisor:
                 self._context.ring_everyone()
 
     def _wait_ms(self) -> float:
-        """Return how long there is nothing to do that the clock asks for."""
+        """Return the time until the next timed task."""
         if self._handlers.is_moving:
             return HANDLERS_LOOK_MS
         dues_ns = [child.restart_due_ns for child in self._children if child.restart_due_ns]
@@ -209,7 +209,7 @@ class Supervisor:
         return max(0.0, (due_ns - self._clock.monotonic_ns()) / 1e6)
 
     def _look(self) -> None:
-        """Say that this process turns, and look whether the others do, when it is time."""
+        """Publish this process's heartbeat, and check those of the others, once a second."""
         now_ns = self._clock.monotonic_ns()
         if now_ns >= self._look_due_ns:
             self._look_due_ns = now_ns + LOOK_MS * 1_000_000
@@ -245,7 +245,7 @@ class Supervisor:
     def _poll(self, timeout_ms: float | None) -> list[Child]:
         """Return the children that have died; wait for one, a signal or a bell, at most `timeout_ms`.
 
-        Does meanwhile what an operator asks for.
+        Runs the operator's tasks meanwhile.
         """
         poll = select.poll()
         by_sentinel = {child.sentinel: child for child in self._children if child.is_alive}
@@ -279,7 +279,8 @@ class Supervisor:
         what = f"{child.label} (pid {pid}) {describe_exit(status)}{words}"
         exit_code = boot_exit_code(status)
         # A first process that ends by itself before it can serve fails for a reason that its replacement would meet as
-        # well. One that a signal ends, or a later one (the disk may be full just now), is replaced like any that dies.
+        # well. One killed by a signal, or a later generation (the disk may be full just now), is replaced like any
+        # other.
         was_ready |= self._handlers.is_joining(child)
         is_unbootable = status > 0 and not was_ready and (child.role is not Role.WEB or exit_code is not None)
         if is_unbootable and self._processors.cannot_boot(child, what):
@@ -299,7 +300,7 @@ class Supervisor:
             self._give_up = failure
 
     def _died_too_often(self, child: Child, what: str) -> BootFailed | None:
-        """Count a restart, and put it off if there are many; return why there is to be none."""
+        """Count a restart, and delay it after many; return the failure if the child is not to be restarted."""
         window_ms, limit = self._config.process_restart_window_ms, self._config.process_restart_limit
         now_ns, served = self._clock.monotonic_ns(), self._context.channel.released()
         recent, served_before = child.count_restart(now_ns, window_ms * 1_000_000, served)
@@ -329,11 +330,11 @@ class Supervisor:
                         _log.warning("%s did not stop in time and is killed", child.label)
                         child.kill()
             for child in self._poll(None if killed else left_ms):
-                # Of a later stage a child may die meanwhile; nothing is restarted any more.
+                # A child of a later stage may die meanwhile; none is restarted any more.
                 clean &= child.reap(expected=True) == 0 or child.role is Role.WEB
         return clean
 
     def _foreign_fds(self) -> list[int]:
-        """Return what is the supervisor's alone: its pipe, sentinels of other children, listeners that are closing."""
+        """Return the supervisor's own descriptors: its pipe, sentinels of other children, listeners being closed."""
         sentinels = (child.sentinel for child in self._children if child.is_alive)
         return [*self._signals.fds, *sentinels, *self._listeners.closing_fds]

@@ -1,11 +1,11 @@
-"""The watchdog: notices processes whose loop does not turn any more, and kills those that do not for too long.
+"""The watchdog: detects processes whose loop does not run any more, and kills those silent for too long.
 
-Runs in the supervisor, which replaces what was killed as it replaces whatever dies: only when the process has ended, so
-that nobody comes back and writes to what is another's. Every child publishes when its loop has last turned, at least
-once a second from the moment on when it is ready. Silence is added up look by look: time in which the supervisor itself
-stood still, or the whole machine, is nobody's. Neither is time that a process waits in the kernel where no signal
-reaches it, which is mostly for a disk: killing it would not end it any earlier. Nor is time that it waits for a
-processor, or no more than a quarter of it: what a crowded machine does not let run would as little be started anew.
+Runs in the supervisor, which replaces a killed process like any dead one: only after it has ended, so that it can never
+write to memory that belongs to its replacement. Every ready child publishes the time of its loop's last iteration, at
+least once a second. Silence is summed check by check: time in which the supervisor itself, or the whole machine, was
+stalled does not count. Neither does time that a process waits uninterruptibly in the kernel, mostly for a disk: killing
+it would not end it any earlier. Of time that it waits for a CPU only a quarter counts: on an overloaded machine a
+replacement would not run either.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: The supervisor looks at the children this often. They turn at least as often.
+#: The supervisor checks the children this often. Their loops run at least as often.
 LOOK_MS = 1000
 
-#: No more than this counts between two looks: whatever else has passed, the supervisor stood still as well.
+#: At most this much counts between two checks: beyond it the supervisor was stalled as well.
 MOST_COUNTED_NS = 2 * LOOK_MS * 1_000_000
 
-#: Who waits for a processor is given this many times as long as others: an endless loop ends on any machine.
+#: A process waiting for a CPU gets this many times as long as others: an endless loop ends on any machine.
 _CROWDED = 4
 
 NEVER = -1
@@ -37,7 +37,7 @@ NEVER = -1
 
 @dataclass(slots=True)
 class Silence:
-    """How long a process has not turned: since when it has not, and for how much of that it may be to blame."""
+    """The silence of a process: its length, and the part of it that counts for the timeout."""
 
     generation: int
     heartbeat_ns: int
@@ -50,7 +50,7 @@ class Silence:
 
 
 class Watchdog:
-    """Looks at the children of one supervisor. ``report`` is called once with one that hangs, to find out where."""
+    """Checks the children of one supervisor. ``report`` is called once for a hanging child, to log its stacks."""
 
     def __init__(self, slots: ProcessSlots, hang_timeout_ms: int, report: Callable[[Child], None]) -> None:
         self._slots = slots
@@ -60,7 +60,7 @@ class Watchdog:
         self._silences: dict[Child, Silence] = {}
 
     def look(self, children: Iterable[Child], now_ns: int) -> None:
-        """Look at every child that is ready; kill what has not turned for `process.hang.timeout.ms`."""
+        """Check every ready child; kill those silent for `process.hang.timeout.ms`."""
         passed_ns = min(now_ns - self._looked_ns, MOST_COUNTED_NS) if self._looked_ns else 0
         self._looked_ns = now_ns
         for child in children:
@@ -95,7 +95,7 @@ class Watchdog:
 
 
 def _to_blame(silence: Silence, pid: int, passed_ns: int) -> int:
-    """Return how much of the time that has passed is the process's own."""
+    """Return the part of the passed time that counts for the timeout."""
     if silence.silent_ns < SILENT_NS:
         return passed_ns
     before_ns, silence.run_ns = silence.run_ns, run_ns_if_runnable(pid)
@@ -105,5 +105,5 @@ def _to_blame(silence: Silence, pid: int, passed_ns: int) -> int:
 
 
 def named(child: Child) -> str:
-    """Return what a log line calls a child that is alive."""
+    """Return the name of a living child in log lines."""
     return f"{child.label} (pid {child.pid})"
