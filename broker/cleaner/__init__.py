@@ -1,1 +1,1 @@
-"""The cleaner process: retention and compaction. It computes from files and shared memory; the owners commit."""
+"""The cleaner process: retention and compaction. It plans with files and shared memory; the owners commit."""

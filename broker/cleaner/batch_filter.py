@@ -1,15 +1,16 @@
-"""The batch filter: in compaction a batch stays as it is, gets fewer records, stays as an empty shell, or goes.
+"""The batch filter of compaction: a batch is kept unchanged, loses records, becomes an empty shell, or is removed.
 
 Pure; runs in the cleaner process. The rules are Kafka's (LogCleaner.cleanInto, MemoryRecords.filterTo):
 
-- A record stays if no newer one has its key, and a tombstone only until its batch's *delete horizon* has passed. The
-  horizon is set when compaction first keeps a batch with a tombstone, or a marker of a transaction without batches: it
-  stands in place of the base timestamp, and attribute bit 6 says so.
-- Records of aborted transactions go. A marker goes once nothing is left of its transaction and its horizon has passed.
-- The last batch of a producer stays, if need be without records, so that its sequence numbers survive; so does the
-  last batch of what is cleaned, so that a consumer sees how far the log goes.
-- Base and last offset of a batch and all of its sequence numbers stay what they were.
-- A batch that cannot be read, or unpacked within the limit, stays as it is: nothing that it may hold is judged.
+- A record is kept if no newer one has its key; a tombstone only until its batch's *delete horizon* has passed. The
+  horizon is set when compaction first keeps a batch with a tombstone, or a marker of a transaction without batches:
+  it replaces the base timestamp, and attribute bit 6 is set.
+- Records of aborted transactions are removed. A marker is removed when no batch of its transaction remains and its
+  horizon has passed.
+- The last batch of a producer is kept, if necessary without records, to preserve its sequence numbers; so is the last
+  batch of the cleaned range, so that consumers see the end of that range.
+- The base and last offset of a batch and all its sequence numbers never change.
+- A batch that cannot be read, or decompressed within the limit, is kept unchanged: its records are not examined.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _HEAD = struct.Struct(
     "i"  # batch length
     "i"  # leader epoch
     "b"  # magic
-    "I"  # CRC-32C of everything behind it
+    "I"  # CRC-32C of the rest of the batch
 )
 _TAIL = struct.Struct(
     ">h"  # attributes
@@ -53,14 +54,14 @@ _TAIL = struct.Struct(
 
 
 class LastRecord(NamedTuple):
-    """The last thing that an active producer wrote: its epoch, and the offset of its last data batch or -1."""
+    """The last write of an active producer: its epoch, and the offset of its last data batch or -1."""
 
     epoch: int
     last_offset: int
 
 
 class Cleaning(NamedTuple):
-    """What holds for one round over a partition. Records from `end_offset` on are not in the map and stay."""
+    """The parameters of one round over a partition. Records from `end_offset` on are not in the map and are kept."""
 
     newest: KeyMap
     end_offset: int
@@ -71,7 +72,7 @@ class Cleaning(NamedTuple):
 
 
 class CleanedBatch(NamedTuple):
-    """What is left of a batch; `max_timestamp_ms` is -1 if no record is. `data` is empty when nothing is left."""
+    """The remainder of a batch; `max_timestamp_ms` is -1 without records, `data` is empty for a removed batch."""
 
     data: bytes | memoryview
     max_timestamp_ms: int
@@ -89,12 +90,12 @@ class BatchFilter:
         self._transactions = transactions
 
     def clean(self, batch: memoryview, header: BatchHeader) -> CleanedBatch:
-        """Return what is left of one whole batch; its `data` is `batch` itself if that is all of it.
+        """Return the remainder of one whole batch; its `data` is `batch` itself if nothing changes.
 
         Raises ApiError when its records cannot be read.
         """
         if not crc_ok(batch, header):
-            # Not even its header can be read; and what is written anew gets a checksum of its own.
+            # Not even its header is reliable; and a rewritten batch would be assigned a valid checksum.
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, "its checksum is wrong")
         is_discarded = self._transactions.is_discarded(batch, header)
         horizon_ms = header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
@@ -116,7 +117,7 @@ class BatchFilter:
         return _rewritten(header, data, kept, horizon_ms)
 
     def _is_kept(self, header: BatchHeader, *, keep_tombstones: bool) -> Callable[[RawRecord], bool]:
-        """Return the test of a record for whether no newer one replaces it; those without a key go."""
+        """Return a predicate for records that no newer one replaces; records without a key are removed."""
         newest, end_offset, base_offset = self._cleaning.newest.newest, self._cleaning.end_offset, header.base_offset
 
         def is_kept(record: RawRecord) -> bool:
@@ -128,7 +129,7 @@ class BatchFilter:
         return is_kept
 
     def _shell(self, header: BatchHeader) -> CleanedBatch:
-        """Return the batch without its records, or nothing if nobody needs that."""
+        """Return the batch without its records, or nothing if its offsets and sequence numbers are not needed."""
         if not self._is_last_of_producer(header) and header.last_offset + 1 != self._cleaning.end_offset:
             return _GONE
         attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT)
@@ -145,7 +146,7 @@ class BatchFilter:
 
 
 def untouched(batch: memoryview, header: BatchHeader) -> CleanedBatch:
-    """Return a batch that stays as it is without having been looked into."""
+    """Return a batch unchanged, without examining its records."""
     return CleanedBatch(batch, header.max_timestamp if header.record_count else _NO_TIMESTAMP, header.record_count)
 
 
@@ -154,7 +155,7 @@ def _all(_record: RawRecord) -> bool:
 
 
 def _rewritten(header: BatchHeader, data: bytes, kept: KeptRecords, horizon_ms: int | None) -> CleanedBatch:
-    """Return the batch with some of its records; offsets, timestamps and sequence numbers stay."""
+    """Return the batch with some of its records; offsets, timestamps and sequence numbers do not change."""
     attributes, base_timestamp = header.attributes, header.base_timestamp
     latest = base_timestamp + kept.max_timestamp_delta
     max_timestamp = header.max_timestamp if header.is_log_append_time else latest
@@ -174,7 +175,7 @@ def _rewritten(header: BatchHeader, data: bytes, kept: KeptRecords, horizon_ms: 
 
 
 def _sealed(header: BatchHeader, body: bytes) -> bytes:
-    """Return the batch with this header and what is behind it; length and checksum are made to fit."""
+    """Return the batch with this header and body; length and checksum are computed."""
     tail = _TAIL.pack(*header[5:]) + body
     length = CRC_START - LOG_OVERHEAD_BYTES + len(tail)
     return _HEAD.pack(header.base_offset, length, header.leader_epoch, header.magic, crc32c(tail)) + tail

@@ -1,9 +1,9 @@
-"""The clean offsets: how far each partition has been compacted, in memory and in two files of the data directory.
+"""The clean offsets: the offset up to which each partition has been compacted, in memory and in two files.
 
-Runs in the cleaner process. A later topic of the same name must not inherit an offset, whichever process was dead when
-the one before it was deleted: so each is kept with the id of its topic. The offsets stand in a file of Kafka's form and
-name, which has no room for ids; those stand in a file beside it. The offsets are written first, and the ids only if
-that went well: what goes with the id of a topic is then never an offset of a topic before it.
+Runs in the cleaner process. A later topic of the same name must not inherit an offset, even if a process was dead when
+the earlier topic was deleted: so each offset is stored with the id of its topic. The offsets are in a file with Kafka's
+format and name, which has no field for ids; the ids are in a second file. The offsets are written first, and the ids
+only after a success: so the id of a topic is never stored with an offset of an earlier topic.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ TopicPartition = tuple[str, int]
 
 
 class CleanOffset(NamedTuple):
-    """How far a partition of the topic with this id has been compacted."""
+    """The offset up to which a partition of the topic with this id has been compacted."""
 
     topic_id: bytes
     offset: int
 
 
 class CleanOffsets:
-    """The offsets that this cleaner and those before it have reached."""
+    """The offsets of all partitions, from this cleaner and its predecessors."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
         self._offsets = _read(data_dir)
 
     def of(self, key: TopicPartition, topic_id: bytes) -> int | None:
-        """Return how far a partition has been compacted, or None if it never was."""
+        """Return the clean offset of a partition, or None if it was never compacted."""
         found = self._offsets.get(key)
         return found.offset if found is not None and found.topic_id == topic_id else None
 
     def put(self, key: TopicPartition, topic_id: bytes, offset: int) -> None:
-        """Take note of how far a partition has been compacted."""
+        """Record the clean offset of a partition."""
         self._offsets[key] = CleanOffset(topic_id, offset)
         self._write()
 
     def forget(self, keys: Collection[TopicPartition]) -> None:
-        """Forget partitions that have been deleted."""
+        """Remove deleted partitions."""
         remaining = {key: found for key, found in self._offsets.items() if key not in keys}
         if len(remaining) < len(self._offsets):
             self._offsets = remaining

@@ -1,8 +1,8 @@
-"""The cleanable part of a partition: which part may be compacted, and how dirty it is (Kafka's LogCleanerManager).
+"""The cleanable part of a partition: its segments that may be compacted, and its dirty ratio (LogCleanerManager).
 
-Pure but for the timestamps that it has looked up; runs in the cleaner process. What is below the *first dirty offset*
-was compacted before. From there up to the first uncleanable offset reaches what is dirty: the segment that is appended
-to, open transactions and records younger than min.compaction.lag.ms are left alone. Whole segments only.
+Pure except for timestamp look-ups; runs in the cleaner process. Records below the *first dirty offset* were compacted
+before. The dirty part extends from there to the first uncleanable offset: the active segment, open transactions and
+records younger than min.compaction.lag.ms are not compacted. Whole segments only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rotunda.broker.log.indexes.offset_index import MAX_RELATIVE_OFFSET
 
 
 class Cleanable(NamedTuple):
-    """The segments of one partition that may be compacted, oldest first, and where the dirty ones begin."""
+    """The segments of one partition that may be compacted, oldest first, and the start of the dirty ones."""
 
     segments: tuple[Segment, ...]
     first_dirty_offset: int
@@ -26,7 +26,7 @@ class Cleanable(NamedTuple):
 
     @property
     def dirty_ratio(self) -> float:
-        """The share of what may be compacted that never was, from 0 to 1."""
+        """The dirty part of the cleanable bytes, from 0 to 1."""
         total_bytes = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total_bytes if total_bytes else 0.0
 
@@ -36,14 +36,14 @@ class Cleanable(NamedTuple):
         return tuple(each for each in self.segments if each.end_offset > self.first_dirty_offset)
 
     def is_due(self, config: LogConfig) -> bool:
-        """Whether it is worth compacting now."""
+        """Return whether compaction is due."""
         return self.dirty_bytes > 0 and (self.is_overdue or self.dirty_ratio > config.min_cleanable_dirty_ratio)
 
 
 def cleanable(log: SegmentedLog, checkpoint: int | None, config: LogConfig, now_ms: int) -> Cleanable:
-    """Return what may be compacted; `checkpoint` is how far it was compacted before. Raises FileNotFoundError."""
+    """Return the cleanable segments; `checkpoint` is the previous clean offset. Raises FileNotFoundError."""
     start_offset, end_offset = log.published.start_offset, log.published.end_offset
-    # A checkpoint beyond the end is that of another log of this name.
+    # A checkpoint beyond the end belongs to another log of this name.
     is_known = checkpoint is not None and start_offset <= checkpoint <= end_offset
     first_dirty = checkpoint if is_known and checkpoint is not None else start_offset
     limit = _first_uncleanable(log, first_dirty, config, now_ms)
@@ -73,7 +73,7 @@ def _is_overdue(log: SegmentedLog, dirty: list[Segment], max_lag_ms: int, now_ms
 
 
 def grouped(log: SegmentedLog, segments: tuple[Segment, ...], config: LogConfig) -> list[list[Segment]]:
-    """Return the segments in groups, each of which becomes one: no larger than a segment and its indexes may be."""
+    """Return the segments in groups, each to be merged into one segment within the limits of size and indexes."""
     groups: list[list[Segment]] = []
     log_bytes = index_bytes = 0
     for segment in segments:

@@ -1,7 +1,7 @@
-"""The files of a compacted segment while they are being made: `X.log.cleaned` and its indexes.
+"""Writes the files of a compacted segment: `X.log.cleaned` and its indexes.
 
-Runs in the cleaner process. They are whole and durable before the owner is asked to swap them in; a half-made one is
-never looked at by anybody and goes with the next attempt.
+Runs in the cleaner process. They are whole and durable before the owner receives the swap task; incomplete files are
+never read, and the next attempt removes them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from rotunda.broker.log.segments.segment_files import (
     segment_file,
 )
 
-#: How much is gathered before it is written.
+#: Bytes buffered before a write.
 BUFFER_BYTES = 1024 * 1024
 
 
 class CleanedSegment:
-    """A segment that begins at `base_offset`; `size_bytes` is what its log file will have."""
+    """A segment that begins at `base_offset`; `size_bytes` is the size of its log file when it is finished."""
 
     def __init__(self, directory: Path, base_offset: int, index_interval_bytes: int) -> None:
         remove_cleaned_files(directory, base_offset)
@@ -50,7 +50,7 @@ class CleanedSegment:
         self.size_bytes = 0
 
     def append(self, batch: bytes | memoryview, last_offset: int, max_timestamp_ms: int) -> None:
-        """Add a batch behind those that are there. Raises OSError."""
+        """Append a batch. Raises OSError."""
         if max_timestamp_ms > self._largest_ms:
             self._largest_ms, self._largest_offset = max_timestamp_ms, last_offset
         if self._unindexed_bytes > self._index_interval_bytes:
@@ -64,7 +64,10 @@ class CleanedSegment:
             self._flush()
 
     def finish(self, aborted: Iterable[AbortedTransaction], modified_ns: int) -> None:
-        """Write what is left, make all of it durable and give the log file the age of its records. Raises OSError."""
+        """Write the buffered rest and the indexes, sync them, and set the log file's modification time.
+
+        Raises OSError.
+        """
         self._index_time()
         self._flush()
         os.utime(self._fd, ns=(modified_ns, modified_ns))
@@ -86,13 +89,13 @@ class CleanedSegment:
                 os.close(fd)
 
     def close(self) -> None:
-        """Let go of the log file."""
+        """Close the log file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def discard(self) -> None:
-        """Remove the files."""
+        """Delete the files."""
         self.close()
         remove_cleaned_files(self._directory, self._base_offset)
 
@@ -110,7 +113,7 @@ class CleanedSegment:
 
 
 def remove_cleaned_files(directory: Path, base_offset: int) -> None:
-    """Remove what an earlier attempt has left."""
+    """Delete the files of an earlier attempt."""
     for suffix in SEGMENT_SUFFIXES:
         remove_if_there(segment_file(directory, base_offset, suffix + CLEANED_SUFFIX))
 

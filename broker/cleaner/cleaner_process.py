@@ -1,7 +1,7 @@
 """The cleaner process from boot to exit: its schedule, and its metrics page.
 
-The only module of the cleaner that sees the process context. It serves no request and holds nothing that must survive
-it: one that is killed is replaced, and the next begins where the checkpoint stands. It runs at low priority.
+The only module of the cleaner that uses the process context. It serves no request and has no state that must survive
+it: a killed cleaner is replaced, and its replacement continues from the checkpoint. It runs at low priority.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: What the others have first.
+#: The other processes have priority.
 NICENESS = 10
 
-#: After a fault the cleaner rests for this long.
+#: Pause after a fault.
 FAULT_PAUSE_S = 1.0
 
-#: How often it is looked whether a data directory that has been taken away is back.
+#: Interval of the checks whether a removed data directory is back.
 GONE_PAUSE_S = 1.0
 
-#: The first look at what has expired waits until the broker has started and clients are back.
+#: The first retention check waits until the broker has started and clients have reconnected.
 FIRST_RETENTION_MS = 30_000
 
 _NS_PER_MS = 1_000_000
@@ -43,7 +43,7 @@ _NS_PER_S = 1_000_000_000
 
 
 def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) -> None:
-    """Look after the logs until asked to stop."""
+    """Run the cleaner's loop until the process is stopped."""
     os.nice(NICENESS)
     clock = SystemClock()
 
@@ -66,7 +66,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
 
 
 def _serve(cleaner: Cleaner, owners: OwnerClient) -> None:
-    # What goes wrong with one partition is contained where it arises.
+    # Errors of one partition are handled in `Upkeep`.
     faults = FaultLimit(logger, "the cleaner's loop", passing=(Stopped,))
     while True:
         wait_s = FAULT_PAUSE_S
@@ -76,7 +76,7 @@ def _serve(cleaner: Cleaner, owners: OwnerClient) -> None:
 
 
 class Cleaner:
-    """The three things to be done, each with the time at which it is due."""
+    """The three tasks of the cleaner, each with its due time."""
 
     def __init__(
         self, context: ProcessContext, metadata: MetadataCache, owners: OwnerClient, page: MetricsWriter
@@ -92,11 +92,11 @@ class Cleaner:
         first_ms = min(FIRST_RETENTION_MS, context.config.log_retention_check_interval_ms)
         self._retention_due_ns = now_ns + first_ms * _NS_PER_MS
         self._compaction_due_ns = now_ns + context.config.log_cleaner_backoff_ms * _NS_PER_MS
-        # What an earlier run has left.
+        # Files of an earlier run.
         self._doomed_due_ns: int | None = now_ns
 
     def turn(self) -> float:
-        """Do what is due; return in how many seconds something is due again. Raises Stopped."""
+        """Run the due tasks; return the seconds until the next one is due. Raises Stopped."""
         if self._broker_words.storage_state == StorageState.GONE:
             return GONE_PAUSE_S
         self._refresh()
@@ -110,7 +110,7 @@ class Cleaner:
         if now_ns >= self._compaction_due_ns:
             worked = config.log_cleaner_enable and self._upkeep.compact_dirtiest()
             now_ns = self._clock.monotonic_ns()
-            # As long as there is something to compact, it goes on.
+            # Compaction continues as long as a partition is due.
             self._compaction_due_ns = now_ns + (0 if worked else config.log_cleaner_backoff_ms * _NS_PER_MS)
             self._doomed_due_ns = now_ns if worked else self._doomed_due_ns
         if self._doomed_due_ns is not None and now_ns >= self._doomed_due_ns:
@@ -121,7 +121,7 @@ class Cleaner:
         return max(0, min(due for due in dues if due is not None) - now_ns) / _NS_PER_S
 
     def _pause(self, size_bytes: int) -> None:
-        """Account for what was read or written, and take over what has changed meanwhile. Raises Stopped."""
+        """Account for bytes read or written, and apply metadata changes. Raises Stopped."""
         self._pace.use(size_bytes)
         self._refresh()
 
@@ -131,7 +131,7 @@ class Cleaner:
         self._pace.bytes_per_second = self._metadata.broker_config.log_cleaner_io_max_bytes_per_second
 
     def _publish(self) -> None:
-        """Bring the metrics page up to date; counters go on from what a predecessor has left."""
+        """Update the metrics page; counters continue from a predecessor's values."""
         counters = self._upkeep.counters
         for name, value in counters.values.items():
             self._page.add(self._page.index(name), value - self._stored.get(name, 0))

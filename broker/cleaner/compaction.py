@@ -1,10 +1,10 @@
-"""Compacting one partition: keys first, then each group of segments again with what is left of it.
+"""Compacts one partition: builds the key map, then rewrites each group of segments without superseded records.
 
-Runs in the cleaner process. It reads segments that nobody appends to and writes new ones beside them; the owner puts
-each in its place. Cut short at any point it leaves the log as it was, but for the groups that are done.
+Runs in the cleaner process. It reads inactive segments and writes new files; the owner swaps them in. If it is
+interrupted at any point, the log is unchanged except for the finished groups.
 
-A batch that cannot be read is its producer's fault or that of the disk, and mostly the only one: it stays as it is, its
-keys count for nothing, and the rest is compacted. It is counted, for the operator.
+An unreadable batch is caused by its producer or the disk, and is mostly the only one: it is kept unchanged, its keys
+are ignored, and the rest is compacted. It is counted, for the operator.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.record_reader import uncompressed_records
 from rotunda.broker.protocol.records import BatchHeader, crc_ok
 
-#: Told of bytes that were read or written: makes room for others, and raises what is to end the work.
+#: Called with the number of bytes read or written: yields to other processes, and raises to end the round.
 Pause = Callable[[int], None]
 
-#: Asks the owner to put a cleaned segment in place; False if it could not.
+#: Requests the owner to swap in a cleaned segment; False if it did not.
 Swap = Callable[[SegmentSwap], bool]
 
 
 class SettingsChanged(RotundaError):  # noqa: N818  # said as it is
-    """What a round works by is no longer in force. What has been swapped in by then was by its rules."""
+    """The settings of a round have changed. Segments swapped in before followed the earlier settings."""
 
 
 class Limits(NamedTuple):
-    """What the broker's settings allow one round."""
+    """The limits that the broker's settings set for one round."""
 
     key_map_bytes: int
     producer_id_expiration_ms: int
 
 
 class CompactionStats:
-    """What was done, for the metrics page and the log. `unreadable` has base offsets and reasons."""
+    """The statistics of a round, for the metrics page and the log. `unreadable` has base offsets and reasons."""
 
     __slots__ = ("bytes_read", "bytes_written", "records_removed", "unreadable")
 
@@ -71,10 +71,10 @@ class Compaction:
         self.stats = CompactionStats()
 
     def run(self, swap: Swap) -> int | None:
-        """Compact; return the offset below which the partition is clean now, None if the owner would not have it.
+        """Compact; return the offset below which the partition is clean now, None if the owner rejected a swap.
 
-        Raises ApiError where no batch can be made out, OSError, and what `pause` and `swap` raise, such as
-        SettingsChanged.
+        Raises ApiError where the batches of a segment cannot be separated, OSError, and the exceptions of `pause` and
+        `swap`, such as SettingsChanged.
         """
         aborted = self._log.aborted_transactions()
         newest = KeyMap(self._limits.key_map_bytes)
@@ -97,7 +97,7 @@ class Compaction:
         return end_offset
 
     def _map_keys(self, newest: KeyMap, transactions: CleanedTransactions) -> int:
-        """Note the newest offset of every key of the dirty segments; return how far the map's room has led."""
+        """Map every key of the dirty segments to its newest offset; return the offset at which the map was full."""
         end_offset = first_dirty = self._cleanable.first_dirty_offset
         for segment in self._cleanable.dirty_segments:
             for batch, header in self._log.batches(segment):
@@ -138,12 +138,12 @@ class Compaction:
                 SegmentSwap(group[0].base_offset, group[-1].base_offset, len(group), old_bytes, cleaned.size_bytes)
             )
         except SettingsChanged:
-            # Whatever else goes wrong, the owner may be about to swap it in.
+            # After other errors the owner may still swap it in.
             cleaned.discard()
             raise
 
     def _clean_segment(self, segment: Segment, batch_filter: BatchFilter, cleaned: CleanedSegment) -> bool:
-        """Write what is left of a segment; return whether that is not all of it."""
+        """Write the remaining batches of a segment; return whether any batch changed."""
         is_changed = False
         for batch, header in self._log.batches(segment):
             self._account_read(len(batch))
@@ -165,14 +165,14 @@ class Compaction:
             return untouched(batch, header)
 
     def _map_batch(self, newest: KeyMap, batch: memoryview, header: BatchHeader) -> int:
-        """Note the keys of a batch; return the offset of the first record that found no room, or -1."""
+        """Map the keys of a batch; return the offset of the first record for which the map is full, or -1."""
         first_dirty = self._cleanable.first_dirty_offset
         try:
             if not crc_ok(batch, header):
                 raise ApiError(ErrorCode.CORRUPT_MESSAGE, "its checksum is wrong")
             data = uncompressed_records(batch, header, self._config.max_uncompressed_bytes)
             records = raw_records(data, header.record_count, header.last_offset_delta)
-            # All or none of them: what stays as it is must not replace older records.
+            # All keys or none: an unchanged batch must not supersede older records.
             keys = [(each.key, header.base_offset + each.offset_delta) for each in records if each.key is not None]
         except ApiError as error:
             self._leave(header, error)
@@ -192,7 +192,7 @@ class Compaction:
 
 
 def _check_place(header: BatchHeader, segment: Segment) -> None:
-    """Raise ApiError if a batch claims offsets that its segment does not have: it cannot be placed anywhere else."""
+    """Raise ApiError if a batch claims offsets outside its segment: it cannot be moved elsewhere."""
     if not segment.base_offset <= header.base_offset <= header.last_offset < segment.end_offset:
         where = f"segment {segment.base_offset}, batch at offset {header.base_offset}"
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{where}: offsets up to {header.last_offset}")

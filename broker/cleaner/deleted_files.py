@@ -1,8 +1,8 @@
-"""Removing the files that owners have taken out of their logs, once readers have had their time.
+"""Removes the files that owners have marked as deleted, after a delay for readers.
 
-Runs in the cleaner process, so that no owner spends its time on it: to remove a large file takes a while. The time at
-which a file got the suffix `.deleted` is its change time. A file whose removal is cut short by anything is found by
-the next look at its directory.
+Runs in the cleaner process, so that no owner is blocked: removing a large file is slow. The change time of a file is
+the time at which it was renamed to `.deleted`. After an interruption, the next scan of the directory finds the file
+again.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from pathlib import Path
 
 from rotunda.broker.log.segments.segment_files import DELETED_SUFFIX, remove_if_there
 
-#: Readers are given this long whatever file.delete.delay.ms is: they name a file and open it a moment later.
+#: Minimum delay, whatever file.delete.delay.ms is: readers open a file a moment after they have its name.
 LEAST_DELAY_MS = 1000
 
 _NS_PER_MS = 1_000_000
 
 
 def remove_doomed(directory: Path, delay_ms: int, now_ms: int) -> int | None:
-    """Remove what was doomed `delay_ms` ago; return in how many ms the next file is due, None if there is none."""
+    """Remove files marked `delay_ms` ago; return the ms until the next one is due, None if there is none."""
     delay_ms = max(delay_ms, LEAST_DELAY_MS)
     waits_ms = []
     try:

@@ -1,14 +1,14 @@
-"""The newest offset of every key: what compaction builds first and then keeps records by (Kafka's OffsetMap).
+"""The newest offset of every key: built first in compaction, then used to select records (Kafka's OffsetMap).
 
-Runs in the cleaner process. The map takes as many keys as its share of memory allows; when it is full, the rest of the
-partition has to wait for the next round. Long keys stand in it by a digest.
+Runs in the cleaner process. The map holds as many keys as fit into its memory; when it is full, the rest of the
+partition waits for the next round. Long keys are stored as digests.
 """
 
 from __future__ import annotations
 
 from hashlib import blake2b
 
-#: What one key costs: its slot in the table, the key and the offset.
+#: Memory of one key: its slot in the table, the key and the offset.
 ENTRY_BYTES = 192
 
 _DIGEST_BYTES = 16
@@ -25,7 +25,7 @@ class KeyMap:
         self._offsets: dict[bytes, int] = {}
 
     def put(self, key: bytes, offset: int) -> bool:
-        """Note that a record at `offset`, beyond all before, has this key; False if there is no room for the key."""
+        """Map a key to `offset`, which is larger than all before; False if the map is full."""
         offsets = self._offsets
         short = key if len(key) <= _DIGEST_BYTES else _digest(key)
         if short not in offsets and len(offsets) >= self._room:
@@ -42,5 +42,5 @@ class KeyMap:
 
 
 def _digest(key: bytes) -> bytes:
-    """Return what stands for a long key: longer than any key that stands for itself."""
+    """Return the digest of a long key: longer than any key that is stored itself."""
     return _MARK + blake2b(key, digest_size=_DIGEST_BYTES).digest()

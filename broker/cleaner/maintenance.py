@@ -1,9 +1,9 @@
-"""The cleaner's round: removes what has expired, compacts the dirtiest partition, removes files marked as deleted.
+"""The cleaner's round: removes expired segments, compacts the dirtiest partition, removes files marked as deleted.
 
-Runs in the cleaner process. Each partition stands by itself: what goes wrong with one is logged and does not keep the
-others from their turn. A partition whose batches cannot be distinguished is left alone until the process starts anew,
-as in Kafka; single batches that cannot be read stay as they are, and are named once. A partition that the disk had no
-room for, or whose owner could not follow, is left alone until nobody else needs a turn.
+Runs in the cleaner process. Partitions are independent: an error in one is logged and does not delay the others. A
+partition with inseparable batches is skipped until the process restarts, as in Kafka; single unreadable batches are
+kept unchanged, and logged once. A partition is postponed after a disk error or a rejection by its owner, until no other
+partition is due.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Puts a task to the owner of a partition: (owner, task, payload) to (error code, answer).
+#: Sends a task to the owner of a partition: (owner, task, payload) to (error code, response).
 Ask = Callable[[int, str, bytes], tuple[int, bytes]]
 
 
 class Counters:
-    """What has been done since the start, by metric name."""
+    """Totals since the start, by metric name."""
 
     def __init__(self) -> None:
         self.values = dict.fromkeys(
@@ -50,7 +50,7 @@ class Counters:
         self.last_look_ms = 0
 
     def add(self, stats: CompactionStats) -> None:
-        """Count what a round of compaction did."""
+        """Add the statistics of a compaction round."""
         self.values["bytes_read"] += stats.bytes_read
         self.values["bytes_written"] += stats.bytes_written
         self.values["records_removed"] += stats.records_removed
@@ -74,7 +74,7 @@ class Place(NamedTuple):
 
 
 class Upkeep:
-    """The partitions of one broker. `metadata` is kept up to date by `refresh`."""
+    """The partitions of one broker. `refresh` updates `metadata`."""
 
     def __init__(
         self, metadata: MetadataCache, partitions: PartitionTable, clock: Clock, ask: Ask, pause: Callable[[int], None]
@@ -88,12 +88,12 @@ class Upkeep:
         self._clean_offsets = CleanOffsets(self._data_dir)
         self.uncleanable: set[tuple[str, int]] = set()
         self._postponed: set[tuple[str, int]] = set()
-        #: The last batch that was named as unreadable, by partition.
+        #: The last batch that was logged as unreadable, by partition.
         self._named: dict[tuple[str, int], int] = {}
         self.counters = Counters()
 
     def refresh(self) -> None:
-        """Take over what the controller has changed."""
+        """Apply the controller's metadata changes."""
         deleted = {(topic.name, partition.index) for topic, partition in self._metadata.refresh().deleted}
         self.uncleanable -= deleted
         for key in deleted:
@@ -103,7 +103,7 @@ class Upkeep:
     # ---- retention -------------------------------------------------------------------------------------------------
 
     def apply_retention(self) -> None:
-        """Have every owner remove the segments that have expired or that nobody can read any more."""
+        """Send every owner a task to remove its expired segments and those below the log start."""
         for place in self._places():
             try:
                 self._retain(place)
@@ -132,7 +132,7 @@ class Upkeep:
     # ---- compaction ------------------------------------------------------------------------------------------------
 
     def compact_dirtiest(self) -> bool:
-        """Compact the partition that needs it most; False if none does, or its owner could not follow."""
+        """Compact the dirtiest partition; False if none is due, or the round failed."""
         now_ms = self._clock.wall_ms()
         self.counters.last_look_ms = now_ms
         best: tuple[float, Place, SegmentedLog, Cleanable] | None = None
@@ -144,7 +144,7 @@ class Upkeep:
                 log = self._look_at(place)
                 found = cleanable(log, self._clean_offsets.of(place.key, place.topic_id), place.config, now_ms)
             except OSError:
-                continue  # deleted meanwhile, or its files are on the move
+                continue  # deleted meanwhile, or its files are being renamed
             largest_ratio = max(largest_ratio, found.dirty_ratio)
             if found.is_due(place.config) and (best is None or found.dirty_ratio > best[0]):
                 best = (found.dirty_ratio, place, log, found)
@@ -207,7 +207,7 @@ class Upkeep:
         return True
 
     def _check_rules(self, place: Place) -> None:
-        """Raise SettingsChanged if a round over a partition is not to go on by the settings that it began with."""
+        """Raise SettingsChanged if the settings of a running round no longer apply."""
         topic = self._metadata.topic_by_id(place.topic_id)
         if (
             topic is None
@@ -217,7 +217,7 @@ class Upkeep:
             raise SettingsChanged(place.directory.name)
 
     def _name_unreadable(self, place: Place, unreadable: Mapping[int, str]) -> None:
-        """Log what compaction had to leave as it is, unless that has been logged before."""
+        """Log the batches that compaction could not read, unless they were logged before."""
         last_named = self._named.get(place.key, -1)
         offsets = sorted(offset for offset in unreadable if offset > last_named)
         if not offsets:
@@ -234,7 +234,7 @@ class Upkeep:
     # ---- what is on its way out --------------------------------------------------------------------------------------
 
     def remove_doomed_files(self) -> int | None:
-        """Remove files that were taken out of their logs long enough ago; return in how many ms the next one is due."""
+        """Remove files that were marked as deleted long enough ago; return the ms until the next one is due."""
         now_ms = self._clock.wall_ms()
         waits_ms = []
         for place in self._places():

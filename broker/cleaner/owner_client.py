@@ -1,8 +1,8 @@
-"""Asking the owners of partitions, from the cleaner's side: one question at a time, and waiting for its answer.
+"""The cleaner's requests to the owners of partitions: one at a time, each waits for its response.
 
-Runs in the cleaner process. It is the one peer that may wait, since nobody waits for it: it has at most one question
-out, which always has room in the ring, and whatever else arrives is an answer that came twice and is dropped. An owner
-that dies meanwhile is replaced, and its replacement finds the question where it was.
+Runs in the cleaner process. It is the only peer that may block, since no process waits for it: it has at most one
+request in flight, for which the ring always has room, and any other response is a duplicate and is dropped. An owner
+that dies meanwhile is replaced, and its replacement finds the request in the ring.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from rotunda.broker.ipc.request_channel import RequestChannel
     from rotunda.shm.rings.bell import SemaphoreBell
 
-#: The loop looks again after this, should no bell ring.
+#: Polling interval, in case no bell rings.
 _LOOK_AGAIN_S = 0.3
 
 
 class Stopped(RotundaError):  # noqa: N818  # said as it is
-    """The process has been asked to stop; what it was doing is left as it is."""
+    """The process must stop; the current task is abandoned."""
 
 
 class OwnerClient:
-    """The cleaner's ends of the peer rings. `is_stopped`: whether the process is to end.
+    """The cleaner's ends of the peer rings.
 
-    `beat` is called while it turns.
+    `is_stopped` returns whether the process must end. `beat` is called in every poll.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class OwnerClient:
         self._answers: dict[int, PeerMessage] = {}
 
     def await_predecessor(self) -> None:
-        """Wait until the questions of a killed predecessor have been read: they are about files of the same names.
+        """Wait until the requests of a killed predecessor have been read: they refer to files of the same names.
 
         Raises Stopped.
         """
@@ -60,7 +60,7 @@ class OwnerClient:
             self.wait(_LOOK_AGAIN_S / 10)
 
     def ask(self, owner: int, task: str, payload: bytes) -> tuple[int, bytes]:
-        """Have an owner do one of TASK_NAMES; return its error code and answer. Raises Stopped."""
+        """Send an owner one of TASK_NAMES and wait; return its error code and response. Raises Stopped."""
         token = self._asked = next(self._tokens)
         self._peers.send(owner, PeerMessage(TASK, part=TASK_NAMES.index(task), token=token, payload=payload))
         self._peers.publish()
@@ -70,14 +70,14 @@ class OwnerClient:
         return answer.error_code, answer.payload
 
     def wait(self, timeout_s: float) -> None:
-        """Sleep until the bell rings, at most `timeout_s` and BEAT_S; take what has arrived. Raises Stopped."""
+        """Sleep until the bell rings, at most `timeout_s` and BEAT_S; receive messages. Raises Stopped."""
         self.look()
         if not self._answers:
             self._bell.wait(min(timeout_s, BEAT_S))
             self.look()
 
     def look(self) -> None:
-        """Take what has arrived, so that no owner waits for room. Raises Stopped."""
+        """Receive messages, so that no owner waits for room in a ring. Raises Stopped."""
         self._beat()
         for _, message, _ in self._peers.receive():
             if message.kind == TASK_ANSWER and message.token == self._asked:

@@ -1,8 +1,8 @@
-"""The records of a batch as compaction looks at them: keys, deltas, and where the bytes of each record are.
+"""The records of a batch for compaction: keys, deltas, and the position of each record's bytes.
 
-Pure; runs in the cleaner process. Values and headers are not looked at: a record that is kept is copied as it is, or
-gets another timestamp delta where the batch gets another base timestamp. A batch may hold millions of records: they
-come one at a time, and of those that are kept only the places are remembered.
+Pure; runs in the cleaner process. Values and headers are not parsed: a kept record is copied unchanged, or with a new
+timestamp delta where the batch has a new base timestamp. A batch may hold millions of records: they are read one at a
+time, and only the positions of the kept ones are stored.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from rotunda.broker.protocol.record_reader import read_varlong
 from rotunda.broker.protocol.record_writer import varint_bytes
 
 _INT64_MAX: Final = 2**63 - 1
-#: By the compiled module, whose twin is the reading of one record here.
+#: For the compiled module; the Python code that reads one record is its equivalent.
 _READ_AT_ONCE: Final = 1024
 
 
 class RawRecord(NamedTuple):
-    """One record: the bytes [start, stop) with its length in front, `rest` behind the timestamp delta."""
+    """One record: the bytes [start, stop) with its length prefix, `rest` after the timestamp delta."""
 
     start: int
     rest: int
@@ -35,12 +35,12 @@ class RawRecord(NamedTuple):
 
 
 class KeptRecords:
-    """Which records of a batch are kept, and the fields of its header that follow from them."""
+    """The kept records of a batch, and the header fields that depend on them."""
 
     __slots__ = ("bounds", "count", "has_tombstone", "max_timestamp_delta")
 
     def __init__(self, records: Iterable[RawRecord], is_kept: Callable[[RawRecord], bool]) -> None:
-        #: Where each run of records begins and ends, in turn.
+        #: Start and end of each run of records, alternating.
         self.bounds = array("q")
         self.count = 0
         self.has_tombstone = False
@@ -59,7 +59,7 @@ class KeptRecords:
             last_stop = record.stop
 
     def joined(self, data: bytes) -> bytes:
-        """Return their bytes, as they stand."""
+        """Return the bytes of the kept records, unchanged."""
         return b"".join([data[start:stop] for start, stop in self._runs()])
 
     def joined_shifted(self, data: bytes, shift_ms: int) -> bytes:
@@ -83,7 +83,7 @@ class KeptRecords:
 
 
 def raw_records(data: bytes, count: int, last_offset_delta: int) -> Iterator[RawRecord]:
-    """Yield the records of a batch, uncompressed. ApiError 2 at one that cannot be read or is beyond the batch."""
+    """Yield the records of an uncompressed batch. ApiError 2 for one that is invalid or beyond the batch."""
     at, left = 0, count
     try:
         while left > 0:

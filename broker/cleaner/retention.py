@@ -1,7 +1,7 @@
-"""From where on a partition is kept, by age, by size and by its log start (Kafka's UnifiedLog.deleteOldSegments).
+"""The retention of a partition, by age, size and log start (Kafka's UnifiedLog.deleteOldSegments).
 
-Pure but for the timestamps that it has looked up; runs in the cleaner process. Segments go whole and oldest first.
-The one that is appended to goes with the others when all have expired: its owner then begins a new one at the end.
+Pure except for timestamp look-ups; runs in the cleaner process. Whole segments are removed, oldest first. The active
+one is removed with the others when all have expired: its owner then begins a new one at the end.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from rotunda.broker.config.topic_config import LogConfig
 
 
 def retained_from(log: SegmentedLog, config: LogConfig, now_ms: int) -> int:
-    """Return where the log should begin: at a segment, or at its end if nothing is to be kept.
+    """Return the new log start: the base offset of a segment, or the log end if no segment is retained.
 
-    Raises FileNotFoundError when segments go meanwhile.
+    Raises FileNotFoundError when segments are removed meanwhile.
     """
     segments = [each for each in log.rolled if each.end_offset > log.published.start_offset]
     if log.active.size_bytes:
@@ -25,7 +25,7 @@ def retained_from(log: SegmentedLog, config: LogConfig, now_ms: int) -> int:
 
 
 def _beyond_size(segments: list[Segment], retention_bytes: int) -> int:
-    """Return how many of the oldest segments the partition can do without and still have its size."""
+    """Return the number of oldest segments that can be removed without falling below the retention size."""
     if retention_bytes < 0:
         return 0
     surplus_bytes = sum(each.size_bytes for each in segments) - retention_bytes
@@ -37,7 +37,7 @@ def _beyond_size(segments: list[Segment], retention_bytes: int) -> int:
 
 
 def _expired(log: SegmentedLog, segments: list[Segment], retention_ms: int, now_ms: int) -> int:
-    """Return how many of the oldest segments have only records that are too old."""
+    """Return the number of oldest segments that have only expired records."""
     if retention_ms < 0:
         return 0
     for number, segment in enumerate(segments):

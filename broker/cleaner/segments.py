@@ -1,7 +1,7 @@
-"""A partition's segments as the cleaner sees them: names and sizes of files, and what its owner has published.
+"""A partition's segments in the cleaner: names and sizes of files, and the state that the owner has published.
 
-Runs in the cleaner process, which asks nobody to look. Whatever is seen here may be gone a moment later: a file that
-is not there any more is a FileNotFoundError, and the partition's turn comes again.
+Runs in the cleaner process, without requests to owners. Any file may be removed a moment later: a missing file raises
+FileNotFoundError, and the partition is retried in a later round.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from rotunda.broker.log.segments.segment_scan import scan_headers
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.records import BatchHeader, batch_headers
 
-#: How much of a segment is read at a time.
+#: Bytes of a segment that are read at a time.
 READ_BYTES = 1024 * 1024
 
 
 class Segment(NamedTuple):
-    """One segment: its log file's size and modification time, and where the next segment begins.
+    """One segment: size and modification time of its log file, and the base offset of the next segment.
 
-    Of the segment that is appended to, size and end are as published.
+    For the active segment, size and end are the published ones.
     """
 
     base_offset: int
@@ -48,7 +48,7 @@ class Segment(NamedTuple):
 
 
 class Published(NamedTuple):
-    """What the owner of a partition has published."""
+    """The published state of a partition."""
 
     start_offset: int
     end_offset: int
@@ -58,7 +58,7 @@ class Published(NamedTuple):
 
 
 class SegmentedLog(NamedTuple):
-    """One partition. `active` is appended to; the others, oldest first, do not change but by being replaced."""
+    """One partition, with its `active` segment; the others, oldest first, only change by a swap."""
 
     directory: Path
     published: Published
@@ -68,7 +68,7 @@ class SegmentedLog(NamedTuple):
     def reaches(self, segment: Segment, time_ms: int) -> bool:
         """Return whether a segment has a record of ``time_ms`` or later.
 
-        If no record has a timestamp, the time at which it was last modified stands for them.
+        If no record has a timestamp, the modification time of the file is used.
         """
         times = TimeIndex(self.directory, segment.base_offset, writable=False)
         try:
@@ -79,14 +79,14 @@ class SegmentedLog(NamedTuple):
         is_young = modified_ms >= time_ms and segment is not self.active
         if largest_ms >= time_ms or (largest_ms == NO_TIMESTAMP and is_young):
             return True
-        # The last segment's index lags behind, and any may be damaged: what goes is gone, so the batches are asked.
+        # The active segment's index lags, and any may be damaged: deletion is final, so the batches are read.
         largest_ms = self._largest_ms(segment, offset, largest_ms)
         return (largest_ms if largest_ms > NO_TIMESTAMP else modified_ms) >= time_ms
 
     def _largest_ms(self, segment: Segment, offset: int, indexed_ms: int) -> int:
-        """Return the largest timestamp of a segment, which is `indexed_ms`, at `offset`, by the index.
+        """Return the largest timestamp of a segment, which is `indexed_ms`, at `offset`, according to the index.
 
-        If the batch there is another, or none, all batches are looked at.
+        If the batch at that offset contradicts the index, or is missing, all batches are read.
         """
         headers = (header for _, header in self._headers(segment, offset) if header.last_offset >= offset)
         first = next(headers, None)
@@ -108,9 +108,9 @@ class SegmentedLog(NamedTuple):
         return max(path.stat().st_size if path.exists() else 0 for path in paths)
 
     def batches(self, segment: Segment) -> Iterator[tuple[memoryview, BatchHeader]]:
-        """Yield the batches of a segment. Those read together share memory: keep no view of one.
+        """Yield the batches of a segment. Batches read together share memory: keep no view of them.
 
-        Raises ApiError when something else stands between them: what lies behind it would be lost.
+        Raises ApiError for other bytes between the batches: the rest would be lost.
         """
         fd = self._open(segment)
         try:
@@ -126,7 +126,7 @@ class SegmentedLog(NamedTuple):
                     if wanted >= segment.size_bytes - position:
                         where = f"segment {segment.base_offset}, byte {position}"
                         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{where}: no batch")
-                    # A batch larger than that.
+                    # A batch larger than `wanted`.
                     wanted *= 4
                 position += end
                 wanted = READ_BYTES if end else wanted
@@ -134,7 +134,7 @@ class SegmentedLog(NamedTuple):
             os.close(fd)
 
     def aborted_transactions(self) -> list[AbortedTransaction]:
-        """Return every aborted transaction that an index of the log names."""
+        """Return every aborted transaction in the log's transaction indexes."""
         found = []
         for base_offset in offsets_of(self.directory, TXN_INDEX_SUFFIX):
             index = TransactionIndex(self.directory, base_offset)
@@ -145,7 +145,7 @@ class SegmentedLog(NamedTuple):
         return found
 
     def last_records(self, now_ms: int, expiration_ms: int) -> dict[int, LastRecord]:
-        """Return what every producer wrote last that has written within `expiration_ms`, by producer id."""
+        """Return the last write of every producer that wrote within `expiration_ms`, by producer id."""
         from_offset, producers = self._snapshot()
         for segment in (*self.rolled, self.active):
             if segment.end_offset <= from_offset:
@@ -164,7 +164,7 @@ class SegmentedLog(NamedTuple):
         }
 
     def _snapshot(self) -> tuple[int, dict[int, tuple[LastRecord, int]]]:
-        """Return the newest snapshot of producers that can be read: its offset, and (last record, time) by id."""
+        """Return the newest readable snapshot of producers: its offset, and (last record, time) by id."""
         for offset in reversed(offsets_of(self.directory, SNAPSHOT_SUFFIX)):
             if offset > self.published.end_offset:
                 continue
@@ -182,7 +182,7 @@ class SegmentedLog(NamedTuple):
         return -1, {}
 
     def _headers(self, segment: Segment, from_offset: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield (position, header) from an index entry on that lies at or before `from_offset`."""
+        """Yield (position, header) from an index entry at or before `from_offset` on."""
         fd = self._open(segment)
         index = OffsetIndex(self.directory, segment.base_offset, writable=False)
         try:
@@ -197,7 +197,7 @@ class SegmentedLog(NamedTuple):
 
 
 def look_at(directory: Path, published: Published) -> SegmentedLog:
-    """Return the segments of a partition as they are now. Raises FileNotFoundError if some of them are going."""
+    """Return the current segments of a partition. Raises FileNotFoundError if some are being removed."""
     bases = [base for base in offsets_of(directory, LOG_SUFFIX) if base <= published.segment_base]
     if not bases or bases[-1] != published.segment_base:
         raise FileNotFoundError(f"{directory}: no segment {published.segment_base}")

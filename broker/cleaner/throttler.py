@@ -1,6 +1,6 @@
-"""The cleaner's throttler: log.cleaner.io.max.bytes.per.second, reading and writing together.
+"""The cleaner's throttler: log.cleaner.io.max.bytes.per.second, for reads and writes together.
 
-Runs in the cleaner process. The pause is also where long work looks whether it is to end.
+Runs in the cleaner process. Long tasks check in their pauses whether the process must stop.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from rotunda.broker.cleaner.owner_client import OwnerClient
 from rotunda.broker.clock import Clock
 
-#: Bytes between two looks at the rings and at the flag that ends the process.
+#: Bytes between two polls of the rings and the stop flag.
 LOOK_BYTES = 1024 * 1024
 
-#: Debts below this are carried on; to sleep for less is not worth it.
+#: Smaller debts are carried over instead of a sleep.
 _SMALLEST_SLEEP_NS = 20_000_000
 
 _NS_PER_S = 1_000_000_000
@@ -28,7 +28,7 @@ class Throttler:
         self.bytes_per_second = float("inf")
 
     def use(self, size_bytes: int) -> None:
-        """Account for bytes that were read or written; 0: a piece of work is done. Raises Stopped."""
+        """Account for bytes that were read or written; 0 at the end of a task. Raises Stopped."""
         now_ns = self._clock.monotonic_ns()
         self._paid_until_ns = max(self._paid_until_ns, now_ns) + int(size_bytes * _NS_PER_S / self.bytes_per_second)
         self._since_look += size_bytes

@@ -1,7 +1,7 @@
-"""The transactions of a partition as compaction walks over it (Kafka's CleanedTransactionMetadata).
+"""The transactions of a partition during compaction (Kafka's CleanedTransactionMetadata).
 
-Pure; runs in the cleaner process. Batches are shown to it in order of offsets, from the start of the log on. It says
-which belong to an aborted transaction, and which markers end a transaction of which no batch is left.
+Pure; runs in the cleaner process. It is called with the batches in order of offsets, from the start of the log on. It
+returns which batches belong to an aborted transaction, and which markers end a transaction without remaining batches.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rotunda.broker.protocol.records import BatchHeader
 
 
 class CleanedTransactions:
-    """The transactions of a walk that begins at `from_offset`; `aborted` are all that the log's indexes name."""
+    """The transactions of a scan that begins at `from_offset`; `aborted` are all in the log's indexes."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction], from_offset: int) -> None:
         begun = [each for each in aborted if each.last_offset >= from_offset]
@@ -25,7 +25,7 @@ class CleanedTransactions:
         self._kept: list[AbortedTransaction] = []
 
     def is_discarded(self, batch: memoryview, header: BatchHeader) -> bool:
-        """Whether nobody needs the batch for its own sake: aborted records, or a marker that ends nothing any more."""
+        """Return whether the batch can be removed: aborted records, or a marker that ends no remaining batches."""
         while self._to_come and self._to_come[-1].first_offset <= header.last_offset:
             begun = self._to_come.pop()
             self._aborting[begun.producer_id] = begun
@@ -42,7 +42,7 @@ class CleanedTransactions:
         return False
 
     def take_kept(self) -> list[AbortedTransaction]:
-        """Return the aborted transactions whose markers were seen since the last call and that had batches."""
+        """Return the aborted transactions with batches, for the markers since the last call."""
         kept, self._kept = self._kept, []
         return kept
 
@@ -50,7 +50,7 @@ class CleanedTransactions:
         producer_id = header.producer_id
         marker = read_marker(batch)
         if marker is None:
-            # A control batch without its record was kept for its producer only; any other kind is not ours to judge.
+            # A control batch without its record was kept for its producer only; other control batches are not examined.
             return header.record_count == 0
         if marker.commit:
             had_batches = producer_id in self._committing
