@@ -1,1 +1,1 @@
-"""The command `rotunda`: `main` knows every command and its options; what does the work is imported when called."""
+"""The command `rotunda`: `main` knows every command and its options; a command's module is imported when called."""

@@ -1,4 +1,4 @@
-"""`--advertise`: the setting that it is short for. Knows the names and ports of listeners, and opens nothing."""
+"""Expands `--advertise` into its setting. Knows the names and ports of listeners, and opens nothing."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _HIGHEST_PORT = 65535
 
 
 def advertised_listeners(texts: Sequence[str], listeners: Sequence[Listener]) -> str:
-    """Return the value of advertised.listeners for each [NAME://]HOST[:PORT]; port 0 is the one that was bound.
+    """Return the value of advertised.listeners for each [NAME://]HOST[:PORT]; port 0 is the bound one.
 
-    What names no listener is for all that are not named. Raises UsageError.
+    An address without a name is for all listeners that are not named. Raises UsageError.
     """
     common: dict[str, str] = {}
     named: dict[str, str] = {}
@@ -36,7 +36,7 @@ def advertised_listeners(texts: Sequence[str], listeners: Sequence[Listener]) ->
 
 
 def _host_port(address: str, text: str) -> tuple[str, int]:
-    """Return the host, an IPv6 address in brackets, and the port; 0 if none is named."""
+    """Return the host, an IPv6 address in brackets, and the port; 0 by default."""
     if _is_ipv6(address):
         return f"[{address}]", 0
     host, separator, port = address.rpartition(":")

@@ -1,4 +1,4 @@
-"""`rotunda check-config`, and how the command line's flags become a configuration."""
+"""`rotunda check-config`, and the conversion of command-line flags to a configuration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FOR_OTHERS = 0o077
 
 
 def configuration(parsed: argparse.Namespace, environment: Mapping[str, str]) -> BrokerConfig:
-    """Return the configuration that flags, environment and file make. Raises ConfigError, UsageError."""
+    """Return the configuration from flags, environment and file. Raises ConfigError, UsageError."""
     if parsed.ephemeral and parsed.data_dir:
         raise UsageError("--ephemeral and --data-dir exclude each other")
     hide(lambda name: is_secret(name) or (name.startswith(_VARIABLES) and is_secret(property_of(name))))
@@ -43,7 +43,7 @@ def configuration(parsed: argparse.Namespace, environment: Mapping[str, str]) ->
     if parsed.advertise:
         if "advertised.listeners" in sets:
             raise UsageError("--advertise and --set advertised.listeners exclude each other")
-        # Whether they may be opened follows from what is advertised; here it matters what they are called.
+        # Whether they may be opened depends on the advertised addresses; only their names matter here.
         asked = {**sets, "advertised.listeners": "", "insecure.listen": "true"}
         sets["advertised.listeners"] = advertised_listeners(
             parsed.advertise, load(file, asked, environment).wanted_listeners
@@ -52,13 +52,13 @@ def configuration(parsed: argparse.Namespace, environment: Mapping[str, str]) ->
 
 
 def is_secret(name: str) -> bool:
-    """Return whether a name is of a setting whose value nobody is to see."""
+    """Return whether a name is of a setting with a secret value."""
     key = find_key(name)
     return key is not None and key.sensitive
 
 
 def read_value(key: str, value: str, flag: str) -> str:
-    """Return the value that a flag assigns: of a password that is @FILE the file's content. Raises UsageError."""
+    """Return the value that a flag assigns; for a password given as @FILE, the file's content. Raises UsageError."""
     if not value.startswith("@") or not is_secret(key):
         return value
     path = Path(value[1:])
@@ -67,7 +67,7 @@ def read_value(key: str, value: str, flag: str) -> str:
         mode = path.stat().st_mode
     except (OSError, UnicodeDecodeError) as failure:
         raise UsageError(f"{flag} {key}=@{path}: {failure}") from failure
-    # Certificates are for everybody.
+    # Certificates are public.
     if mode & _FOR_OTHERS and not text.lstrip().startswith("-----BEGIN CERTIFICATE-----"):
         raise UsageError(f"{flag} {key}=@{path}: other users may read or write it; chmod 600 {path}")
     return text.strip()
@@ -89,7 +89,7 @@ def check_address(text: str, flag: str) -> None:
 
 
 def check(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    """Load the configuration; what is wrong with it is raised."""
+    """Load the configuration. Raises its errors."""
     config = configuration(parsed, environment)
     check_tls(config)
     print("the configuration is valid")

@@ -1,6 +1,6 @@
-"""SIGINT and SIGTERM for commands that must not be cut off in the middle of a write.
+"""SIGINT and SIGTERM for commands that must not be interrupted in the middle of a write.
 
-A signal raises at once, but within `held`, where the first is noted and only a second raises.
+A signal raises at once, except within `held`, where the first is recorded and only a second raises.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _EXIT_CODE_OF_SIGNALS: Final = 128
 
 
 class Signals:
-    """Takes over both signals for the rest of the process."""
+    """Handles both signals for the rest of the process."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -24,17 +24,17 @@ class Signals:
 
     @property
     def has_come(self) -> bool:
-        """Whether a signal has come."""
+        """Whether a signal has arrived."""
         return self._number != 0
 
     @property
     def exit_code(self) -> int:
-        """128 and the number of the signal that has come; 0 without one."""
+        """128 plus the number of the signal; 0 without one."""
         return self._number and _EXIT_CODE_OF_SIGNALS + self._number
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Let the first signal wait for the end of the block."""
+        """Defer the first signal to the end of the block."""
         self._is_held = True
         try:
             yield

@@ -1,8 +1,8 @@
-"""The command `rotunda`: parses the command line, calls what it names, turns failures into exit codes.
+"""The command `rotunda`: parses the command line, calls the command, converts failures to exit codes.
 
-Thin on purpose. A command's module is imported when that command is called, because starting must be quick.
-Results go to stdout, complaints to stderr; `--json` prints JSON and nothing else. Exit codes: 0 ok, 1
-failure, 2 bad usage or configuration, 3 not running, 4 port or directory in use, 5 data of a newer version.
+Thin on purpose. A command's module is imported when that command is called, because starting must be quick. Results are
+written to stdout, errors to stderr; `--json` prints JSON and nothing else. Exit codes: 0 ok, 1 failure, 2 bad usage or
+configuration, 3 not running, 4 port or directory in use, 5 data of a newer version.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from rotunda.broker.release import KAFKA_VERSION, installed_version
 
 _Add = Callable[[argparse.ArgumentParser], None]
 
-#: Exit codes by failure; anything else that the program raises on purpose is 1.
+#: Exit codes by failure; any other exception raised on purpose is 1.
 _USAGE_EXIT_CODE = 2
 _FAILURE_EXIT_CODE = 1
 _INTERRUPTED_EXIT_CODE = 130
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     began_ns = SystemClock.monotonic_ns()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Names may hold what this terminal's encoding has no place for; better escaped than not printed.
+        # Escape characters that the terminal's encoding lacks, rather than fail to print.
         sys.stdout.reconfigure(errors="backslashreplace")
     arguments = [_as_utf_8(each) for each in (sys.argv[1:] if arguments is None else arguments)]
     try:
@@ -81,18 +81,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _as_utf_8(argument: str) -> str:
-    """Return an argument read as UTF-8, whatever the locale; a path that is not UTF-8 stays as it is."""
+    """Return an argument decoded as UTF-8, whatever the locale; a path that is not UTF-8 is unchanged."""
     with suppress(UnicodeError):
         return os.fsencode(argument).decode()
     return argument
 
 
 def _unwritable(failure: OSError) -> int:
-    """Say what cannot be written, but for a pipe whose reader went away, as `head` does. Raises what is no such."""
+    """Print a write failure, except for a pipe whose reader has exited, such as `head`. Raises other failures."""
     if failure.errno not in _NO_ROOM and not isinstance(failure, BrokenPipeError):
         raise failure
     if sys.stdout is not None:
-        # Keep the interpreter from complaining at its exit.
+        # Prevent an error message of the interpreter at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if isinstance(failure, BrokenPipeError):
         return _FAILURE_EXIT_CODE
@@ -110,7 +110,7 @@ def _complain(failure: Exception, code: int) -> int:
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser of a command line. Only commands that are named there get their options, which take time."""
+    """Return the parser of a command line. Only the named commands' options are added, because each costs time."""
     parser = argparse.ArgumentParser(prog="rotunda", description="A Kafka-compatible broker.", epilog=_EPILOG)
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -123,7 +123,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """Prints the installed version; looked up only when asked for."""
+    """Prints the installed version, which is looked up only on request."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         print(f"rotunda {installed_version() or '(not installed)'}, follows Apache Kafka {KAFKA_VERSION}")
@@ -188,7 +188,7 @@ def _add_start(command: argparse.ArgumentParser) -> None:
         help="with --daemon: wait until the broker is ready, at most this time (60)",
     )
     command.add_argument("--log-format", choices=("text", "json"), help="format of log lines (default: text)")
-    # Of `broker.testing` alone.
+    # Only for `broker.testing`.
     command.add_argument("--for-tests", action="store_true", help=argparse.SUPPRESS)
 
 

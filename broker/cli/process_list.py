@@ -1,8 +1,8 @@
-"""Secrets in process lists: what a command was given as arguments or variables, overwritten in its own memory.
+"""Secrets in process lists: overwrites a command's secret arguments and variables in its own memory.
 
-The system shows both as they stand in the first bytes of a process's stack, also those of children that it forks. So
-they are overwritten before anything is forked. Until then, some milliseconds, they are to be seen by those who may see
-them: arguments by everybody, variables by the same user. A file (KEY=@FILE) is never to be seen.
+The system shows both from the first bytes of a process's stack, also those of forked children. So they are overwritten
+before anything is forked. Until then, some milliseconds, they are visible: arguments to everybody, variables to the
+same user. A value in a file (KEY=@FILE) is never visible.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-#: Places in /proc/self/stat, counted from the one after the command's name: begin and end of arguments and variables.
+#: Indexes in /proc/self/stat after the command's name: begin and end of arguments and variables.
 _ARGUMENTS, _VARIABLES = slice(45, 47), slice(47, 49)
 _FLAG = re.compile(rb"^--(?:set|property)=")
 
 
 def hide(is_secret: Callable[[str], bool]) -> None:
-    """Overwrite the value of each argument `NAME=VALUE`, and of each variable, whose name is of a secret."""
+    """Overwrite the value of each argument `NAME=VALUE`, and of each variable, with a secret's name."""
     with suppress(OSError, ValueError):
         fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(") ")[2].split()
         for begin, end in (map(int, fields[_ARGUMENTS]), map(int, fields[_VARIABLES])):

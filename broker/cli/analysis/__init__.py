@@ -1,1 +1,1 @@
-"""Commands about what a broker has done or can do: its request log, reports over it, and loads."""
+"""Commands about a broker's history or capacity: its request log, reports over it, and loads."""

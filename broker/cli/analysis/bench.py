@@ -1,6 +1,6 @@
-"""`rotunda bench`: sends the load of a profile to a broker, and prints how that went beside how it was.
+"""`rotunda bench`: sends the load of a profile to a broker, and prints the results next to the profile's.
 
-Works against any Kafka broker that needs no authentication. Creates the topics that it needs under names of its own.
+Works against any Kafka broker that needs no authentication. Creates the topics that it needs, under its own names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _LONGEST_NAME = 249
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    """Run a profile, or produce, and return the exit code: 1 when connections or records were lost. RotundaError."""
+    """Run a profile, or produce, and return the exit code: 1 when connections or records were lost.
+
+    Raises RotundaError.
+    """
     if parsed.topic is not None:
         from rotunda.broker.cli.analysis import bench_producer  # noqa: PLC0415 - the other half of the command
 
@@ -59,7 +62,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
 
 
 def _topic(client: BlockingClient, prefix: str, name: str, partitions: int) -> BenchTopic:
-    """Return the topic that stands for one of the profile, created if there is none."""
+    """Return the topic for one of the profile, created if it does not exist."""
     bench_name = f"{prefix}{name}"[:_LONGEST_NAME]
     if bench_name not in topics.partition_counts(client, [bench_name]):
         topics.create(client, bench_name, partitions, -1, {})

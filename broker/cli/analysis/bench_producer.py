@@ -1,9 +1,8 @@
-"""`rotunda bench --topic`: produces records with our producer or others in turns, and prints rates and times.
+"""`rotunda bench --topic`: produces records with Rotunda's producer or others alternately, and prints rates and times.
 
-Works against any Kafka broker. Every library has the same settings, by Kafka's names, beside acks=all.
-
-As fast as it goes the outcome of one record in a hundred is asked for, since a callback costs as much as sending. So
-that none fails unseen, what the topic has in the end is compared with what was sent: nobody else may write to it.
+Works against any Kafka broker. Every library has the same settings, by Kafka's names, with acks=all. At full speed only
+one record in a hundred has a callback, since a callback costs as much as sending. To detect other failures, the final
+record count of the topic is compared with the number sent: there must be no other writers.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     settings = {"bootstrap.servers": f"{host}:{port}", "acks": "all", **given}
     plan = Plan(parsed.topic, parsed.num_records, parsed.record_size, parsed.throughput or 0)
     clock = SystemClock()
-    # With fewer acks a record may stand in the topic later than its producer has ended.
+    # With fewer acks a record may be appended after its producer has ended.
     looks = settings["acks"] in {"all", "-1"} and plan.timed_one_in > 1
     found: dict[str, list[Figures]] = {name: [] for name in names}
     for turn in range(parsed.turns):
-        # Another one first each time.
+        # A different library first each time.
         for name in (*names[turn % len(names) :], *names[: turn % len(names)]):
             before = _standing(parsed, environment) if looks else None
             figures = run_load(name, settings, plan, clock, lambda figures: print(figures.line(), file=sys.stderr))
@@ -68,7 +67,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
 
 
 def _standing(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int | None:
-    """Return how many records the topic has ever had; None where the broker that is asked does not lead all of it."""
+    """Return the number of records the topic has ever had; None if the broker does not lead all partitions."""
     with connected(parsed, environment) as client:
         count = topics.partition_counts(client, [parsed.topic])[parsed.topic]
         partitions = [TopicPartition(parsed.topic, each) for each in range(count)]
@@ -87,7 +86,7 @@ def _names(text: str) -> Sequence[str]:
 
 
 def _row(name: str, turns: Sequence[Figures]) -> tuple[Any, ...]:
-    """Return the cells of a library: medians of its turns."""
+    """Return the cells of a library: medians of its runs."""
     rates = [each.records_s for each in turns]
     summaries = [each.summary() for each in turns]
     times = [median(float(str(each[key])) for each in summaries) for key in ("p50_ms", "p95_ms", "p99_ms", "p99.9_ms")]

@@ -1,7 +1,7 @@
-"""`rotunda report NAME`: runs a Spark job over the request log of this broker, on this machine unless told otherwise.
+"""`rotunda report NAME`: runs a Spark job over the request log of this broker, on this machine by default.
 
-Fills in where the log lies and where the result goes; everything else is the job's own business. Needs no running
-broker, and PySpark only here.
+Adds the paths of the log and of the result; all other options are the job's. Needs no running broker, and PySpark only
+here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rotunda.broker.errors import BootFailed, RotundaError
 from rotunda.broker.request_log.part_files import DIRECTORY
 from rotunda.broker.runtime import run_dir
 
-#: Below the data directory: what jobs find, each in a directory of its own, and the hourly tables.
+#: Below the data directory: results of jobs, each in a directory of its own, and the hourly tables.
 REPORTS, ROLLUPS = "reports", "rollups"
 _NOT_RUNNING_EXIT_CODE = 3
 

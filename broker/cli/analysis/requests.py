@@ -1,7 +1,7 @@
-"""`rotunda requests`: what single requests did, from the finished files of the request log.
+"""`rotunda requests`: prints single requests from the finished files of the request log.
 
 Needs no running broker: it reads files. Only with --follow does it signal the recorder, by touching a file, that a
-reader waits for them.
+reader waits for new ones.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
 def _first(root: Path, since_us: int, condition: Any, column: str, limit: int) -> Any:
     """Return the rows with the highest values of a column, highest first.
 
-    File by file: an hour of a busy broker is more than fits into memory.
+    File by file: an hour of a busy broker may not fit into memory.
     """
     for _ in range(ATTEMPTS):
         found = read_files((), "requests", since_us)
-        # When one has gone, retention took it, or compaction has put its rows into another: the list is made anew.
+        # A missing file was deleted by retention, or compacted into another: list the files again.
         with suppress(FileNotFoundError):
             for path in files_since(root, "requests", since_us):
                 found = pa.concat_tables([found, read_files([path], "requests", since_us, condition)])
@@ -77,7 +77,7 @@ def _first(root: Path, since_us: int, condition: Any, column: str, limit: int) -
 
 
 def missing(root: Path, since_us: int) -> str:
-    """Return what the log misses of a time, in words; empty when nothing."""
+    """Return a description of the missing rows of a time; empty without any."""
     gaps = read(root, "gaps", since_us, ds.field("dataset") == "requests").to_pylist()
     if not gaps:
         return ""
@@ -103,11 +103,11 @@ def _root(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Path:
 
 
 def _since_us(text: str) -> int:
-    """Return a time as microseconds since the epoch: `10m` ago, or an ISO time, UTC unless it says otherwise."""
+    """Return a time as microseconds since the epoch: `10m` ago, or an ISO time, UTC by default."""
     number, unit = text[:-1], text[-1:]
     try:
         if unit in _UNITS_S and number.isascii() and number.isdecimal():
-            # What would be before 1970 is all there is.
+            # A time before 1970 means everything.
             return max(0, SystemClock().wall_ms() * 1000 - int(number) * _UNITS_S[unit] * 1_000_000)
         time = datetime.fromisoformat(text)
         if time.tzinfo is None:
@@ -118,7 +118,7 @@ def _since_us(text: str) -> int:
 
 
 def _condition(parsed: argparse.Namespace) -> Any:
-    """Return what is asked for as one expression, or None for everything."""
+    """Return the filter options as one expression, or None for everything."""
     wanted = [ds.field("slow")] if parsed.slow else []
     if parsed.errors:
         wanted.append(ds.field("errorCode") != 0)
@@ -131,13 +131,13 @@ def _condition(parsed: argparse.Namespace) -> Any:
 
 
 def _follow(root: Path, condition: Any, parsed: argparse.Namespace) -> None:
-    """Print what is recorded from now on, until interrupted."""
+    """Print newly recorded requests, until interrupted."""
     since_us = _since_us("0s")
     seen: set[Path] = set()
     while True:
         (root / FOLLOWED).touch()
         finished = [path for path in files_since(root, "requests", since_us) if path not in seen]
-        # What was compacted has been printed from the files that it was made of.
+        # Rows of compacted files were printed from the original files.
         fresh = [path for path in finished if not path.name.startswith(COMPACTED)]
         seen.update(finished)
         table = read_files([path for path in fresh if path.exists()], "requests", since_us, condition)
@@ -155,7 +155,7 @@ def _print(rows: list[dict[str, Any]], parsed: argparse.Namespace) -> None:
 
 
 def _print_lines(rows: Iterable[dict[str, Any]], parsed: argparse.Namespace) -> None:
-    """Print rows as they come: without headers, or as one JSON object a line."""
+    """Print rows immediately: without headers, or as one JSON object a line."""
     if parsed.json:
         lines = [json.dumps(_plain(row)) for row in rows]
     else:

@@ -1,1 +1,1 @@
-"""Commands that are clients of a running broker, of most Kafka brokers too, and what makes clients able to connect."""
+"""Commands that are clients of a running broker, of most Kafka brokers too, and the setup of clients' access."""

@@ -1,4 +1,4 @@
-"""`rotunda acl`: access control lists, as a client of any Kafka broker, by the words of kafka-acls."""
+"""`rotunda acl`: access control lists, as a client of any Kafka broker, with the terms of kafka-acls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rotunda.broker.security.acl.acls import (
 )
 from rotunda.broker.text_table import aligned, printable
 
-#: By option of the command line.
+#: Resource types by command-line option.
 _KINDS = {
     "topic": ResourceType.TOPIC,
     "group": ResourceType.GROUP,
@@ -32,7 +32,7 @@ _KINDS = {
 _READS = (Operation.READ, Operation.DESCRIBE)
 _WRITES = (Operation.WRITE, Operation.DESCRIBE)
 
-#: By convenience and kind of resource: what it stands for, as in kafka-acls.
+#: Operations of each convenience option by kind of resource, as in kafka-acls.
 _PRODUCER = {ResourceType.TOPIC: (*_WRITES, Operation.CREATE), ResourceType.TRANSACTIONAL_ID: _WRITES}
 _CONSUMER = {ResourceType.TOPIC: _READS, ResourceType.GROUP: (Operation.READ,)}
 
@@ -41,7 +41,7 @@ _Resource = tuple[ResourceType, str]
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    """Do one action; what Kafka answers with an error is raised with Kafka's name for it."""
+    """Run one action; Kafka's errors are raised with their names."""
     if parsed.action == "list":
         filters = _listed(parsed)
         with connected(parsed, environment) as client:
@@ -67,7 +67,7 @@ def _resources(parsed: argparse.Namespace) -> list[_Resource]:
 
 
 def _acls(parsed: argparse.Namespace) -> Iterator[Acl]:
-    """Yield the ACLs that the options stand for. Raises UsageError."""
+    """Yield the ACLs of the options. Raises UsageError."""
     resources, pattern = _resources(parsed), PatternType[parsed.resource_pattern_type.upper()]
     if not resources:
         raise UsageError(f"acl {parsed.action}: missing --topic, --group, --transactional-id or --cluster")
@@ -83,7 +83,7 @@ def _acls(parsed: argparse.Namespace) -> Iterator[Acl]:
 
 
 def _wanted(parsed: argparse.Namespace, resources: Sequence[_Resource]) -> Iterator[tuple[_Resource, Operation]]:
-    """Yield what is to be allowed or denied with each resource."""
+    """Yield the operations to allow or deny on each resource."""
     if not (parsed.producer or parsed.consumer):
         operations = [Operation[name.upper().replace("-", "_")] for name in parsed.operation] or [Operation.ALL]
         yield from product(resources, operations)

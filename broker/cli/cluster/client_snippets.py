@@ -1,7 +1,6 @@
-"""Ready-made settings of clients: what each library calls the CA, a certificate, a mechanism and a user.
+"""Ready-made settings of clients: each library's names for the CA, a certificate, a mechanism and a user.
 
-Text and nothing else. A password is never part of it: each snippet names the environment variable, or the place, that
-it is to come from.
+Text and nothing else. A password is never part of it: each snippet names its environment variable or other source.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ PASSWORD_VARIABLE = "KAFKA_PASSWORD"  # noqa: S105 - the name of one
 
 
 class Access(NamedTuple):
-    """How a client gets in: addresses, the CA's file, its certificate's file, and its user with a SCRAM mechanism."""
+    """A client's access: addresses, the CA's file, its certificate's file, and its user with a SCRAM mechanism."""
 
     bootstrap: str
     ca: Path

@@ -1,4 +1,4 @@
-"""The part that commands share which are clients of a running broker: finding it, and explaining what it refuses."""
+"""Shared by commands that are clients of a running broker: finds the broker, and explains its errors."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _NOT_RUNNING_EXIT_CODE = 3
 
 @contextmanager
 def connected(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Iterator[BlockingClient]:
-    """Yield a connection to the broker that is meant; an ApiError inside becomes one with Kafka's name for it.
+    """Yield a connection to the selected broker; an ApiError inside is raised with Kafka's name for it.
 
-    Raises UsageError for a bad address, and BootFailed with exit code 3 when no broker runs.
+    Raises UsageError for an invalid address, and BootFailed with exit code 3 when no broker runs.
     """
     ours = access(parsed, environment)
     with explained(ours), BlockingClient(address(parsed, environment, ours), access=ours) as client:
@@ -37,7 +37,7 @@ def connected(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Ite
 
 @contextmanager
 def explained(ours: Access) -> Iterator[None]:
-    """Turn an ApiError inside into one with Kafka's name for it, and say what a broken connection may come from."""
+    """Raise an ApiError inside with Kafka's name for it, and add likely causes to a broken connection."""
     try:
         yield
     except ConnectionEnded as failure:
@@ -51,21 +51,21 @@ def explained(ours: Access) -> Iterator[None]:
 
 
 def access(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Access:
-    """Return how the client gets in: by --command-config, or the file that the environment names, and --property.
+    """Return the client's access settings: from --command-config, or the environment's file, and --property.
 
     Raises UsageError.
     """
     hide(SECRETS.__contains__)
-    # What a client's log would print to standard error is in the exceptions, which are printed.
+    # The exceptions contain the messages that a client's log would print to standard error, and they are printed.
     logging.getLogger("rotunda.broker.client").addHandler(logging.NullHandler())
     named = _of_file(parsed, environment) | of_options(parsed)
     return access_of(named) if named else PLAIN_TEXT
 
 
 def properties(parsed: argparse.Namespace, environment: Mapping[str, str], known: Container[str]) -> dict[str, str]:
-    """Return the properties of `access` that say how to get in, those of the file that are `known`, and --property.
+    """Return the access properties, those of the file that are `known`, and --property.
 
-    The file may be that of other clients, with properties of theirs. Raises UsageError.
+    The file may belong to other clients, with properties of their own. Raises UsageError.
     """
     of_file = _of_file(parsed, environment)
     return {name: value for name, value in of_file.items() if name in known or is_of_access(name)} | of_options(parsed)
@@ -77,14 +77,14 @@ def _of_file(parsed: argparse.Namespace, environment: Mapping[str, str]) -> dict
 
 
 def of_options(parsed: argparse.Namespace) -> dict[str, str]:
-    """Return what --property says. Raises UsageError."""
+    """Return the properties of --property. Raises UsageError."""
     return dict(assignment(text, "--property") for text in getattr(parsed, "properties", ()))
 
 
 def address(parsed: argparse.Namespace, environment: Mapping[str, str], ours: Access = PLAIN_TEXT) -> str:
-    """Return the broker that is meant: of --bootstrap, of --run-dir, of the client's properties, or the one here.
+    """Return the selected broker: of --bootstrap, of --run-dir, of the client's properties, or the local one.
 
-    Raises UsageError for a bad address, and BootFailed with exit code 3 when no broker runs.
+    Raises UsageError for an invalid address, and BootFailed with exit code 3 when no broker runs.
     """
     takes_addresses = "bootstrap" in parsed
     given = (takes_addresses and parsed.bootstrap) or ("" if parsed.run_dir else ours.bootstrap)
@@ -97,7 +97,7 @@ def address(parsed: argparse.Namespace, environment: Mapping[str, str], ours: Ac
 
 
 def running(parsed: argparse.Namespace, environment: Mapping[str, str]) -> RunRecord:
-    """Return the record of the broker that runs with the run directory. Raises BootFailed with exit code 3."""
+    """Return the record of the broker running with the run directory. Raises BootFailed with exit code 3."""
     path = parsed.run_dir or run_dir.default_path(environment)
     record = run_dir.read(path)
     if record is None or not record.is_alive:

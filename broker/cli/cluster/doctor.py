@@ -1,4 +1,4 @@
-"""`rotunda doctor`: what a client would meet at a broker, one line for each step, and what to change."""
+"""`rotunda doctor`: checks each step of a client's connection, one line each, with advice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FAILURE_EXIT_CODE = 1
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    """Print each finding as it comes; the exit code is 1 if one of them keeps the client from its work."""
+    """Print each finding immediately; the exit code is 1 if one of them would stop the client."""
     ours = access(parsed, environment)
     is_here = not parsed.bootstrap and (parsed.run_dir or not ours.bootstrap)
     ours = replace(ours, bootstrap=address(parsed, environment, ours))
@@ -44,7 +44,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
 
 
 def _of_this_machine(record: RunRecord) -> Iterator[Finding]:
-    """Check what only the machine of the broker shows; nothing where it may not be looked at."""
+    """Check facts visible only on the broker's machine; nothing without permission."""
     with suppress(OSError):
         limit, data_dir = resource.prlimit(record.pid, resource.RLIMIT_NOFILE)[0], Path(record.data_dir)
         wanting = want_of_descriptors(data_dir, record.handlers, limit)

@@ -41,7 +41,7 @@ _PARTITION_HEADERS = (
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    """Do one action. Raises RotundaError with Kafka's name for what was refused."""
+    """Run one action. Raises RotundaError with Kafka's name for an error."""
     with connected(parsed, environment) as client:
         _ACTIONS[parsed.action](parsed, client)
     return 0
@@ -86,7 +86,7 @@ def _describe(parsed: argparse.Namespace, client: BlockingClient) -> None:
 
 
 def described(client: BlockingClient, name: str) -> Group:
-    """Return a group. Raises ApiError; that there is none of this name is said with the name."""
+    """Return a group. Raises ApiError; for an unknown group with its name."""
     try:
         return groups.describe(client, name)
     except ApiError as error:
@@ -96,7 +96,7 @@ def described(client: BlockingClient, name: str) -> Group:
 
 
 def members_of(group: Group) -> str:
-    """Return who is in a group and what to do about that, for a complaint; empty when nobody is known to be."""
+    """Return a group's members with advice, for an error message; empty when none is known."""
     if not group.members:
         return ""
     who = ", ".join(
@@ -128,7 +128,7 @@ def _delete(parsed: argparse.Namespace, client: BlockingClient) -> None:
 
 
 def _refusal(client: BlockingClient, name: str, failure: ApiError) -> str:
-    """Return why a group was not deleted and what to do about it."""
+    """Return the reason why a group was not deleted, with advice."""
     if failure.code == ErrorCode.GROUP_ID_NOT_FOUND:
         return _NO_GROUP.format(quoted(name))
     if failure.code != ErrorCode.NON_EMPTY_GROUP:
@@ -136,7 +136,7 @@ def _refusal(client: BlockingClient, name: str, failure: ApiError) -> str:
     try:
         who = members_of(groups.describe(client, name))
     except ApiError:
-        # Who was in it has left since; that it was not deleted stays true.
+        # The members have left since, but the deletion has still failed.
         who = ""
     return f"group {quoted(name)} has members: {who}" if who else f"group {quoted(name)} had members; try again"
 
@@ -208,7 +208,7 @@ def _member_cells(member: Member) -> tuple[str | None, ...]:
 
 
 def _assigned(assignment: Iterable[TopicPartition] | None) -> str | None:
-    """Return partitions as `topic:0,1 other:2`, the way --topic takes them."""
+    """Return partitions as `topic:0,1 other:2`, the format of --topic."""
     if assignment is None:
         return None
     found: dict[str, list[str]] = {}

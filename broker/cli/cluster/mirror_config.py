@@ -1,7 +1,7 @@
-"""`rotunda mirror-config`: the properties with which MirrorMaker 2 carries a broker over to an Apache Kafka.
+"""`rotunda mirror-config`: the properties with which MirrorMaker 2 migrates a broker to an Apache Kafka.
 
-Prints text, and asks nobody but the run directory where the broker is. Passwords stay in the files that have them:
-MirrorMaker reads them from there. Why each property has its value stands beside it, and in docs/outgrowing.md.
+Prints text; reads only the run directory, for the broker's address. Passwords stay in their files: MirrorMaker reads
+them from there. The reason for each value is in a comment, and in docs/outgrowing.md.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _check_patterns(flag: str, patterns: str) -> None:
 
 
 def _access(cluster: str, file: Path | None, properties: Mapping[str, str]) -> list[str]:
-    """Return the lines of how MirrorMaker gets in at a cluster. Raises UsageError for names that Java does not know."""
+    """Return the lines of MirrorMaker's access to a cluster. Raises UsageError for names unknown to Java."""
     lines = []
     for name, value in properties.items():
         if name in _OF_LIBRDKAFKA:

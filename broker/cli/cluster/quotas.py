@@ -1,6 +1,6 @@
-"""`rotunda quota`: quotas of users, client ids and addresses, as a client of any Kafka broker; and who uses how much.
+"""`rotunda quota`: quotas of users, client ids and addresses, as a client of any Kafka broker; and their usage.
 
-What clients use is read from the shared memory of the broker of --run-dir, without asking it.
+The usage is read from the shared memory of the broker of --run-dir, without requests to it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Changes = Sequence[tuple[str, float | None]]
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    """Do one action; what Kafka answers with an error is raised with Kafka's name for it."""
+    """Run one action; Kafka's errors are raised with their names."""
     entity, changes = _entity(parsed), _changes(parsed)
     with connected(parsed, environment) as client:
         if parsed.action in {"set", "delete"}:
@@ -40,7 +40,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
 
 
 def _entity(parsed: argparse.Namespace) -> Entity:
-    """Return whom the options name. Raises UsageError."""
+    """Return the entity of the options. Raises UsageError."""
     entity: dict[str, str | None] = {}
     for kind in _TYPES:
         name = getattr(parsed, kind.replace("-", "_"), None)
@@ -120,7 +120,7 @@ def _describe(parsed: argparse.Namespace, found: Sequence[EntityQuotas], uses: S
 
 
 def _uses(parsed: argparse.Namespace, environment: Mapping[str, str], entity: Entity) -> list[ClientUse] | None:
-    """Return what clients use, of those that fit the entity; None of a broker that is another machine's."""
+    """Return the usage of clients that match the entity; None for a broker of another machine."""
     if parsed.bootstrap or "ip" in entity:
         return None
     from rotunda.broker.clock import SystemClock  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""`rotunda group reset-offsets`: shows or sets where a group without members goes on reading."""
+"""`rotunda group reset-offsets`: shows or sets the committed offsets of a group without members."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _HIGHEST_OFFSET: Final = (1 << 63) - 1
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    """Show what would be reset, or with --execute reset it.
+    """Show the new offsets, or with --execute commit them.
 
-    Raises UsageError, and RotundaError when the group has members or an offset was refused.
+    Raises UsageError, and RotundaError when the group has members or an offset was rejected.
     """
     clock = SystemClock()
     goal, number = _goal(parsed, clock)
@@ -61,7 +61,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
 
 
 def _goal(parsed: argparse.Namespace, clock: Clock) -> tuple[Goal, int]:
-    """Return the goal with its number, by the one option of them that is there."""
+    """Return the goal with its number, from the one given goal option."""
     if parsed.to_offset is not None:
         if not 0 <= parsed.to_offset <= _HIGHEST_OFFSET:
             raise UsageError(f"--to-offset {parsed.to_offset}: offsets begin at 0")
@@ -77,7 +77,7 @@ def _goal(parsed: argparse.Namespace, clock: Clock) -> tuple[Goal, int]:
 
 
 def time_ms(text: str) -> int:
-    """Return the milliseconds since the epoch of a time in ISO 8601, UTC unless it says otherwise."""
+    """Return the milliseconds since the epoch of a time in ISO 8601, UTC by default."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -116,7 +116,7 @@ def _scope(texts: Iterable[str]) -> dict[str, set[int] | None]:
 
 
 def _partitions(client: BlockingClient, scope: Mapping[str, set[int] | None]) -> list[TopicPartition]:
-    """Return what the scope names. Raises RotundaError if it does not exist."""
+    """Return the partitions of the scope. Raises RotundaError if one does not exist."""
     counts = topics.partition_counts(client, scope)
     found = []
     for topic, numbers in scope.items():
@@ -131,7 +131,7 @@ def _partitions(client: BlockingClient, scope: Mapping[str, set[int] | None]) ->
 
 
 def _check_inactive(client: BlockingClient, name: str) -> None:
-    """Raise RotundaError when a group has members; one that does not exist yet may be given offsets."""
+    """Raise RotundaError when a group has members; one that does not exist yet may have offsets committed."""
     try:
         group = groups.describe(client, name)
     except ApiError as error:

@@ -1,4 +1,4 @@
-"""`rotunda config`: what may change while a broker runs, shown and changed as a client of any Kafka broker."""
+"""`rotunda config`: shows and changes dynamic settings, as a client of any Kafka broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Changes = Mapping[str, str | None]
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    """Do one action; what Kafka answers with an error is raised with Kafka's name for it."""
+    """Run one action; Kafka's errors are raised with their names."""
     changes = _changes(parsed)
     with connected(parsed, environment) as client:
         _ACTIONS[parsed.action](parsed, client, _resource(parsed, client), changes)
@@ -41,7 +41,7 @@ def _resource(parsed: argparse.Namespace, client: BlockingClient) -> Resource:
 
 
 def _changes(parsed: argparse.Namespace) -> _Changes:
-    """Return what `set` and `delete` are to change; None for what is to be deleted. Raises UsageError."""
+    """Return the changes of `set` and `delete`; None for a deletion. Raises UsageError."""
     if parsed.action == "set":
         hide(is_secret)
         given = [assignment(text, "config set") for text in parsed.assignments]

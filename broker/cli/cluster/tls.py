@@ -1,4 +1,4 @@
-"""`rotunda tls init`: certificates for development, and what broker and clients need to use them."""
+"""`rotunda tls init`: certificates for development, and the settings of broker and clients for them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _PORT = 9093
 
 
 def run(parsed: argparse.Namespace, _: Mapping[str, str]) -> int:
-    """Do one action. Raises UsageError."""
+    """Run one action. Raises UsageError."""
     return _init(parsed) if parsed.action == "init" else _clients(parsed)
 
 
 def _clients(parsed: argparse.Namespace) -> int:
-    """Print what clients need."""
+    """Print the clients' settings."""
     directory = parsed.dir.absolute()
     client = directory / client_file(parsed.client) if parsed.client is not None else None
     for file in (directory / CA_CERTIFICATE, client):
@@ -48,7 +48,7 @@ def _listed(texts: Mapping[str, str]) -> str:
 
 
 def _init(parsed: argparse.Namespace) -> int:
-    """Make what is missing and print how it is used. Raises UsageError when nothing is missing."""
+    """Make the missing files and print their use. Raises UsageError when nothing is missing."""
     hosts = host_names(parsed.hosts)
     directory = parsed.dir.absolute()
     client = directory / client_file(parsed.client) if parsed.client is not None else None
@@ -84,11 +84,11 @@ def _print(parsed: argparse.Namespace, directory: Path, client: Path | None) -> 
     from cryptography import x509  # noqa: PLC0415 - what it costs is paid after what is wrong has been said
 
     server = directory / SERVER
-    # The first certificate of the file is the server's; its key stands before it.
+    # The first certificate of the file is the server's; its key precedes it.
     certificate = x509.load_pem_x509_certificate(server.read_bytes())
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     listed = [str(each.value) for each in names]
-    # Without a further name it is this machine alone.
+    # Without a further name the broker listens on this machine alone.
     host = _in_address(parsed.hosts[0]) if parsed.hosts and client is not None else None
     settings = _settings(directory, client is not None, host)
     access = Access(f"{host or 'localhost'}:{_PORT}", directory / CA_CERTIFICATE, client)
@@ -121,7 +121,7 @@ def _in_address(host: str) -> str:
 
 
 def _settings(directory: Path, with_clients: bool, host: str | None) -> dict[str, str]:
-    """Return a broker's settings. Other machines reach it only if clients have certificates, as they authenticate."""
+    """Return a broker's settings. Other machines reach it only if clients authenticate with certificates."""
     is_reached = with_clients and host is not None
     everywhere = "0.0.0.0"  # noqa: S104 - text, not bound
     settings = {"listeners": f"SSL://{everywhere if is_reached else '127.0.0.1'}:{_PORT}"}

@@ -15,7 +15,7 @@ from rotunda.broker.text_table import printable
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    """Do one action; what Kafka answers with an error is raised with Kafka's name for it."""
+    """Run one action; Kafka's errors are raised with their names."""
     configs = _configs(parsed)
     with connected(parsed, environment) as client:
         _ACTIONS[parsed.action](parsed, configs, client)
@@ -26,7 +26,7 @@ _Configs = Mapping[str, str | None]
 
 
 def _configs(parsed: argparse.Namespace) -> _Configs:
-    """Return the settings that --config and --delete-config name; None for one to be deleted. Raises UsageError."""
+    """Return the settings of --config and --delete-config; None for a deletion. Raises UsageError."""
     configs: dict[str, str | None] = dict(assignment(text, "--config") for text in getattr(parsed, "configs", ()))
     for key in getattr(parsed, "deleted_configs", ()):
         if configs.get(key) is not None:
@@ -68,7 +68,7 @@ def _describe(parsed: argparse.Namespace, _: _Configs, client: BlockingClient) -
 
 
 def _alter(parsed: argparse.Namespace, configs: _Configs, client: BlockingClient) -> None:
-    # Asked first whether it may be done, so that a refused part leaves the other part undone as well.
+    # Validate first, so that a rejected part prevents the other part too.
     topics.alter(client, parsed.name, parsed.partitions, configs, validate_only=True)
     before = topics.describe(client, parsed.name)
     topics.alter(client, parsed.name, parsed.partitions, configs)

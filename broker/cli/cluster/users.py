@@ -1,4 +1,4 @@
-"""`rotunda user`: users with passwords of SCRAM, as a client of any Kafka broker, or in the data of a stopped one."""
+"""`rotunda user`: users with SCRAM passwords, as a client of any Kafka broker, or in the data of a stopped one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rotunda.broker.text_table import aligned, printable
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    """Do one action; what Kafka answers with an error is raised with Kafka's name for it."""
+    """Run one action; Kafka's errors are raised with their names."""
     if parsed.action == "add":
         _add(parsed, environment)
         return 0
@@ -64,7 +64,7 @@ def _add(parsed: argparse.Namespace, environment: Mapping[str, str]) -> None:
 
 
 def _store(parsed: argparse.Namespace, password: str, mechanisms: list[str]) -> None:
-    """Write to the data of a broker that does not run. Raises DataDirInUse if one does."""
+    """Write to the data of a stopped broker. Raises DataDirInUse if it runs."""
     directory: Path = parsed.data_dir
     with boot_failures(f"data directory {directory} cannot be used"):
         directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""`rotunda metrics`: what /metrics shows, read from shared memory without asking the broker."""
+"""`rotunda metrics`: prints the content of /metrics, read from shared memory without a request to the broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _USAGE_EXIT_CODE = 2
 _NOT_RUNNING_EXIT_CODE = 3
 
-#: How long handlers are given to publish their groups; they look twice a second whether somebody wants to know.
+#: Time for handlers to publish their groups; they check twice a second whether a reader needs them.
 WAIT_NS = 2_000_000_000
 _LOOK_AGAIN_S = 0.05
 

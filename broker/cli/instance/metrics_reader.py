@@ -1,4 +1,4 @@
-"""Makes a reader of a running broker for a process that is none of its own, such as the command line's."""
+"""Attaches to a running broker's shared memory from another process, such as the command line's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def attached(record: RunRecord) -> BrokerReader:
-    """Return a reader for a process of the same user. Raises SegmentError when the broker has gone."""
+    """Return a reader for a process of the same user. Raises SegmentError when the broker has stopped."""
     processors, handlers = record.most_processors, record.most_handlers
 
     def view_of(purpose: str, *, writable: bool = False) -> memoryview:
@@ -37,7 +37,7 @@ def attached(record: RunRecord) -> BrokerReader:
 
     control = ControlSegment(view_of("control"), processors, handlers, record.max_partitions)
     made = partial(getattr, control.broker_words, "processors_made")
-    # A reader publishes there that it looks.
+    # Writable: a reader publishes there that it needs data.
     snapshots = SnapshotSegment(view_of("snapshots", writable=True), processors, handlers)
     segments = Segments(
         control=control,
@@ -53,7 +53,7 @@ def attached(record: RunRecord) -> BrokerReader:
 
 
 def _topics(data_dir: Path, broker_words: BrokerWords) -> Callable[[], list[Topic]]:
-    """Return a function that returns the topics as they are when it is called."""
+    """Return a function that returns the present topics."""
     metadata = MetadataCache(metadata_path(data_dir), broker_words.handlers, load(None, {}, {}))
     known: list[Topic] = []
 

@@ -1,6 +1,6 @@
-"""`rotunda print-config`: every setting with its value and where that came from.
+"""`rotunda print-config`: prints every setting with its value and origin.
 
-Of the broker that would start with these flags or, with --run-dir, of the one that runs there.
+For the broker that would start with these flags or, with --run-dir, for the one running there.
 """
 
 from __future__ import annotations
@@ -34,5 +34,5 @@ def _running(parsed: argparse.Namespace, environment: Mapping[str, str]) -> list
         raise UsageError("--run-dir is for a broker that runs already: settings cannot be given with it")
     with connected(parsed, environment) as connection:
         described = settings.describe(connection)
-    # The broker describes those settings too that only Kafka has.
+    # The broker also describes settings that only Kafka has.
     return [(each.name, each.value, each.origin) for each in described if each.name in BROKER_KEYS or split(each.name)]

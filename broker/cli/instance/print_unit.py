@@ -1,4 +1,4 @@
-"""`rotunda print-unit`: a systemd unit for the installation that prints it, hardened as far as a broker bears it."""
+"""`rotunda print-unit`: prints a systemd unit for this installation, hardened as far as the broker permits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from rotunda.broker.config.broker_config import BROKER_KEYS
 from rotunda.broker.errors import UsageError
 
-#: The supervisor sends a sign of life every second, and replaces whatever else hangs itself.
+#: The supervisor sends a heartbeat every second, and replaces other hanging processes itself.
 _WATCHDOG_S = 30
 _UNIT = """\
 # rotunda print-unit{options} > /etc/systemd/system/rotunda.service
@@ -63,12 +63,12 @@ SystemCallArchitectures=native
 WantedBy=multi-user.target
 """
 
-#: What ProtectHome= hides.
+#: Directories that ProtectHome= hides.
 _HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
 
 
 def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:  # noqa: ARG001 - as every command
-    """Print the unit. Raises UsageError for a configuration file that is not there."""
+    """Print the unit. Raises UsageError for a missing configuration file."""
     program = Path(sys.executable).parent / "rotunda"
     start = [str(program)] if program.exists() else [sys.executable, "-m", "rotunda"]
     start += ["start", "--data-dir", "%S/rotunda", "--run-dir", "%t/rotunda"]

@@ -1,8 +1,8 @@
 """`rotunda start --secure`: TLS, SCRAM and a first user, whose password is printed once.
 
-Certificates are kept in the data directory, below `tls`, and the user with the metadata, so that the next start has the
-same. The user is made in the broker's first process before any other runs; what is printed comes after that, so a kill
-in between leaves a user whose password nobody knows, and `--new-password` gives another.
+Certificates are stored in the data directory, below `tls`, and the user with the metadata, so that the next start has
+the same. The user is created in the broker's first process before any other runs, and its password is printed after
+that; a kill in between leaves a user with an unknown password, and `--new-password` sets another.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _EVERYWHERE = {"", "0.0.0.0", "::"}  # noqa: S104 - recognised, not bound
 
 
 class SecureStart:
-    """What a secured broker is started with. Raises UsageError, ConfigError, RotundaError."""
+    """The settings and files of a secured broker. Raises UsageError, ConfigError, RotundaError."""
 
     def __init__(self, parsed: argparse.Namespace, environment: Mapping[str, str]) -> None:
         if parsed.ephemeral:
@@ -49,20 +49,20 @@ class SecureStart:
             "ssl.keystore.type": "PEM",
             "status.ssl.enable": "true",
         }
-        # Where the certificates are is known once the data directory is.
+        # The path of the certificates depends on the data directory.
         before = configuration(_with_sets(parsed, settings), environment)
         _check_alone(parsed, before, (*settings, _LOCATION))
         self._data_dir = before.data_dir
         self.directory = self._data_dir / _DIRECTORY
         self._is_renewed = bool(parsed.new_password)
-        #: Of the user, while it is to be printed.
+        #: The user's password, while it is to be printed.
         self.password: str | None = None
         self._make_certificates(before)
         settings[_LOCATION] = str(self.directory / "server.pem")
         self.config = configuration(_with_sets(parsed, settings), environment)
 
     def make_user(self) -> None:
-        """Make the first user, or give it a new password if that was asked for. In the broker's first process."""
+        """Create the first user, or set a new password if requested. In the broker's first process."""
         if not self._is_renewed and stored_users(self._data_dir).keys() - {SECRET_NAME}:
             return
         self.password = new_password()
@@ -70,12 +70,12 @@ class SecureStart:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What the ready line has besides."""
+        """Additional facts of the ready line."""
         found = {"ca": str(self.directory / "ca.pem")}
         return found if self.password is None else {**found, "user": USER, "password": self.password}
 
     def lines(self, bootstrap: str) -> list[str]:
-        """Return what is printed below the ready line."""
+        """Return the lines printed below the ready line."""
         command = f"rotunda tls clients --dir {self.directory} --bootstrap {bootstrap} --user {USER}"
         below = [f"settings for clients: {command}"]
         if self.password is not None:
@@ -94,7 +94,7 @@ class SecureStart:
 
 
 def _with_sets(parsed: argparse.Namespace, settings: Mapping[str, str]) -> argparse.Namespace:
-    """Return the flags with these settings among those of --set."""
+    """Return the flags with these settings added to --set."""
     secured = copy.copy(parsed)
     secured.listen = None
     secured.sets = [*parsed.sets, *(f"{name}={value}" for name, value in settings.items())]
@@ -102,7 +102,7 @@ def _with_sets(parsed: argparse.Namespace, settings: Mapping[str, str]) -> argpa
 
 
 def _check_alone(parsed: argparse.Namespace, config: BrokerConfig, names: Iterable[str]) -> None:
-    """Raise UsageError if something else says what --secure says."""
+    """Raise UsageError if a setting of --secure is also set elsewhere."""
     given = {assignment(text, "--set")[0] for text in parsed.sets}
     for name in names:
         others = [str(layer.origin) for layer in config.layers.get(name, ()) if layer.origin.source != Source.FLAG]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rotunda.broker.runtime.run_dir import RunRecord
     from rotunda.broker.server_log.log_file import LogFile
 
-#: How directories begin that go with a process: its instance follows.
+#: Prefix of a process's temporary directories: its instance follows.
 EPHEMERAL_PREFIX = "rotunda-ephemeral-"
 _FAILURE_EXIT_CODE = 1
 _WAIT_S = 60.0
@@ -42,7 +42,7 @@ _OnReady = Callable[["RunRecord"], None]
 
 def start(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
     """Start a broker. In the foreground this returns when it has stopped."""
-    # What rotates logs or reloads does not look whether a broker is ready yet.
+    # Log rotation and reloads send their signals without checking that a broker is ready.
     ignore_tasks()
     secure = _secure(parsed, environment)
     config = secure.config if secure else configuration(parsed, environment)
@@ -60,7 +60,7 @@ def start(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
 
 
 def _secure(parsed: argparse.Namespace, environment: Mapping[str, str]) -> SecureStart | None:
-    """Return what a secured broker is started with; None for any other."""
+    """Return the setup of a secured broker; None for any other."""
     if not parsed.secure:
         if parsed.new_password:
             raise UsageError("--new-password needs --secure")
@@ -68,16 +68,16 @@ def _secure(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Secur
     from rotunda.broker.cli.instance.secure import SecureStart  # noqa: PLC0415 - others do without it
 
     if parsed.daemon and parsed.wait is None:
-        # Nobody else could print the password.
+        # Only this process can print the password.
         parsed.wait = _WAIT_S
     with boot_failures("the data directory cannot be used"):
         return SecureStart(parsed, environment)
 
 
 def ready_line(record: RunRecord, parsed: argparse.Namespace, secure: SecureStart | None = None) -> str:
-    """Return the line that says that the broker serves; `ready_ms` is the time since the command began.
+    """Return the line printed when the broker serves; `ready_ms` is the time since the command began.
 
-    Of a secured one, what is to be known besides stands below it.
+    For a secured one, further facts follow below it.
     """
     facts = {
         "bootstrap": record.bootstrap,
@@ -103,15 +103,15 @@ def _run(
 ) -> None:
     """Run the broker in this process until it has stopped.
 
-    `prepare` gets the run directory beforehand, and returns the log file if there is one.
+    `prepare` is called first, with the run directory, and returns the log file if there is one.
     """
     log_format = parsed.log_format or environment.get("ROTUNDA_LOG_FORMAT") or "text"
     if log_format not in {"text", "json"}:
         raise UsageError(f"ROTUNDA_LOG_FORMAT={log_format}: expected text or json")
     named = parsed.run_dir or environment.get("ROTUNDA_RUN_DIR")
     with ExitStack() as undo:
-        # Nearly all that a start makes stays: to look for garbage in it is a seventh of the work, and finds next to
-        # none. The supervisor and its children collect what they make later.
+        # Nearly all objects of a start survive: garbage collection is a seventh of the startup time, and finds next to
+        # none. The supervisor and its children collect later objects.
         gc.disable()
         undo.callback(gc.enable)
         from rotunda.broker.server_log.log_file import LogOutput  # noqa: PLC0415 - a daemon's parent does without them
@@ -132,7 +132,7 @@ def _run(
 
 
 def remove_dead_ephemeral() -> None:
-    """Remove the temporary directories of brokers that were killed; the name says whose each was."""
+    """Delete the temporary directories of killed brokers; the name contains each one's process."""
     for directory in Path(tempfile.gettempdir()).glob(f"{EPHEMERAL_PREFIX}*"):
         pid, _, ticks = directory.name.removeprefix(EPHEMERAL_PREFIX).partition("-")[0].partition(".")
         if pid.isdecimal() and ticks.isdecimal() and not run_dir.is_running(int(pid), int(ticks)):
@@ -142,7 +142,7 @@ def remove_dead_ephemeral() -> None:
 def _start_daemon(
     parsed: argparse.Namespace, environment: Mapping[str, str], config: BrokerConfig, secure: SecureStart | None
 ) -> int:
-    """Fork the daemon; with --wait return its outcome, else only that it was launched."""
+    """Fork the daemon; with --wait return its outcome, else only report its launch."""
     sys.stdout.flush()
     with boot_failures():
         reader, writer = os.pipe()
@@ -174,11 +174,11 @@ def _become_daemon(
     writer: int,
     secure: SecureStart | None,
 ) -> NoReturn:
-    """Run the broker detached from the terminal, with a log file; report to the parent how it went."""
+    """Run the broker detached from the terminal, with a log file; report the outcome to the parent."""
     os.setsid()
 
     def report(exit_code: int, text: str) -> None:
-        # Once: whoever waits reads one line, and the pipe must not outlive the wait. The parent may be gone.
+        # Once: the parent reads one line, and the pipe must not outlive the wait. The parent may have exited.
         nonlocal writer
         if writer >= 0:
             with suppress(BrokenPipeError):
@@ -206,7 +206,7 @@ def _become_daemon(
 
 
 def _detach(run_path: Path, config: BrokerConfig) -> LogFile:
-    """Let stdin read nothing, and stdout and stderr go to the log in the run directory; return that."""
+    """Redirect stdin from nothing, and stdout and stderr to the log in the run directory; return the log."""
     from rotunda.broker.server_log.log_file import LogFile  # noqa: PLC0415 - a daemon's parent does without it
 
     log_file = LogFile(

@@ -1,6 +1,6 @@
-"""`rotunda status`, `stop` and `reload`: a running broker as run directory and control segment show it, and signals.
+"""`rotunda status`, `stop` and `reload`: show a running broker from run directory and control segment, and signal it.
 
-Reads shared memory without writing to it, so neither can disturb the broker.
+Reads shared memory without writing to it, so that they cannot disturb the broker.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOOK_AGAIN_S = 0.01
 
 
 def status(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    """Print what runs; exit code 3 when nothing does, 1 when it is not ready in the time of --wait."""
+    """Print the running broker; exit code 3 when none runs, 1 when it is not ready within --wait."""
     path = run_path(parsed, environment)
     clock = SystemClock()
     deadline_ns = clock.monotonic_ns() + int((parsed.wait or 0) * 1e9)
@@ -52,7 +52,7 @@ def status(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
 
 
 def stop(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    """Ask the broker to stop and wait until its supervisor, hence every process of it, is gone."""
+    """Signal the broker to stop and wait until its supervisor, hence every process of it, has exited."""
     path = run_path(parsed, environment)
     record, pid_fd = _running(path)
     signal.pidfd_send_signal(pid_fd, signal.SIGINT if parsed.quick else signal.SIGTERM)
@@ -65,7 +65,7 @@ def stop(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
 
 
 def reload(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    """Ask the broker to read its configuration file again; its log says what came of it."""
+    """Signal the broker to read its configuration file again; its log has the outcome."""
     path = run_path(parsed, environment)
     record, pid_fd = _running(path)
     if record.state != run_dir.READY:
@@ -77,13 +77,13 @@ def reload(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
 
 
 def _running(path: Path) -> tuple[RunRecord, int]:
-    """Return the record of the broker that runs there, and a descriptor of its supervisor. Raises BootFailed."""
+    """Return the record of the running broker, and a descriptor of its supervisor. Raises BootFailed."""
     record = run_dir.read(path)
     pid_fd = -1
     if record is not None:
         with suppress(ProcessLookupError):
             pid_fd = os.pidfd_open(record.pid)
-    # Asked after the descriptor was opened: from here on it can only mean the process that the record names.
+    # Checked after the descriptor was opened: from here on it can only mean the recorded process.
     if record is None or pid_fd < 0 or not record.is_alive:
         run_dir.check_readable(path)
         raise BootFailed(f"no broker runs with run directory {path}", _NOT_RUNNING_EXIT_CODE)
@@ -91,12 +91,12 @@ def _running(path: Path) -> tuple[RunRecord, int]:
 
 
 def run_path(parsed: argparse.Namespace, environment: Mapping[str, str]) -> Path:
-    """Return the run directory that the command line or the environment names."""
+    """Return the run directory of the command line or the environment."""
     return Path(parsed.run_dir).absolute() if parsed.run_dir else run_dir.default_path(environment)
 
 
 def _processes(record: RunRecord) -> list[ProcessStatus]:
-    """Return a reading of every process slot; none when there is no shared memory (yet, or any more)."""
+    """Return a reading of every process slot; empty without shared memory (yet, or any more)."""
     try:
         segment = attach(f"/rotunda-{record.instance}-control")
     except SegmentError:
@@ -128,7 +128,7 @@ def _print_running(record: RunRecord, processes: list[ProcessStatus], as_json: b
 
 
 def _silent_ns(process: ProcessStatus) -> int:
-    """Return how long ago the loop of a process has last turned; 0 if it has not begun to."""
+    """Return the time since the last pass of a process's loop; 0 before the first."""
     silent_ns = SystemClock.monotonic_ns() - process.heartbeat_ns
     return max(0, silent_ns) if process.ready and process.heartbeat_ns else 0
 

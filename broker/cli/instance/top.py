@@ -1,6 +1,6 @@
-"""`rotunda top`: the running broker in the terminal, drawn again every second.
+"""`rotunda top`: shows the running broker in the terminal, redrawn every second.
 
-Reads what the status page reads, works it out with the same functions, and needs no page to be served.
+Has the same inputs and functions as the status page, and works without it.
 """
 
 from __future__ import annotations
@@ -210,16 +210,16 @@ def _groups(now: Snapshot) -> Table:
 
 
 def _table(titles: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Table:
-    """Return a table; a title that begins with > is of a column of numbers."""
+    """Return a table; a title with a leading > is of a column of numbers."""
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    # Names come first, and may read like markup.
+    # Names are in the first column, and may look like markup.
     cells = [[Text(first), *map(Text.from_markup, others)] for first, *others in rows]
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for index, title in enumerate(titles):
-        # Rather the last column is cut than a number, and a name that is long rather than either.
+        # Cut the last column rather than a number, and a long name rather than either.
         widths = [row[index].cell_len for row in cells] if index < _LAST_COLUMN else []
         widest = _LONGEST_NAME if index == 0 else None
         table.add_column(

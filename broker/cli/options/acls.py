@@ -1,4 +1,4 @@
-"""The options of `rotunda acl`, by the words of kafka-acls."""
+"""The options of `rotunda acl`, with the terms of kafka-acls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _JSON = """\
 --json prints an array of objects: resource_type, name, pattern_type, principal, host, operation, permission
 """
 
-#: Of the operations, those that somebody may be allowed or denied.
+#: The operations that can be allowed or denied.
 OPERATIONS = (
     "all", "read", "write", "create", "delete", "alter", "describe", "cluster-action", "describe-configs",
     "alter-configs", "idempotent-write",

@@ -1,6 +1,6 @@
-"""The options of `rotunda topic` and `rotunda group`, and those that several commands have.
+"""The options of `rotunda topic` and `rotunda group`, and options shared by several commands.
 
-Imports nothing that takes time: the command line is parsed before anything else is loaded.
+Imports nothing slow: the command line is parsed before anything else is loaded.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _TOPIC_JSON = """\
 
 
 class Action(NamedTuple):
-    """One action of a command: its help, what it adds to the parser, and what stands below its help."""
+    """One action of a command: its help, the function that adds its options, and the text below its help."""
 
     text: str
     add: Callable[[argparse.ArgumentParser], None]
@@ -91,7 +91,7 @@ def json_option(command: argparse.ArgumentParser) -> None:
 
 
 def client_options(command: argparse.ArgumentParser, *letters: str) -> None:
-    """Add how a command reaches a broker; `letters` are further names of --bootstrap."""
+    """Add the options for reaching a broker; `letters` are further names of --bootstrap."""
     command.add_argument(
         *letters,
         "--bootstrap",
@@ -129,7 +129,7 @@ def add_requests(command: argparse.ArgumentParser) -> None:
 
 
 def add_report(command: argparse.ArgumentParser) -> None:
-    """Add the options of `rotunda report`; what follows the job's name is the job's."""
+    """Add the options of `rotunda report`; arguments after the job's name are the job's."""
     run_dir_option(command)
     command.add_argument("--data-dir", metavar="DIR", help="read the log of this data directory, without a broker")
     command.add_argument("name", metavar="NAME", help="the report; an unknown name lists all")
@@ -234,7 +234,7 @@ def _group_name(action: argparse.ArgumentParser) -> None:
 
 
 def _state(text: str) -> str:
-    """Return a state in Kafka's spelling; argparse names the option that the complaint is about."""
+    """Return a state in Kafka's spelling; argparse names the option in the error."""
     for state in _STATES:
         if state.lower() == text.strip().lower():
             return state

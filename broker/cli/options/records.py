@@ -51,7 +51,7 @@ exit codes: 0 ok, 1 failure, 2 bad usage, 130 Ctrl-C, 143 SIGTERM
 
 
 def _partitions(text: str) -> tuple[int, ...]:
-    """Return partition numbers; argparse names the option that the complaint is about."""
+    """Return partition numbers; argparse names the option in the error."""
     parts = [each.strip() for each in text.split(",")]
     if not all(each.isascii() and each.isdecimal() for each in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is not a partition's number, or several with commas")

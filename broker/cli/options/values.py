@@ -1,4 +1,4 @@
-"""Values of options: text that is checked while the command line is parsed, so that a complaint names the option."""
+"""Values of options: validated while the command line is parsed, so that an error names the option."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LONGEST_WAIT_S = 1e6
 
 
 def seconds(text: str) -> float:
-    """Return a length of time that can be waited for; argparse names the option that the complaint is about."""
+    """Return a valid length of a wait; argparse names the option in the error."""
     try:
         seconds = float(text)
     except ValueError:
@@ -21,14 +21,14 @@ def seconds(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """Return a number of things to print; argparse names the option that the complaint is about."""
+    """Return a number of things to print; argparse names the option in the error."""
     if not (text.isascii() and text.isdecimal() and int(text)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
     return int(text)
 
 
 def interval_s(text: str) -> float:
-    """Return a time between two looks; counters are brought up to date twice a second, so none is very short."""
+    """Return a refresh interval; counters are updated twice a second, so very short ones are rejected."""
     try:
         seconds = float(text)
     except ValueError:
@@ -40,7 +40,7 @@ def interval_s(text: str) -> float:
 
 
 def factor(text: str) -> float:
-    """Return how many times as fast; argparse names the option that the complaint is about."""
+    """Return a speed factor; argparse names the option in the error."""
     try:
         factor = float(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""`rotunda consume`: records of topics on standard output.
+"""`rotunda consume`: prints records of topics on standard output.
 
-Standard output is written as bytes, in one piece for each fetch; a group commits what has been written. The reader of
-a pipe may go at any time: what it did not take is not committed.
+Output is written as bytes, once for each fetch; a group commits the written records. The reader of a pipe may exit at
+any time: records that it has not read are not committed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
 
 
 def _copy(reader: Reader, show: Formatter, out: BinaryIO, most: int | None, signals: Signals) -> None:
-    """Write records until there are no more, `most` are written, or a signal has come."""
+    """Write records until the end, until `most` are written, or until a signal."""
     left = -1 if most is None else most
     all_written = True
     try:
@@ -101,7 +101,7 @@ def _wanted(parsed: argparse.Namespace, now_ms: int) -> Wanted:
 
 
 def _shape(parsed: argparse.Namespace) -> Formatter:
-    """Return what prints a record."""
+    """Return the formatter of records."""
     if parsed.json:
         return partial(json_line, always_base64=parsed.base64)
     null = unescaped("NULL" if parsed.Z and parsed.null is None else parsed.null or "")
@@ -116,4 +116,4 @@ def _note(text: str) -> None:
 
 
 def _silent(_text: str) -> None:
-    """Say nothing."""
+    """Print nothing."""

@@ -1,7 +1,7 @@
 """`rotunda produce`: lines of standard input, or of files, as records of a topic.
 
-Reads as the producer takes: where its buffer is full, so is the pipe. The first record that cannot be written ends the
-reading, and is named by where it stood.
+Reads at the producer's speed: when its buffer is full, reading blocks. The first record that cannot be written ends the
+reading, and the error has its place in the input.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def run(parsed: argparse.Namespace, environment: Mapping[str, str]) -> int:
 
 
 class _Sending:
-    """Sends records, and remembers the first that could not be written."""
+    """Sends records, and records the first failure."""
 
     def __init__(self, producer: Producer, topic: str | None, parsed: argparse.Namespace) -> None:
         self._producer = producer
@@ -76,9 +76,9 @@ class _Sending:
         self._written = 0
 
     def send_all(self, records: Iterator[Outgoing]) -> None:
-        """Send records until there are no more, or one has failed. What is under way when the input is wrong is kept.
+        """Send records until the end, or until one has failed. In-flight records are not aborted by invalid input.
 
-        Raises InputError, and KafkaError for a record that the producer does not take.
+        Raises InputError, and KafkaError for a record that the producer rejects.
         """
         try:
             for sent, record in enumerate(records, start=1):
@@ -91,21 +91,21 @@ class _Sending:
             raise InputError(f"{failure}; {self._count()}") from failure
 
     def finish(self) -> None:
-        """Wait until all is written, and commit. Raises RotundaError at a record that was not."""
+        """Wait until all records are written, and commit. Raises RotundaError for the first that failed."""
         self._producer.flush()
         self._raise_failed()
         if self._is_transaction:
             self._producer.commit_transaction()
 
     def abort(self) -> None:
-        """Abort the transaction; what cannot be aborted is left to the broker, which ends it after its timeout."""
+        """Abort the transaction; if that fails, the broker aborts it after its timeout."""
         try:
             self._producer.abort_transaction()
         except KafkaError as failure:
             print(f"rotunda: the transaction is aborted by its timeout: {failure}", file=sys.stderr)
 
     def give_up(self, *, aborts: bool) -> None:
-        """After a signal: abort, or wait a moment for what is under way."""
+        """After a signal: abort, or wait a moment for in-flight records."""
         if aborts:
             self.abort()
         self._producer.close(_CLOSE_S)
@@ -159,9 +159,9 @@ def _records(parsed: argparse.Namespace, shape: Shape) -> Iterator[Outgoing]:
 
 
 def _check_broker(topic: str | None, parsed: argparse.Namespace, environment: Mapping[str, str]) -> None:
-    """Ask before anything is read: a broker that cannot be reached or lets nobody in is said at once.
+    """Check the broker before reading: one that is unreachable or rejects the client is reported at once.
 
-    Raises RotundaError, also when the topic is there and the partition is not.
+    Raises RotundaError, also when the topic exists and the partition does not.
     """
     ours = access(parsed, environment)
     with explained(ours), BlockingClient(address(parsed, environment, ours), ours, client_id=_CLIENT_ID) as client:
@@ -206,7 +206,7 @@ def _header(text: str) -> tuple[str, bytes | None]:
 
 
 def _settings(parsed: argparse.Namespace, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the producer's settings: those of the file that it knows, --property, and those of options."""
+    """Return the producer's settings: from the file's known properties, --property, and options."""
     ours = access(parsed, environment)
     settings: dict[str, Any] = properties(parsed, environment, KEYS)
     options = {

@@ -1,7 +1,7 @@
 """Records as text: the format strings of kcat, and JSON lines that `rotunda produce --json` reads again.
 
-Pure: a record in, bytes out. In JSON, bytes that are text in UTF-8 are a string, others {"base64": "..."}; so no bytes
-are lost, and a reader need not be told which it was.
+Pure: a record in, bytes out. In JSON, bytes that are valid UTF-8 are a string, others {"base64": "..."}; so no bytes
+are lost, and a reader can distinguish them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _TOKENS: Final = "%s %S %R %k %K %T %h %t %p %o %%"
 
 
 def unescaped(text: str) -> bytes:
-    r"""Return the bytes of a delimiter or a format: \n, \r, \t, \xNN and \NNN (octal after a 0) stand for bytes.
+    r"""Return the bytes of a delimiter or a format: \n, \r, \t, \xNN and \NNN (octal after a 0) are escapes for bytes.
 
-    Raises UsageError for a number that is no byte.
+    Raises UsageError for a number that does not fit a byte.
     """
 
     def byte(found: re.Match[bytes]) -> bytes:
@@ -51,9 +51,9 @@ def unescaped(text: str) -> bytes:
 
 
 def formatter(text: str, null: bytes) -> Formatter:
-    """Return what prints records by a format string. `null` stands for keys and values that are null or empty.
+    """Return the formatter of a format string. `null` replaces keys and values that are null or empty.
 
-    Raises UsageError for a token that there is not.
+    Raises UsageError for an unknown token.
     """
     tokens = _tokens(null)
     parts: list[bytes | Formatter] = []
@@ -74,7 +74,7 @@ def formatter(text: str, null: bytes) -> Formatter:
 
 
 def delimited(delimiter: bytes, key_separator: bytes | None, *, with_offset: bool, null: bytes) -> Formatter:
-    """Return what prints values, each with a delimiter behind it, and keys before them with their separator."""
+    """Return a formatter of values, each followed by a delimiter, and preceded by its key with a separator."""
     separator = b"\t" if key_separator is None else key_separator
 
     def line(fetched: Fetched) -> bytes:
@@ -111,7 +111,7 @@ def _headers(fetched: Fetched) -> bytes:
 
 
 def _bytes_of(name: str) -> bytes:
-    """Return a header's name as it stands in the record: it need not be UTF-8."""
+    """Return a header's name as in the record: it need not be UTF-8."""
     return name.encode("utf-8", "surrogateescape")
 
 

@@ -1,6 +1,6 @@
-"""What `rotunda produce` reads: lines, whole files or JSON lines, each with where it stood, as records to be sent.
+"""The input of `rotunda produce`: lines, whole files or JSON lines as records to send, each with its place.
 
-Bytes are taken as they are: nothing is decoded but JSON. Knows no producer.
+Bytes are unchanged: only JSON is decoded. Knows no producer.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Header = tuple[str, bytes | None]
 
 
 class InputError(RotundaError):
-    """Something that was read is no record; the text says where it stood and what to write."""
+    """Invalid input; the text has its place and the expected format."""
 
 
 class Outgoing(NamedTuple):
-    """A record to be sent. `place` says where it stood; None means that the input does not say."""
+    """A record to send. `place` is its place in the input; None is an unspecified field."""
 
     place: str
     topic: str | None
@@ -41,7 +41,7 @@ class Outgoing(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """How a line becomes a record. `nulls` are the texts that stand for null."""
+    """The conversion of a line to a record. `nulls` are the texts for null."""
 
     delimiter: bytes = b"\n"
     key_separator: bytes | None = None
@@ -52,7 +52,7 @@ class Shape:
 
 
 def records_of_lines(source: BinaryIO, name: str, shape: Shape) -> Iterator[Outgoing]:
-    """Yield a record for each line. Raises InputError at one that is none."""
+    """Yield a record for each line. Raises InputError for an invalid one."""
     read: Callable[[str, bytes], Outgoing] = _reader(shape)
     for number, line in enumerate(_pieces(source, shape.delimiter), start=1):
         if shape.is_json and not line.strip():
@@ -61,7 +61,7 @@ def records_of_lines(source: BinaryIO, name: str, shape: Shape) -> Iterator[Outg
 
 
 def records_of_files(paths: Iterable[Path], shape: Shape) -> Iterator[Outgoing]:
-    """Yield a record for each file, whose value is all of its bytes. Raises InputError for one that cannot be read."""
+    """Yield a record for each file, whose value is all of its bytes. Raises InputError for an unreadable one."""
     for path in paths:
         try:
             value = path.read_bytes()
@@ -71,7 +71,7 @@ def records_of_files(paths: Iterable[Path], shape: Shape) -> Iterator[Outgoing]:
 
 
 def _pieces(source: BinaryIO, delimiter: bytes) -> Iterator[bytes]:
-    """Yield what stands between delimiters, as soon as it is there; the last one needs none behind it."""
+    """Yield the texts between delimiters, as soon as they are complete; the last delimiter is optional."""
     if delimiter == b"\n":
         for line in source:
             yield line.removesuffix(b"\n")
@@ -131,7 +131,7 @@ def _of_json(place: str, line: bytes, shape: Shape) -> Outgoing:
 
 
 def _bytes_of(name: str, value: Any) -> bytes | None:
-    """Return the bytes that a value of JSON stands for. Raises ValueError."""
+    """Return the bytes of a JSON value. Raises ValueError."""
     if value is None:
         return None
     if isinstance(value, str):
