@@ -1,4 +1,4 @@
-"""An answer that is given later in the process that owes it (``E03``).
+"""A response that is completed later, in the process that has to send it (``E03``).
 
 Runs in handler processes and the controller; knows nothing of requests.
 """
@@ -10,12 +10,12 @@ from typing import Any
 
 
 class Deferred:
-    """An answer that will be given later in this process: by a commit, a timer, a peer, another request, or a deadline.
+    """A response completed later in this process: by a commit, a timer, a peer, another request, or a deadline.
 
-    ``complete`` is called once; it may be called before the function that made the object has returned it. An answer
-    that waits for the metadata, or not for ever, has a ``timeout_ms`` and a ``retry``: ``retry(final)`` is called after
-    every change that may have ended the wait and returns the response, or None to go on waiting; once ``timeout_ms``
-    has passed it is called with ``final=True`` and must return a response.
+    ``complete`` is called once; it may be called before the function that created the object has returned it. A
+    response that waits for the metadata, or for a limited time, has a ``timeout_ms`` and a ``retry``: ``retry(final)``
+    is called after every change that may have ended the wait, and returns the response, or None to continue waiting.
+    After ``timeout_ms`` it is called with ``final=True`` and must return a response.
     """
 
     __slots__ = ("_answer", "_response", "is_complete", "retry", "timeout_ms")
@@ -28,7 +28,7 @@ class Deferred:
         self._response: Any = None
 
     def complete(self, response: Any) -> None:
-        """Answer with ``response``, which is what the API function would have returned."""
+        """Complete with ``response``, in the form that the API function would have returned."""
         self.is_complete = True
         if self._answer is None:
             self._response = response
@@ -36,7 +36,7 @@ class Deferred:
             self._answer(response)
 
     def try_complete(self, final: bool) -> bool:
-        """Answer if the wait is over; False if it is not."""
+        """Complete the response if the wait is over; False if it is not."""
         if not self.is_complete and self.retry is not None:
             response = self.retry(final)
             if response is not None:
@@ -44,7 +44,7 @@ class Deferred:
         return self.is_complete
 
     def bind(self, answer: Callable[[Any], None]) -> None:
-        """Say what sends the answer; it is called at once if there is one."""
+        """Set the callback that sends the response; it is called immediately if there is a response."""
         self._answer = answer
         if self.is_complete:
             answer(self._response)

@@ -1,4 +1,4 @@
-"""What follows an answer of an API function, given now, put off or made in slices: it is changed on its way.
+"""Post-processing of a response: the same change for an immediate, a deferred or a sliced one.
 
 Runs in handler processes and the controller.
 """
@@ -14,7 +14,7 @@ from rotunda.broker.scheduling.slices import Work
 
 
 def after(response: Any, change: Callable[[Any], Any]) -> Any:
-    """Return what an API function would have returned that answers with ``change(response)``."""
+    """Return the response of an API function with ``change`` applied to it, now or when it is complete."""
     if isinstance(response, GeneratorType):
         return _after_work(response, change)
     if isinstance(response, Deferred):

@@ -1,4 +1,4 @@
-"""Answers that may have any number of parts: made as they are written, in slices, and refused where they are too long.
+"""Responses with any number of elements: built as they are encoded, in slices, and rejected if they are too long.
 
 Runs in handler processes and the controller, for the functions of the APIs.
 """
@@ -13,11 +13,11 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.protocol.steps import Steps
 from rotunda.broker.scheduling.slices import Work
 
-#: What is answered for a part with which an answer would be longer than `response.max.bytes`.
+#: Error of an element that would make its response longer than `response.max.bytes`.
 TOO_LONG: Final = int(ErrorCode.POLICY_VIOLATION)
 TOO_LONG_MESSAGE: Final = "The answer would be longer than response.max.bytes: ask for less at a time."
 
-#: Light things done between two yields: about half a millisecond.
+#: Cheap steps between two yields: about half a millisecond.
 AT_ONCE: Final = 256
 
 _SORTED_AT_ONCE: Final = 2048
@@ -26,13 +26,13 @@ _T = TypeVar("_T")
 
 
 def at_length(response: Any) -> Work:
-    """Return a response that is to be encoded in slices."""
+    """Return a response that must be encoded in slices."""
     yield None
     return response
 
 
 def each_of(items: Iterable[_T], act: Callable[[_T], None]) -> Steps[None]:
-    """Do something light with each of many things, in slices."""
+    """Call a cheap function on each of many items, in slices."""
     for number, item in enumerate(items, 1):
         act(item)
         if not number % AT_ONCE:
@@ -40,7 +40,7 @@ def each_of(items: Iterable[_T], act: Callable[[_T], None]) -> Steps[None]:
 
 
 def in_order(items: list[Any]) -> Steps[list[Any]]:
-    """Return any number of things in their order."""
+    """Return any number of items sorted, in slices."""
     runs = []
     for start in range(0, len(items), _SORTED_AT_ONCE):
         runs.append(sorted(items[start : start + _SORTED_AT_ONCE]))

@@ -1,13 +1,13 @@
-"""The tasks that one target may ask of another: a table by name, bytes in, an error code and bytes out (``E22``).
+"""The tasks that one target may call in another: a table by name, bytes in, an error code and bytes out (``E22``).
 
-Runs in handler processes and the controller. The coordinators use it where a group, a transaction or a partition
-belongs to another process. Any task may be asked twice. There are two kinds:
+Runs in handler processes and the controller. The coordinators use it if a group, a transaction or a partition belongs
+to another process. Any task may be called twice. There are two kinds:
 
-- Most *reply within the turn in which they are asked* (a commit of that turn included), because the question is
-  released with that turn and a replacement would not see it again. Questions of one target to another arrive in the
-  order in which they were put, and these are done in it.
-- One that may take long is a generator, done in slices (`slices`), which returns what it replies. Whoever asked puts
-  the question again when its target is replaced (`peer_rpc`).
+- Most *reply within the turn in which they are called* (a commit of that turn included), because the message is
+  released with that turn and a replacement would not see it again. Messages of one target to another arrive in the
+  order in which they were sent, and are handled in that order.
+- A task that may be long is a generator, run in slices (`slices`), which returns its reply. Its caller repeats it
+  when its target is replaced (`peer_rpc`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Protocol, TypeAlias
 from rotunda.broker.scheduling.deferred import Deferred
 from rotunda.broker.scheduling.slices import Work
 
-#: Called with (Kafka error code, payload) when a task has been done.
+#: Called with (Kafka error code, payload) when a task is done.
 TaskDone = Callable[[int, bytes], None]
 
 Task = Callable[[bytes, TaskDone], None]
@@ -28,13 +28,13 @@ SlicedTask: TypeAlias = Callable[[bytes], Work]
 
 
 class Send(Protocol):
-    """Puts a task to another target."""
+    """Sends a task to another target."""
 
     def __call__(self, target: int, number: int, payload: bytes, done: TaskDone, *, is_sliced: bool) -> None:
-        """Have ``target`` do the task of that number; ``done`` is called in a later turn."""
+        """Send a task by its number to ``target``; ``done`` is called in a later turn."""
 
 
-#: Every task there is; a message carries its place in this list.
+#: Every task; a message carries the index in this list.
 TASK_NAMES: tuple[str, ...] = (
     "add_partition_to_transaction",
     "write_marker",
@@ -52,7 +52,7 @@ TASK_NAMES: tuple[str, ...] = (
 
 
 class TargetTasks:
-    """The tasks that this target can do, and the way to ask another one."""
+    """The tasks that this target can run, and the calls to other targets."""
 
     def __init__(self, index: int, send: Send) -> None:
         self._index = index
@@ -61,15 +61,15 @@ class TargetTasks:
         self._sliced: dict[int, SlicedTask] = {}
 
     def register(self, name: str, task: Task) -> None:
-        """Say what does a task here."""
+        """Register the function of a task."""
         self._tasks[TASK_NAMES.index(name)] = task
 
     def register_sliced(self, name: str, task: SlicedTask) -> None:
-        """Say what does a task here, in slices."""
+        """Register the function of a task that runs in slices."""
         self._sliced[TASK_NAMES.index(name)] = task
 
     def ask(self, target: int, name: str, payload: bytes, done: TaskDone) -> None:
-        """Have ``target``, which may be this process, do a task; ``done`` is called now or in a later turn."""
+        """Run a task in ``target``, which may be this process; ``done`` is called now or in a later turn."""
         number = TASK_NAMES.index(name)
         if target == self._index:
             self.do(number, payload, done)
@@ -77,7 +77,7 @@ class TargetTasks:
             self._send(target, number, payload, done, is_sliced=False)
 
     def answer_of(self, target: int, name: str, payload: bytes) -> Work:
-        """Return the work that ends with (error code, payload) of a task in slices; another target begins at once."""
+        """Return a generator that returns (error code, payload) of a sliced task; another target starts immediately."""
         number = TASK_NAMES.index(name)
         if target == self._index:
             return self._sliced[number](payload)
@@ -86,11 +86,11 @@ class TargetTasks:
         return _waited_for(answered)
 
     def do(self, number: int, payload: bytes, reply: TaskDone) -> None:
-        """Do a task that was asked for. Raises KeyError when it is not one of this target's."""
+        """Run a task of another target. Raises KeyError if this target does not have it."""
         self._tasks[number](payload, reply)
 
     def sliced(self, number: int, payload: bytes) -> Work | None:
-        """Return the work of a task in slices; None when it is of the other kind."""
+        """Return the generator of a sliced task; None if the task is of the other kind."""
         task = self._sliced.get(number)
         return None if task is None else task(payload)
 

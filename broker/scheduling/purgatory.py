@@ -1,13 +1,13 @@
 """The purgatory: operations that wait for a deadline, for records, or for another process (``E06``).
 
 Runs in handler processes and the controller. Two kinds wait here: fetches below their minimum bytes, which watch
-partition rows, and answers that an API function put off (`Deferred`). A row that moves wakes the operations that watch
-it; in each turn an operation that was woken is tried once, however many of its rows have moved, and a turn spends no
-longer on this than `TURN_NS`: what is left is tried in the next. So the cost grows with the rows that moved and their
-watchers. Knows nothing of what an operation is for.
+partition rows, and responses that an API function has deferred (`Deferred`). A moved row wakes the operations that
+watch it. In each turn a woken operation is tried once, however many of its rows have moved, and a turn spends at most
+`TURN_NS` on this; the remaining operations are tried in the next turn. So the cost grows with the moved rows and their
+watchers. Knows nothing of the purpose of an operation.
 
-A row's flag goes up with its first watcher and stays up when the last one goes: most come back in a moment. It comes
-down when the row moves and nobody watches it.
+A row's flag is raised by its first watcher and stays raised when the last one leaves: most watchers return shortly. It
+is lowered when the row moves and has no watchers.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from rotunda.broker.scheduling.timers import Timer, Timers
 
 logger = logging.getLogger(__name__)
 
-#: So many operations wait at a time, and watch so many rows together. A client's requests go on waiting when it has
-#: gone, and it chooses for how long.
+#: Maximum number of waiting operations, and of all their watched rows. A client's requests continue to wait after it
+#: has disconnected, and it chooses their timeout.
 MOST_OPERATIONS: Final = 100_000
 MOST_WATCHED_ROWS: Final = 1_000_000
 
@@ -34,11 +34,10 @@ TURN_NS: Final = 4_000_000
 
 @dataclass(slots=True, eq=False)
 class DelayedOperation:
-    """One waiting answer. ``try_complete(final)`` answers and returns True, or returns False to go on waiting.
+    """One waiting response. ``try_complete(final)`` sends it and returns True, or returns False to continue waiting.
 
-    If it raises, ``give_up`` is called instead and nothing waits any more. ``rows`` are the partition rows that it
-    watches, each once; those of them that have moved since the last try are put into ``moved``, which whoever tries
-    empties.
+    If it raises, ``give_up`` is called instead and the operation ends. ``rows`` are the partition rows that it watches,
+    each once. Those that have moved since the last try are appended to ``moved``, which ``try_complete`` empties.
     """
 
     try_complete: Callable[[bool], bool]
@@ -60,28 +59,28 @@ class Purgatory:
         lower_flag: Callable[[int], None],
         timers: Timers,
     ) -> None:
-        """``raise_flags(rows)``: from then on whoever moves one of them says so, until ``lower_flag(row)``."""
+        """Use ``raise_flags(rows)`` to be notified of moves of these rows, until ``lower_flag(row)``."""
         self._raise_flags = raise_flags
         self._lower_flag = lower_flag
         self._timers = timers
-        #: The rows whose flag is up, with those who watch them, in order of their coming.
+        #: The rows with a raised flag, and their watchers in order of arrival.
         self._by_row: dict[int, dict[DelayedOperation, None]] = {}
-        #: Those that watch no row.
+        #: Operations that watch no row.
         self._unbound: dict[DelayedOperation, None] = {}
         self._woken: deque[DelayedOperation] = deque()
-        #: How many operations wait.
+        #: Number of waiting operations.
         self.waiting = 0
-        #: By all operations together.
+        #: Sum over all operations.
         self.watched_rows = 0
-        #: How often operations have been tried.
+        #: Number of tries.
         self.tries = 0
 
     def has_room(self, rows: int) -> bool:
-        """Return whether another operation may wait that watches so many rows."""
+        """Return whether another operation that watches this number of rows may wait."""
         return self.waiting < MOST_OPERATIONS and self.watched_rows + rows <= MOST_WATCHED_ROWS
 
     def watch(self, operation: DelayedOperation) -> None:
-        """Let an operation wait. It is tried again at once for rows whose flag was down when it was tried first."""
+        """Add an operation; try it again now if flags of its rows were not raised at its first try."""
         self.waiting += 1
         operation.timer = self._timers.at_ns(operation.deadline_ns, partial(self._try, operation, final=True))
         if not operation.rows:
@@ -118,7 +117,7 @@ class Purgatory:
                 self._lower_flag(row)
 
     def anything_moved(self) -> None:
-        """Wake everything that watches a row: which ones have moved is not known."""
+        """Wake every operation that watches a row: the moved rows are unknown."""
         self.rows_moved(list(self._by_row))
 
     def something_changed(self) -> None:
@@ -129,7 +128,7 @@ class Purgatory:
                 self._woken.append(operation)
 
     def turn(self) -> bool:
-        """Try what has been woken, for `TURN_NS` at most; False if there was nothing."""
+        """Try the woken operations, for `TURN_NS` at most; False if there were none."""
         woken = self._woken
         if not woken:
             return False
@@ -147,7 +146,7 @@ class Purgatory:
 
     @property
     def has_woken(self) -> bool:
-        """Whether there is something for `turn` to try."""
+        """Whether there are operations for `turn` to try."""
         return bool(self._woken)
 
     def _try(self, operation: DelayedOperation, *, final: bool) -> None:
@@ -165,7 +164,7 @@ class Purgatory:
             self._release(operation)
 
     def _release(self, operation: DelayedOperation) -> None:
-        """Let nothing watch, and keep, an answered operation: its timer, which may stay for long, lets go of it."""
+        """Remove all references to a finished operation: its cancelled timer may stay in the heap for long."""
         if operation.timer is not None:
             operation.timer.cancel()
         by_row = self._by_row

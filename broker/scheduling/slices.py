@@ -1,19 +1,19 @@
-"""Slices: work that would hold a turn up, done a few milliseconds at a time, between which others are served.
+"""Slices: long tasks, run for a few milliseconds at a time so that other requests are served in between.
 
-Runs in handler processes and the controller. What may take long is a generator. It yields whenever it has worked for
-about a millisecond at most; what it returns is the result. It may also yield a `Deferred`, and is then sent on with
-what that was completed with. The loop gives all of them together `BUDGET_NS` of each turn.
+Runs in handler processes and the controller. A long task is a generator. It yields after about a millisecond at most,
+and returns its result. It may also yield a `Deferred`, and is then resumed with the value that completed it. The loop
+spends `BUDGET_NS` of each turn on all tasks together.
 
-- Works of one *lane* are done one after the other, so what one client asks for is done in the order in which it asked.
-- Works rise through *levels* by the time that they have had, and the levels take turns. So what is short is done soon,
-  however many long ones there are. Each holds what it has made so far, so few may be in the upper levels at a time.
-- There are limits to how many may wait, and to the size of their requests.
-- An *exclusive* work is under way alone among its kind: two changes of the metadata never see each other half done.
-- A work that changes nothing ends when nobody waits for it any more: its client has gone.
+- Tasks of one *lane* run one after the other, so one client's requests are executed in order.
+- Tasks rise through *levels* by the time they have used, and the levels alternate. So short tasks finish soon,
+  however many long ones there are. A task holds its partial result, so few may be in the upper levels at a time.
+- The number of waiting tasks and the size of their requests are limited.
+- An *exclusive* task runs alone among its kind: two metadata changes never see each other's partial state.
+- A task that changes nothing ends when its client has disconnected.
 
-A work lives in memory alone. When its process dies it is gone, and whoever asked for it asks again: processors send
-every request but Produce to the replacement (`resender`), and targets ask again as well (`peer_rpc`).
-Which request a slice belongs to that never ends, or that kills, stands in shared memory (`shm.tables.current_request`).
+A task exists in memory only. If its process dies it is lost and its sender repeats it: processors send every request
+but Produce to the replacement (`resender`), and targets repeat their calls as well (`peer_rpc`). The request of the
+current slice is in shared memory (`shm.tables.current_request`), to identify one that never ends or kills the process.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from rotunda.shm.tables.current_request import NOBODY, CurrentRequest, Identity
 
 logger = logging.getLogger(__name__)
 
-#: What all works together get of one turn.
+#: Time of all tasks together in one turn.
 BUDGET_NS = 5_000_000
 
-#: How many may be served or wait for that, and how many bytes their requests may have together, small ones apart.
+#: Maximum number of requests, and of their bytes together; small requests are exempt from the latter.
 MOST_WAITING = 1024
 MOST_WAITING_BYTES = 64 << 20
 _SMALL_BYTES = 64 << 10
 
-#: Of each level, up to how much time works belong to it, and how many may be in it. A work has a place in the next one
-#: before it goes on.
+#: For each level: the time up to which tasks belong to it, and its number of places. A task needs a place in the next
+#: level before it continues.
 MOST_LONG = 8
 _MOST_MIDDLING = 64
 SHORT_NS = 1_000_000
@@ -50,12 +50,12 @@ Work: TypeAlias = Generator[Deferred | None, Any, Any]
 
 
 class TooManyWaitError(Exception):
-    """So much waits to be begun that this cannot wait as well."""
+    """The queue of tasks is full: this one is rejected."""
 
 
 @dataclass(slots=True, eq=False)
 class SlicedWork:
-    """One work: how it is done, whose it is, and the receiver of its result or its fault."""
+    """One task: its generator, its request, and the receiver of its result or its fault."""
 
     work: Work
     lane: Hashable
@@ -77,7 +77,7 @@ class SlicedWork:
 
 
 class _Level:
-    """Works that have had about the same time: those whose turn it may be, and those that wait for a place."""
+    """Tasks that have used about the same time: those that are ready, and those that wait for a place."""
 
     __slots__ = ("gate", "inside", "most", "next", "ready", "until_ns")
 
@@ -90,7 +90,7 @@ class _Level:
         self.gate: deque[SlicedWork] = deque()
 
     def enter(self, work: SlicedWork) -> None:
-        """Give a work a place, or let it wait for one."""
+        """Assign a place to a task, or queue it for one."""
         work.level = self
         if self.inside < self.most:
             self.inside += 1
@@ -99,7 +99,7 @@ class _Level:
             self.gate.append(work)
 
     def leave(self) -> None:
-        """Give the place of a work that is not ready to the next one."""
+        """Pass the place of a task that is not ready to the next one."""
         self.inside -= 1
         if self.gate and self.inside < self.most:
             self.inside += 1
@@ -107,20 +107,20 @@ class _Level:
 
 
 class Slices:
-    """The works of one target."""
+    """The tasks of one target."""
 
     def __init__(self, now_ns: Callable[[], int], turns: SlowTurns, current: CurrentRequest) -> None:
         self._now_ns = now_ns
         self._current = current
         self._turns = turns
-        #: By lane, the works that are not done; the first has begun unless it waits to be exclusive.
+        #: By lane, the unfinished tasks; the first has started unless it waits to be exclusive.
         self._lanes: dict[Hashable, deque[SlicedWork]] = {}
         long = _Level(_EVER_NS, MOST_LONG, None)
         middling = _Level(_MIDDLING_NS, _MOST_MIDDLING, long)
         self._short = _Level(SHORT_NS, MOST_WAITING, middling)
-        #: Works that are done beside all others.
+        #: Tasks that run in parallel with all others.
         self._beside: deque[SlicedWork] = deque()
-        #: Works that wait for nothing but their turn, in groups that take turns.
+        #: The ready tasks, in groups that alternate.
         self._ready = (self._beside, self._short.ready, middling.ready, long.ready)
         self._turn_of = 0
         self._waiting = 0
@@ -130,11 +130,11 @@ class Slices:
 
     @property
     def waiting(self) -> int:
-        """How many requests are served in slices, or wait for that."""
+        """Number of requests that are processed in slices or wait for it."""
         return self._waiting
 
     def add(self, new: SlicedWork) -> None:
-        """Let a work be done. Raises TooManyWaitError."""
+        """Submit a task. Raises TooManyWaitError."""
         is_too_much = new.size > _SMALL_BYTES and self._waiting_bytes + new.size > MOST_WAITING_BYTES
         if self._waiting and (self._waiting >= MOST_WAITING or is_too_much):
             raise TooManyWaitError(f"{self._waiting} requests of {self._waiting_bytes} bytes wait already")
@@ -148,24 +148,24 @@ class Slices:
             lane.append(new)
 
     def add_now(self, new: SlicedWork) -> None:
-        """Let a work be done beside all others, whatever waits: for what never waits for another work itself."""
+        """Submit a task in parallel with all others, without limits: only if it never waits for another task."""
         self._beside.append(new)
 
     def begin_own(self, work: Work) -> None:
-        """Have something done that nobody waits for."""
+        """Run a task whose result is not used."""
         self.add_now(SlicedWork(work, "own", _nothing_more, _nothing_more, ("what readers get", "")))
 
     def has(self, lane: Hashable) -> bool:
-        """Return whether a work of this lane is not done. HOT."""
+        """Return whether this lane has an unfinished task. HOT."""
         return lane in self._lanes
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to do in this turn."""
+        """Whether no task is ready in this turn."""
         return not any(self._ready)
 
     def turn(self) -> bool:
-        """Give the works their share of a turn; False when there was nothing to do."""
+        """Run the ready tasks for their share of a turn; False if there were none."""
         end_ns = 0
         while not self.is_idle:
             now_ns = self._now_ns()
@@ -181,7 +181,7 @@ class Slices:
         return end_ns != 0
 
     def _next(self) -> SlicedWork:
-        """Return the work whose turn it is, of those that are ready."""
+        """Return the next ready task; the groups alternate."""
         while True:
             ready = self._ready[self._turn_of]
             self._turn_of = (self._turn_of + 1) % len(self._ready)
@@ -189,10 +189,10 @@ class Slices:
                 return ready.popleft()
 
     def _slice(self, work: SlicedWork, end_ns: int) -> None:
-        """Go on with a work until its share of the turn is used up, or it waits, or is done."""
+        """Run a task until its share of the turn is used up, or it waits, or is done."""
         self._current.enter(work.identity)
         began_ns = self._now_ns()
-        # The others have their shares too.
+        # The other ready tasks get equal shares.
         end_ns = began_ns + (end_ns - began_ns) // (sum(map(len, self._ready)) + 1)
         if work.level is not None:
             end_ns = min(end_ns, began_ns + work.level.until_ns - work.spent_ns)
@@ -203,7 +203,7 @@ class Slices:
                 now_ns = self._now_ns()
                 self._turns.spent(now_ns, work.doing)
                 if waits_for is not None:
-                    # Others may have its place meanwhile, or two targets could wait for each other's room.
+                    # Release its place, or two targets could wait for each other's places.
                     self._leave(work)
                     waits_for.bind(lambda value: self._go_on(work, value))
                     return
@@ -228,13 +228,13 @@ class Slices:
         self._turns.spent(self._now_ns(), work.doing)
 
     def _drop(self, work: SlicedWork) -> None:
-        """End a work that nobody waits for."""
+        """End a task whose client has disconnected."""
         work.work.close()
         self._end(work)
         work.failed()
 
     def _put_back(self, work: SlicedWork) -> None:
-        """Let a work wait for its next turn, in the next level if it has had its time in this one."""
+        """Queue a task for its next slice, in the next level if it has used up the time of this one."""
         level = work.level
         if level is None:
             self._beside.append(work)
@@ -253,12 +253,12 @@ class Slices:
         if work.level is None:
             self._beside.append(work)
         else:
-            # It has had a place already, and may be one too many for a while.
+            # It had a place before, so the level may exceed its limit for a while.
             work.level.inside += 1
             work.level.ready.append(work)
 
     def _begin(self, work: SlicedWork) -> None:
-        """Let the first work of a lane have its turns, unless it must be alone and is not."""
+        """Start the first task of a lane, unless it is exclusive and another exclusive task is running."""
         if not work.exclusive:
             self._short.enter(work)
         elif self._exclusive is None:
@@ -268,7 +268,7 @@ class Slices:
             self._to_be_exclusive.append(work)
 
     def _end(self, work: SlicedWork) -> None:
-        """Make room for what waits behind a work."""
+        """Remove a finished task, and start the tasks that waited for it."""
         self._leave(work)
         if work.level is None:
             return
@@ -287,4 +287,4 @@ class Slices:
 
 
 def _nothing_more(_result: object = None) -> None:
-    """Do nothing with what has been done."""
+    """Ignore the result."""

@@ -1,7 +1,7 @@
-"""Queues of tasks that keep their order and may take longer than their share of a turn.
+"""Queues of tasks that keep their order and may need more than their share of a turn.
 
-Runs in handler processes. A task is begun at once. If it does not end within its share of the turn it goes on in
-slices, and the later tasks of its queue wait behind it.
+Runs in handler processes. A task starts immediately. If it does not end within its share of the turn it continues in
+slices, and the later tasks of its queue wait for it.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from rotunda.broker.scheduling.deferred import Deferred
 from rotunda.broker.scheduling.slices import SlicedWork, Slices, Work
 from rotunda.shm.tables.current_request import Identity
 
-#: What a task gets of the turn that it comes in.
+#: Time of a task in the turn in which it arrives.
 AT_ONCE_NS = 5_000_000
 
 
 class RequestIdentity(NamedTuple):
-    """The request that a task belongs to, and the client that sent it."""
+    """The request of a task, and the client that sent it."""
 
     identity: Identity
     client_id: str
 
 
 class TaskQueues:
-    """The tasks that are under way, and those that wait for them; ``api`` is what they belong to."""
+    """The running tasks, and those that wait for them; ``api`` is the name of their API."""
 
     def __init__(self, api: str, slices: Slices, now_ns: Callable[[], int]) -> None:
         self._api = api
@@ -35,11 +35,11 @@ class TaskQueues:
         self._queues: dict[Hashable, deque[SlicedWork]] = {}
 
     def has(self, queue_key: Hashable) -> bool:
-        """Whether a task of a queue is under way."""
+        """Whether a task of a queue is running."""
         return queue_key in self._queues
 
     def take(self, queue_key: Hashable, whose: RequestIdentity, work: Work, failed: Callable[[], None]) -> None:
-        """Do a task, now as far as it goes, then in slices. Raises what it raises now, ``failed`` is called later."""
+        """Run a task, now as far as possible, then in slices. Raises faults of now; later it calls ``failed``."""
         waiting = self._queues.get(queue_key)
         if waiting is not None:
             waiting.append(self._in_slices(queue_key, whose, work, failed))

@@ -1,10 +1,10 @@
-"""The timers of a process: deadlines of sessions, rebalances, transactions, and of answers that wait.
+"""The timers of a process: deadlines of sessions, rebalances, transactions, and of waiting responses.
 
-Runs in handler processes and the controller; time comes from outside. One heap for all. A timer that was cancelled
-stays in it until its time, or until most of the heap is such timers; so both setting and cancelling cost next to
-nothing. Very many may be due at once, such as the sessions of all members or the upkeep of all partitions after a
-start: those that there is no time for are called in the next turn. Who wants to move a deadline that moves often, such
-as a session's, lets the old timer run and looks at the new deadline then.
+Runs in handler processes and the controller; the clock is passed in. All timers share one heap. A cancelled timer stays
+in it until its time, or until most of the heap is cancelled timers, so setting and cancelling are both cheap. Very many
+timers may be due at once, such as the sessions of all members or the maintenance of all partitions after a start: those
+that exceed the time of a turn are called in the next one. To move a deadline that changes often, such as a session's,
+keep the old timer and check the new deadline when it fires.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from itertools import count
 
 logger = logging.getLogger(__name__)
 
-#: What timers get of one turn; the one that uses it up may take longer.
+#: Time of timers in one turn; the timer that exceeds it still finishes.
 AT_ONCE_NS = 5_000_000
 
-#: A smaller heap is never looked through for timers that were cancelled.
+#: A smaller heap is never searched for cancelled timers.
 _LEAST_SWEPT = 1024
 
 
@@ -34,7 +34,7 @@ class Timer:
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
-        """Let nothing happen at the deadline."""
+        """Cancel the timer: its callback is not called."""
         self.callback = None
 
 
@@ -45,7 +45,7 @@ class Timers:
         self.now_ns = now_ns
         self._heap: list[tuple[int, int, Timer]] = []
         self._numbers = count()
-        #: How large the heap may grow before it is looked through.
+        #: Size of the heap at which cancelled timers are removed.
         self._sweep_at = _LEAST_SWEPT
 
     def __len__(self) -> int:
@@ -64,11 +64,11 @@ class Timers:
         return timer
 
     def in_steps(self, steps: Iterator[None]) -> None:
-        """Take steps in the turns to come, in each as far as `AT_ONCE_NS` go."""
+        """Run an iterator of steps in the following turns, for `AT_ONCE_NS` in each."""
         self.after_ms(0, partial(self._take_steps, steps))
 
     def run_due(self, now_ns: int) -> bool:
-        """Call what is due, in order of deadlines, as far as `AT_ONCE_NS` go; return whether anything was.
+        """Call the due timers in order of deadlines, for `AT_ONCE_NS` at most; return whether there were any.
 
         A fault ends one callback only.
         """
@@ -97,13 +97,13 @@ class Timers:
                 return
 
     def _sweep(self) -> None:
-        """Let go of what was cancelled; the next time is when the heap has doubled, so each timer pays a little."""
+        """Remove cancelled timers; the next sweep is when the heap has doubled, so the cost per timer is small."""
         self._heap[:] = [entry for entry in self._heap if entry[2].callback is not None]
         heapq.heapify(self._heap)
         self._sweep_at = max(_LEAST_SWEPT, 2 * len(self._heap))
 
     def next_deadline_ns(self) -> int | None:
-        """Return the next deadline that has not been cancelled, or None."""
+        """Return the next deadline that is not cancelled, or None."""
         heap = self._heap
         while heap and heap[0][2].callback is None:
             heapq.heappop(heap)
