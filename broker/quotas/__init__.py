@@ -1,6 +1,6 @@
-"""What clients may use of the broker, and how long whoever has used more is throttled.
+"""Client quotas and broker limits: the measurement of clients' usage, and the resulting throttle times.
 
-Runs in the targets, which charge clients for what they answer, and in the processors, which charge them for the time
-that their bytes take. Knows nothing of sockets, rings or logs; how a throttle time is given to a client is said where
-answers are written (`broker.ipc`), and how its channel is muted in `broker.network`.
+Runs in the targets, which charge clients for their requests, and in the processors, which charge them for the time that
+their bytes cost. Knows nothing of sockets, rings or logs. Throttle times are written into responses in `broker.ipc`,
+and channels are muted in `broker.network`.
 """

@@ -1,7 +1,7 @@
-"""The broker's sensors: what all clients together may use, and how they are slowed down while it is overloaded (`E18`).
+"""The broker's sensors: the limits on all clients together, and the throttling of all clients under overload (`E18`).
 
-Runs in targets. One object stands behind the sensors of every client that is not exempt. As the limits are everybody's,
-a throttle time for them is bounded by the time over which they are measured.
+Runs in targets. One object is shared by the sensors of every client that is not exempt. Since the limits are shared by
+all clients, their throttle time is bounded by the time over which they are measured.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class BrokerSensors:
     def __init__(
         self, produce: RateMeter | None, fetch: RateMeter | None, rate: RateMeter | None, overload: Overload
     ) -> None:
-        """``rate``: of requests, whatever they take."""
+        """Use ``rate`` to count requests, of any size and duration."""
         self._produce, self._fetch, self._rate = produce, fetch, rate
         self._overload = overload
-        #: What the last throttle time was for.
+        #: The limit behind the last throttle time.
         self.throttled_by = 0
 
     def answered(self, api_key: int, request_bytes: int, now_ns: int, count: int = 1) -> int:
-        """Charge ``count`` requests, but for the bytes of a Fetch; return for how many ms to throttle their client."""
+        """Charge ``count`` requests, except the bytes of a Fetch; return the throttle time in ms."""
         ms = self._overload.throttle(count)
         if ms:
             self.throttled_by = _OVERLOAD
@@ -42,7 +42,7 @@ class BrokerSensors:
         return ms if api_key != _PRODUCE else self._charge(self._produce, request_bytes, now_ns, ms)
 
     def fetched(self, answer_bytes: int, now_ns: int) -> int:
-        """Charge an answer to a Fetch, unless its client is to be throttled; return for how many ms."""
+        """Charge a response to a Fetch unless its client must be throttled; return the throttle time in ms."""
         if self._fetch is None:
             return 0
         ms = self._fetch.charge_unless_throttled(answer_bytes, now_ns)
@@ -52,7 +52,7 @@ class BrokerSensors:
         return ms
 
     def _charge(self, meter: RateMeter | None, used: int, now_ns: int, most_ms: int) -> int:
-        """Charge a meter; return its throttle time or that of the others, whichever is longer."""
+        """Charge a meter; return the longer one of its throttle time and the others'."""
         if meter is None:
             return most_ms
         ms = meter.charge(used, now_ns)
@@ -64,11 +64,11 @@ class BrokerSensors:
         return ms
 
     def take_back(self, answer_bytes: int) -> None:
-        """Charge nothing for an answer to a Fetch that is going to be empty for the sake of another quota."""
+        """Undo the charge of a response to a Fetch, which becomes empty because of another quota."""
         if self._fetch is not None:
             self._fetch.unrecorded -= answer_bytes
 
     @property
     def most_fetched(self) -> int | None:
-        """The largest answer to a Fetch that need not be throttled, in bytes; None if any is."""
+        """Size in bytes of the largest response to a Fetch without a throttle time; None without a limit."""
         return None if self._fetch is None else self._fetch.most_at_once

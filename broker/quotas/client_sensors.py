@@ -1,8 +1,8 @@
-"""A client's sensors: the quotas that hold for it, charged with what it asks for and gets.
+"""A client's sensors: the quotas that apply to it, charged with its requests and responses.
 
-Runs in targets. One object stands for all clients that share every quota, whichever connection they come by; it travels
-with each of their requests to its answer, and is None while no quota is set for anybody. Behind it stand the limits
-that all clients share.
+Runs in targets. All clients that share every quota have the same object, whatever their connection. It is attached to
+each of their requests until its response, and is None while no quota is set. It includes the limits that all clients
+share.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _PRODUCE, _FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 
-#: Brokers ask this of one another in Kafka; whoever else does is not held back either (`E13`).
+#: In Kafka brokers send this to each other; other clients that send it are not throttled either (`E13`).
 _EXEMPT: Final = frozenset({int(ApiKey.WRITE_TXN_MARKERS)})
 
 _NO_LIMIT: Final = 2**31 - 1
@@ -48,23 +48,23 @@ class ClientSensors:
         mutation: TokenMeter | None,
         common: BrokerSensors | None = None,
     ) -> None:
-        """Charge these; ``common`` is what it shares with all clients."""
+        """Charge these meters; ``common`` is shared with all clients."""
         self.book, self._common = book, common
         self._produce, self._fetch, self._request = produce, fetch, request
         self.mutation = mutation
-        #: Time that has been spent for this client since it was charged last.
+        #: Time spent for this client since it was charged last.
         self.spent_ns = 0
-        #: The sizes of its requests that are going to be committed, and charged for, together. Always the same object.
+        #: Sizes of its requests that are committed, and charged, together. Always the same object.
         self.staged: list[int] = []
-        #: What the last throttle time was for, as the request log has it.
+        #: The quota behind the last throttle time, as in the request log.
         self.throttled_by = 0
-        #: The throttle time that its answers of the batch that was charged last are to give.
+        #: The throttle time of its responses in the batch that was charged last.
         self.batch_ms = 0
 
     def answered(self, api_key: int, request_bytes: int, now_ns: int) -> int:
-        """Charge a request that is about to be answered; return for how many ms its client is to be throttled. HOT.
+        """Charge a request that is about to get its response; return its client's throttle time in ms. HOT.
 
-        Of several quotas that it has used up the longest time counts (`E14`). A Fetch is charged by `fetched`.
+        If several quotas are used up, the longest time counts (`E14`). A Fetch is charged by `fetched`.
         """
         if api_key == _FETCH:
             return 0
@@ -87,7 +87,7 @@ class ClientSensors:
         return self._longest(ms, by, common_ms, now_ns) if ms or common_ms else 0
 
     def answered_together(self, count: int, request_bytes: int, spent_ns: int, now_ns: int) -> int:
-        """Charge Produce requests that are about to be answered together; return, and keep, for how many ms."""
+        """Charge Produce requests whose responses are sent together; return, and store, the throttle time in ms."""
         request, produce, ms = self._request, self._produce, 0
         by = request
         if request is not None:
@@ -106,14 +106,14 @@ class ClientSensors:
         return self.batch_ms
 
     def produced_silently(self, request_bytes: int, now_ns: int) -> int:
-        """Charge a Produce without an answer, which the time that it has taken is not charged for (`E13`)."""
+        """Charge a Produce without a response, except for the time it has cost (`E13`)."""
         self.spent_ns = 0
         ms = 0 if self._produce is None else self._produce.charge(request_bytes, now_ns)
         common_ms = 0 if self._common is None else self._common.answered(_PRODUCE, request_bytes, now_ns)
         return self._longest(ms, self._produce, common_ms, now_ns) if ms or common_ms else 0
 
     def fetched(self, answer_bytes: int, now_ns: int) -> int:
-        """Charge an answer to a Fetch, unless its client is to be throttled: return for how many ms (`E12`)."""
+        """Charge a response to a Fetch, unless its client must be throttled; return the throttle time in ms (`E12`)."""
         common_ms = 0 if self._common is None else self._common.answered(_FETCH, 0, now_ns)
         if self._common is not None and not common_ms:
             common_ms = self._common.fetched(answer_bytes, now_ns)
@@ -125,7 +125,7 @@ class ClientSensors:
         if meter is not None:
             fetch_ms = meter.charge_unless_throttled(answer_bytes, now_ns)
             if (request_ms or common_ms) and not fetch_ms:
-                # The answer is going to be empty for the sake of the other quota.
+                # The response becomes empty because of the other quota.
                 meter.unrecorded -= answer_bytes
         if fetch_ms > request_ms:
             by = meter
@@ -135,7 +135,7 @@ class ClientSensors:
         return self._longest(ms, by, common_ms, now_ns) if ms or common_ms else 0
 
     def _longest(self, ms: int, by: RateMeter | None, common_ms: int, now_ns: int, count: int = 1) -> int:
-        """Return the throttle time that holds, note what it is for, and that so many answers give the client's own."""
+        """Return the applicable throttle time; record its quota, and how many responses carry the client's own."""
         if ms and by is not None:
             by.throttled(ms, now_ns, count)
             self.throttled_by = by.throttled_by
@@ -144,13 +144,13 @@ class ClientSensors:
         return max(ms, common_ms)
 
     def charge_time(self, spent_ns: int, now_ns: int) -> None:
-        """Charge time, whether or not it is too much: whoever answers this client's next request sees that. HOT."""
+        """Charge time without throttling: the client's next request sees the result. HOT."""
         if self._request is not None:
             self._request.charge(spent_ns, now_ns)
 
     @property
     def most_fetched(self) -> int:
-        """The largest answer to a Fetch that need not be throttled, in bytes (`E12`)."""
+        """Size in bytes of the largest response to a Fetch without a throttle time (`E12`)."""
         own = None if self._fetch is None else self._fetch.most_at_once
         shared = None if self._common is None else self._common.most_fetched
         return min(_NO_LIMIT if each is None else each for each in (_NO_LIMIT, own, shared))

@@ -1,7 +1,7 @@
-"""The quota of one request that creates or deletes partitions: a bucket of tokens, as in Kafka (KIP-599, `E15`).
+"""The quota of one request that creates or deletes partitions: a token bucket, as in Kafka (KIP-599, `E15`).
 
-Runs in the controller. Where clients know error THROTTLING_QUOTA_EXCEEDED, the quota is strict: while the bucket is
-below empty nothing is done, topic by topic. Older versions are let through, and throttled afterwards.
+Runs in the controller. In versions whose clients know THROTTLING_QUOTA_EXCEEDED the quota is strict: while the bucket
+is below empty, each topic is rejected. Older versions are executed, and throttled afterwards.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 class ControllerMutationQuota:
-    """What one request may still do, and for how long its client is to be throttled."""
+    """The remaining quota of one request, and its client's throttle time."""
 
     def __init__(self, meter: TokenMeter | None, now_ns: Callable[[], int], *, strict: bool) -> None:
-        """Without a ``meter`` no quota holds for the client."""
+        """Without a ``meter`` the client has no quota."""
         self._meter = meter
         self._now_ns = now_ns
         self._strict = strict
         self._is_exceeded = False
-        #: How many partitions were made or deleted: what it is charged for, or would be.
+        #: Number of partitions created or deleted, counted also without a quota.
         self.charged = 0
 
     def charge(self, partitions: int) -> None:
-        """Charge partitions that are about to be made or deleted. Raises ApiError if that may not be now."""
+        """Charge partitions before they are created or deleted. Raises ApiError if the quota is exceeded."""
         if self._meter is not None:
             self._take(self._meter, partitions)
         self.charged += partitions
@@ -43,7 +43,7 @@ class ControllerMutationQuota:
         self._is_exceeded |= not self._strict
 
     def throttle_ms(self) -> int:
-        """Return for how many ms the client is to be throttled, and note that it is."""
+        """Return the client's throttle time in ms, and record it."""
         if self._meter is None or not self._is_exceeded:
             return 0
         now_ns = self._now_ns()

@@ -1,6 +1,6 @@
-"""Which quota holds for a client: Kafka's order of the entities that one may be set for (`E09`).
+"""Selects the quota that applies to a client, by Kafka's order of quota entities (`E09`).
 
-Pure functions over plain values. As in Kafka a client that has not authenticated is the user ANONYMOUS.
+Pure functions over plain values. As in Kafka an unauthenticated client is the user ANONYMOUS.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Limit(NamedTuple):
-    """What an entity may use of one quota in a second: bytes, partitions, or percents of the time of one thread.
+    """An entity's limit for one quota, per second: bytes, partitions, or percents of the time of one thread.
 
-    All clients with the same ``user`` and ``client_id`` share it; an empty one stands for whoever it may be, and two
-    for everybody.
+    All clients with the same ``user`` and ``client_id`` share it. An empty one matches any value, and two empty ones
+    match all clients.
     """
 
     user: str
@@ -33,15 +33,15 @@ class Limit(NamedTuple):
         return not (self.user or self.client_id)
 
     def entity(self, quota: str) -> int:
-        """Return the hash by which every process finds what has been used of it: never 0, and not negative."""
+        """Return the hash by which every process finds the usage of this entity: never 0, and not negative."""
         text = f"{quota}\0{self.user}\0{self.client_id}"
         return int.from_bytes(blake2b(text.encode(errors="replace"), digest_size=8).digest(), "big") >> 1 or 1
 
 
 def limit_of(quotas: ClientQuotas, quota: str, user: str, client_id: str) -> Limit | None:
-    """Return the most specific quota of that name that is set for a client, or None: it may use what it likes.
+    """Return the most specific quota of that name that is set for a client, or None: unlimited.
 
-    As in Kafka a client that gives no id has no quota but its user's.
+    As in Kafka a client without an id has only its user's quota.
     """
     for entity, whom in _entities(user, client_id):
         value = quotas.get(entity, {}).get(quota)
@@ -51,14 +51,14 @@ def limit_of(quotas: ClientQuotas, quota: str, user: str, client_id: str) -> Lim
 
 
 def is_set(quotas: ClientQuotas, quota: str, user: str, client_id: str) -> bool:
-    """Return whether a quota is set that those of ``user`` and ``client_id`` share (`Limit`), whatever its value."""
+    """Return whether a quota is set that clients of ``user`` and ``client_id`` share (`Limit`), whatever its value."""
     users = [((USER, name),) for name in (user, None)] if user else [()]
     ids = [((CLIENT_ID, name),) for name in (client_id, None)] if client_id else [()]
     return any(quota in quotas.get((*of_id, *of_user), {}) for of_user in users for of_id in ids)
 
 
 def limits_of_all(config: BrokerConfig) -> dict[str, Limit]:
-    """Return, by quota, what all clients together may use: the limits of the broker that are set (`E18`)."""
+    """Return the broker's configured limits on all clients together, by quota (`E18`)."""
     values = {
         PRODUCE: config.broker_quota_produce_bytes,
         FETCH: config.broker_quota_fetch_bytes,
@@ -68,12 +68,12 @@ def limits_of_all(config: BrokerConfig) -> dict[str, Limit]:
 
 
 def quotas_in_force(quotas: ClientQuotas) -> frozenset[str]:
-    """Return which of `QUOTAS` are set for anybody (`E10`)."""
+    """Return those of `QUOTAS` that are set for any entity (`E10`)."""
     return frozenset(key for values in quotas.values() for key in values).intersection(QUOTAS)
 
 
 def _entities(user: str, client_id: str) -> list[tuple[QuotaEntity, tuple[str, str]]]:
-    """Return whom a quota for this client may be set for, most specific first, and who shares it."""
+    """Return the entities of a client, most specific first, each with the (user, client id) that shares its quota."""
     ordered: list[tuple[QuotaEntity, tuple[str, str]]] = []
     for each in (user, None):
         if client_id:

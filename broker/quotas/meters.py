@@ -1,8 +1,8 @@
-"""Meters: one entity's use of one quota, as this process adds to it and as all processes together have used it.
+"""Meters: one entity's usage of one quota, added to by this process and summed over all processes.
 
-Runs in targets and processors. What a client uses is gathered here, in plain numbers, and recorded in shared memory
-when it is worth looking at: when it comes to what may be used in `UNRECORDED_S`, and at least once a second. So a
-request costs an addition while its client is far below its limit, and nobody's rate is off by more than that.
+Runs in targets and processors. Usage is accumulated here, in plain numbers, and recorded in shared memory when it
+reaches the amount allowed in `UNRECORDED_S`, and at least once a second. So a request costs one addition while its
+client is far below its limit, and the error of every rate is bounded by that amount.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from rotunda.broker.quotas.entities import Limit
     from rotunda.shm.tables.quota_tables import QuotaTable, QuotaTableWriter
 
-#: What may be used of a quota in this time is not looked at before it is used up.
+#: Usage below the quota's allowance for this time is not recorded immediately.
 UNRECORDED_S: Final = 0.01
-#: Nothing is left unrecorded for longer, as long as its client goes on.
+#: Longest time that usage stays unrecorded, while its client is active.
 UNRECORDED_NS: Final = 1_000_000_000
 
 _NS_PER_MS: Final = 1_000_000
 
-#: A larger limit is shown as this one: tables have it in thousandths, in a word.
+#: Larger limits are shown as this one: tables store thousandths in one word.
 _MOST_SHOWN: Final = 9e15
 
-#: request_percentage: ns of a thread that one percent is in a second.
+#: request_percentage: ns of a thread in one percent of a second.
 NS_PER_PERCENT: Final = 10_000_000
 
 
@@ -48,7 +48,7 @@ _OF_ALL: Final = {
 
 
 class Book:
-    """The tables of quotas as one owner sees them: its own to write, the others to read."""
+    """The quota tables as one owner sees them: its own for writing, the others for reading."""
 
     __slots__ = ("mark_ns", "others", "spent_ns", "windows", "writer")
 
@@ -56,34 +56,34 @@ class Book:
         self.writer = writer
         self.others = others
         self.windows = windows
-        #: Up to when the time of this process has been charged to somebody.
+        #: The time up to which this process's time is charged.
         self.mark_ns = 0
-        #: Time that has gone by for requests that are committed together, until it is shared among their clients.
+        #: Time spent on requests that are committed together, until it is divided among their clients.
         self.spent_ns = 0
 
     def begin_one(self, now_ns: int) -> None:
-        """Begin with what is one client's alone: what went before it was for requests that are committed together."""
+        """Start one client's own time: the time before it was spent on requests that are committed together."""
         self.spent_ns += now_ns - self.mark_ns
         self.mark_ns = now_ns
 
 
 class Meter:
-    """An entity's slot in the table of this owner, and the throttle times that it has been given."""
+    """An entity's slot in the table of this owner, and its throttle times."""
 
     __slots__ = ("_book", "_entity", "_limit", "_quota", "limit", "throttled_by")
 
     def __init__(self, book: Book, quota: str, limit: Limit, unit: int = 1) -> None:
-        """Measure a limit, for one unit of which so many ``unit`` are recorded."""
+        """Measure a limit; ``unit`` is recorded for one unit of it."""
         self._book = book
         self._quota = QUOTAS.index(quota)
         self._limit = limit
         self._entity = limit.entity(quota)
         self.limit = limit.value * unit
-        #: What the request log has of who is throttled for it.
+        #: The request log's code for throttling by this quota.
         self.throttled_by = 1 + THROTTLED_BY.index(_OF_ALL[quota] if limit.is_of_all else quota)
 
     def throttled(self, ms: int, now_ns: int, count: int = 1) -> None:
-        """Note that so many answers have given a throttle time for this quota, for whoever looks."""
+        """Record for monitoring that ``count`` responses carried a throttle time for this quota."""
         now_ms = now_ns // _NS_PER_MS
         at, words = self._slot(now_ms), self._book.writer.words
         words[at + THROTTLED] += count
@@ -104,28 +104,28 @@ class RateMeter(Meter):
     __slots__ = ("_most_ms", "due_ns", "enough", "unrecorded")
 
     def __init__(self, book: Book, quota: str, limit: Limit, unit: int = 1, *, most_ms: int = 2**31 - 1) -> None:
-        """``most_ms``: the longest throttle time that is given."""
+        """Return throttle times of ``most_ms`` at most."""
         super().__init__(book, quota, limit, unit)
         self._most_ms = most_ms
-        #: What has been used and not recorded yet; when it is so much, or at that time, `settle` is to be called.
+        #: Usage that is not recorded yet; at this amount or at this time `settle` must be called.
         self.unrecorded = 0
         self.enough = self.limit * UNRECORDED_S
         self.due_ns = 0
 
     def charge(self, used: int, now_ns: int) -> int:
-        """Add to what has been used; return for how many ms whoever has used it is to be throttled. HOT."""
+        """Add usage; return its client's throttle time in ms. HOT."""
         self.unrecorded += used
         return 0 if self.unrecorded < self.enough and now_ns < self.due_ns else self.settle(now_ns)
 
     def settle(self, now_ns: int) -> int:
-        """Record what has been used; return for how many ms whoever has used it is to be throttled."""
+        """Record the usage; return its client's throttle time in ms."""
         total, elapsed_ms = self._record(now_ns)
         return min(self._most_ms, throttle_ms(total, elapsed_ms, self.limit))
 
     def charge_unless_throttled(self, used: int, now_ns: int) -> int:
-        """Charge what would be used if its client were not to be throttled for it; return for how many ms (`E12`).
+        """Charge usage unless its client must be throttled for it; return the throttle time in ms (`E12`).
 
-        What is larger than all windows may hold passes if nothing else was used in them: or it never would.
+        A response larger than all windows may hold passes if they contain no other usage; otherwise it never would.
         """
         ms = self.charge(used, now_ns)
         if not ms:
@@ -139,12 +139,12 @@ class RateMeter(Meter):
 
     @property
     def most_at_once(self) -> int:
-        """What may be used at once without being throttled for it, if nothing else was."""
+        """Largest usage at once without a throttle time, if there is no other usage."""
         number, size_ms = self._book.windows
         return int(self.limit * max(1, number - 1) * size_ms / 1000)
 
     def _record(self, now_ns: int) -> tuple[int, int]:
-        """Record what has been gathered; return what all owners have recorded, and the time in ms to divide by."""
+        """Record the accumulated usage; return the total of all owners, and the time in ms to divide by."""
         book, now_ms = self._book, now_ns // _NS_PER_MS
         used, self.unrecorded = self.unrecorded, 0
         self.due_ns = now_ns + UNRECORDED_NS
@@ -158,18 +158,18 @@ class RateMeter(Meter):
 
 
 class TokenMeter(Meter):
-    """A quota that is a bucket of tokens: changes of the metadata, of which the controller alone keeps account."""
+    """A quota that is a token bucket: metadata changes, which only the controller counts."""
 
     __slots__ = ()
 
     def throttle_ms(self, now_ns: int) -> int:
-        """Return how long it takes until the bucket is no longer below empty: 0 if it is not."""
+        """Return how long the bucket needs until it is no longer below empty: 0 if it is not."""
         now_ms = now_ns // _NS_PER_MS
         left = tokens(self._book.writer.words, self._slot(now_ms), self._book.windows, self.limit, now_ms)
         return round(min(-left / self.limit * 1000, MOST_THROTTLE_MS)) if left < 0 else 0
 
     def take(self, count: float, now_ns: int) -> None:
-        """Take tokens, although there may be fewer; a negative count gives back."""
+        """Remove tokens, even below zero; a negative count adds tokens."""
         now_ms = now_ns // _NS_PER_MS
         at, words = self._slot(now_ms), self._book.writer.words
         take_tokens(words, at, tokens(words, at, self._book.windows, self.limit, now_ms) - count, now_ms)

@@ -1,10 +1,10 @@
-"""The overload controller of one target: it slows clients down before requests wait in rings without bound (`D23`).
+"""The overload controller of one target: throttles clients before requests queue in rings without bound (`D23`).
 
-Runs in targets. Whether requests queue faster than they are served shows in the least time that any of them has waited
-in its ring during an interval, not in the mean: a burst passes, a standing queue does not (CoDel: K. Nichols and
-V. Jacobson, "Controlling Queue Delay", ACM Queue 10(5), 2012). While that is above the target, each answer carries a
-throttle time, for which its connection is not read: it doubles with each interval and is halved with each that was
-below the target. So what cannot be served in time waits at the clients, and nothing is refused.
+Runs in targets. The sign of overload is the minimum time that requests waited in their ring during an interval, not the
+mean: a burst passes, a persistent queue does not (CoDel: K. Nichols and V. Jacobson, "Controlling Queue Delay", ACM
+Queue 10(5), 2012). While that minimum is above the target, each response carries a throttle time, during which its
+connection is not read. It doubles with each such interval and is halved with each interval below the target. So the
+excess load waits at the clients, and nothing is rejected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NS_PER_MS: Final = 1_000_000
 
 
 class Overload:
-    """How long the requests of one target wait, and the throttle time that follows from it."""
+    """The waiting time of one target's requests, and the resulting throttle time."""
 
     __slots__ = ("_end_ns", "_least_ns", "_target_ns", "throttle_ms", "throttled")
 
@@ -27,19 +27,19 @@ class Overload:
         self._target_ns = 0
         self._least_ns = -1
         self._end_ns = 0
-        #: For how long every client is throttled now.
+        #: The current throttle time of every client.
         self.throttle_ms = 0
-        #: How many answers have carried such a time.
+        #: Number of responses that carried such a time.
         self.throttled = 0
 
     def follow(self, target_ms: int) -> None:
-        """Put `overload.queue.time.ms` in force; 0: never throttle."""
+        """Apply `overload.queue.time.ms`; 0: never throttle."""
         self._target_ns = target_ms * _NS_PER_MS
         if not target_ms:
             self.throttle_ms = 0
 
     def waited(self, wait_ns: int, now_ns: int) -> None:
-        """Take note of how long the oldest request of a ring has waited, which has just been taken from there. HOT."""
+        """Record the waiting time of the oldest request just read from a ring. HOT."""
         if not self._target_ns:
             return
         if wait_ns < self._least_ns or self._least_ns < 0:
@@ -48,13 +48,13 @@ class Overload:
             self._end_interval(now_ns)
 
     def throttle(self, count: int = 1) -> int:
-        """Return for how many ms the client of so many answers is to be throttled, and count that."""
+        """Return the throttle time in ms of ``count`` responses, and count them."""
         if self.throttle_ms:
             self.throttled += count
         return self.throttle_ms
 
     def _end_interval(self, now_ns: int) -> None:
-        # After a pause there is nothing to judge by: the first request of an interval may have come in one burst.
+        # After a pause the measurement is not valid: the first request of an interval may be part of one burst.
         is_under_way = now_ns < self._end_ns + INTERVAL_NS
         if is_under_way and self._least_ns > self._target_ns:
             self.throttle_ms = min(MOST_MS, max(FIRST_MS, 2 * self.throttle_ms))

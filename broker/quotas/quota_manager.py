@@ -1,7 +1,7 @@
-"""The quota manager of one process: finds a client's quotas by its user and the client id that stands in its requests.
+"""The quota manager of one process: finds a client's quotas by its user and the client id in its requests.
 
-Runs in targets and processors. What has been found is kept until quotas change. While none is set for anybody,
-`is_in_force` is False, and that is all that a request has to do with quotas (`E10`).
+Runs in targets and processors. Results are cached until quotas change. While no quota is set, `is_in_force` is False,
+and requests only check that flag (`E10`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from rotunda.broker.metadata.metadata_cache import MetadataCache
     from rotunda.shm.tables.quota_tables import QuotaTables, QuotaUse
 
-#: Clients and entities that are known; when there are more, all are looked up anew.
+#: Maximum number of cached clients and entities; beyond it the caches are cleared.
 MOST_KNOWN: Final = 10_000
 
-#: Two client ids are the same if so many of their bytes are: they are kept.
+#: Stored bytes of a client id: ids that are equal in these bytes share their sensors.
 MOST_ID_BYTES: Final = 512
 
-#: Where a request has the length of its client id, which the id follows.
+#: Offset of the length of the client id in a request, followed by the id.
 _LENGTH: Final = 8
 _LENGTH_BYTES: Final = 2
 _NULL: Final = 0x8000
@@ -41,48 +41,48 @@ _NULL: Final = 0x8000
 _RECEIVED_AT: Final = REQUEST_ENVELOPE.offset("received_ns")
 _ByHeader = dict[bytes, ClientSensors]
 
-#: By the last byte of its length, what reads an id with its length in front: quicker than a slice.
+#: By the low byte of the length, a function that reads the length and the id: faster than a slice.
 _ID_OF_BYTES: Final = tuple(Struct(f"{_LENGTH_BYTES + size}s").unpack_from for size in range(256))
 
 _unpack_int64 = Struct("@q").unpack_from
 
 
 class QuotaManager:
-    """The quotas in force, as one owner of a table charges for them."""
+    """The quotas in force, charged in the table of one owner."""
 
     def __init__(self, tables: QuotaTables, owner: int, config: BrokerConfig, listeners: Sequence[str]) -> None:
-        """Charge in the table of an ``owner``; ``listeners`` are names by index, and more may come."""
+        """Charge in the table of an ``owner``; ``listeners`` are names by index, and the list may grow."""
         windows = Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
         token_windows = Windows(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000)
         writer = QuotaTableWriter(tables.of(owner))
         self.book = Book(writer, tables.but(owner), windows)
         self._token_book = Book(writer, [], token_windows)
-        #: Whether any quota is set for anybody, or for all together.
+        #: Whether any quota or any limit on all clients is set.
         self.is_in_force = False
         self.overload = Overload()
         self._common: BrokerSensors | None = None
-        #: For how long answers to a client that fails again and again are held back (`D22`); 0: not at all.
+        #: Delay in ms of responses to a client with repeated failures (`D22`); 0: none.
         self.backoff_ms = 0
         self._exempt_users: tuple[str, ...] = ()
         self._exempt_client_ids: tuple[str, ...] = ()
-        #: Whether one for the time of threads is.
+        #: Whether a quota for thread time is set.
         self.limits_time = False
         self._version = -1
         self._in_force: frozenset[str] = frozenset()
         self._quotas: ClientQuotas = {}
         self._listeners = listeners
-        #: Those whose clients have no part in what all share.
+        #: Listeners whose clients are exempt from the shared limits.
         self._exempt_listeners: frozenset[str] = frozenset()
-        #: By user, then by listener, then by client id with its length in front, as requests have it.
+        #: By user, then by listener, then by client id with its length prefix, as in requests.
         self._by_user: dict[str, list[_ByHeader]] = {}
         self._headers = 0
         self._by_id: dict[tuple[str, str, bool], ClientSensors] = {}
-        #: Called when sensors that have been found are not to be used for requests to come: they are found anew.
+        #: Called when previously returned sensors are invalid for later requests.
         self.forgotten: Callable[[], None] = _nobody_keeps_any
         self._rates: dict[tuple[str, Limit], RateMeter] = {}
 
     def follow(self, quotas: ClientQuotas, config: BrokerConfig) -> None:
-        """Put these quotas in force. They may have changed in place, so whatever was known is looked up anew."""
+        """Apply these quotas. They may have changed in place, so the caches are cleared."""
         self._quotas = quotas
         self._in_force = quotas_in_force(quotas)
         self.limits_time = REQUEST in self._in_force
@@ -93,7 +93,7 @@ class QuotaManager:
         self.is_in_force = bool(self._in_force) or self._common is not None
 
     def _follow_broker(self, config: BrokerConfig) -> None:
-        """Put in force what all clients share, and who has no part in it."""
+        """Apply the shared limits, and the exemptions from them."""
         limits, target_ms = limits_of_all(config), config.overload_queue_time_ms
         self.overload.follow(target_ms)
         self._common = None
@@ -110,13 +110,13 @@ class QuotaManager:
         self._exempt_listeners = frozenset(name.upper() for name in exempt)
 
     def begin(self, view: memoryview, at: int, now_ns: int) -> None:
-        """Begin to charge for requests that have been taken now, the oldest of which lies there. HOT."""
+        """Begin to charge for the requests just read; the oldest is at ``at``. HOT."""
         self.book.mark_ns = now_ns
         if self.is_in_force:
             self.overload.waited(now_ns - _unpack_int64(view, at + _RECEIVED_AT)[0], now_ns)
 
     def follow_metadata(self, metadata: MetadataCache) -> bool:
-        """Put in force what this process knows of quotas now; False if nothing has changed. HOT."""
+        """Apply the quotas in the metadata; False if nothing has changed. HOT."""
         if metadata.version == self._version:
             return False
         self._version = metadata.version
@@ -124,37 +124,37 @@ class QuotaManager:
         return True
 
     def of_request(self, user: str, listener: int, view: memoryview, start: int) -> ClientSensors:
-        """Return the sensors of the client whose request, from its api key on, begins there. HOT."""
+        """Return the sensors of the client of a request, which begins with its api key at ``start``. HOT."""
         at = start + _LENGTH
         try:
-            # Of an id of 256 bytes or more, or of none, this is never what it is known by.
+            # For an id of 256 bytes or more, or a null one, this lookup always misses.
             return self._by_user[user][listener][_ID_OF_BYTES[view[at + 1]](view, at)[0]]
         except (LookupError, struct_error):
             length = view[at] << 8 | view[at + 1]
-            # Of a longer id there is no more than that.
+            # A longer id is truncated.
             size = _LENGTH_BYTES + (min(length, MOST_ID_BYTES) if length < _NULL else 0)
             return self._of_header(user, listener, bytes(view[at : at + size]))
 
     def begin_one(self, user: str, listener: int, view: memoryview, start: int, now_ns: int) -> ClientSensors:
-        """Return the sensors of a request's client, which is charged for what happens from now on. HOT."""
+        """Return the sensors of a request's client, which is charged for the time from now on. HOT."""
         self.book.begin_one(now_ns)
         return self.of_request(user, listener, view, start)
 
     def end_one(self, sensors: ClientSensors | None, now_ns: int) -> None:
-        """Charge the client of a request, if it has quotas, for what has happened since `begin_one`. HOT."""
+        """Charge the client of a request, if it has quotas, for the time since `begin_one`. HOT."""
         if sensors is not None:
             sensors.spent_ns += now_ns - self.book.mark_ns
             self.book.mark_ns = now_ns
 
     def end(self, now_ns: int) -> None:
-        """End what `begin` has begun: what nobody has been charged for is for what is committed together."""
+        """End the batch of `begin`: its uncharged time is shared by the requests that are committed together."""
         if self.is_in_force:
             book = self.book
             book.spent_ns += now_ns - book.mark_ns
             book.mark_ns = now_ns
 
     def charge_time(self, user: str, header: bytes, spent_ns: int, now_ns: int) -> None:
-        """Charge time to a client, whether or not it is too much; ``header``: its id as a request has it. HOT."""
+        """Charge time to a client without throttling; ``header``: its id as in a request. HOT."""
         try:
             sensors = self._by_user[user][0][header]
         except LookupError:
@@ -162,13 +162,13 @@ class QuotaManager:
         sensors.charge_time(spent_ns, now_ns)
 
     def of_client(self, user: str, client_id: str) -> ClientSensors | None:
-        """Return the sensors of a client; None while no quota is set for anybody."""
+        """Return the sensors of a client; None while no quota is set."""
         if not self.is_in_force:
             return None
         return self._of_client(user, client_id.encode()[:MOST_ID_BYTES].decode(errors="replace"), is_exempt=True)
 
     def is_exempt(self, user: str, listener: int, client_id: str) -> bool:
-        """Return whether a client has no part in what the broker does to all: by its listener (`H03`) or names."""
+        """Return whether a client is exempt from the shared limits: by its listener (`H03`) or names."""
         return (
             user in self._exempt_users
             or client_id in self._exempt_client_ids
@@ -187,7 +187,7 @@ class QuotaManager:
         known = self._by_user.get(user, ())
         if listener < len(known) and header in known[listener]:
             return known[listener][header]
-        # Clients choose it: what is no text is refused where the request is read.
+        # Clients choose the id; the request parser rejects invalid text.
         client_id = header[_LENGTH_BYTES:].decode(errors="replace")
         found = self._of_client(user, client_id, is_exempt=self.is_exempt(user, listener, client_id))
         if self._headers >= MOST_KNOWN:
@@ -211,7 +211,7 @@ class QuotaManager:
         )
 
     def _rate(self, quota: str, limit: Limit | None) -> RateMeter | None:
-        """Return the meter of a limit: the same one for all who share it."""
+        """Return the meter of a limit: the same one for all clients that share it."""
         if limit is None:
             return None
         meter = self._rates.get((quota, limit))
@@ -241,4 +241,4 @@ def _is_set(quotas: ClientQuotas, of_all: Collection[str], use: QuotaUse) -> boo
 
 
 def _nobody_keeps_any() -> None:
-    """Do nothing: nobody remembers sensors."""
+    """Do nothing: no sensors are cached elsewhere."""
