@@ -1,5 +1,5 @@
-"""Faults that a test injects: what they are, which requests they strike, and what those are answered with.
+"""Faults that a test injects: their definition, the requests that they match, and the responses to those.
 
-Runs in the process of the tests, which sets them, and in the targets of a broker that was started for tests, which let
-them strike. No other broker has the segment by which they are known (`ProcessContext.faults`), and none loads this.
+Runs in the process of the tests, which sets the faults, and in the targets of a broker started for tests, which apply
+them. Other brokers do not have the shared segment for faults (`ProcessContext.faults`) and never load this package.
 """

@@ -14,12 +14,12 @@ from rotunda.broker.protocol.schema.marks import TOPIC_NAMES, error_field
 
 MESSAGE: Final = "injected by a test"
 
-#: Of these the outermost error says something else, or has come late.
+#: APIs whose outermost error has another meaning, or is missing in older versions.
 _NOT_OUTERMOST: Final = frozenset({ApiKey.METADATA})
 
 
 def altered(api: int, version: int, correlation_id: int, wire: bytes, error: int, topic: str | None) -> bytes | None:
-    """Return a response with the error in it, for one topic alone if one is named; None if it has no field for it."""
+    """Return a response with the error, only for a topic if one is named; None if there is no field for it."""
     entity = codec.decode_response(api, version, wire, 4, len(wire))
     change = _Change(version, error)
     changed = change.altered(response(api).structure, entity, topic, is_outermost=api not in _NOT_OUTERMOST)
@@ -27,7 +27,7 @@ def altered(api: int, version: int, correlation_id: int, wire: bytes, error: int
 
 
 class _Change:
-    """Puts an error into responses of one version."""
+    """Writes an error into responses of one version."""
 
     def __init__(self, version: int, error: int) -> None:
         self._version = version

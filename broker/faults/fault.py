@@ -1,8 +1,8 @@
-"""A fault: which requests it strikes, and what becomes of them. How it travels from the tests to the targets.
+"""A fault: the requests that it matches, its effect on them, and the file that carries it from tests to targets.
 
-Pure. The tests write all faults in force into one file of the run directory, replace it as a whole, and then raise a
-word in shared memory. Targets read the file when that word has moved, after they have looked into their rings: so
-whatever a client sends once the test goes on meets the fault, in every target.
+Pure. The tests write all active faults into one file of the run directory, replace it as a whole, and then increase a
+word in shared memory. Targets read the file when that word has changed, after they have read their rings. So every
+request that a client sends after the test has set a fault meets that fault, in every target.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Final, NamedTuple
 FILE_NAME: Final = "faults.json"
 LOCK_NAME: Final = "faults.lock"
 
-#: Stands for an API that is any.
+#: Matches any API.
 ANY_API: Final = -1
-#: Stands for a count that has no end.
+#: A count without an end.
 NO_LIMIT: Final = -1
 
 
 class FaultKind(enum.StrEnum):
-    """What is done to a request."""
+    """The effect of a fault on a request."""
 
     FAIL = "fail"
     DELAY = "delay"
@@ -33,9 +33,9 @@ class FaultKind(enum.StrEnum):
 
 
 class Fault(NamedTuple):
-    """A fault in force. ``place``: of its counts; it has struck enough when those of all targets are at ``limit``.
+    """An active fault. ``place``: its counter; it ends when the sum over all targets reaches ``limit``.
 
-    ``topic``, ``group`` and ``client`` (a client id) narrow it down; None: any. ``error`` is of a FAIL, ``ms`` of a
+    ``topic``, ``group`` and ``client`` (a client id) restrict it; None: any. ``error`` belongs to a FAIL, ``ms`` to a
     DELAY or a THROTTLE.
     """
 
@@ -51,12 +51,12 @@ class Fault(NamedTuple):
 
     @property
     def looks_into_requests(self) -> bool:
-        """Whether the body of a request says if it is struck."""
+        """Whether matching needs the body of a request."""
         return self.topic is not None or self.group is not None
 
 
 class FaultsInForce(NamedTuple):
-    """What the file says; requests of ``spared`` client ids, and of those that begin so, are never struck."""
+    """The file's contents; requests with a client id that starts with one of ``spared`` never match."""
 
     version: int
     spared: tuple[str, ...]
@@ -64,7 +64,7 @@ class FaultsInForce(NamedTuple):
 
 
 def write_faults(run_dir: Path, version: int, spared: Sequence[str], faults: Sequence[Fault]) -> None:
-    """Replace the file: a reader finds the one before, or this one, whole."""
+    """Replace the file: a reader sees the old one or the new one, complete."""
     text = json.dumps({"version": version, "spared": list(spared), "faults": faults})
     new = run_dir / f"{FILE_NAME}.new"
     new.write_text(text, encoding="utf-8")
@@ -72,7 +72,7 @@ def write_faults(run_dir: Path, version: int, spared: Sequence[str], faults: Seq
 
 
 def read_faults(run_dir: Path) -> FaultsInForce:
-    """Return what the file says. Raises OSError, ValueError."""
+    """Return the file's contents. Raises OSError, ValueError."""
     said = json.loads((run_dir / FILE_NAME).read_text(encoding="utf-8"))
     faults = (Fault(each[0], FaultKind(each[1]), *each[2:]) for each in said["faults"])
     return FaultsInForce(said["version"], tuple(said["spared"]), tuple(faults))

@@ -1,10 +1,9 @@
-"""The faults that one target lets strike: which are in force, which of them strike a request, and how often they have.
+"""The faults of one target: the active ones, those that match a request, and the counts of their matches.
 
-Runs in targets of a broker that was started for tests. `follow` costs a comparison while nothing has changed. A fault
-that is to strike so many times does so exactly so often over all targets: who is about to count holds a lock of the
-file system, which the system gives back should that process be killed, and adds up what all targets have counted.
-Counted is counted: a target that is killed between the count and the answer leaves a request that its replacement
-reads again, and which then is struck, and counted, as any other.
+Runs in targets of a broker started for tests. `follow` costs a comparison while nothing has changed. A fault with a
+limit matches exactly that many times over all targets. To count, a target holds a file lock, which the system releases
+if the process is killed, and adds up the counts of all targets. Counts are final: a target killed between the count and
+the response leaves a request that its replacement reads again, and that is matched, and counted, like any other.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _NONE = FaultsInForce(0, (), ())
 
 
 class FaultTable:
-    """What one target knows of faults."""
+    """The faults known to one target."""
 
     def __init__(self, words: FaultWords, target: int, run_dir: Path) -> None:
         self._words = words
@@ -41,27 +40,27 @@ class FaultTable:
         self._said = _NONE
 
     def follow(self) -> None:
-        """Take over what has been put in force. HOT: a comparison while nothing has changed."""
+        """Load the active faults. HOT: a comparison while nothing has changed."""
         version = self._words.version
         if version == self._version:
             return
         try:
             self._said = read_faults(self._run_dir)
         except (OSError, ValueError):
-            # The broker's directory is being removed, or somebody else has written there.
+            # The broker's directory is being removed, or another program has written there.
             logger.exception("the faults of a test cannot be read; none is in force")
             self._said = _NONE
         self._version = version
 
     def concern(self, api: int) -> bool:
-        """Return whether any fault may strike requests of an API."""
+        """Return whether any fault may match requests of an API."""
         return any(fault.api in (ANY_API, api) for fault in self._said.faults)
 
     def strike(self, api: int, client: str, names: Callable[[], RequestNames]) -> dict[FaultKind, Fault]:
-        """Return the faults that strike a request, by their kind, and count them.
+        """Return the faults that match a request, by their kind, and count them.
 
-        ``names`` returns what the request names; it is called if a fault asks for that. Of one kind the first strikes;
-        a request whose connection is closed meets nothing else.
+        ``names`` returns the topics and groups of the request; it is called if a fault needs them. Of one kind the
+        first fault applies; a request whose connection is closed matches no other fault.
         """
         said = self._said
         if client.startswith(said.spared):
@@ -79,7 +78,7 @@ class FaultTable:
         return struck
 
     def _counts(self, fault: Fault) -> bool:
-        """Count one more, if there is one left."""
+        """Count one more match, if the limit allows it."""
         if fault.limit == NO_LIMIT:
             self._words.add(self._target, fault.place)
             return True

@@ -1,8 +1,8 @@
-"""The way back of answers in a broker that was started for tests: those of struck requests become what the faults say.
+"""The response writer of a broker started for tests: changes the responses of matched requests as their faults demand.
 
-Runs in targets. All else goes as in any broker (`ResponseWriter`). What an answer is changed to is decided here, in
-the moment in which it leaves; that it is held back is done by its processor, which has it in its memory from then on:
-a target that is killed meanwhile takes nothing along.
+Runs in targets. Other responses are sent as in any broker (`ResponseWriter`). A response is changed here, immediately
+before it is sent. Its delay is applied by its processor, which holds it in its memory from then on, so a target that is
+killed meanwhile loses none.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class FaultyAnswers(ResponseWriter):
     def send(
         self, request: Request, local_ns: int, complete_ns: int, payload: bytes, facts: AnswerFacts = NO_FACTS
     ) -> None:
-        """Answer with ``payload``, or with what faults make of it."""
+        """Send ``payload``, changed by the request's faults."""
         struck = request.session
         if isinstance(struck, FaultySession):
             if struck.loses_answer:
@@ -46,7 +46,7 @@ class FaultyAnswers(ResponseWriter):
     def send_spooled(
         self, request: Request, local_ns: int, complete_ns: int, spool: AnswerSpool, facts: AnswerFacts = NO_FACTS
     ) -> None:
-        """Answer with what a spool holds. Raises OSError."""
+        """Send the contents of a spool. Raises OSError."""
         if request.session.is_faulty and spool.payload() is None:
             path = spool.finish()
             payload = path.read_bytes()
@@ -56,7 +56,7 @@ class FaultyAnswers(ResponseWriter):
         super().send_spooled(request, local_ns, complete_ns, spool, facts)
 
     def try_put(self, request: Request, now_ns: int, size: int, records: Records, tail: bytes) -> int:
-        """Begin an answer as ever; -1 for that of a struck request, which then goes by `send`. HOT."""
+        """Begin a response as in the base class; -1 for a matched request, which then uses `send`. HOT."""
         return -1 if request.session.is_faulty else super().try_put(request, now_ns, size, records, tail)
 
     def try_ranges(
@@ -67,7 +67,7 @@ class FaultyAnswers(ResponseWriter):
         ranges: Sequence[tuple[bytes, int, int, int, int]],
         facts: tuple[Records, bytes],
     ) -> bool:
-        """Answer as ever; False for a struck request, which is then answered by `send_ranges`. HOT."""
+        """Send ranges as in the base class; False for a matched request, which then uses `send_ranges`. HOT."""
         return not request.session.is_faulty and super().try_ranges(request, stamps, chunks, ranges, facts)
 
     def send_ranges(
@@ -78,7 +78,7 @@ class FaultyAnswers(ResponseWriter):
         ranges: Sequence[FileRange],
         facts: AnswerFacts = NO_FACTS,
     ) -> None:
-        """Answer with ranges of files, or with what faults make of it."""
+        """Send ranges of files, changed by the request's faults."""
         struck = request.session
         if isinstance(struck, FaultySession):
             if struck.loses_answer:
@@ -89,7 +89,7 @@ class FaultyAnswers(ResponseWriter):
         super().send_ranges(request, stamps, inline, ranges, facts)
 
     def no_response(self, request: Request, local_ns: int, complete_ns: int, facts: AnswerFacts = NO_FACTS) -> None:
-        """End a request that has no answer on the wire, or its connection."""
+        """End a request without a response on the wire, or close its connection."""
         struck = request.session
         if isinstance(struck, FaultySession) and struck.loses_answer:
             self.close_connection(request, local_ns, facts)
@@ -99,7 +99,7 @@ class FaultyAnswers(ResponseWriter):
     def _envelope(
         self, request: Request, stamps: tuple[int, int], shape: tuple[int, int, int, int], facts: AnswerFacts
     ) -> bytes:
-        """Return an envelope that says what was injected, and until when the answer is held back."""
+        """Return an envelope with the injected faults, and with the time until which the response is delayed."""
         struck = request.session
         if isinstance(struck, FaultySession):
             facts = facts._replace(throttled_by=facts.throttled_by | struck.injected << INJECTED_SHIFT)
@@ -110,7 +110,7 @@ class FaultyAnswers(ResponseWriter):
 
 
 def _throttled(request: Request, wire: bytes, facts: AnswerFacts) -> tuple[bytes, AnswerFacts]:
-    """Return an answer and its facts with the throttle time that is injected, if there is one."""
+    """Return a response and its facts with the injected throttle time, if there is one."""
     struck = request.session
     if not isinstance(struck, FaultySession) or struck.throttle_ms <= facts.throttle_ms:
         return wire, facts

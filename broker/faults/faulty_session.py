@@ -1,7 +1,7 @@
-"""The session of a request that faults strike: it carries what is to become of it to wherever that is decided.
+"""The session of a request that matches faults: carries the faults to the code that applies them.
 
-Runs in targets. It is the client's session with something added, and of no other request: what compares requests by
-their session, such as the memos of the fast paths, takes it for another's.
+Runs in targets. It is a copy of the client's session, used for this request only. Code that compares requests by their
+session, such as the caches of the fast paths, treats it as another client's.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from rotunda.broker.security.session import Session
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FaultySession(Session):
-    """What becomes of the one request that has this session."""
+    """The effects on the one request with this session."""
 
     is_faulty = True
 
     #: The error of every topic, or of one; 0: none.
     error: int = 0
     topic: str | None = None
-    #: Whether the answer is put together as always, and then has the error put into it.
+    #: Whether the response is built normally, and then changed to contain the error.
     alters_answer: bool = False
-    #: For how long its answer is held back, and what throttle time it gives.
+    #: Delay of its response, and the throttle time in it.
     delay_ms: int = 0
     throttle_ms: int = 0
-    #: Whether its connection is closed instead of an answer.
+    #: Whether its connection is closed instead of sending the response.
     loses_answer: bool = False
     #: As in REQUEST_ROW.
     injected: int = field(default=0)

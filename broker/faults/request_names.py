@@ -1,7 +1,8 @@
 """The names of topics and groups in a request of any API.
 
-Runs in targets, for requests that a fault may strike, and in the process of the tests, which asks what an API can
-name at all. Names inside of what only clients read, such as the subscriptions of the classic protocol, are not found.
+Runs in targets, for requests that a fault may match, and in the process of the tests, to find out whether an API can
+contain names at all. Names inside fields that only clients parse, such as the subscriptions of the classic protocol,
+are not found.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from rotunda.broker.protocol.api_keys import ApiKey
 from rotunda.broker.protocol.schema.marks import Path, request_paths, values_at
 
-#: What FindCoordinator asks for: groups if the type of the key says so.
+#: The keys of FindCoordinator: groups if the key type is `_GROUP_KEY`.
 _KEYS: Final[tuple[Path, ...]] = (("key",), ("coordinator_keys",))
 _GROUP_KEY: Final = 0
 
@@ -21,14 +22,14 @@ NameOf = Callable[[bytes], str | None]
 
 
 class RequestNames(NamedTuple):
-    """What a request names."""
+    """The topics and groups in a request."""
 
     topics: frozenset[str]
     groups: frozenset[str]
 
 
 def names_in(api: int, request: Any, name_of: NameOf) -> RequestNames:
-    """Return what a request names, which is a compiled message."""
+    """Return the names in a request, which is a compiled message."""
     topics = _values(request, request_paths(api, "topic_name"))
     topics |= {name_of(topic_id) for topic_id in _values(request, request_paths(api, "topic_id"))}
     groups = _values(request, request_paths(api, "group_id"))
