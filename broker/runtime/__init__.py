@@ -1,4 +1,4 @@
-"""A child process: how it begins and ends, its signals, stacks and garbage, and the directory of a running broker.
+"""A child process: its start and end, its signals, stacks and garbage, and the directory of a running broker.
 
-Run by every role. Imports `ipc` for what a child inherits.
+Run by every role. Imports `ipc` for the inherited context.
 """

@@ -1,7 +1,7 @@
-"""Failures to start that the machine causes, as one line: what happened, the value seen, what to do.
+"""Startup failures caused by the machine, as one line: the event, the value seen, and the remedy.
 
-Used where a process of the broker begins. A limit (descriptors, memory, processes) is named wherever it is met; a
-directory that cannot be used is named by the caller, who knows what it is for.
+Used at the start of each process of the broker. An exceeded limit (descriptors, memory, processes) is described here
+for every caller; an unusable directory is described by the caller, which knows its purpose.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from rotunda.broker.errors import BootFailed
 
-#: What to do about a file or a directory, by the error that it has caused.
+#: Remedies for a failed file or directory, by error number.
 _ADVICE = {
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "make it writable for the broker's user (uid {uid})"),
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some space there"),
@@ -22,12 +22,12 @@ _ADVICE = {
     errno.ENAMETOOLONG: "choose a shorter path",
 }
 
-#: The interpreter's own words.
+#: The interpreter's own message.
 _NO_THREAD = "can't start new thread"
 
 
 def describe_shortage(failure: BaseException) -> str | None:
-    """Return which limit of this process or machine was met, and what to do; None for a failure of another kind."""
+    """Return a description of the exceeded limit, and the remedy; None for a failure of another kind."""
     number = failure.errno if isinstance(failure, OSError) else None
     if number == errno.EMFILE:
         return few_descriptors(soft_limit(resource.RLIMIT_NOFILE))
@@ -48,7 +48,7 @@ def describe_shortage(failure: BaseException) -> str | None:
 
 
 def few_descriptors(limit: int | None, least: int = 1024) -> str:
-    """Return what is said where a process may not open as many files as the broker needs."""
+    """Return the error line for a process that may not open as many files as the broker needs."""
     return (
         f"too few files may be open: the limit is {limit}, and this broker needs {least} or more; raise it (ulimit -n, "
         "LimitNOFILE in systemd)"
@@ -56,7 +56,7 @@ def few_descriptors(limit: int | None, least: int = 1024) -> str:
 
 
 def little_address_space(limit: int, need: str = "") -> str:
-    """Return what is said where a process may not map as much memory as the broker needs."""
+    """Return the error line for a process that may not map as much memory as the broker needs."""
     return (
         f"no memory: the address space of each process is limited to {limit} bytes{need}; raise the limit (ulimit -v, "
         "LimitAS in systemd)"
@@ -65,10 +65,10 @@ def little_address_space(limit: int, need: str = "") -> str:
 
 @contextmanager
 def boot_failures(what: str | None = None) -> Iterator[None]:
-    """Raise BootFailed with one line for what the machine denies to the block.
+    """Raise BootFailed with one line for a failure that the machine causes in the block.
 
-    `what` begins the line for a file or directory ("data directory /x cannot be used"). Without it other failures than
-    those of a limit pass as they are.
+    `what` begins the line for a file or directory ("data directory /x cannot be used"). Without it only failures of a
+    limit are converted.
     """
     try:
         yield

@@ -1,8 +1,8 @@
-"""A child process around its role: signals, death with its parent, descriptors.
+"""The frame of a child process around its role: signals, death with its parent, descriptors.
 
-Runs in every child, first thing after the fork. It knows how a child lives and dies and nothing of what it is
-for: the role is a function that is called here with the context, its index, its generation and the flag that
-asks it to stop. A failing child's last words are kept in its slot.
+Runs in every child, first thing after the fork. It knows how a child starts and ends, and not its purpose: the role is
+a function, called here with the context, its index, its generation and its stop flag. The last error of a failing child
+is stored in its slot.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 
 
-#: Turns of a role's loop in a row that may fail; then the process makes room for a replacement, since what is wrong
-#: does not pass.
+#: Failed turns of a role's loop in a row after which the process exits for a replacement, since the fault does not
+#: pass.
 MOST_FAULTS = 20
 
-#: A loop pauses at most so long after a fault, and not at all after the first: what a turn has left undone is waited
-#: for, and most faults are one request's.
+#: Longest pause of a loop after a fault. There is no pause after the first one: other requests wait for the unfinished
+#: turn, and most faults concern one request only.
 LONGEST_FAULT_PAUSE_S = 0.3
 
 
 class ExitCode(IntEnum):
-    """Exit codes of the command line, and (from 64) those that a child ends with for the supervisor.
+    """Exit codes of the command line, and (from 64) exit codes of a child for the supervisor.
 
     A child that cannot boot adds to BOOT_FAILED the code that the whole program should end with.
     """
@@ -58,18 +58,18 @@ class ExitCode(IntEnum):
     NOT_RUNNING = 3
     IN_USE = 4
     NEWER_DATA = 5
-    #: The role has nothing to do, and a fresh process would wait with less memory.
+    #: The role is idle, and a fresh process would wait with less memory.
     RETIRED = 63
     BOOT_FAILED = 64
     ORPHANED = 80
 
 
 class Retired(Exception):  # noqa: N818  named for what is the case
-    """Raised by a role that makes room for a fresh process of its own; that is no death and no restart."""
+    """Raised by a role that exits for a fresh process of its own; it counts neither as a death nor as a restart."""
 
 
 class Role(IntEnum):
-    """What a process is for; the numbers stand in its slot."""
+    """The role of a process; the numbers are stored in its slot."""
 
     SUPERVISOR = 0
     ACCEPTOR = 1
@@ -87,15 +87,15 @@ class Role(IntEnum):
 
 
 class FaultLimit:
-    """Lets the loop of a role go on after a fault of ours, but not for ever: ``with faults: turn()``.
+    """Lets the loop of a role continue after an internal fault, within a limit: ``with faults: turn()``.
 
-    A fault is logged and the next turn taken. The last of MOST_FAULTS in a row is raised.
+    A fault is logged and the loop continues. The last of MOST_FAULTS in a row is raised.
     """
 
     __slots__ = ("_in_a_row", "_logger", "_passing", "_where")
 
     def __init__(self, logger: logging.Logger, where: str, passing: tuple[type[Exception], ...] = ()) -> None:
-        """``where`` is what the log calls the loop. Exceptions that are ``passing`` are no faults and go through."""
+        """Log the loop as ``where``. Exceptions that are ``passing`` are not faults and are raised."""
         self._logger = logger
         self._where = where
         self._passing = passing
@@ -132,7 +132,7 @@ def run_child(
     foreign_fds: Iterable[int],
     stacks: StackPipe,
 ) -> None:
-    """Set the child up, run its role, leave by SystemExit with an ExitCode. Closes `foreign_fds`."""
+    """Set up the child, run its role, and leave by SystemExit with an ExitCode. Closes `foreign_fds`."""
     stop = StopFlag()
     try:
         stacks.install()
@@ -146,7 +146,7 @@ def run_child(
     except BootFailed as failure:
         context.slots.set_last_words(role, index, failure.reason)
         sys.exit(ExitCode.BOOT_FAILED + failure.exit_code)
-    except Exception as failure:  # the child's outermost frame: whatever it is, it is put on record
+    except Exception as failure:  # the child's outermost frame: every failure is recorded
         shortage = describe_shortage(failure)
         if shortage is None:
             _log.error("the process ends by a fault", exc_info=failure)
@@ -158,8 +158,8 @@ def run_child(
 
 
 def _become(role: Role, index: int, stop: StopFlag, log_file: LogFile | None) -> None:
-    """Take on the child's name and signals; what reaches the whole group is not for children."""
-    # What was inherited is shared with the others for as long as no collection goes through it.
+    """Set the child's name and signals; children ignore signals to the whole group."""
+    # The inherited pages stay shared with other processes until a collection touches them.
     gc.freeze()
     gc.enable()
     name_process(f"rot-{role.label}-{index}" if role in {Role.PROCESSOR, Role.HANDLER} else f"rot-{role.label}")
@@ -174,14 +174,14 @@ def _become(role: Role, index: int, stop: StopFlag, log_file: LogFile | None) ->
 
 
 def die_with(parent_pid: int, signum: int = signal.SIGKILL) -> None:
-    """Ask the kernel for a signal when the parent dies; leave at once if it is dead already."""
+    """Request a signal from the kernel when the parent dies; exit immediately if it is dead already."""
     _prctl(_PR_SET_PDEATHSIG, signum)
     if os.getppid() != parent_pid:
         sys.exit(ExitCode.ORPHANED)
 
 
 def name_process(name: str) -> None:
-    """Set the name that `ps` and `top` show; the kernel keeps 15 bytes."""
+    """Set the name that `ps` and `top` show; the kernel stores 15 bytes."""
     _prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()[:15]))
 
 
@@ -192,9 +192,8 @@ def _prctl(option: int, argument: object) -> None:
 def keep_only_own(context: ProcessContext, role: Role, index: int, foreign_fds: Iterable[int]) -> None:
     """Close this child's copies of everything that its role does not use.
 
-    A listening port must close when supervisor and acceptor are gone, and a client's connection when its
-    processor is, so no bystander may hold either. Event bells stay open everywhere: any target rings any
-    processor.
+    A listening port must close when supervisor and acceptor have ended, and a client's connection when its processor
+    has, so no other process may hold either. Event bells stay open everywhere: any target rings any processor.
     """
     if role is not Role.ACCEPTOR:
         close_all(listener.socket for listener in context.listeners)

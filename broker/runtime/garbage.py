@@ -1,10 +1,10 @@
-"""Garbage: Python's search for objects that only hold each other, kept from taking longer the more there is.
+"""Garbage collection: limits the time of Python's search for reference cycles, however many objects there are.
 
-Runs in processors, handlers and the controller, in their loops. Python looks through young objects often, which takes
-microseconds, and now and then through all there are: 200 ms with 50,000 groups, in which nobody is served. Here that
-search is begun by the loop. What it has looked through is set aside, once there is so much of it that looking again
-would take long, and is not looked at any more; so a search takes as long as what has come since takes. What is set
-aside goes as ever when nothing refers to it. Only objects in a circle would stay, and no API leaves any behind.
+Runs in processors, handlers and the controller, in their loops. Python often searches the young objects, which costs
+microseconds, and occasionally all objects: 200 ms with 50,000 groups, during which no request is served. Here the loop
+starts that full search. If it was long, the objects it has searched are frozen and never searched again, so the next
+search covers only newer objects. Frozen objects are freed as usual when nothing refers to them. Only cycles would stay,
+and no API creates any.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-#: A search that takes longer is the last one for what it has looked through.
+#: After a longer search, the searched objects are frozen.
 LONG_NS: Final = 5_000_000
 
-#: Python's own generations: so many new objects make a search of the youngest, so many of those one of the next.
+#: Python's own generations: new objects per search of the youngest, and those searches per search of the next.
 _YOUNG: Final = (700, 10)
 
-#: So many of the latter, which some 14,000 objects may have outlived, make a search of all: up to 10 ms.
+#: Searches of the second generation, which some 14,000 objects may have survived, per full search: up to 10 ms.
 OLD: Final = 2
 _NEVER: Final = 1 << 30
 
 
 @contextmanager
 def paused_search() -> Iterator[None]:
-    """Search for no garbage while very many objects are made that stay."""
+    """Pause the search while very many long-lived objects are created."""
     gc.disable()
     try:
         yield
@@ -36,16 +36,16 @@ def paused_search() -> Iterator[None]:
 
 
 class GarbageSearch:
-    """The search of one process, from when it is made on."""
+    """The search of one process, from the creation of this object on."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
-        """Begin with the loop: what stands by then, such as the groups that were read back, is never looked through."""
+        """Freeze the objects that exist before the loop starts, such as loaded groups: they are never searched."""
         self._now_ns = now_ns
         gc.freeze()
         gc.set_threshold(*_YOUNG, _NEVER)
 
     def turn(self) -> None:
-        """Look for garbage if it is time. HOT."""
+        """Search for garbage if it is due. HOT."""
         if gc.get_count()[2] >= OLD:
             self._search()
 

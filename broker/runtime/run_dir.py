@@ -1,9 +1,8 @@
 """The run directory: a running broker registers there, so that `status` and `stop` find it.
 
-Written by the supervisor, read by the command line. It holds one JSON file that names the instance, and a
-lock that lives as long as any process of the broker does. The directory is private to its owner (0700),
-because the file's writer decides which process `stop` signals. Nothing else of the broker depends on
-it.
+Written by the supervisor, read by the command line. It contains one JSON file that names the instance, and a lock that
+is held as long as any process of the broker runs. The directory is private to its owner (0700), because the file's
+writer decides which process `stop` signals. Nothing else in the broker depends on it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ LOG_NAME = "broker.log"
 _LOCK_NAME = "lock"
 _IN_USE_EXIT_CODE = 4
 _MODE = 0o700
-#: How long the lock of a broker whose supervisor is dead may still be held by its dying children.
+#: How long the lock of a broker with a dead supervisor may still be held by its dying children.
 _DYING_MS = 3000
 _LOOK_AGAIN_S = 0.01
 
@@ -40,11 +39,11 @@ STARTING, READY, STOPPING, FAILED = "starting", "ready", "stopping", "failed"
 class RunRecord:
     """The file's contents. `bootstrap` is host:port, comma-separated; `reason` is why a broker `failed`.
 
-    It started with `processors` and `handlers`; shared memory is laid out for the most that there may be.
+    It started with `processors` and `handlers`; shared memory is laid out for the maximum of both.
 
-    `status_url` is empty where there is no status page, and `control_plane` (host:port) where there is none; it is not
+    `status_url` is empty without a status page, and `control_plane` (host:port) without a control plane; it is not
     among the addresses of `bootstrap`. `local` are the addresses by which commands on this machine reach the listeners:
-    clients may be given others that do not lead here. With `is_native` the compiled module is in use.
+    the addresses advertised to clients may not lead here. With `is_native` the compiled module is in use.
     """
 
     instance: str
@@ -78,7 +77,7 @@ class RunRecord:
 
 
 def default_path(environment: Mapping[str, str]) -> Path:
-    """Return the directory used when none is named: ROTUNDA_RUN_DIR, or one for this user."""
+    """Return the default directory: ROTUNDA_RUN_DIR, or one for this user."""
     named = environment.get("ROTUNDA_RUN_DIR")
     if named:
         return Path(named)
@@ -87,7 +86,7 @@ def default_path(environment: Mapping[str, str]) -> Path:
 
 
 def make(path: Path) -> None:
-    """Make the directory with mode 0700. Raises UsageError when it is there and belongs to somebody else; OSError."""
+    """Create the directory with mode 0700. Raises UsageError if it exists and belongs to another user; OSError."""
     try:
         path.mkdir(mode=_MODE, parents=True, exist_ok=True)
         found = path.lstat()
@@ -102,9 +101,9 @@ def make(path: Path) -> None:
 
 
 def lock(path: Path) -> int:
-    """Take the lock and return its descriptor; it is held until every process that inherits it is gone.
+    """Acquire the lock and return its descriptor; it is held until every process that inherits it has ended.
 
-    Raises BootFailed with exit code 4 when a broker runs there.
+    Raises BootFailed with exit code 4 if a broker runs there.
     """
     fd = os.open(path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
@@ -125,8 +124,8 @@ def lock(path: Path) -> int:
 def outlast_children(data_dir: Path) -> int:
     """Lock the data directory itself, and return the descriptor; every child inherits the lock.
 
-    The caller is the only supervisor there. Children of a killed one may still be about to die, and nothing may
-    be read while they could still write. Raises BootFailed with exit code 4 when they stay.
+    The caller is the only supervisor there. Children of a killed one may still be dying, and nothing may be read while
+    they could still write. Raises BootFailed with exit code 4 if they stay.
     """
     fd = os.open(data_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     if _flock(fd, lambda: True):
@@ -136,7 +135,7 @@ def outlast_children(data_dir: Path) -> int:
 
 
 def _flock(fd: int, go_on: Callable[[], bool]) -> bool:
-    """Take the lock; while `go_on` returns True, wait for dying holders for a while. Return whether it was taken."""
+    """Acquire the lock, waiting for dying holders while `go_on` returns True; return whether it was acquired."""
     clock = SystemClock()
     deadline_ns = clock.monotonic_ns() + _DYING_MS * 1_000_000
     while True:
@@ -156,7 +155,7 @@ def write(path: Path, record: RunRecord) -> None:
 
 
 def read(path: Path) -> RunRecord | None:
-    """Return the record, or None when there is none (or none that this version can read)."""
+    """Return the record, or None if there is none (or none that this version can read)."""
     try:
         # Records of versions without a compiled module do not have that field.
         found = {"is_native": False, **json.loads((path / RECORD_NAME).read_text(encoding="utf-8"))}
@@ -168,9 +167,9 @@ def read(path: Path) -> RunRecord | None:
 
 
 def check_readable(path: Path) -> None:
-    """Return if there is no record, or nobody runs there. Raises BootFailed when a broker does whose record is damaged.
+    """Check that no broker with a damaged record runs there. Raises BootFailed if one does.
 
-    Called where `read` has found none: that nothing runs would then be wrong.
+    Called after `read` has returned None: reporting that no broker runs would then be wrong.
     """
     if not (path / RECORD_NAME).exists() or read(path) is not None:
         return
@@ -183,7 +182,7 @@ def check_readable(path: Path) -> None:
 
 
 def _holder(path: Path) -> int:
-    """Return the process that took a lock by `flock`; 0 if it is not taken."""
+    """Return the process that holds a `flock` lock; 0 if it is free."""
     try:
         found = path.stat()
         locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
@@ -195,9 +194,9 @@ def _holder(path: Path) -> int:
 
 
 def is_running(pid: int, ticks: int) -> bool:
-    """Whether the process runs that had this pid and start: pids come again, start ticks distinguish them.
+    """Whether the process with this pid and start time runs: pids are reused, start ticks distinguish them.
 
-    A process that is dead and waits to be reaped does not run.
+    A dead process that waits to be reaped does not run.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
@@ -207,5 +206,5 @@ def is_running(pid: int, ticks: int) -> bool:
 
 
 def remove(path: Path) -> None:
-    """Remove the file; the directory stays, it may have been made by somebody else."""
+    """Remove the file; the directory stays, since another program may have created it."""
     (path / RECORD_NAME).unlink(missing_ok=True)

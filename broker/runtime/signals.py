@@ -1,9 +1,9 @@
-"""The signals of the broker: what an operator asks of it by `kill`, as notes for the loop that acts on them.
+"""The signals of the broker: an operator's `kill` commands, recorded for the loop that acts on them.
 
-A signal handler runs between any two instructions, so all it does is take a note. `OperatorSignals` stands in the
-supervisor, which acts on each note and passes on what concerns the other processes; `StopFlag` stands in every child.
-Children ignore what a terminal sends to the whole group: only the supervisor, whose process id the operator knows,
-decides what a signal means. What each means is documented in docs/command-line.md.
+A signal handler runs between any two instructions, so it only records the signal. The supervisor has `OperatorSignals`,
+acts on each record, and forwards the signals that concern other processes. Every child has a `StopFlag`. Children
+ignore signals that a terminal sends to the whole group: only the supervisor, whose process id the operator knows,
+decides the meaning of a signal. The meanings are documented in docs/command-line.md.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ import traceback
 from collections.abc import Callable
 from types import FrameType
 
-#: The supervisor sends it to a child whose stacks it wants; no terminal does.
+#: Sent by the supervisor to a child whose stacks it requests; no terminal sends it.
 DUMP_STACKS = signal.SIGRTMIN
-#: The supervisor sends it to its children when the log has another file.
+#: Sent by the supervisor to its children when the log has another file.
 REOPEN_LOG = signal.SIGUSR1
 
 _STOP = (signal.SIGTERM, signal.SIGINT)
 _TASKS = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
-#: Blocked by the supervisor around a fork: one that arrived before the child's own handlers stand would be
-#: lost, or end it.
+#: Blocked by the supervisor around a fork: a signal that arrives before the child has its own handlers would be lost,
+#: or end the child.
 HELD_SIGNALS = frozenset((*_STOP, *_TASKS, DUMP_STACKS))
 
 
 def ignore_tasks() -> None:
-    """Ignore what asks for no stop, until there is somebody who does it: by default it would end the process."""
+    """Ignore signals other than stop until their handlers are installed: by default they end the process."""
     for signum in _TASKS:
         signal.signal(signum, signal.SIG_IGN)
 
 
 class OperatorSignals:
-    """What signals have asked of the supervisor. SIGINT, or any second signal to stop, asks for a quick stop."""
+    """The signals to the supervisor. SIGINT, or any second stop signal, requests a quick stop."""
 
     def __init__(self) -> None:
         self.stop_asked = False
         self.quick = False
-        #: Where the supervisor stood when SIGQUIT came, innermost frame first.
+        #: The supervisor's stack when SIGQUIT arrived, innermost frame first.
         self.own_stack: list[str] = []
         self._tasks: list[int] = []
         self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -51,7 +51,7 @@ class OperatorSignals:
         return self._reader, self._writer
 
     def install(self) -> None:
-        """Take over the signals."""
+        """Install the signal handlers."""
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         for signum in _STOP:
             signal.signal(signum, self._note_stop)
@@ -72,7 +72,7 @@ class OperatorSignals:
             os.read(self._reader, 512)
 
     def take_tasks(self) -> list[int]:
-        """Return the other signals that came since the last call, each once, in order."""
+        """Return the other signals since the last call, each once, in order."""
         taken = list(dict.fromkeys(self._tasks))
         del self._tasks[:]
         return taken
@@ -89,12 +89,12 @@ class OperatorSignals:
 
 
 class StopFlag:
-    """Set by SIGTERM, obeyed by the role's loop.
+    """Set by SIGTERM, and checked by the role's loop.
 
-    A signal that arrives between a look at `is_set` and the wait that follows would be slept over. So a
-    loop that sleeps in epoll registers `fileno()`, which turns readable at the signal and stays so; a loop
-    that sleeps on a semaphore is safe because the supervisor rings its bell after every signal. Another signal that
-    the process obeys makes `fileno()` readable for a moment: a loop that wakes looks at `is_set`.
+    A signal between a check of `is_set` and the following wait would be missed. So a loop that sleeps in epoll
+    registers `fileno()`, which becomes readable at the signal and stays so; a loop that sleeps on a semaphore is safe
+    because the supervisor rings its bell after every signal. Another handled signal makes `fileno()` readable for a
+    moment: a loop that wakes checks `is_set`.
     """
 
     def __init__(self) -> None:
@@ -103,11 +103,11 @@ class StopFlag:
         self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def is_set(self) -> bool:
-        """Return whether the role is to finish."""
+        """Return whether the role must finish."""
         return self._is_set
 
     def set(self) -> None:
-        """Ask the role to finish."""
+        """Set the flag."""
         self._is_set = True
         with contextlib.suppress(BlockingIOError):
             os.write(self._writer, b"!")
@@ -122,12 +122,12 @@ class StopFlag:
         os.close(self._writer)
 
     def obey_sigterm(self) -> None:
-        """Let SIGTERM set this flag, written in C at the moment of delivery so that no wait can miss it."""
+        """Set this flag on SIGTERM, written in C at the moment of delivery so that no wait can miss it."""
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._on_stop)
 
     def obey(self, signum: int, task: Callable[[], None]) -> None:
-        """Let another signal do `task`, between two instructions of whatever the process does."""
+        """Run `task` on another signal, between any two instructions of the process."""
         self._tasks[signum] = task
         signal.signal(signum, self._on_task)
 
@@ -137,7 +137,7 @@ class StopFlag:
     def _on_task(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002
         with contextlib.suppress(BlockingIOError):
             came = os.read(self._reader, 512)
-            # Of what ends the wait only this signal's byte is taken back.
+            # Remove only this signal's byte: restore the one that ends the wait.
             if self._is_set or signal.SIGTERM in came:
                 os.write(self._writer, b"!")
         self._tasks[signum]()

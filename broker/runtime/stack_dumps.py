@@ -1,10 +1,9 @@
-"""Stack dumps: every process writes its stacks as a line each in the log, also one that hangs.
+"""Stack dumps: every process, also a hanging one, writes its stacks as one line in the log.
 
-The interpreter's fault handler writes them: in C, in the signal handler itself, so that a process answers from an
-endless loop and from a system call that a signal can end. Each child writes into a pipe of its own, and the supervisor
-reads it and logs the line: so a line is whole and has the format of the log, and of a process that does not answer the
-supervisor logs what the system knows of it. What a child writes when it is struck by a fault in C, such as SIGSEGV,
-comes the same way.
+The interpreter's fault handler writes them: in C, in the signal handler itself, so that a process responds from an
+endless loop and from a system call that a signal can end. Each child writes into its own pipe, and the supervisor reads
+it and logs the line: so a line is whole and has the format of the log. For a process that does not respond, the
+supervisor logs its state in the system. The output of a child after a fault in C, such as SIGSEGV, uses the same pipe.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from pathlib import Path
 
 from rotunda.broker.runtime.signals import DUMP_STACKS
 
-#: A process that can answer has begun within this time, and writes on without a longer pause than the other.
+#: A responsive process starts writing within the first time, and continues without pauses longer than the second.
 ANSWER_MS = 500
 _PAUSE_MS = 20
 
 _READ_BYTES = 65536
 _FRAME = re.compile(r'File "([^"]*)", line (\d+|\?+) in (.*)')
 
-#: In which /proc counts time.
+#: Unit of times in /proc.
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
-#: How the system calls the states of a process (proc(5)).
+#: Names of the states of a process in the system (proc(5)).
 _STATES = {
     "T": "stopped by a signal",
     "t": "stopped by a debugger",
@@ -38,24 +37,24 @@ _STATES = {
 
 
 class StackPipe:
-    """What one child, and its successors, write their stacks into; the supervisor has both ends and reads."""
+    """The pipe for the stacks of one child and its successors; the supervisor has both ends and reads."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def install(self) -> None:
-        """Child: write the stacks of all threads at DUMP_STACKS, and where a fault in C has struck."""
+        """Child: write the stacks of all threads at DUMP_STACKS, and after a fault in C."""
         faulthandler.register(DUMP_STACKS, file=self._writer, all_threads=True, chain=False)
         faulthandler.enable(file=self._writer, all_threads=True)
 
     def ask(self, pid: int) -> None:
-        """Supervisor: ask the process for its stacks. What an earlier one has left is dropped."""
+        """Supervisor: request the stacks of the process. Unread output of an earlier one is dropped."""
         self._read(0)
         with suppress(ProcessLookupError):
             os.kill(pid, DUMP_STACKS)
 
     def answer(self, wait_ms: int = ANSWER_MS) -> str:
-        """Supervisor: return what has been written as one line, waiting for its begin; empty when nothing came."""
+        """Supervisor: return the output as one line, waiting for its start; empty if there was none."""
         written = self._read(wait_ms)
         return on_one_line(written.decode(errors="replace"))
 
@@ -74,13 +73,13 @@ class StackPipe:
 
 
 def on_one_line(dump: str) -> str:
-    """Return the fault handler's text with a frame after each bar, innermost first, as tracebacks stand in the log."""
+    """Return the fault handler's text with a frame after each bar, innermost first, like tracebacks in the log."""
     lines = (line.strip() for line in dump.splitlines())
     return " | ".join(_FRAME.sub(r"\1:\2 in \3", line) for line in lines if line)
 
 
 def is_beyond_signals(pid: int) -> bool:
-    """Return whether a process waits in the kernel such that not even SIGKILL ends it before the wait is over."""
+    """Return whether a process waits in the kernel such that even SIGKILL cannot end it before the wait is over."""
     try:
         return _stat(pid)[0] == "D"
     except OSError:
@@ -88,7 +87,7 @@ def is_beyond_signals(pid: int) -> bool:
 
 
 def run_ns_if_runnable(pid: int) -> int | None:
-    """Return for how long a process has had a processor, if it has one or waits for one; else None."""
+    """Return the CPU time of a process if it is running or waits for a CPU; else None."""
     try:
         fields = _stat(pid)
     except OSError:
@@ -102,7 +101,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def what_the_system_knows(pid: int) -> str:
-    """Return why a process may not answer: its state, and where in the kernel it waits."""
+    """Return a possible cause of a missing response: the state of the process, and where in the kernel it waits."""
     try:
         state = _stat(pid)[0]
         where = Path(f"/proc/{pid}/wchan").read_text(encoding="ascii").strip("0\n")
