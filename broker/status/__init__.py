@@ -1,1 +1,1 @@
-"""The process of the status page: HTTP beside the broker, from what is published in shared memory."""
+"""The status page process: serves HTTP from the published shared memory of the broker."""

@@ -1,7 +1,8 @@
-"""The certificate of the status page: the broker's, and the new one once the files have been read again.
+"""The certificate of the status page: the broker's own, reloaded when its files are read again.
 
-Runs in the web process, which has it before its framework is loaded; and wherever settings are checked, `page_tls` says
-what the page serves with. A listener's own certificates are that listener's: the page has those without a name.
+Runs in the web process, which loads it before the web framework. Settings are validated with `page_tls`, which returns
+the page's TLS settings. The page uses the certificate settings without a listener prefix; the others belong to their
+listener.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class PageTls:
-    """What the page's handshakes go by. Raises ConfigError when it cannot be served from the beginning."""
+    """The TLS context of the page's handshakes. Raises ConfigError if the first one is invalid."""
 
     def __init__(self, live: LiveSettings) -> None:
         self._live = live
@@ -30,11 +31,11 @@ class PageTls:
         self._context = make(self._followed[0]).context
 
     def context(self) -> ssl.SSLContext:
-        """Return what new connections are served with."""
+        """Return the context of new connections."""
         return self._context
 
     def follow(self) -> None:
-        """Take over other settings, or files that have been read again; what cannot be served changes nothing."""
+        """Load changed settings, or files that were read again; an invalid certificate leaves the old one."""
         wanted = self._wanted()
         if wanted == self._followed:
             return

@@ -1,8 +1,8 @@
-"""Users of the status page: those whom the broker's listeners authenticate by a password.
+"""Users of the status page: those that the broker's listeners authenticate with a password.
 
-Runs in the web process, on its thread for passwords; the settings and credentials are refreshed by the loop. What a
-password comes to takes milliseconds, so what was right is remembered as long as the credential stands, as a hash whose
-key no other process has.
+Runs in the web process, on its thread for passwords; the loop refreshes the settings and credentials. Salting a
+password costs milliseconds, so a valid password is cached until the credential changes, as a hash whose key no other
+process has.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _MOST_REMEMBERED = 64
 
 
 class PageUsers:
-    """Checks names and passwords against what is in force."""
+    """Checks names and passwords against the current settings and credentials."""
 
     def __init__(self, live: LiveSettings) -> None:
         self._live = live
         self._key = os.urandom(32)
-        #: By what was given, the credential that it was right for.
+        #: By hash of a valid mechanism, name and password: their credential.
         self._right: dict[bytes, ScramCredential] = {}
 
     def is_user(self, name: str, password: str) -> bool:
-        """Return whether a listener would let in this user with this password."""
+        """Return whether a listener would authenticate this user with this password."""
         listeners = [each for each in self._live.broker_config.bound_listeners if has_sasl(each)]
         offered = {mechanism: each for each in listeners for mechanism in mechanisms_of(self._live.broker_config, each)}
         found = [self._is_by_scram(mechanism, name, password) for mechanism in HASHES if mechanism in offered]
@@ -54,7 +54,7 @@ class PageUsers:
             return True
         salt, iterations = (self._key, 1) if credential is None else (credential.salt, credential.iterations)
         made = credential_of(mechanism, salted(mechanism, password, salt, iterations), salt, iterations)
-        # As many iterations for everybody: how long it takes must not say who is known.
+        # Equal iterations for all users: the duration must not reveal which users exist.
         salted(mechanism, password, self._key, max(1, MOST_ITERATIONS - iterations))
         if credential is None or not hmac.compare_digest(made.stored_key, credential.stored_key):
             return False

@@ -1,6 +1,6 @@
-"""The Spark jobs as the status page lists them: what each answers and what its command needs.
+"""The Spark jobs for the status page: a description and the required options of each.
 
-Their files are read and never imported, because that would load PySpark, which a broker does without.
+Their source files are read and never imported, because an import would load PySpark, which the broker does not need.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def report_jobs() -> dict[str, JobFacts]:
-    """Return what there is to know of each job, by its name."""
+    """Return the facts of each job, by its name."""
     modules: dict[str, str] = import_module("rotunda.spark.jobs").JOBS
     return {name: _facts(ast.parse(_source(module))) for name, module in modules.items()}
 
@@ -34,7 +34,7 @@ def _facts(tree: ast.Module) -> JobFacts:
 
 
 def _required(tree: ast.Module) -> Iterator[str]:
-    """Yield each option that a command line must have, with the name of its value."""
+    """Yield each required option of a command line, with the name of its value."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
             given = {each.arg: each.value for each in node.keywords}

@@ -1,8 +1,8 @@
-"""The web process from boot to exit: it waits for the first browser, and only then loads what answers it.
+"""The web process from boot to exit: waits for the first browser, and only then loads the page's code.
 
-The one module of the broker that knows the page, as the page knows nothing of the broker: what only the broker knows
-is handed over as plain values and functions. The process reads shared memory, the metadata file and the system's
-process table; it can be killed at any time, and the supervisor holds its port meanwhile.
+The only module of the broker that knows the page. The page knows nothing of the broker: facts of the broker are passed
+to it as plain values and functions. The process reads shared memory, the metadata file and the system's process table.
+It can be killed at any time, and the supervisor holds its port meanwhile.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from rotunda.web.http.room import Room
     from rotunda.web.sources import BrokerFacts, Setting, Sources
 
-#: Whoever serves clients comes first, once the page is loaded: at this niceness that takes 10 s beside ten busy
-#: processes a processor, and 0.3 s of work once are no burden on clients.
+#: The page yields to processes that serve clients, but only once it is loaded: at this niceness loading would take
+#: 10 s with ten busy processes per CPU, and its 0.3 s of CPU time, once, do not burden clients.
 NICENESS = 5
 
 
 def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) -> None:
-    """Serve the status page until asked to stop."""
-    assert context.status_socket is not None  # noqa: S101 - else there is no such process
+    """Serve the status page until stopped."""
+    assert context.status_socket is not None  # noqa: S101 - the process exists only with this socket
     context.mark_ready(Role.WEB, index, generation)
     listening = context.status_socket.fileno()
 
@@ -59,7 +59,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
         if stop.is_set():
             return
         beat()
-    from rotunda.web.server import serve  # noqa: PLC0415 - 30 MB that a page nobody looks at does without
+    from rotunda.web.server import serve  # noqa: PLC0415 - saves 30 MB while the page is unused
 
     metadata = _metadata(context)
     admission = _admission(context, settings, metadata)
@@ -70,7 +70,7 @@ def run(context: ProcessContext, index: int, generation: int, stop: StopFlag) ->
 
 
 def _tls(settings: LiveSettings) -> PageTls:
-    from rotunda.broker.status.page_tls import PageTls  # noqa: PLC0415 - OpenSSL is loaded where it is needed
+    from rotunda.broker.status.page_tls import PageTls  # noqa: PLC0415 - OpenSSL is loaded only if needed
 
     return PageTls(settings)
 
@@ -83,7 +83,7 @@ def _metadata(context: ProcessContext) -> MetadataCache:
 
 
 def _admission(context: ProcessContext, settings: LiveSettings, metadata: MetadataCache) -> Admission:
-    """Return who is let in: on this machine everybody, unless there is a token; elsewhere users too."""
+    """Return the access rules: on this machine open without a token; elsewhere also by user."""
     from rotunda.broker.config.settings.sasl import has_sasl  # noqa: PLC0415
     from rotunda.broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType  # noqa: PLC0415
     from rotunda.broker.security.session import Session  # noqa: PLC0415
@@ -127,7 +127,7 @@ def _room_of(context: ProcessContext, generation: int) -> Room:
 
 
 def sources_of(context: ProcessContext, metadata: MetadataCache) -> Sources:
-    """Return what the page reads; all views but that of who looks are read-only."""
+    """Return the sources of the page; all views are read-only except the readers' flags of the snapshots."""
     from rotunda.broker.cli.analysis.report import REPORTS  # noqa: PLC0415
     from rotunda.broker.metrics.broker_reading import BrokerReader  # noqa: PLC0415
     from rotunda.broker.protocol.api_keys import DEPRECATED_UP_TO  # noqa: PLC0415
@@ -219,7 +219,7 @@ def _names(context: ProcessContext) -> Names:
 
 
 def _refresh(context: ProcessContext, metadata: MetadataCache) -> Callable[[], None]:
-    """Return what brings the metadata up to date. Where they cannot be read the page shows what it knows."""
+    """Return a function that refreshes the metadata. If they are unreadable, the page shows the last state."""
     warnings = RepeatedWarnings(logging.getLogger("rotunda.web"), SystemClock().monotonic_ns)
 
     def refresh() -> None:
