@@ -73,7 +73,7 @@ class OpenListeners:
         self._suspend(state)
 
     def end_backoffs(self, now: Callable[[], int]) -> None:
-        """Resume polling listeners whose backoff has ended."""
+        """Resume polling listeners after their backoff."""
         for state in self:
             if state.retry_at_ns and now() >= state.retry_at_ns:
                 state.retry_at_ns = 0

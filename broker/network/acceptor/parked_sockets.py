@@ -40,7 +40,7 @@ class ParkedSockets:
             self._close_first()
 
     def close_ended(self, now_ns: int) -> None:
-        """Close the sockets whose deadline has passed."""
+        """Close the sockets past their deadline."""
         while self._heap and self._heap[0][0] <= now_ns:
             self._close_first()
 

@@ -36,7 +36,7 @@ _WAITING = tuple(int(key).to_bytes(2, "big") for key in (ApiKey.FETCH, ApiKey.JO
 
 #: The copy of an unanswered request, except Produce, for resending after its target's death: (received_ns, target, the
 #: whole frame). A Produce stays in its ring until its response, and is read again from there. Without room for a copy,
-#: only two bytes of the frame are kept (`kept_requests`).
+#: only two bytes of the frame are stored (`kept_requests`).
 Repeatable = tuple[int, int, bytes]
 
 #: RESPONSE_ENVELOPE: connection id, sequence, inline bytes, file ranges, kind, and facts for the request log.
@@ -219,12 +219,12 @@ class Channel:
 
     @property
     def in_flight(self) -> int:
-        """Requests sent to a target whose responses have not been attached yet."""
+        """Number of requests sent to a target, without an attached response yet."""
         return self.next_sequence - self.next_answer
 
     @property
     def first_unfinished(self) -> int:
-        """Sequence of the first request whose response has not been written completely."""
+        """Sequence of the first request without a completely written response."""
         return (self.ended_at if self.closing else self.next_answer) - len(self.answered)
 
     def is_drained(self, *, produce_only: bool) -> bool:
@@ -245,7 +245,7 @@ class Channel:
         self._drop_held()
 
     def send_out(self) -> bool:
-        """Write ``out`` as far as the socket accepts it; keep copies of the rest. Return whether all is written.
+        """Write ``out`` as far as the socket accepts it; copy the rest. Return whether all is written.
 
         ``out`` may hold views of a ring: they are either written or copied here, so that the ring's memory may be
         released as soon as this returns. Raises OSError when the connection is closed.
@@ -265,7 +265,7 @@ class Channel:
         return False
 
     def keep_out(self) -> None:
-        """Keep copies of ``out`` for a later write, as `send_out` does with unsent bytes."""
+        """Copy ``out`` for a later write, as `send_out` does with unsent bytes."""
         self.unsent += [bytes(piece) if isinstance(piece, memoryview) else piece for piece in self.out]
         self.out.clear()
         self._keep_from(0)

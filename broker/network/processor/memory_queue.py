@@ -1,6 +1,6 @@
 """The queue for request memory: the order in which channels get blocks of the arena, or lose them (`B14`).
 
-Runs in processor processes. A channel whose request finds no room waits here, in order of arrival. Smaller requests may
+Runs in processor processes. A channel without room for its request waits, in order of arrival. Smaller requests may
 pass one that waits for a large block, but only for `PASSED_NS`: after that freed memory is reserved for it, so that it
 cannot starve (`B15`). While a channel waits, one that holds a block for half a request must keep sending, fast enough
 to complete the request within `WHOLE_WITHIN_S`: a slow sender withholds memory from others as a silent one does

@@ -213,7 +213,7 @@ class RequestSender:
         return block
 
     def reclaim(self) -> bool:
-        """Free the blocks whose frames have been released (``B16``); return whether there were any."""
+        """Free the blocks of released frames (``B16``); return whether there were any."""
         freed = False
         for target, producer in self._producers.items():
             blocks = self._blocks[target]

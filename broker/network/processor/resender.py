@@ -2,8 +2,7 @@
 
 Part of a processor. Except Produce, a request stays with its channel until its response, and is resent to the
 replacement of a dead target; only connections with a request that could not be copied are closed (`kept_requests`).
-Targets handle
-duplicates of a request; a second response is ignored.
+Targets handle duplicates of a request; a second response is ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from rotunda.broker.server_log.log_setup import RepeatedWarnings
 
 _KEY_AND_VERSION = struct.Struct(">hh")
 
-#: The reason for closing a connection whose request cannot be resent.
+#: The reason for closing a connection with a request that cannot be resent.
 NOT_KEPT = "who had its request died, and there was no room to keep a copy for another (pipeline.max.total.bytes)"
 
 
@@ -36,7 +35,7 @@ class Resender:
     ) -> None:
         """Resend the (channel, sequence) entries of ``waiting``; other modules add requests with unsendable responses.
 
-        Channels that wait for a response that is lost, because their request was not kept, are added to ``ended``.
+        Channels that wait for a lost response, because their request was not copied, are added to ``ended``.
         """
         self._reader = reader
         self._open = open_channels

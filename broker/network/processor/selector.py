@@ -36,7 +36,7 @@ class Selector:
         self.channels: OrderedDict[int, Channel] = OrderedDict()
         #: Channels to read, first those left from the last iteration.
         self.readable: dict[Channel, None] = {}
-        #: Channels whose sockets accept more output, in the same order.
+        #: Channels with sockets that accept more output, in the same order.
         self.writable: OrderedDict[Channel, None] = OrderedDict()
 
     def watch(self, fd: int) -> None:
@@ -57,7 +57,7 @@ class Selector:
         self.channels[channel.fd] = channel
 
     def unregister(self, channel: Channel) -> None:
-        """Unregister a channel whose socket is about to be closed."""
+        """Unregister a channel before its socket is closed."""
         del self.channels[channel.fd]
         self.readable.pop(channel, None)
         self.writable.pop(channel, None)
@@ -82,7 +82,7 @@ class Selector:
         channel.interest = wanted
 
     def set_aside(self, channel: Channel) -> None:
-        """Stop the events of a muted channel whose client has disconnected; ``update`` restores them (``B19``)."""
+        """Stop the events of a muted channel after its client disconnected; ``update`` restores them (``B19``)."""
         if channel.interest >= 0:
             self._epoll.unregister(channel.fd)
             channel.interest = -1

@@ -50,7 +50,7 @@ class ThrottledChannels:
         return max(0, min(most_ms, -((now_ns() - self.ends[0][0]) // _NS_PER_MS)))
 
     def ended(self, now_ns: int, by_id: Mapping[int, Channel]) -> Iterator[Channel]:
-        """Yield the channels whose throttle time has ended, after clearing the mute; ``by_id``: the open channels."""
+        """Yield channels with an expired throttle time, after clearing the mute; ``by_id``: the open channels."""
         ends = self.ends
         while ends and ends[0][0] <= now_ns:
             until_ns, connection_id = heappop(ends)

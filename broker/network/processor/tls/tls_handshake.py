@@ -58,7 +58,7 @@ _REASONS = {
 
 
 class TlsHandshake:
-    """A connection whose handshake is not complete."""
+    """A connection with an incomplete handshake."""
 
     __slots__ = ("_channel", "_ready", "_server", "_tells_names", "_transport", "has_pending")
 

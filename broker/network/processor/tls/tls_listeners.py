@@ -109,7 +109,7 @@ class TlsListeners:
         self._under_way[channel] = self._now_ns()
 
     def late(self, now_ns: int) -> Iterator[tuple[Channel, AuthenticationFailed]]:
-        """Yield the channels whose handshake is aborted, with the reason."""
+        """Yield the channels of aborted handshakes, with the reason."""
         while self._under_way:
             channel, began_ns = next(iter(self._under_way.items()))
             if now_ns - began_ns >= self._timeout_ns:
