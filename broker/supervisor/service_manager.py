@@ -21,7 +21,7 @@ class ServiceManager:
         address = environment.get("NOTIFY_SOCKET", "")
         # A socket without a file has a name that starts with a zero byte, written as "@".
         self._address = "\0" + address[1:] if address.startswith("@") else address
-        # The watchdog may be meant for another process, whose environment was inherited.
+        # The watchdog may be meant for another process; its environment was inherited.
         mine = environment.get("WATCHDOG_PID") in (None, str(os.getpid()))
         self._is_watched = mine and bool(environment.get("WATCHDOG_USEC"))
 

@@ -213,7 +213,7 @@ def _handoff_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def _semaphore_bell(instance: str, whose: str) -> SemaphoreBell:
-    """Return a bell whose name is already unlinked: processes inherit it, and nothing can be left over."""
+    """Return a bell with an unlinked name: processes inherit it, and nothing can be left over."""
     name = f"/rotunda-{instance}-bell{whose}"
     try:
         semaphore = posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=0o600)

@@ -1,4 +1,4 @@
-"""The watchdog: detects processes whose loop does not run any more, and kills those silent for too long.
+"""The watchdog: detects processes with a stalled loop, and kills those silent for too long.
 
 Runs in the supervisor, which replaces a killed process like any dead one: only after it has ended, so that it can never
 write to memory that belongs to its replacement. Every ready child publishes the time of its loop's last iteration, at
