@@ -74,7 +74,7 @@ class LateAnswers:
     """Responses that become due many at a time: those that exceed the time of the turn are sent in slices.
 
     One commit or timer completes the joins of a group of thousands of members. A response that waits here exists in
-    memory only, and its request is not released: if the target dies meanwhile, its replacement handles the request.
+    memory only: if the target dies meanwhile, the processor resends the request to the replacement.
     """
 
     def __init__(self, slices: Slices, now_ns: Callable[[], int]) -> None:

@@ -2,8 +2,9 @@
 
 Runs in handler processes 0..M-1 and, with index M, in the controller, which handles the APIs that change metadata. One
 turn of the loop reads a batch of frames, commits the staged changes, publishes the responses and releases the requests,
-in this order. A request is released only when its response is in its processor's ring, so a replacement finds every
-request without a response.
+in this order. A Produce is held in its ring until its response is in its processor's ring, so a replacement finds it.
+Other requests are released with the turn, also while they wait or run in slices; processors resend the unanswered ones
+to a replacement (`resender`).
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class RequestChannel:
         return [(self._request_ring(processor, target), size), (self._response_ring(processor, target), size)]
 
     def requests_are_released(self) -> bool:
-        """Return whether targets have released all published requests: each has its response or a queued one.
+        """Return whether targets have released all published requests: each has its response or is waiting.
 
         Valid only after processors have stopped publishing.
         """
