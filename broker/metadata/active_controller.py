@@ -1,6 +1,6 @@
-"""The controller at work: it publishes its changes to every process, and does from time to time what nobody asks for.
+"""The running controller: it publishes its changes to every process, and runs periodic tasks.
 
-Runs in the controller.
+Runs in the controller process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class ActiveController:
         store_settings: Callable[[], None],
         look_at_disk: Callable[[], None],
     ) -> None:
-        """``bells`` ring those who follow the metadata; ``store_settings`` passes on what others need."""
+        """Store the collaborators.
+
+        ``bells`` wake the metadata's readers; ``store_settings`` publishes settings for them.
+        """
         self.controller = controller
         self.reload_request = ReloadRequest()
         self._metadata = metadata
@@ -45,11 +48,11 @@ class ActiveController:
         self._look_at_disk = look_at_disk
 
     def announce(self) -> None:
-        """Tell every process that the metadata has changed."""
-        # Also when nothing has changed: a predecessor may have been killed before it came to this.
+        """Announce the current metadata version to every process."""
+        # Also without a change: a predecessor may have been killed before it published its last one.
         try:
             self._store_settings()
-        except Exception:  # what is stored is announced all the same
+        except Exception:  # the stored change is announced all the same
             log.exception("not all settings are in force: a fault in publishing them")
         version = self.controller.version
         if self._broker_words.metadata_version == version:
@@ -59,9 +62,9 @@ class ActiveController:
             bell.ring()
 
     def tick(self) -> None:
-        """Look at the disk, let rows of deleted partitions be used again, and read the configuration when asked to."""
+        """Check the disk, release rows of deleted partitions, and reload the configuration if requested."""
         self._look_at_disk()
-        # Only if they run short.
+        # Only if rows run short.
         if self.controller.release_rows():
             self.announce()
         if self.reload_request.asked:

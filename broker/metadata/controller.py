@@ -1,11 +1,10 @@
 """The controller: the one writer of the cluster's metadata. Runs in the controller process.
 
-Each method checks a change against Kafka's rules, commits it to the metadata file and takes it over into the
-process's own ``MetadataCache``; the caller then announces the new version to the other processes. A change
-is on disk before it is seen by anybody. Knows nothing of responses or connections, and of a request only a text that
-identifies it: what is on record as done for that request is not done again, not by a replacement either.
-Settings and quotas need no record: a list has a value once, and the rest is assigned, so that making such a change
-twice leaves what making it once leaves.
+Each method validates a change by Kafka's rules, commits it to the metadata file and applies it to the process's own
+``MetadataCache``; the caller then announces the new version to the other processes. A change is on disk before any
+process sees it. Independent of responses and connections; a request is only a text that identifies it: a recorded
+outcome of that request is never executed again, not by a replacement either. Settings and quotas need no record: their
+changes are idempotent, because a list has a value once, and the rest is assigned.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ log = logging.getLogger(__name__)
 
 
 class Controller:
-    """Creates, changes and deletes topics, changes settings, quotas and features, and hands out producer ids."""
+    """Creates, changes and deletes topics, changes settings, quotas and features, and reserves producer ids."""
 
     def __init__(
         self,
@@ -98,9 +97,9 @@ class Controller:
         before_change: Callable[[], None] = nothing_to_do,
         room: Room = Room(256, 256),  # noqa: B008 - an immutable value
     ) -> Controller:
-        """Open the metadata file and read it; ``taken_over`` returns the version that all handlers have taken over.
+        """Open the metadata file and read it; ``taken_over`` returns the version that all handlers have applied.
 
-        Raises BootFailed: unusable, or too many partitions there.
+        Raises BootFailed: the file is unusable, or has too many partitions.
         """
         path = metadata_path(config.data_dir)
         store = MetadataStore.open(path, ephemeral=config.ephemeral, before_change=before_change, check=check_readable)
@@ -119,7 +118,7 @@ class Controller:
         return self._metadata.version
 
     def outcomes_of(self, request: str | None) -> list[TopicOutcome] | None:
-        """Return the answer of a request that has made its change, or None when it has made none."""
+        """Return the recorded outcomes of a request, or None if it has changed nothing."""
         return None if request is None else self._store.outcomes_of(request)
 
     def create_topics(
@@ -130,10 +129,10 @@ class Controller:
         request: str | None = None,
         charge: Charge = free_of_charge,
     ) -> list[TopicOutcome]:
-        """Create the topics that can be created, all in one change, and return an outcome for each.
+        """Create the valid topics, all in one change, and return an outcome for each topic.
 
-        Names are taken to be distinct, and together to be no more than `check_size` lets through. Raises ApiError, for
-        all of them, when the change cannot be written.
+        Names must be distinct, and the total within `check_size`. Raises ApiError, for all of them, when the change
+        cannot be written.
         """
         made = self.outcomes_of(request)
         if made is not None:
@@ -166,7 +165,7 @@ class Controller:
         return outcomes
 
     def check_size(self, wanted: Sequence[NewTopic]) -> None:
-        """Raise ApiError(POLICY_VIOLATION) if topics have too many partitions to be created with one request."""
+        """Raise ApiError(POLICY_VIOLATION) if one request creates topics with too many partitions."""
         check_total_partitions(
             (topic for topic in wanted if topic.name != CLUSTER_METADATA_TOPIC),
             self._metadata.broker_config.num_partitions,
@@ -187,7 +186,7 @@ class Controller:
     ) -> None:
         """Delete topics, all in one change. Raises ApiError when it cannot be written.
 
-        ``outcomes``: the request's answer if it can be given, and what `outcomes_of` returns from then on.
+        ``outcomes``: the outcomes to record, which `outcomes_of` returns from then on.
         """
         with self._change(request, outcomes) as transaction:
             for topic in topics:
@@ -205,9 +204,9 @@ class Controller:
         request: str | None = None,
         charge: Charge = free_of_charge,
     ) -> list[TopicOutcome]:
-        """Give topics more partitions, all in one change, and return an outcome for each.
+        """Add partitions to topics, all in one change, and return an outcome for each topic.
 
-        Names are taken to be distinct. Raises ApiError, for all of them, when the change cannot be written.
+        Names must be distinct. Raises ApiError, for all of them, when the change cannot be written.
         """
         made = self.outcomes_of(request)
         if made is not None:
@@ -237,9 +236,9 @@ class Controller:
         return outcomes
 
     def alter_configs(self, resource_type: int, name: str, alteration: Alteration, *, validate_only: bool) -> None:
-        """Change the settings of a topic, a group, a client metrics subscription, this broker or (no name) all brokers.
+        """Change the settings of a topic, group, client metrics subscription, this broker or (no name) all brokers.
 
-        Raises ApiError when the resource is unknown or a setting is not acceptable.
+        Raises ApiError when the resource is unknown or a setting is invalid.
         """
         alter = self._alter_by_type.get(resource_type)
         if alter is None:
@@ -248,10 +247,10 @@ class Controller:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Make the changes of settings and quotas that follow with one change of the metadata.
+        """Combine the following changes of settings and quotas into one change of the metadata.
 
-        They are to be of different things, and are known when it ends. One that is refused leaves the others. Raises
-        ApiError when it cannot be written: none of them is made then.
+        They must concern different entities, and are visible at the end of the context. A rejected change leaves the
+        others. Raises ApiError when the change cannot be written: none of them is made then.
         """
         with self._store.together():
             yield
@@ -259,11 +258,11 @@ class Controller:
 
     @property
     def settings_bytes(self) -> int:
-        """What the settings of groups, client metrics subscriptions and quotas take."""
+        """Stored bytes of groups, client metrics subscriptions, quotas, users and ACLs."""
         return self._store.entity_bytes
 
     def alter_client_quotas(self, entity: QuotaEntity, operations: Sequence[QuotaOp], *, validate_only: bool) -> None:
-        """Change the quotas of one entity (KIP-546). Raises ApiError when it may not have them."""
+        """Change the quotas of one entity (KIP-546). Raises ApiError when they are invalid."""
         current = self._metadata.client_quotas.get(entity, {})
         quotas = altered_quotas(entity, current, operations)
         name = stored_name(entity)
@@ -285,7 +284,7 @@ class Controller:
     def update_features(
         self, updates: Sequence[FeatureUpdate], *, validate_only: bool, request: str | None = None
     ) -> None:
-        """Finalize other levels of features, all in one change (KIP-584). Raises ApiError when one may not be."""
+        """Finalize other levels of features, all in one change (KIP-584). Raises ApiError when one is invalid."""
         if self.outcomes_of(request) is not None:
             return
         current = self._metadata.finalized_features
@@ -303,7 +302,7 @@ class Controller:
             self._metadata.refresh()
 
     def next_producer_id(self) -> int:
-        """Return a producer id that was never handed out. Raises ApiError when none can be reserved."""
+        """Return an unused producer id. Raises ApiError when none can be reserved."""
         return self._producer_ids.next()
 
     def close(self) -> None:
@@ -314,11 +313,11 @@ class Controller:
     def _change(
         self, request: str | None = None, outcomes: Sequence[TopicOutcome] = (), taken: Sequence[int] = ()
     ) -> Iterator[Transaction]:
-        """Yield the next change. With it its request's answer and the rows that owners have released are recorded.
+        """Yield the next change, which also records its request's outcomes and the rows that owners have released.
 
-        ``taken``: the rows that were taken for it, which are put back if it is not made.
+        ``taken``: the rows allocated for it, which are returned if the change fails.
         """
-        # Rows are free once a change is made: not before several are.
+        # Rows are free once a change is committed: not while several are combined.
         released = [] if self._store.is_together else self._rows.release()
         try:
             with self._store.transaction() as transaction:
@@ -336,11 +335,11 @@ class Controller:
         return self._rows.take(count)
 
     def release_rows(self, wanted: int = 0) -> bool:
-        """Take rows off the record that nobody has any more, if rows run short; False if there is nothing to do."""
+        """Release rows of deleted partitions, if rows run short; False if nothing was done."""
         if not (self._rows.run_short or wanted > self._rows.available) or not self._rows.release():
             return False
         with self._change():
-            pass  # nothing but that
+            pass  # releases the rows
         self._metadata.refresh()
         return True
 
@@ -361,7 +360,7 @@ class Controller:
         overrides = self._metadata.broker_overrides
         current = overrides.get(name, {})
         configs = altered_broker(alteration, current, self._metadata.loaded_config, name)
-        # As in Kafka files are read again also when their names stay.
+        # As in Kafka, files are reloaded even if their names stay the same.
         reads_certificates = any("ssl." in change.name for change in alteration.changes)
         check_change(self._metadata, {**overrides, name: configs}, self.room, reads_certificates=reads_certificates)
         if not validate_only and (self._is_change(BROKER_KIND, name, current, configs) or reads_certificates):
@@ -372,14 +371,14 @@ class Controller:
             self._changed("broker", name or "default", shown(configs))
 
     def read_certificates_again(self) -> None:
-        """Have every process read the files with certificates again, for connections to come."""
+        """Make every process reload the certificate files, for new connections."""
         self.replace_until_restart(CERTIFICATES, self._next_certificates())
 
     def _next_certificates(self) -> dict[str, str]:
         return {CERTIFICATES: str(self._metadata.certificate_readings + 1)}
 
     def replace_until_restart(self, kind: str, texts: Mapping[str, str]) -> None:
-        """Put in force what holds until the next start, one of UNTIL_RESTART, in place of what it was before."""
+        """Replace one kind of settings that apply until the next start, one of UNTIL_RESTART."""
         with self._change() as transaction:
             transaction.set_broker_configs(kind, {kind: "", **texts})
         self._metadata.refresh()
@@ -397,11 +396,11 @@ class Controller:
             self._replace(EntityKind.CLIENT_METRICS, name, configs)
 
     def _is_change(self, kind: str, name: str, current: object, new: object) -> bool:
-        """Return whether something else is to be stored: also without what cannot be read."""
+        """Return whether the stored values would change: also by removing unreadable ones."""
         return new != current or bool(self._metadata.set_aside.of(kind, name))
 
     def _replace(self, kind: EntityKind, name: str, configs: Mapping[str, str]) -> None:
-        """Replace the settings of an entity; without any it is gone."""
+        """Replace the settings of an entity; without settings it is deleted."""
         with self._change() as transaction:
             transaction.set_entity(kind, name, configs)
         self._changed(kind, name, configs)

@@ -1,9 +1,9 @@
-"""The features of the cluster whose level an admin may choose: what levels there are, and which change is allowed.
+"""The cluster features with a level that admins may choose: supported levels and allowed changes.
 
-A feature's finalized level is how far every process makes use of it (KIP-584): `transaction.version` 2 is KIP-890's
-protocol of transactions, `group.version` 1 is KIP-848's of consumer groups. `metadata.version` shows clients which
-release of Kafka the APIs are those of (KIP-778); no process depends on it. Pure; the controller validates with it, and
-every process resolves what is stored with it.
+A feature's finalized level is the one that every process uses (KIP-584): `transaction.version` 2 is the transaction
+protocol of KIP-890, `group.version` 1 the consumer group protocol of KIP-848. `metadata.version` shows clients the
+Kafka release of the APIs (KIP-778); no process depends on it. Pure; the controller validates with it, and every process
+decodes the stored levels with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rotunda.broker.errors import ApiError
 from rotunda.broker.metadata.storage.entity_store import Entities
 from rotunda.broker.protocol.error_codes import ErrorCode
 
-#: The key under which a feature's entity keeps its level.
+#: The key of the level in a feature's entity.
 LEVEL = "level"
 
 METADATA_VERSION = "metadata.version"
@@ -26,7 +26,7 @@ GROUP_VERSION = "group.version"
 
 
 class Feature(NamedTuple):
-    """One feature: the levels that this broker can work at, and the one of a cluster that never chose."""
+    """One feature: the supported levels, and the default of a cluster without a stored level."""
 
     name: str
     least: int
@@ -46,7 +46,7 @@ SUPPORTED_FEATURES: Mapping[str, Feature] = MappingProxyType(
     }
 )
 
-#: Features of Kafka that can only be off here, and why.
+#: Features of Kafka that can only be off here, with the reason.
 _STAY_OFF: Mapping[str, str] = MappingProxyType(
     {
         "kraft.version": "the metadata has one writer and no voters to add or remove",
@@ -58,14 +58,14 @@ _STAY_OFF: Mapping[str, str] = MappingProxyType(
 
 
 class UpgradeType(enum.IntEnum):
-    """What an update may do to the level, numbered as UpdateFeatures numbers it."""
+    """The allowed direction of an update, numbered as in UpdateFeatures."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
     UNSAFE_DOWNGRADE = 3
 
 
-#: Why metadata.version does not go down: its level 30 has changed what Kafka's metadata can hold.
+#: Kafka's reasons why metadata.version cannot be lowered: its level 30 has changed the content of the metadata.
 _NO_WAY_BACK: Mapping[int, str] = MappingProxyType(
     {
         UpgradeType.SAFE_DOWNGRADE: "Refusing to perform the requested downgrade because it might delete metadata "
@@ -76,7 +76,7 @@ _NO_WAY_BACK: Mapping[int, str] = MappingProxyType(
 
 
 class FeatureUpdate(NamedTuple):
-    """A wanted level. ``upgrade_type`` is the number of an `UpgradeType`, or one that there is not."""
+    """A requested level. ``upgrade_type`` is the number of an `UpgradeType`, or an unknown number."""
 
     name: str
     level: int
@@ -84,7 +84,7 @@ class FeatureUpdate(NamedTuple):
 
 
 def finalized_levels(stored: Entities) -> Mapping[str, int]:
-    """Return every feature's level: the one stored, else its default. Features of other versions are left out."""
+    """Return every feature's level: the stored one, else its default. Features of other versions are omitted."""
     return MappingProxyType(
         {
             feature.name: min(int(stored.get(feature.name, {}).get(LEVEL, feature.default)), feature.greatest)
@@ -94,7 +94,7 @@ def finalized_levels(stored: Entities) -> Mapping[str, int]:
 
 
 def check_updates(updates: Sequence[FeatureUpdate], current: Mapping[str, int]) -> None:
-    """Raise ApiError INVALID_UPDATE_VERSION, which names the feature, unless every update may be made."""
+    """Raise ApiError INVALID_UPDATE_VERSION, with the name of the feature, unless every update is allowed."""
     for update in updates:
         level = current.get(update.name, 0)
         complaint = _unsupported(update) or _wrong_direction(update, level)

@@ -1,8 +1,8 @@
-"""The metadata cache: a process's view of the topics, their partitions and owners, and the settings in force.
+"""The metadata cache: a process's copy of the topics, their partitions and owners, and the effective settings.
 
-Every handler and the controller have one; it is filled from the metadata file and brought up to date by
-``refresh`` when the broker word ``metadata_version`` has moved past ``version``. A refresh takes over whole
-changes only, if need be in steps, and its cost is that of what changed. Never writes; knows nothing of requests.
+Every handler and the controller have one; it is filled from the metadata file and updated by ``refresh`` when the
+broker word ``metadata_version`` is greater than ``version``. A refresh applies whole changes only, if necessary in
+steps, and its cost is that of the changes. Never writes; independent of requests.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rotunda.broker.security.acl.authorizer import Authorizer, super_users_of
 
 log = logging.getLogger(__name__)
 
-#: Topics that belong to the broker itself and are marked as such in Metadata.
+#: Topics that belong to the broker itself and are marked as internal in Metadata.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
@@ -53,7 +53,7 @@ class TopicInfo(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What a refresh brought. The owner of a deleted partition releases its row in the partition table."""
+    """The changes of a refresh. The owner of a deleted partition releases its row in the partition table."""
 
     created: list[tuple[TopicInfo, PartitionInfo]]
     deleted: list[tuple[TopicInfo, PartitionInfo]]
@@ -66,21 +66,21 @@ class MetadataCache:
     def __init__(self, path: Path, handlers: int, broker_config: BrokerConfig) -> None:
         self._reader = MetadataReader(path)
         self._handlers = handlers
-        #: The stored values that have no effect because this version cannot read them.
+        #: The stored values without effect, because this version cannot decode them.
         self.set_aside = SetAside()
         self._settings = BrokerSettings(broker_config, self.set_aside)
-        #: The configuration as it was read last, from flags, environment and file.
+        #: The last loaded configuration, from flags, environment and file.
         self.loaded_config = broker_config
         self._by_name: dict[str, TopicInfo] = {}
         self._by_id: dict[bytes, TopicInfo] = {}
-        #: By the name in which topics may collide; it has one of those that do.
+        #: By the name in metrics, in which topics may collide; it has one of the colliding topics.
         self._by_metric_name: dict[str, TopicInfo] = {}
         self._log_configs: dict[bytes, LogConfig] = {}
         self._at_start: frozenset[bytes] | None = None
         self.version = 0
-        #: The broker's settings with those that were set while it runs.
+        #: The broker's settings, including the dynamic ones.
         self.broker_config = broker_config
-        #: By broker id as text ("" for all brokers): the settings that were set while the broker runs.
+        #: By broker id as text ("" for all brokers): the dynamic settings.
         self.broker_overrides: Mapping[str, Mapping[str, str]] = {}
         #: By name, the level at which each feature is used.
         self.finalized_features: Mapping[str, int] = finalized_levels({})
@@ -88,11 +88,11 @@ class MetadataCache:
         self._client_metrics_configs: dict[str, Mapping[str, str]] = {}
         self._group_configs: dict[str, Mapping[str, str]] = {}
         self._user_credentials: dict[str, Mapping[str, str]] = {}
-        #: What decides who may do what; None: everybody may do everything.
+        #: The authorizer; None if every operation is allowed.
         self.authorizer = _authorizer_of(broker_config)
 
     def own_by(self, handlers: int) -> None:
-        """Have all partitions belong to so many handlers: for who outlives a change of their number (`E04`)."""
+        """Distribute all partitions to so many handlers, after a change of their number (`E04`)."""
         self._handlers = handlers
         for topic in list(self._by_id.values()):
             name_hash = topic_hash(topic.name.encode())
@@ -109,7 +109,7 @@ class MetadataCache:
         return self._by_id.get(topic_id)
 
     def colliding(self, name: str) -> str | None:
-        """Return the name of a topic with which a topic of that name would collide in metric names, or None."""
+        """Return the topic whose metric names a topic of that name would share, or None."""
         topic = self._by_metric_name.get(metric_name(name))
         return None if topic is None else topic.name
 
@@ -122,7 +122,7 @@ class MetadataCache:
         return [self._by_name[name] for name in sorted(self._by_name)]
 
     def partition(self, name: str, index: int) -> PartitionInfo | None:
-        """Return one partition, or None if there is no such topic or partition."""
+        """Return one partition, or None for an unknown topic or partition."""
         topic = self._by_name.get(name)
         if topic is None or not 0 <= index < len(topic.partitions):
             return None
@@ -133,7 +133,7 @@ class MetadataCache:
         return self._at_start is not None and topic.topic_id in self._at_start
 
     def log_config(self, topic: TopicInfo) -> LogConfig:
-        """Return the settings in force for a topic: its own, else the broker's, else the defaults.
+        """Return the effective settings of a topic: its own, else the broker's, else the defaults.
 
         ``topic`` may have been altered since it was looked up.
         """
@@ -147,52 +147,52 @@ class MetadataCache:
 
     @property
     def certificate_readings(self) -> int:
-        """How often it was asked for, since the broker started, that the files with certificates are read again."""
+        """Number of requests since the start of the broker to reload the certificate files."""
         return self._settings.certificate_readings
 
     @property
     def log_levels(self) -> Mapping[str, str]:
-        """By logger: the levels that were set."""
+        """By logger: the configured levels."""
         return self._settings.log_levels
 
     @property
     def client_quotas(self) -> ClientQuotas:
-        """The quotas by whom they are for. Another refresh may change them."""
+        """The quotas by entity. Another refresh may change them."""
         return self._client_quotas
 
     @property
     def client_metrics_configs(self) -> Mapping[str, Mapping[str, str]]:
-        """By name, the settings of each subscription to clients' metrics."""
+        """By name, the settings of each client metrics subscription."""
         return self._client_metrics_configs
 
     @property
     def user_credentials(self) -> Mapping[str, Mapping[str, str]]:
-        """By user, by mechanism: the credentials as stored, and under a name that no user has their secret."""
+        """By user and mechanism: the credentials as stored. A reserved name has the secret for unknown users' salts."""
         return self._user_credentials
 
     def group_configs(self, group_id: str) -> Mapping[str, str]:
-        """Return the settings that a group has of its own; there need be no such group."""
+        """Return a group's own settings, whether the group exists or not."""
         return self._group_configs.get(group_id, {})
 
     def configured_groups(self) -> list[str]:
-        """Return the ids of the groups that have settings of their own, in order."""
+        """Return the ids of the groups with settings of their own, in order."""
         return sorted(self._group_configs)
 
     def refresh(self) -> Changes:
-        """Take over every change since the last refresh and return what it did to partitions and topics.
+        """Apply every change since the last refresh, and return the changed partitions and topics.
 
-        The first refresh of a process reports all partitions as created, and as deleted those of deleted
-        topics whose rows are still taken. A topic created and deleted in between is reported as deleted only.
+        The first refresh of a process reports all partitions as created, and as deleted those of deleted topics with
+        unreleased rows. A topic created and deleted in between is reported as deleted only.
         """
         changes = Changes([], [], [])
         finished(self.refresh_in_steps(changes))
         return changes
 
     def refresh_in_steps(self, changes: Changes) -> Steps[None]:
-        """Do what `refresh` does in steps: what they have done is added to `changes`, and may be taken from there.
+        """Run `refresh` in steps: each adds to `changes`, from which entries may be removed between steps.
 
-        What has changed since the first step is left for another refresh. `version` moves with the last step; those
-        that are broken off are made good by another refresh. Only one is under way at a time.
+        Later changes than the first step are left for another refresh. `version` changes with the last step; after an
+        interruption another refresh repeats all of them. Only one may run at a time.
         """
         delta = yield from self._reader.read_in_steps(self.version)
         if delta is not None:
@@ -201,16 +201,16 @@ class MetadataCache:
             self._at_start = frozenset(self._by_id)
 
     def take_acls(self, change: int, added: Sequence[Acl], removed: Sequence[Acl]) -> None:
-        """Take over a change that this process has made itself, of ACLs alone, without reading them again."""
+        """Apply a change of ACLs that this process has made itself, without reading them again."""
         if self.authorizer is not None and self.version == change - 1:
             self.authorizer.update(added, removed)
             self.version = change
         else:
-            # Another has been made since, and has brought this one with it.
+            # A later change has been made, so a refresh applies both.
             self.refresh()
 
     def has_row(self, topic: TopicInfo, partition: PartitionInfo) -> bool:
-        """Return whether the row of a deleted partition is still its own; asks the metadata file."""
+        """Return whether a deleted partition still has its row; reads the metadata file."""
         return self._reader.is_taken_by(partition.row, topic.topic_id)
 
     def close(self) -> None:
@@ -259,7 +259,7 @@ class MetadataCache:
         known = self._by_id.get(record.topic_id)
         known_partitions = len(known.partitions) if known is not None else 0
         if record.deleted:
-            # What this process knew, released or not, and what came and went before it could know.
+            # Report the partitions in the cache, released or not, and those created and deleted since the last refresh.
             if known is not None:
                 self._forget(known)
                 changes.deleted.extend(zip(repeat(known), known.partitions, strict=False))
@@ -281,14 +281,14 @@ class MetadataCache:
         del self._by_id[topic.topic_id]
         self._log_configs.pop(topic.topic_id, None)
         name, in_metrics = topic.name, metric_name(topic.name)
-        # A topic of the same name may have taken its place within one refresh.
+        # A topic of the same name may have replaced it within one refresh.
         if self._by_name.get(name) is topic:
             del self._by_name[name]
         if self._by_metric_name.get(in_metrics) is topic:
             del self._by_metric_name[in_metrics]
 
     def _take_settings(self, changes: Changes) -> None:
-        """Put settings of the broker in force. They are defaults of topics: all of those count as altered."""
+        """Apply settings of the broker. They are defaults of topics, so all topics count as altered."""
         self.broker_overrides = self._settings.overrides
         self.loaded_config = self._settings.loaded
         self.broker_config = self._settings.in_force
@@ -309,7 +309,7 @@ class MetadataCache:
             self._client_metrics_configs = _configs_of(entities)
 
     def _take_changed_entities(self, kind: EntityKind, entities: Entities) -> None:
-        """Take over entities that have changed: an effort that grows with them, not with those that there are."""
+        """Apply changed entities: the cost depends on their number, not on the total."""
         if kind is EntityKind.FEATURE:
             levels = {name: {LEVEL: level} for name, level in self.finalized_features.items()}
             self.finalized_features = finalized_levels({**levels, **entities})
@@ -323,7 +323,7 @@ class MetadataCache:
             replace_changed(known, _configs_of(entities))
 
     def _take_acls(self, entities: Entities, *, are_all: bool) -> Steps[None]:
-        """Take over ACLs in steps: those that have changed, or all that there are. They are in force with the last."""
+        """Apply ACLs in steps: the changed ones, or all. They become effective together in the last step."""
         if self.authorizer is None:
             return
         added: list[Acl] = []
@@ -349,7 +349,7 @@ class MetadataCache:
 
 @contextmanager
 def _contained(kind: str, version: int) -> Iterator[None]:
-    """Log a fault of taking over values of one kind; the process goes on with what it had of it."""
+    """Log an exception while values of one kind are applied; the process continues with its previous values."""
     try:
         yield
     except Exception:  # it would end every process, and each of its replacements

@@ -1,7 +1,7 @@
-"""How many processors and handlers there may be: Kafka's rule for a change (`A28`, `E04`), and the numbers at a start.
+"""Limits of the numbers of processors and handlers: Kafka's rule for changes (`A28`, `E04`), and the initial numbers.
 
-The rule runs in the controller before it stores a change, whoever asks for it; the numbers are asked for by the
-supervisor before it makes anything. Pure but for reading the metadata file.
+The rule runs in the controller before it stores a change; the supervisor reads the numbers before it creates shared
+memory and processes. Pure except for reading the metadata file.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 class Room(NamedTuple):
-    """How many processors and handlers this run of the broker has room for.
+    """The numbers of processors and handlers for which this run of the broker has room.
 
-    ``missing_bytes`` returns what shared memory lacks for numbers of them, which others may have taken meanwhile.
+    ``missing_bytes`` returns the shared memory missing for given numbers, because other programs may have used it up.
     """
 
     processors: int
@@ -38,17 +38,17 @@ class Room(NamedTuple):
 
 
 def most_processors(started: int) -> int:
-    """Return how many processors a broker that starts with so many can have without a restart."""
+    """Return the largest number of processors without a restart, for a broker that starts with so many."""
     return max(8, 4 * started)
 
 
 def most_handlers(started: int) -> int:
-    """Return how many handlers a broker that starts with so many can have without a restart."""
+    """Return the largest number of handlers without a restart, for a broker that starts with so many."""
     return max(4, 2 * started)
 
 
 def configured_at_start(config: BrokerConfig) -> BrokerConfig:
-    """Return the configuration with what was set while an earlier run of the broker lasted."""
+    """Return the configuration with the dynamic settings of an earlier run of the broker."""
     reader = MetadataReader(metadata_path(config.data_dir))
     stored = reader.read(0, with_topics=False)
     reader.close()
@@ -67,10 +67,10 @@ def check_change(
     *,
     reads_certificates: bool = False,
 ) -> None:
-    """Raise ApiError if settings, by broker, over what was loaded, or is to be, ask for more or fewer than may be.
+    """Raise ApiError if dynamic settings, by broker, over the loaded or new configuration, are invalid together.
 
-    Listeners and their certificates are looked at as well, with ``reads_certificates`` also those whose settings have
-    not changed.
+    Checks the numbers of processes, and listeners and their certificates; with ``reads_certificates`` also the
+    certificates of unchanged settings.
     """
     before = metadata.broker_config
     after, conflicts = settings_in_force(loaded or metadata.loaded_config, overrides)

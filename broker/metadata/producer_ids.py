@@ -1,4 +1,4 @@
-"""The producer ids that the controller hands out: each once, also over restarts. Runs in the controller."""
+"""The producer ids that the controller assigns: each once, also across restarts. Runs in the controller."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rotunda.broker.metadata.storage.store import MetadataStore
 
-#: Producer ids are handed out from blocks of this size; a restart skips the rest of a block.
+#: Producer ids are assigned from blocks of this size; a restart skips the rest of a block.
 PRODUCER_ID_BLOCK = 1000
 
 
 class ProducerIds:
-    """The rest of the block that was reserved last."""
+    """The rest of the last reserved block."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
         self._next = self._end = 0
 
     def next(self) -> int:
-        """Return an id that was never handed out. Raises ApiError when none can be reserved."""
+        """Return an unused id. Raises ApiError when none can be reserved."""
         if self._next == self._end:
             self._next = self._store.reserve_producer_ids(PRODUCER_ID_BLOCK)
             self._end = self._next + PRODUCER_ID_BLOCK

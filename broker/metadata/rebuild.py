@@ -1,9 +1,9 @@
-"""The metadata file held against the directories beside it, and made again from them if somebody wants that.
+"""Checks the metadata file against the partition directories, and rebuilds it from them on request.
 
-Runs in the supervisor, before the file is opened for good. A file that is lost or damaged must not leave a broker that
-is ready, with no topics, beside directories full of records: then the start is refused, with a line on how to go on.
-Names, ids and partitions of topics stand in the directories too; settings, quotas and features do not. So a rebuilt
-topic keeps its records for ever until a user sets it otherwise, and producer ids begin where none has been before.
+Runs in the supervisor, before the file is opened for regular use. A lost or damaged file must not result in a broker
+that is ready, without topics, in front of directories full of records: the start fails instead, with instructions.
+Names, ids and partitions of topics are in the directories too; settings, quotas and features are not. So a rebuilt
+topic keeps its records forever until a user changes its settings, and producer ids start beyond all earlier ones.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ logger = logging.getLogger(__name__)
 
 OPTION: Final = "metadata.rebuild"
 
-#: What keeps everything, whatever the settings of the broker are: what the topic's own were is not known.
+#: Settings that keep all records, whatever the broker's settings are: the topic's own are unknown.
 _KEEP_FOREVER: Final[Mapping[str, str]] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
-#: Errors that are not about what the file holds: a full disk, missing rights, somebody else's lock.
+#: Errors that do not mean a damaged file: a full disk, missing permissions, a lock of another process.
 _NO_DAMAGE: Final = frozenset(
     {
         sqlite3.SQLITE_FULL,
@@ -65,12 +65,12 @@ _NO_DAMAGE: Final = frozenset(
 
 _TOPIC_ID_ENTROPY_BYTES: Final = 16
 
-#: Ids are handed out one by one from 0 on: these begin beyond any that were, and later ones begin later.
+#: Ids are assigned one by one from 0 on: these begin beyond all assigned ones, and later rebuilds begin later.
 _PRODUCER_IDS_A_MS: Final = 1024
 
 
 class FoundLog(NamedTuple):
-    """A partition directory with a log in it; `topic_id` is None where it cannot be read."""
+    """A partition directory with a log in it; `topic_id` is None if it cannot be read."""
 
     path: Path
     topic: str
@@ -79,12 +79,11 @@ class FoundLog(NamedTuple):
 
 
 def check_or_rebuild(config: BrokerConfig, wall_ms: int, before_change: Callable[[], None] = nothing_to_do) -> None:
-    """Return if the metadata file knows what lies beside it, or is new beside nothing; rebuild it if that is allowed.
+    """Check that the metadata file has all partition directories' topics; rebuild it if necessary and allowed.
 
-    A file that knows only some of it is an older one: the topics that it lacks are added, or named in a warning.
-    ``before_change`` is called before each change of it.
-
-    Raises BootFailed when it is lost or damaged and ``metadata.rebuild`` is not set, or when it cannot be read now.
+    A file that lacks some topics is an older copy: they are added, or listed in a warning. ``before_change`` is called
+    before each change of it. Raises BootFailed when the file is lost or damaged and ``metadata.rebuild`` is not set, or
+    when it cannot be read now.
     """
     path = metadata_path(config.data_dir)
     found = list(_partition_directories(config.data_dir))
@@ -148,7 +147,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _complaint(path: Path, topics: Mapping[bytes, str], found: list[FoundLog]) -> str:
-    """Return what is wrong with a file that knows these topics, in words that begin a sentence; empty if nothing is."""
+    """Return the defect of a file with these topics, as the beginning of a sentence; empty if it has none."""
     if not found:
         return ""
     if not _is_there(path):
@@ -163,7 +162,7 @@ def _complaint(path: Path, topics: Mapping[bytes, str], found: list[FoundLog]) -
 
 
 def _unknown(topics: Mapping[bytes, str], found: list[FoundLog]) -> list[FoundLog]:
-    """Return the directories of topics that are not among these, by id or by name."""
+    """Return the directories of topics that are missing from the file, by id and by name."""
     names = set(topics.values())
     return [each for each in found if each.topic_id not in topics and each.topic not in names]
 
@@ -171,8 +170,8 @@ def _unknown(topics: Mapping[bytes, str], found: list[FoundLog]) -> list[FoundLo
 def _topics_in(path: Path, before_change: Callable[[], None]) -> dict[bytes, str] | None:
     """Return the names of all topics by id, deleted ones included; None if a newer version wrote the file.
 
-    A file of an earlier version is first completed: readers take one that lacks a table for one that is not made yet.
-    Raises the errors of damaged files.
+    A file of an earlier version is completed first: readers treat a file that lacks a table as not yet created. Raises
+    the errors of damaged files.
     """
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         [(verdict, *_), *_] = connection.execute("PRAGMA quick_check(1)").fetchall()
@@ -195,8 +194,9 @@ def _topics_in(path: Path, before_change: Callable[[], None]) -> dict[bytes, str
 def _partition_directories(data_dir: Path) -> Iterator[FoundLog]:
     """Yield the directories that hold a partition's log, by name and number.
 
-    Kafka's controllers keep a log of their own, credentials included, in a directory of the same form. Those that Kafka
-    removes, moves or has no replica for end with `-delete`, `-future` or `-stray`, not with a number.
+    Kafka's controllers have a log of their own, credentials included, in a directory of the same form; it is skipped.
+    Directories that Kafka removes, moves or has no replica for end with `-delete`, `-future` or `-stray`, not with a
+    number.
     """
     with os.scandir(data_dir) as entries:
         directories = sorted(each.name for each in entries if each.is_dir())
@@ -212,7 +212,7 @@ def _partition_directories(data_dir: Path) -> Iterator[FoundLog]:
 def _rebuild(
     path: Path, found: list[FoundLog], config: BrokerConfig, wall_ms: int, before_change: Callable[[], None]
 ) -> None:
-    """Add the topics of these directories, in rows behind all others. Raises ApiError, BootFailed."""
+    """Add the topics of these directories, in rows after all others. Raises ApiError, BootFailed."""
     by_topic: dict[str, list[FoundLog]] = {}
     for each in found:
         try:
@@ -235,7 +235,7 @@ def _rebuild(
 
 
 def _id_of(topic: str, partitions: list[FoundLog]) -> bytes:
-    """Return the id that most directories of a topic name, or a new one if none does."""
+    """Return the id in most directories of a topic, or a new one if none has an id."""
     ids = Counter(each.topic_id for each in partitions if each.topic_id is not None)
     if ids:
         return ids.most_common(1)[0][0]

@@ -1,9 +1,9 @@
-"""Reading the configuration file again while the broker runs: what of it is put in force, and what waits for a restart.
+"""Reloads the configuration file while the broker runs, applies its dynamic settings, and logs the others.
 
-Runs in the controller, which SIGHUP reaches through the supervisor. Of the file only what an admin could change as well
-is taken over, all of it or, when anything in the file is wrong, nothing. It becomes part of the metadata and so reaches
-every process as an admin's change does; the next start forgets it, and reads the file itself. Flags and the environment
-stay what they were and win as always, and so does what an admin has set.
+Runs in the controller, which SIGHUP reaches through the supervisor. Only settings that an admin could change are
+applied, all of them or, if anything in the file is invalid, none. They become part of the metadata and so reach every
+process like an admin's change; the next start discards them, and reads the file itself. Flags and the environment are
+unchanged and have priority as always, and so do dynamic settings of an admin.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: A relative path means another directory to a broker that runs in the background; it cannot be compared.
+#: A relative path refers to another directory in a broker that runs in the background; it cannot be compared.
 _NOT_COMPARED = frozenset({"log.dirs"})
 
 
 class ReloadRequest:
-    """Whether the configuration is to be read again: asked for by a signal handler, done between two turns."""
+    """A flag for a reload: set by a signal handler, handled between two turns."""
 
     def __init__(self) -> None:
         self.asked = False
 
     def ask(self) -> None:
-        """Take note, and nothing else."""
+        """Set the flag, and do nothing else."""
         self.asked = True
 
 
 def reload(controller: Controller, metadata: MetadataCache, config: BrokerConfig) -> None:
-    """Read the file of ``config``, the configuration that the broker was started with, again."""
+    """Reload the file of ``config``, the configuration that the broker was started with."""
     file = config.sources.file
     before = metadata.loaded_config
     try:

@@ -1,6 +1,6 @@
-"""Whether topics may be created, or given partitions, as the metadata and the settings are now. Runs in the controller.
+"""Validates new topics and added partitions against the current metadata and settings. Runs in the controller.
 
-What can be said of a wanted topic by itself is checked in `topic_validation`.
+Rules that need only the request are in `topic_validation`.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from rotunda.broker.protocol.coordinator_routing import CoordinatorPartitions
 
 
-#: Charges the client for partitions that are about to be made. Raises ApiError if it has used up its quota.
+#: Charges the client's quota for new partitions. Raises ApiError if it is used up.
 Charge = Callable[[int], None]
 
 
 def free_of_charge(_partitions: int) -> None:
-    """Let partitions be made for whoever no quota holds."""
+    """Charge nothing, for clients without a quota."""
 
 
 def check_new_topic(metadata: MetadataCache, coordinators: CoordinatorPartitions, topic: NewTopic) -> TopicOutcome:
-    """Return what a topic is going to be. Raises ApiError when it cannot be created."""
+    """Return the layout of a new topic. Raises ApiError when it cannot be created."""
     name = topic.name
     if name == CLUSTER_METADATA_TOPIC:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
@@ -57,7 +57,7 @@ def check_new_topic(metadata: MetadataCache, coordinators: CoordinatorPartitions
 
 
 def check_more_partitions(metadata: MetadataCache, wanted: AddedPartitions) -> TopicInfo:
-    """Return the topic that partitions are wanted for. Raises ApiError when it cannot be given them."""
+    """Return the topic to which partitions are added. Raises ApiError when they cannot be added."""
     name, count, assignments = wanted
     topic = metadata.topic(name)
     if topic is None:

@@ -1,1 +1,1 @@
-"""Settings of topics, brokers, groups and clients: how they are described, changed, and come into force."""
+"""Settings of topics, brokers, groups and clients: describing, changing and applying them."""

@@ -1,7 +1,7 @@
 """Changes of settings of a topic, a broker, a group ...: set, append, replace (KIP-339).
 
-Pure functions over plain values; the controller calls them before it writes. A change is judged by the
-settings that it would leave behind, as a whole.
+Pure functions over plain values; the controller calls them before it writes. A change is validated by its result: all
+settings of the resource after the change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rotunda.broker.server_log.log_levels import LEVELS, ROOT, logger_names
 #: Resource types of the config APIs.
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 
-#: Kafka's limit for one value, which a list may reach by growing.
+#: Kafka's limit for one value, which a list may reach by appends.
 MOST_CHARACTERS = 2**15 - 1
 
 #: The message for any other type.
@@ -34,7 +34,7 @@ HAVE_SETTINGS = (
 
 
 class Operation(enum.IntEnum):
-    """What IncrementalAlterConfigs may do to one setting."""
+    """The operations of IncrementalAlterConfigs on one setting."""
 
     SET = 0
     DELETE = 1
@@ -45,7 +45,7 @@ class Operation(enum.IntEnum):
 class ConfigChange(NamedTuple):
     """One operation on one setting; ``value`` is None for DELETE only.
 
-    ``operation`` is the number of an `Operation`, or one that there is not.
+    ``operation`` is the number of an `Operation`, or an unknown number.
     """
 
     name: str
@@ -54,7 +54,7 @@ class ConfigChange(NamedTuple):
 
 
 class Alteration(NamedTuple):
-    """The changes to one resource. ``replaces``: what is not named goes back to its default."""
+    """The changes to one resource. ``replaces``: unnamed settings return to their defaults."""
 
     changes: tuple[ConfigChange, ...]
     replaces: bool = False
@@ -63,7 +63,7 @@ class Alteration(NamedTuple):
 def altered_topic(
     alteration: Alteration, current: Mapping[str, str], broker: BrokerConfig, name: str
 ) -> dict[str, str]:
-    """Return a topic's own settings after the change. Raises ApiError if it may not have them, or not be named so."""
+    """Return a topic's own settings after the change. Raises ApiError for an invalid setting or topic name."""
     configs = _apply(
         alteration, current, TOPIC_CONFIGS.get, lambda key: getattr(LogConfig.resolve({}, broker), key.attribute)
     )
@@ -77,10 +77,10 @@ def altered_topic(
 def altered_broker(
     alteration: Alteration, current: Mapping[str, str], broker: BrokerConfig, name: str
 ) -> dict[str, str]:
-    """Return the settings made while it runs of a broker or, without a name, of all brokers, after the change.
+    """Return the dynamic settings of a broker, or without a name of all brokers, after the change.
 
-    ``broker``: the configuration as loaded. Raises ApiError: INVALID_CONFIG if an operation does not fit the
-    setting, INVALID_REQUEST (Kafka's choice) if the broker may not have the settings.
+    ``broker``: the configuration as loaded. Raises ApiError: INVALID_CONFIG if an operation does not fit the setting,
+    INVALID_REQUEST (Kafka's choice) if the settings are invalid for the broker.
     """
     configs = _apply(alteration, current, find_key, lambda key: broker.value(key.name))
     try:
@@ -97,7 +97,7 @@ def altered_broker(
 
 
 def shown(configs: Mapping[str, str]) -> dict[str, str]:
-    """Return settings of a broker as the log may have them: without secrets."""
+    """Return settings of a broker for the log: without secrets."""
     keys = ((name, find_key(name)) for name in configs)
     return {name: "(hidden)" if key is None or key.sensitive else configs[name] for name, key in keys}
 
@@ -105,7 +105,7 @@ def shown(configs: Mapping[str, str]) -> dict[str, str]:
 def altered_group(
     alteration: Alteration, current: Mapping[str, str], broker: BrokerConfig, name: str
 ) -> dict[str, str]:
-    """Return a group's own settings after the change. Raises ApiError if it may not have them, or has no name."""
+    """Return a group's own settings after the change. Raises ApiError for an invalid setting or an empty name."""
     configs = _apply(alteration, current, _no_key, str)
     if not name:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
@@ -114,14 +114,14 @@ def altered_group(
 
 
 def altered_client_metrics(alteration: Alteration, current: Mapping[str, str], name: str) -> dict[str, str]:
-    """Return the settings of a subscription after the change. Raises ApiError if it may not have them."""
+    """Return the settings of a subscription after the change. Raises ApiError if they are invalid."""
     configs = _apply(alteration, current, _no_key, str)
     validate_client_metrics(name, configs)
     return configs
 
 
 def altered_loggers(alteration: Alteration, current: Mapping[str, str]) -> dict[str, str]:
-    """Return the levels of loggers after the change (KIP-412). Raises ApiError, as Kafka does: levels have no lists."""
+    """Return the levels of loggers after the change (KIP-412). Raises ApiError, as Kafka does: levels are not lists."""
     if alteration.replaces:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {BROKER_LOGGER}: only their levels change.")
     levels = dict(current)
@@ -167,7 +167,7 @@ def _apply(
                     ErrorCode.INVALID_CONFIG,
                     f"Can't {operation.name} to key {name} because its type is not LIST.",
                 )
-            # A list without a value of its own grows or shrinks from the one that it inherits.
+            # APPEND and SUBTRACT on a list without a value of its own start from the inherited value.
             before = configs[name] if name in configs else render(inherited(key)) or ""  # type: ignore[arg-type]
             configs[name] = ",".join(_LIST_OPERATIONS[operation](_items(before), (value or "").split(",")))
     for name, _, _ in alteration.changes:
@@ -181,7 +181,7 @@ def _apply(
 
 
 def _no_key(_name: str) -> None:
-    """Know no lists: as in Kafka those of groups and client metrics neither grow nor shrink, they are set anew."""
+    """Return no list keys: as in Kafka, lists of groups and client metrics can only be set, not appended to."""
 
 
 def _operation(number: int) -> Operation:

@@ -1,7 +1,7 @@
-"""The settings of this broker as they are in force: what was loaded at its start, with what was set while it runs.
+"""The effective settings of this broker: those loaded at its start, overridden by dynamic settings.
 
-Part of every process's view of the metadata (`metadata_cache`, `live_settings`), which puts the levels of loggers in
-force as well. Reads nothing itself.
+Part of every process's copy of the metadata (`metadata_cache`, `live_settings`), which also applies the levels of
+loggers. Performs no I/O.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from rotunda.broker.server_log import log_levels
 
 
 class BrokerSettings:
-    """The configuration in force, and what it is made of."""
+    """The effective configuration and its sources."""
 
     def __init__(self, static: BrokerConfig, set_aside: SetAside) -> None:
-        """Note what cannot be put in force in ``set_aside``."""
+        """Start with the static configuration; inapplicable settings are recorded in ``set_aside``."""
         self._static = static
         self._set_aside = set_aside
         self._stored: Mapping[str, Mapping[str, str]] = {}
-        #: As it was read last, from flags, environment and file.
+        #: The last loaded configuration, from flags, environment and file.
         self.loaded = static
         self.in_force = static
-        #: By broker id as text ("" for all brokers): what was set while the broker runs.
+        #: By broker id as text ("" for all brokers): the dynamic settings.
         self.overrides: Mapping[str, Mapping[str, str]] = {}
-        #: How often it was asked for that the files with certificates are read again.
+        #: Number of requests to reload the certificate files.
         self.certificate_readings = 0
-        #: By logger: the levels that were set.
+        #: By logger: the configured levels.
         self.log_levels: Mapping[str, str] = {}
 
     def take(self, stored: Mapping[str, Mapping[str, str]]) -> bool:
-        """Put in force what the metadata file has, by broker id as text; return whether that has changed."""
+        """Apply the settings in the metadata file, by broker id as text; return whether they have changed."""
         if stored == self._stored:
             return False
         readable = {
@@ -72,10 +72,10 @@ class BrokerSettings:
 def settings_in_force(
     config: BrokerConfig, stored: Mapping[str, Mapping[str, str]]
 ) -> tuple[BrokerConfig, dict[str, dict[str, str]]]:
-    """Return the settings with those that were set for this broker and for every broker, by broker id as text.
+    """Return the configuration with the dynamic settings of this broker and of all brokers, by broker id as text.
 
-    Also return which of them are not in force, by broker and name, with the reason: each was accepted when it was set,
-    but one that does not go together with the configuration file of today has no effect.
+    Also return the settings without effect, by broker and name, with the reason: each was valid when it was set, but
+    has no effect if it conflicts with the current configuration file.
     """
     layers = {name: dict(stored.get(name, {})) for name in (str(config.node_id), EVERY_BROKER)}
     conflicts: dict[str, dict[str, str]] = {}

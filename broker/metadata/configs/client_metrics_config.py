@@ -1,8 +1,8 @@
-"""The settings of a subscription to clients' metrics (KIP-714): what there are and which values are accepted.
+"""The settings of client metrics subscriptions (KIP-714): names and accepted values.
 
-Subscriptions are made, described and deleted with the config APIs on CLIENT_METRICS resources. Nobody receives what
-clients would push, so, as in a Kafka without a plugin that does, clients never get a subscription: it is kept.
-Pure; runs in handlers and the controller.
+Subscriptions are created, described and deleted with the config APIs on CLIENT_METRICS resources. Rotunda has no
+receiver for pushed metrics, so, as in a Kafka without such a plugin, clients never get a subscription: it is only
+stored. Pure; runs in handlers and the controller.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CLIENT_METRICS_CONFIGS: Mapping[str, Key] = MappingProxyType(
     }
 )
 
-#: What a pair of `match` may speak of.
+#: The selectors of a `match` pair.
 _SELECTORS: Final = frozenset(
     {
         "client_instance_id",
@@ -62,16 +62,15 @@ _SELECTORS: Final = frozenset(
 
 
 def client_metrics_value(key: Key, configs: Mapping[str, str]) -> Value:
-    """Return the value in force for a subscription whose settings are ``configs``."""
+    """Return the effective value for a subscription with the settings ``configs``."""
     own = configs.get(key.name)
     return key.default if own is None else key.parse(own)
 
 
 def validate_client_metrics(name: str, configs: Mapping[str, str]) -> None:
-    """Raise ApiError, which names what may be set, if a subscription may not have this name or these settings.
+    """Raise ApiError, with the valid choices, if a subscription has an invalid name or invalid settings.
 
-    As in Kafka, INVALID_CONFIG when a value is none of its type or a pair of `match` is malformed, else
-    INVALID_REQUEST.
+    As in Kafka, INVALID_CONFIG for a value of the wrong type or a malformed pair of `match`, else INVALID_REQUEST.
     """
     if not name:
         raise _bad_request("Subscription name can't be empty")
@@ -110,7 +109,7 @@ def _is_pair(pair: str) -> bool:
 
 
 def _is_pattern(pattern: str) -> bool:
-    """Return whether Python or RE2 takes a pattern: what Kafka takes, Java's syntax, is nearly all in one of them."""
+    """Return whether Python or RE2 accepts a pattern: nearly all of Java's syntax is valid in one of them."""
     from rotunda.broker.metadata.topics.topic_regex import InvalidPatternError, compiled  # noqa: PLC0415 - few admins need RE2
 
     try:

@@ -1,7 +1,7 @@
-"""Client quotas: whom one may be set for, which quotas there are, and which of them a filter describes (KIP-546).
+"""Client quotas: valid entities, quota keys and filters (KIP-546).
 
-Pure functions over plain values: the controller validates with them before it stores, and every process reads with
-them what is stored. Says nothing of what a quota does to the clients that it is set for.
+Pure functions over plain values: the controller validates with them before it stores, and every process decodes the
+stored quotas with them. Independent of the enforcement of quotas.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ClientQuotas = Mapping[QuotaEntity, Mapping[str, float]]
 
 _MAX_INT, _MAX_LONG = 2**31 - 1, 2**63 - 1
 
-#: By key: the largest value of one that must be a whole number, None for one that need not be.
+#: By key: the largest value of an integer quota, None for a quota that may be fractional.
 _USER_AND_CLIENT_KEYS: Mapping[str, int | None] = {
     "producer_byte_rate": _MAX_LONG,
     "consumer_byte_rate": _MAX_LONG,
@@ -38,7 +38,7 @@ _USER_AND_CLIENT_KEYS: Mapping[str, int | None] = {
 }
 _IP_KEYS: Mapping[str, int | None] = {"connection_creation_rate": _MAX_INT}
 
-#: A host name: labels of letters, digits and hyphens (RFC 1123), also with underscores, as Docker has them.
+#: A host name: labels of letters, digits and hyphens (RFC 1123), also with underscores, as in Docker.
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST_NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*\.?")
 
@@ -51,7 +51,7 @@ class QuotaOp(NamedTuple):
 
 
 class Match(NamedTuple):
-    """What a filter asks of one entity type; ``kind`` is EXACT, DEFAULT or SPECIFIED."""
+    """One component of a filter, for one entity type; ``kind`` is EXACT, DEFAULT or SPECIFIED."""
 
     entity_type: str
     kind: int
@@ -62,7 +62,7 @@ EXACT, DEFAULT, SPECIFIED = 0, 1, 2
 
 
 def entity_of(parts: Sequence[tuple[str, str | None]]) -> QuotaEntity:
-    """Return the entity with these parts. Raises ApiError INVALID_REQUEST when no quota may be set for it."""
+    """Return the entity with these components. Raises ApiError INVALID_REQUEST for an invalid quota entity."""
     if not parts:
         raise _invalid("Invalid empty client quota entity: name a user, a client-id or an ip")
     types = [entity_type for entity_type, _ in parts]
@@ -83,7 +83,7 @@ def entity_of(parts: Sequence[tuple[str, str | None]]) -> QuotaEntity:
 def altered_quotas(
     entity: QuotaEntity, current: Mapping[str, float], operations: Sequence[QuotaOp]
 ) -> dict[str, float]:
-    """Return the entity's quotas after the operations. Raises ApiError INVALID_REQUEST for one that may not be."""
+    """Return the entity's quotas after the operations. Raises ApiError INVALID_REQUEST for an invalid one."""
     times = Counter(operation.key for operation in operations)
     known = _IP_KEYS if entity[0][0] == IP else _USER_AND_CLIENT_KEYS
     quotas = dict(current)
@@ -99,10 +99,9 @@ def altered_quotas(
 
 
 def filter_of(matches: Sequence[Match], *, strict: bool) -> Callable[[QuotaEntity], bool]:
-    """Return whether a filter describes an entity; ``strict``: it must have no other type besides.
+    """Return a predicate for the entities that match a filter; ``strict``: without further entity types.
 
-    Raises ApiError for a filter that makes no sense: UNSUPPORTED_VERSION for an unknown type, as Kafka does, else
-    INVALID_REQUEST.
+    Raises ApiError for an invalid filter: UNSUPPORTED_VERSION for an unknown type, as Kafka does, else INVALID_REQUEST.
     """
     _check_matches(matches)
     return lambda entity: (not strict or len(entity) == len(matches)) and _matches_all(dict(entity), matches)
@@ -114,14 +113,14 @@ def stored_name(entity: QuotaEntity) -> str:
 
 
 def quotas_of(stored: Entities) -> ClientQuotas:
-    """Return the quotas as stored."""
+    """Decode the stored quotas."""
     return MappingProxyType(
         {_read_name(text): {key: float(value) for key, value in values.items()} for text, values in stored.items()}
     )
 
 
 def is_entity(text: str) -> bool:
-    """Return whether the name under which an entity is stored can be read."""
+    """Return whether the stored name of an entity can be decoded."""
     try:
         _read_name(text)
     except (ValueError, TypeError):
@@ -194,9 +193,9 @@ _MATCH_COMPLAINTS: Mapping[int, Callable[[int, str | None], str | None]] = {
 
 
 def _check_ip(name: str | None) -> None:
-    """Refuse what is neither an address nor can be the name of a host.
+    """Reject a name that is neither an address nor a possible host name.
 
-    Kafka asks a name server, which the controller does not wait for: names are looked up where the quota is applied.
+    Kafka resolves it with DNS, which would block the controller: names are resolved where the quota is applied.
     """
     try:
         if name is not None and not (_HOST_NAME.fullmatch(name) and any(letter.isalpha() for letter in name)):

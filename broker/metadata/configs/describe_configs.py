@@ -1,8 +1,7 @@
-"""The description of settings for DescribeConfigs: values, sources, synonyms and texts.
+"""The description of settings for DescribeConfigs: values, sources, synonyms and documentation.
 
-Follows Kafka's rules: a setting's source is that of its strongest synonym, and synonyms are listed by
-strength, first by where they were set and then by the order in which one setting falls back on another. Pure;
-runs in handlers.
+Follows Kafka's rules: a setting's source is that of its strongest synonym, and synonyms are listed by strength, first
+by their source and then by the order in which one setting falls back on another. Pure; runs in handlers.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from rotunda.broker.config.topic_config import TOPIC_CONFIGS, LogConfig
 from rotunda.broker.metadata.configs.client_metrics_config import CLIENT_METRICS_CONFIGS, client_metrics_value
 from rotunda.broker.server_log.log_levels import level_of, logger_names
 
-#: DescribeConfigs' numbers for where a value came from (KIP-226).
+#: DescribeConfigs' numbers for the source of a value (KIP-226).
 TOPIC_CONFIG = 1
 DYNAMIC_BROKER_CONFIG = 2
 DYNAMIC_DEFAULT_BROKER_CONFIG = 3
@@ -40,12 +39,12 @@ _SOURCES = {
     Source.DEFAULT: DEFAULT_CONFIG,
 }
 
-#: Broker settings that fall back on others, by the first of them.
+#: Broker settings with fallbacks, by the first of them.
 _FALLBACKS = {key.synonyms[0]: key.synonyms for key in TOPIC_CONFIGS.values() if len(key.synonyms) > 1}
 
 
 class Synonym(NamedTuple):
-    """One place that gives, or would give, a setting its value."""
+    """One source that sets, or could set, a setting's value."""
 
     name: str
     value: str | None
@@ -53,7 +52,7 @@ class Synonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One setting as DescribeConfigs answers it. ``value`` is None where there is none or it is secret."""
+    """One setting in a DescribeConfigs response. ``value`` is None for a missing or secret value."""
 
     name: str
     value: str | None
@@ -66,7 +65,7 @@ class ConfigEntry(NamedTuple):
 
 
 def describe_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[ConfigEntry]:
-    """Return every setting of a topic whose own values, by property name, are ``overrides``."""
+    """Return every setting of a topic with the own values ``overrides``, by property name."""
     config = LogConfig.resolve(overrides, broker)
     entries = []
     for name, key in sorted(TOPIC_CONFIGS.items()):
@@ -81,7 +80,7 @@ def describe_topic(overrides: Mapping[str, str], broker: BrokerConfig) -> list[C
 
 
 def describe_broker(broker: BrokerConfig) -> list[ConfigEntry]:
-    """Return every setting of the broker, and after them those that have a meaning in Kafka alone."""
+    """Return every setting of the broker, followed by the settings that only Kafka implements."""
     keys = {**BROKER_KEYS, **{name: key_of(name) for name in broker.of_listeners}}
     served = [
         _entry(key, broker.value(name), _synonyms_of(name, broker), read_only=not key.dynamic)
@@ -104,7 +103,7 @@ def _kept_entry(name: str, broker: BrokerConfig) -> ConfigEntry:
 
 
 def describe_cluster_default(broker: BrokerConfig) -> list[ConfigEntry]:
-    """Return what was set cluster-wide while the broker runs, whether it is in force or not."""
+    """Return the cluster-wide dynamic settings, whether effective or overridden."""
     entries = []
     for name in sorted({*BROKER_KEYS, *broker.layers}):
         key = key_of(name)
@@ -116,10 +115,10 @@ def describe_cluster_default(broker: BrokerConfig) -> list[ConfigEntry]:
 
 
 def _layers(name: str, broker: BrokerConfig) -> tuple[Layer, ...]:
-    """Return who has given a setting a value, strongest first.
+    """Return the sources that set a setting's value, strongest first.
 
-    Where replicas are eligible to lead by what they have written (ELR), as in a new cluster of Kafka 4.3, the cluster
-    itself has a value of min.insync.replicas from the beginning: that of its first broker.
+    With eligible leader replicas (ELR), as in a new cluster of Kafka 4.3, the cluster itself has a value of
+    min.insync.replicas from the beginning: that of its first broker.
     """
     layers = broker.layers.get(name, ())
     if name != "min.insync.replicas" or any(layer.origin.source == Source.DYNAMIC_DEFAULT for layer in layers):
@@ -131,7 +130,7 @@ def _layers(name: str, broker: BrokerConfig) -> tuple[Layer, ...]:
 
 
 def describe_group(overrides: Mapping[str, str], broker: BrokerConfig) -> list[ConfigEntry]:
-    """Return every setting of a group whose own values are ``overrides``.
+    """Return every setting of a group with the own values ``overrides``.
 
     A group without a value of its own has that of the broker's setting.
     """
@@ -157,7 +156,7 @@ def describe_group(overrides: Mapping[str, str], broker: BrokerConfig) -> list[C
 
 
 def describe_client_metrics(overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """Return every setting of a subscription to clients' metrics whose own values are ``overrides``.
+    """Return every setting of a client metrics subscription with the own values ``overrides``.
 
     As in Kafka a default is no synonym here.
     """
@@ -170,7 +169,7 @@ def describe_client_metrics(overrides: Mapping[str, str]) -> list[ConfigEntry]:
 
 
 def describe_loggers(levels: Mapping[str, str]) -> list[ConfigEntry]:
-    """Return every logger with the level in force, where ``levels`` were set. As in Kafka they have no type."""
+    """Return every logger with its effective level; ``levels`` are the configured ones. As in Kafka without a type."""
     return [
         ConfigEntry(name, level_of(name, levels), DYNAMIC_BROKER_LOGGER_CONFIG, 0, False, False, (), "")
         for name in logger_names()
@@ -202,9 +201,9 @@ def _synonyms_of(name: str, broker: BrokerConfig) -> list[Synonym]:
 
 
 def _broker_synonyms(names: tuple[str, ...], broker: BrokerConfig) -> list[Synonym]:
-    """Return where these settings have values: dynamic before static before default.
+    """Return the sources with values for these settings: dynamic before static before default.
 
-    As in Kafka nothing that stands before the first setting's own value is listed.
+    As in Kafka, sources stronger than the first setting's own value are not listed.
     """
     found = sorted(_told(names, broker), key=lambda synonym: synonym.source)
     while found and found[0].name != names[0]:

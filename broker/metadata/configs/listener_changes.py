@@ -1,7 +1,7 @@
-"""What of listeners may change while the broker runs (`A30`): they come and go, and get other advertised addresses.
+"""Dynamic changes of listeners (`A30`): listeners are added and removed, and their advertised addresses changed.
 
-The rule runs in the controller before it stores a change, whoever asks for it. An address that is new is bound for a
-moment: one that is taken is an error to who asks for it, and nothing changes.
+The rule runs in the controller before it stores a change. A new address is bound for a moment: if it is in use, the
+request fails with an error and nothing changes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_listeners(old: BrokerConfig, new: BrokerConfig) -> None:
-    """Raise ApiError if a listener is to be another while it is open, or cannot be opened."""
+    """Raise ApiError if an open listener would change, or a new one cannot be opened."""
     before = {listener.name: listener for listener in old.bound_listeners}
     for listener in new.bound_listeners:
         known = before.get(listener.name, listener)
@@ -32,7 +32,7 @@ def check_listeners(old: BrokerConfig, new: BrokerConfig) -> None:
             )
             raise ApiError(ErrorCode.INVALID_REQUEST, text)
     names = {listener.name for listener in new.bound_listeners}
-    # The port of a listener that goes is free by the time that the other one is opened.
+    # The port of a removed listener is free by the time that the new one is opened.
     freed = {listener.port for name, listener in before.items() if name not in names}
     for listener in new.bound_listeners:
         if listener.name not in before and listener.port not in freed - {0}:

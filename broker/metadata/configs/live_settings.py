@@ -1,9 +1,10 @@
-"""Settings of the broker, clients' quotas and users' credentials as they are in force, for who knows no topics.
+"""The effective broker settings, client quotas and user credentials, for processes without topics.
 
-Acceptor and processors have one each (`ProcessContext.live_settings`). Every change of the metadata moves one word in
-shared memory, those of topics too: while it stands, ``refresh`` costs a comparison; when it has moved, the file is
-read, at most ten times a second. A read takes whole changes only, waits for no writer, and leaves nothing behind when
-its process is killed. A file that cannot be read leaves in force what was, and is tried again.
+Acceptor and processors have one each (`ProcessContext.live_settings`). Every change of the metadata increments one word
+in shared memory, also changes of topics: while it is unchanged, ``refresh`` costs one comparison; after a change the
+file is read, at most ten times a second. A read sees whole changes only, waits for no writer, and leaves nothing to
+clean up when its process is killed. If the file cannot be read, the previous settings stay in effect, and the read is
+retried.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ log = logging.getLogger(__name__)
 
 
 class LiveSettings:
-    """What is in force as of change ``version``."""
+    """The effective settings as of change ``version``."""
 
     def __init__(
         self, path: Path, config: BrokerConfig, announced: Callable[[], int], now_ns: Callable[[], int]
     ) -> None:
-        """``announced`` returns the number of the last change that is durable."""
+        """Read the settings; ``announced`` returns the number of the last durable change."""
         self._reader = MetadataReader(path)
         self._announced = announced
         self._now_ns = now_ns
@@ -48,17 +49,17 @@ class LiveSettings:
 
     @property
     def broker_config(self) -> BrokerConfig:
-        """The broker's settings with those that were set while it runs."""
+        """The broker's settings, including the dynamic ones."""
         return self._settings.in_force
 
     @property
     def certificate_readings(self) -> int:
-        """How often it was asked for, since the broker started, that the files with certificates are read again."""
+        """Number of requests since the start of the broker to reload the certificate files."""
         return self._settings.certificate_readings
 
     @property
     def client_quotas(self) -> ClientQuotas:
-        """The quotas by whom they are for. A refresh may change them."""
+        """The quotas by entity. A refresh may change them."""
         return self._quotas
 
     @property
@@ -67,27 +68,27 @@ class LiveSettings:
         return self._users
 
     def refresh(self, *, at_once: bool = False) -> bool:
-        """Take over what has been announced, soon or at once; return whether a setting or a quota has changed. HOT."""
+        """Apply announced changes, soon or at once; return whether a setting or a quota has changed. HOT."""
         changed = False
         if self._announced() > self.version:
             changed = (at_once or self._now_ns() >= self._next_read_ns) and self._read()
         if at_once:
-            # The loop, which asks without it, has not seen that yet.
+            # The loop, which calls this without `at_once`, has not seen that change yet.
             self._is_unseen |= changed
         elif self._is_unseen:
             self._is_unseen, changed = False, True
         return changed
 
     def apply(self, *followers: Callable[[], None]) -> None:
-        """Call what puts the settings in force; a fault of one is logged, and the others are called."""
+        """Call the functions that apply the settings; an exception of one is logged, and the others are called."""
         for follow in followers:
             try:
                 follow()
-            except Exception:  # whatever it is, it is on record
+            except Exception:  # any exception is logged
                 log.exception("not all settings are in force in this process")
 
     def close(self) -> None:
-        """Close the file until the next change: who forks holds it open only while it reads."""
+        """Close the file until the next change: a process that forks holds it open only while it reads."""
         self._reader.close()
 
     def _read(self) -> bool:

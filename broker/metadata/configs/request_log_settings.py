@@ -1,6 +1,6 @@
-"""The settings of the request log, as the recorder and the processes that feed it need them.
+"""The settings of the request log, published to the recorder and the processes that feed it.
 
-Called by the supervisor before it starts any of them, and by the controller whenever it announces a change.
+Called by the supervisor before it starts any of them, and by the controller with every announced change.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NS_PER_MS = 1_000_000
 
 
 def store_settings(rings: RecorderRings, config: BrokerConfig, processors: int, *, has_room: bool = True) -> None:
-    """Have requests of so many processors recorded from now on by the settings; none while the disk has no room."""
+    """Publish the request log settings for so many processors; recording is off while the disk is full."""
     rows_per_second = config.request_log_rows_per_second
     rings.settings().store(
         enabled=config.request_log_enable and has_room,

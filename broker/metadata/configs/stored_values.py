@@ -1,9 +1,9 @@
-"""Stored values that this version cannot read: rejected before they are stored, set aside where they are read.
+"""Stored values that this version cannot decode: rejected before they are stored, skipped where they are read.
 
-What is stored once is read by every process, at each of its starts. `check_readable` reads a value, with the functions
-that all of them read it with, before the store has it. `SetAside` keeps what cannot be read all the same (an older
-version stored it, or the file was damaged) from the process that reads it: the value has no effect, and stays in the
-file until the thing that has it is changed. The controller logs them at its start. Pure.
+Every process reads all stored values at each of its starts. `check_readable` decodes a value before it is stored, with
+the same functions as the readers. `SetAside` skips values that cannot be decoded all the same (an older version stored
+them, or the file was damaged): such a value has no effect, and stays in the file until its entity is changed. The
+controller logs them at its start. Pure.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from rotunda.broker.security.sasl.user_credentials import UserCredentials
 from rotunda.broker.server_log.log_levels import LEVELS
 from rotunda.broker.server_log.rate_limit import UNLIMITED
 
-#: What stands for unreadable settings until they are set again, so that nothing is deleted that they have kept: those
-#: of a topic, if any of its settings cannot be read, and those of a broker, each for itself.
+#: Substitutes for unreadable settings until they are set again, so that no records are deleted meanwhile: all of them
+#: for a topic with any unreadable setting, and each by itself for a broker.
 KEEP_RECORDS: Final[Mapping[str, str]] = MappingProxyType(
     {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 )
@@ -46,7 +46,7 @@ _Value = TypeVar("_Value", bound=StoredValue)
 
 
 class StoredKey(NamedTuple):
-    """The place of a stored value."""
+    """The location of a stored value."""
 
     kind: str
     name: str
@@ -58,13 +58,13 @@ class StoredKey(NamedTuple):
 
 
 class SetAside:
-    """The stored values that this process has found unreadable, and why."""
+    """The stored values that this process cannot decode, with the reasons."""
 
     def __init__(self) -> None:
         self._reasons: dict[tuple[str, str], dict[str, str]] = {}
 
     def readable(self, kind: str, name: str, values: Mapping[str, _Value]) -> Mapping[str, _Value]:
-        """Return the values of a thing that can be read, and take note of the others."""
+        """Return the readable values of an entity, and record the others."""
         reasons = {key: reason for key, value in values.items() if (reason := _why_unreadable(kind, name, key, value))}
         self.note(kind, name, reasons)
         return {key: value for key, value in values.items() if key not in reasons} if reasons else values
@@ -72,15 +72,15 @@ class SetAside:
     def readable_entities(
         self, kind: EntityKind, entities: Mapping[str, Mapping[str, StoredValue]]
     ) -> dict[str, Mapping[str, StoredValue]]:
-        """Return entities with the values that can be read, which may be none."""
+        """Return entities with their readable values, which may be none."""
         found = {name: self.readable(kind, name, values) for name, values in entities.items()}
         if kind is EntityKind.CLIENT_QUOTA:
             return {name: values for name, values in found.items() if values or is_entity(name)}
         return found
 
     def readable_acls(self, names: Sequence[str]) -> list[Acl | None]:
-        """Return the ACLs that are stored under names; None for one that cannot be read."""
-        # All at once is quicker than each by itself.
+        """Return the ACLs that are stored under names; None for an unreadable one."""
+        # Decoding all at once is faster than one by one.
         with suppress(ValueError, TypeError):
             acls = acls_of(names)
             if len(acls) == len(names) and all(map(_has_fields, acls)):
@@ -88,31 +88,31 @@ class SetAside:
         return [acls_of([name])[0] if self.readable(EntityKind.ACL, name, {"": 1}) else None for name in names]
 
     def note(self, kind: str, name: str, reasons: Mapping[str, str]) -> None:
-        """Replace what is known of a thing: by key, why its value has no effect."""
+        """Replace the recorded reasons of an entity: by key, why its value has no effect."""
         if reasons:
             self._reasons[kind, name] = dict(reasons)
         else:
             self._reasons.pop((kind, name), None)
 
     def of(self, kind: str, name: str) -> Mapping[str, str]:
-        """Return by key why the values of a thing have no effect."""
+        """Return by key the reasons why values of an entity have no effect."""
         return self._reasons.get((kind, name), {})
 
     def log(self, path: Path) -> None:
-        """Log each value that has no effect, and how to remove it from the metadata file."""
+        """Log each value without effect, and how to remove it from the metadata file."""
         for place, reason in self:
             line = "%s cannot be read and has no effect: %s; %s"
             _log.error(line, place, reason, remedy(place, path), extra=UNLIMITED)
 
     def __iter__(self) -> Iterator[tuple[StoredKey, str]]:
-        """Yield each place with the reason, in order."""
+        """Yield each location with the reason, in order."""
         for (kind, name), reasons in sorted(self._reasons.items()):
             for key, reason in sorted(reasons.items()):
                 yield StoredKey(kind, name, key), reason
 
 
 def check_readable(kind: str, name: str, values: Mapping[str, StoredValue]) -> None:
-    """Raise ApiError(INVALID_CONFIG) if a value that is about to be stored could not be read again."""
+    """Raise ApiError(INVALID_CONFIG) if a new value could not be decoded again."""
     for key, value in values.items():
         reason = _why_unreadable(kind, name, key, value)
         if reason:
@@ -121,7 +121,7 @@ def check_readable(kind: str, name: str, values: Mapping[str, StoredValue]) -> N
 
 
 def remedy(place: StoredKey, path: Path) -> str:
-    """Return how an admin removes a value that was set aside, as the end of a log line."""
+    """Return instructions to remove an unreadable value, for the end of a log line."""
     name, key = shlex.quote(place.name), shlex.quote(place.key)
     if place.kind in _REMEDIES:
         return f"set it again, or remove it with: {_REMEDIES[place.kind].format(name=name, key=key)}"
@@ -148,7 +148,7 @@ _REMEDIES: Final[Mapping[str, str]] = {
 
 
 def _why_unreadable(kind: str, name: str, key: str, value: StoredValue) -> str | None:
-    """Return why reading a value fails; None if it does not."""
+    """Return the error of decoding a value; None if it succeeds."""
     try:
         _READ[kind](name, key, value)
     except Exception as error:

@@ -1,1 +1,1 @@
-"""Users and access control lists as metadata: what may be changed, and how it is stored."""
+"""Users and access control lists as metadata: allowed changes, and their stored form."""

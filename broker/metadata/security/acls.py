@@ -1,9 +1,9 @@
 """The changes of access control lists. Part of the controller, the one writer of the metadata.
 
-A change is on disk before it is answered. Making ACLs twice leaves what making them once leaves; which ACLs a request
-has deleted is on record with the change, so that a replacement answers with them too. What leads to a change is done in
-slices, and so is what follows it; the change itself is one, of as many ACLs as Kafka lets through, whose names have
-been staged before: 10,000 take about 15 ms. A death before it leaves nothing done, a death after it everything.
+A change is on disk before the response is sent. Creating ACLs is idempotent; the deleted ACLs of a request are recorded
+with the change, so that a replacement returns them too. Preparation and cache update run in slices; the change itself
+is one transaction, of as many ACLs as Kafka allows, with names staged before: 10,000 need about 15 ms. After a death
+before the change nothing is done, after a later one everything.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from rotunda.broker.security.acl.filter_index import FilterIndex
 
 log = logging.getLogger(__name__)
 
-#: ACLs that one request may make or delete, as in Kafka.
+#: Limit of ACLs that one request may create or delete, as in Kafka.
 MOST_CHANGES = 10_000
 
 
 class AclChanges:
-    """Makes and deletes ACLs."""
+    """Creates and deletes ACLs."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class AclChanges:
         change: Callable[[str | None, Sequence[TopicOutcome]], AbstractContextManager[Transaction]],
         outcomes_of: Callable[[str], list[TopicOutcome] | None],
     ) -> None:
-        """``stage`` hands over names of ACLs; ``change`` begins a change of a request, with what is to be on record."""
+        """Store the collaborators. ``stage`` stages names of ACLs; ``change`` begins the change of a request."""
         self._metadata = metadata
         self._stage = stage
         self._change = change
@@ -52,7 +52,7 @@ class AclChanges:
         return authorizer
 
     def create(self, acls: Iterable[Acl]) -> Steps[None]:
-        """Put ACLs in force, all in one change; those that there are stay. Raises ApiError: none is made then."""
+        """Add ACLs, all in one change; existing ones are skipped. Raises ApiError: none is added then."""
         new: dict[str, Acl] = {}
         for number, acl in enumerate(acls):
             if acl not in self._authorizer:
@@ -69,7 +69,7 @@ class AclChanges:
             log.info("ACLs were added: %s", list(new.values()))
 
     def delete(self, filters: Sequence[AclFilter], request: str) -> Steps[list[list[Acl]]]:
-        """Delete what filters describe, all in one change; return for each filter what it has described.
+        """Delete the ACLs that match filters, all in one change; return the matched ACLs of each filter.
 
         Raises ApiError: none is deleted then.
         """
@@ -107,7 +107,7 @@ class AclChanges:
 
 
 def _meant_by(index: FilterIndex, there: Iterable[Acl], meant: dict[AclFilter, list[Acl]]) -> Steps[list[Acl]]:
-    """Add to each filter the ACLs that it means; return those that any of them means."""
+    """Add to each filter the ACLs that it matches; return those that any filter matches."""
     gone: list[Acl] = []
     looked_at = 0
     for acl in there:

@@ -1,7 +1,7 @@
-"""Users of a broker that does not run: the first one of a broker that lets nobody in without a password.
+"""Users of a stopped broker: creates the first user of a broker that requires passwords.
 
-Run by commands, and by the supervisor before it forks. The caller has the data directory's lock, so that no controller
-writes the file.
+Run by commands, and by the supervisor before it forks. The caller holds the data directory's lock, so that no
+controller writes the file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rotunda.broker.security.sasl.scram_credential import new_salt, salted
 
 
 def stored_users(data_dir: Path) -> dict[str, dict[str, str]]:
-    """Return by user, by mechanism, the credentials as stored; under a name that no user has stands their secret."""
+    """Return by user and mechanism the credentials as stored; a reserved name has the salts' secret."""
     with closing(MetadataReader(metadata_path(data_dir))) as reader:
         delta = reader.read(0, with_topics=False)
     kind = EntityKind.USER_CREDENTIAL
@@ -29,7 +29,7 @@ def stored_users(data_dir: Path) -> dict[str, dict[str, str]]:
 
 
 def store_user(data_dir: Path, user: str, password: str, mechanisms: Iterable[str], iterations: int) -> None:
-    """Give a user a password. Raises ApiError if it may not have it, BootFailed if the file cannot be used."""
+    """Store a user's password. Raises ApiError if it is invalid, BootFailed if the file cannot be used."""
     changes = []
     for mechanism in mechanisms:
         salt = new_salt()

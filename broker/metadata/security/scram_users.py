@@ -1,6 +1,6 @@
-"""Users with SCRAM credentials: which changes Kafka allows, and how they are stored.
+"""Users with SCRAM credentials: Kafka's rules for changes, and the stored form.
 
-Pure functions over plain values: the controller checks with them before it stores (KIP-554).
+Pure functions over plain values: the controller validates with them before it stores (KIP-554).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from rotunda.broker.security.session import MOST_USER_BYTES
 
 log = logging.getLogger(__name__)
 
-#: By name of the mechanism its number in requests.
+#: Number of each mechanism in requests, by its name.
 MECHANISMS: Final[Mapping[str, int]] = MappingProxyType({SCRAM_SHA_256: 1, SCRAM_SHA_512: 2})
 _NAMES: Final = {number: name for name, number in MECHANISMS.items()}
 
 
 class Deletion(NamedTuple):
-    """One mechanism of a user that is to have no credential any more."""
+    """Deletion of a user's credential for one mechanism."""
 
     user: str
     mechanism: int
@@ -54,9 +54,9 @@ def changed_users(
     changes: Sequence[Deletion | Upsertion],
     unreadable: Collection[str] = (),
 ) -> dict[str, Mapping[str, str]]:
-    """Return by name what is to be stored when a user is changed. Raises ApiError: all or nothing.
+    """Return by name the values to store for a changed user. Raises ApiError: all or nothing.
 
-    Credentials for ``unreadable`` mechanisms can be deleted too, and are not kept.
+    Credentials for ``unreadable`` mechanisms can be deleted too, and are dropped.
     """
     credentials = altered_credentials(stored.get(user, {}), changes, unreadable)
     log.info("the user %r is to have credentials for %s", user, ", ".join(credentials) or "nothing")
@@ -88,12 +88,12 @@ def described(current: Mapping[str, str]) -> list[tuple[str, int]]:
 
 
 def new_secret() -> dict[str, str]:
-    """Return what is stored beside the first user: from it come the salts of unknown users."""
+    """Return the secret that is stored with the first user: the salts of unknown users derive from it."""
     return {SALT_KEY: secrets.token_hex(32)}
 
 
 def mechanism_of(change: Deletion | Upsertion) -> str:
-    """Return the name of a change's mechanism. Raises ApiError if it is none, or the user's name may not be."""
+    """Return the name of a change's mechanism. Raises ApiError if the mechanism or the user name is invalid."""
     if not change.user:
         raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     if len(change.user.encode()) > MOST_USER_BYTES or "\0" in change.user:

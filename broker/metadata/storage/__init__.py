@@ -1,1 +1,1 @@
-"""The metadata file, its one writer, and its readers: what is kept of the metadata, and how changes are found."""
+"""The metadata file, its one writer, and its readers: the stored metadata, and detection of changes."""

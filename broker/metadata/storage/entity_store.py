@@ -1,8 +1,8 @@
-"""The settings of named things other than topics, as the metadata file keeps them: groups, quotas, features ...
+"""The stored settings of named entities other than topics: groups, quotas, features ...
 
-Part of `store`, which owns the file and its transactions. An entity is a kind, a name and a mapping
-of keys to values; what a name and a value mean is the business of the module that declares the kind's keys. Which
-entities the last changes were about is on record, so a reader takes over those, and a whole kind at its start alone.
+Part of `store`, which owns the file and its transactions. An entity is a kind, a name and a mapping of keys to values;
+the module that declares the kind's keys defines the meaning of names and values. The entities of the last changes are
+recorded, so a reader reads only those, and a whole kind only at its start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ StoredValue = str | int | float
 #: By name of the entity: its keys and values.
 Entities = Mapping[str, Mapping[str, StoredValue]]
 
-#: Values keep the type that they are stored with: the column has none.
+#: Values keep the type with which they are stored: the column has no type.
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS entities (
     kind TEXT NOT NULL, name TEXT NOT NULL, key TEXT NOT NULL, value NOT NULL, PRIMARY KEY (kind, name, key)
@@ -35,24 +35,24 @@ CREATE TABLE IF NOT EXISTS entities_changed (
 ) WITHOUT ROWID;
 """
 
-#: Names that are handed over for one change: seen by the connection of the writer alone, and in order.
+#: Names staged for one change: visible only to the writer's connection, and in order.
 _STAGED = "CREATE TEMP TABLE IF NOT EXISTS staged (name TEXT PRIMARY KEY) WITHOUT ROWID"
 
-#: Of so many changes it is on record which entities they were about. A reader that is further behind reads all of them.
+#: Number of changes with recorded entities. A reader that is further behind reads all entities.
 RECORDED_CHANGES = 1000
 
-#: All entities together: every process has them in its memory.
+#: Limit of all entities together: every process has them in its memory.
 MOST_BYTES = 16 * 1024 * 1024
 
-#: Under which name the file's state has what they take, and how that is worked out: texts, and what each value takes.
+#: Name of the total size in the file's state, and its computation: texts, and a constant for each value.
 _USED_BYTES = "entity_bytes"
 _SIZE = "SELECT COALESCE(SUM(LENGTH(name) + LENGTH(key) + LENGTH(value) + 200), 0) FROM entities"
 
-#: The same of an entity that has nothing but its name, which is put down as the value 1 of an empty key.
+#: The same for an entity without values, which is stored as the value 1 of an empty key.
 _BYTES_BESIDE_A_NAME = 201
 _NAME_ALONE: Mapping[str, StoredValue] = MappingProxyType({"": 1})
 
-#: Raises ApiError if values (by key) of a thing, by its kind and name, could not be read again.
+#: Raises ApiError if values (by key) of an entity, by its kind and name, could not be decoded again.
 Check = Callable[[str, str, Mapping[str, StoredValue]], None]
 
 
@@ -60,13 +60,13 @@ _Name = TypeVar("_Name")
 _Value = TypeVar("_Value")
 
 
-#: The kinds of things with settings that have tables of their own.
+#: Kinds of resources whose settings have tables of their own.
 TOPIC = "topic"
 BROKER = "broker"
 
 
 class EntityKind(enum.StrEnum):
-    """What the entities of a kind are."""
+    """The kinds of entities."""
 
     GROUP = "group"
     CLIENT_METRICS = "client-metrics"
@@ -76,12 +76,12 @@ class EntityKind(enum.StrEnum):
     ACL = "acl"
 
 
-#: A file of a newer version may have others, which have no effect.
+#: A file of a newer version may have other kinds, which have no effect.
 _KINDS = frozenset(EntityKind)
 
 
 def ensure_schema(connection: sqlite3.Connection) -> None:
-    """Add the tables to a file that was made without them. Only the writer, outside a transaction."""
+    """Add the tables to a file that was created without them. Only the writer, outside a transaction."""
     if has_tables(connection):
         return
     connection.execute("BEGIN IMMEDIATE")
@@ -91,7 +91,7 @@ def ensure_schema(connection: sqlite3.Connection) -> None:
 
 
 def has_tables(connection: sqlite3.Connection) -> bool:
-    """Return whether the file has what readers need."""
+    """Return whether the file has the tables that readers need."""
     return has_table(connection, "entity_changes") and has_table(connection, "entities_changed")
 
 
@@ -104,7 +104,7 @@ def has_table(connection: sqlite3.Connection, name: str) -> bool:
 def replace_entity(
     connection: sqlite3.Connection, change: int, kind: EntityKind, name: str, values: Mapping[str, StoredValue]
 ) -> None:
-    """Replace all values of one entity; without any it is gone. ApiError when all entities would take too much."""
+    """Replace all values of one entity; without values it is deleted. ApiError when all entities are too large."""
     total_bytes = used_bytes(connection)
     (before_bytes,) = connection.execute(f"{_SIZE} WHERE kind = ? AND name = ?", (kind, name)).fetchone()
     connection.execute("DELETE FROM entities WHERE kind = ? AND name = ?", (kind, name))
@@ -116,9 +116,9 @@ def replace_entity(
 
 
 def stage_names(connection: sqlite3.Connection, names: Sequence[str], check: Check) -> Steps[None]:
-    """Hand names of ACLs over in steps, for `add_staged` or `remove_staged`; they are in memory, and in no change.
+    """Stage names of ACLs in steps, for `add_staged` or `remove_staged`; they are in memory, and in no change.
 
-    A change of ten thousand is then a few statements. Names are distinct; those that were staged before are forgotten.
+    A change of ten thousand ACLs is then a few statements. Names are distinct; earlier staged names are discarded.
     """
     connection.execute(_STAGED)
     connection.execute("DELETE FROM staged")
@@ -133,14 +133,14 @@ def stage_names(connection: sqlite3.Connection, names: Sequence[str], check: Che
 
 
 def add_staged(connection: sqlite3.Connection, change: int, kind: EntityKind) -> None:
-    """Add entities that are not there, and have nothing but their names. ApiError as in `replace_entity`."""
+    """Add the staged entities, which are new and have no values. ApiError as in `replace_entity`."""
     _account(connection, used_bytes(connection), _staged_bytes(connection))
     connection.execute("INSERT INTO entities SELECT ?, name, '', 1 FROM staged", (kind,))
     _record_staged(connection, change, kind)
 
 
 def remove_staged(connection: sqlite3.Connection, change: int, kind: EntityKind) -> None:
-    """Remove entities that `add_staged` has added."""
+    """Remove the staged entities, which `add_staged` has added before."""
     _account(connection, used_bytes(connection), -_staged_bytes(connection))
     connection.execute("DELETE FROM entities WHERE kind = ? AND name IN (SELECT name FROM staged)", (kind,))
     _record_staged(connection, change, kind)
@@ -164,7 +164,7 @@ def _account(connection: sqlite3.Connection, total_bytes: int, more_bytes: int) 
 
 
 def _record(connection: sqlite3.Connection, change: int, kind: EntityKind, name: str) -> None:
-    """Put on record which entity a change is about."""
+    """Record the entity of a change."""
     connection.execute("INSERT OR REPLACE INTO entities_changed VALUES (?, ?, ?)", (change, kind, name))
     _record_kind(connection, change, kind)
 
@@ -189,7 +189,7 @@ def read_entities(connection: sqlite3.Connection, since: int) -> Steps[dict[Enti
 
 
 def read_changed_entities(connection: sqlite3.Connection, since: int) -> Steps[Mapping[EntityKind, Entities]]:
-    """Return in steps each entity that has changed after change ``since``, without values if it has gone.
+    """Return in steps each entity that has changed after change ``since``, without values if it was deleted.
 
     The change must be no more than `RECORDED_CHANGES` before the last one.
     """
@@ -209,14 +209,14 @@ def read_changed_entities(connection: sqlite3.Connection, since: int) -> Steps[M
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:
-    """Return what all entities take; a file of an older version does not have it, so it is added up once."""
+    """Return the size of all entities; it is computed for a file of an older version, which does not store it."""
     found = connection.execute("SELECT value FROM state WHERE name = ?", (_USED_BYTES,)).fetchone()
     total_bytes: int = (found or connection.execute(_SIZE).fetchone())[0]
     return total_bytes
 
 
 def replace_changed(known: dict[_Name, Mapping[str, _Value]], changed: Mapping[_Name, Mapping[str, _Value]]) -> None:
-    """Put what has changed in its place; what has no values any more is gone."""
+    """Replace the changed entries, and remove those without values."""
     for name, values in changed.items():
         if values:
             known[name] = values

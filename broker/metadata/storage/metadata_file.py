@@ -1,7 +1,7 @@
-"""The metadata file: its name, its tables, and how a word of its state and settings are stored in it.
+"""The metadata file: its name, its tables, and the encoding of its state and settings.
 
-Used by the writer (`store`), by readers (`reader`) and by the check of the file before the broker
-starts. One SQLite file in WAL mode.
+Used by the writer (`store`), by readers (`reader`) and by the check of the file before the broker starts. One SQLite
+file in WAL mode.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from rotunda.broker.metadata.storage.entity_store import ensure_schema, has_tabl
 FORMAT = 1
 FILE_NAME = "rotunda-metadata.sqlite3"
 
-#: Settings that hold for all brokers are stored under this name instead of a broker's id.
+#: Settings of all brokers are stored under this name instead of a broker's id.
 EVERY_BROKER = ""
 
-#: What the configuration file had when it was last read again is stored under this name instead of a broker's id, and
-#: there once more, so that an empty file is distinguished from one that was not read again.
+#: The dynamic settings of the last reloaded configuration file are stored under this name instead of a broker's id, and
+#: the name is also a key there, to distinguish an empty file from one that was not reloaded.
 CONFIGURATION_FILE = "configuration file"
 #: The levels of loggers are stored in the same way, by the loggers' names.
 LOG_LEVELS = "log levels"
-#: How often the files with certificates have been read again is stored under this name.
+#: The number of reloads of the certificate files is stored under this name.
 CERTIFICATES = "certificates"
-#: What is stored under these names holds until the next start.
+#: Settings under these names apply until the next start.
 UNTIL_RESTART = (CONFIGURATION_FILE, LOG_LEVELS, CERTIFICATES)
 
-#: How long a statement waits for another connection's recovery of the WAL; nothing else locks a reader out.
+#: Timeout of a statement while another connection recovers the WAL; nothing else blocks readers.
 BUSY_TIMEOUT_S = 2.0
 
 _MODE = 0o600
@@ -57,14 +57,14 @@ _INITIAL_STATE = (("format", FORMAT), ("change", 0), ("floor", 0), ("next_produc
 
 
 def metadata_path(data_dir: Path) -> Path:
-    """Return where the metadata of a data directory is kept."""
+    """Return the path of a data directory's metadata file."""
     return data_dir / FILE_NAME
 
 
 def make_private(path: Path) -> None:
-    """Let nobody but this user read the file, which holds credentials; it is made if it is not there. Raises OSError.
+    """Restrict the file, which holds credentials, to this user, creating it if missing. Raises OSError.
 
-    SQLite gives the files that it makes beside it the same mode.
+    SQLite creates its additional files with the same mode.
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE))
     for each in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
@@ -74,7 +74,7 @@ def make_private(path: Path) -> None:
 
 
 def complete_schema(connection: sqlite3.Connection) -> None:
-    """Add the tables that the file lacks: all to a new one, the later ones to a file of an earlier version.
+    """Add the missing tables: all to a new file, the later ones to a file of an earlier version.
 
     Only the writer, outside a transaction. Raises sqlite3.Error.
     """
@@ -89,12 +89,12 @@ def complete_schema(connection: sqlite3.Connection) -> None:
 
 
 def stored_format(connection: sqlite3.Connection) -> int:
-    """Return the format of an open file; 0 if nothing is in it. Raises sqlite3.Error."""
+    """Return the format of an open file; 0 if it is empty. Raises sqlite3.Error."""
     return state_of(connection, "format") if has_table(connection, "state") else 0
 
 
 def has_schema(connection: sqlite3.Connection) -> bool:
-    """Return whether all tables that readers need are there."""
+    """Return whether all tables that readers need exist."""
     return has_table(connection, "state") and has_tables(connection)
 
 
@@ -104,13 +104,13 @@ def state_of(connection: sqlite3.Connection, name: str) -> int:
 
 
 def encode_configs(configs: Mapping[str, str]) -> str:
-    """Return settings as they are stored."""
+    """Encode settings for the file."""
     return json.dumps(dict(configs), separators=(",", ":"))
 
 
 def decode_configs(configs: str) -> dict[str, str]:
-    """Return stored settings."""
-    if configs == "{}":  # as it is for most topics
+    """Decode stored settings."""
+    if configs == "{}":  # as for most topics
         return {}
     decoded: dict[str, str] = json.loads(configs)
     return decoded

@@ -17,7 +17,7 @@ def prepare(
     ephemeral: bool = False,
     before_change: Callable[[], None] = nothing_to_do,
 ) -> None:
-    """Make the file ready before the processes that read it start, and check that its partitions have room.
+    """Prepare the file before the processes that read it start, and check the number of its partitions.
 
     Raises BootFailed when the file cannot be used or holds more partitions than ``max.partitions``.
     """

@@ -1,7 +1,7 @@
-"""The reader of the cluster's metadata: what has changed in the file since a process last looked.
+"""The reader of the cluster's metadata: reads the changes of the file since a process's last read.
 
-Runs in every process but the controller's writer (`store`), which it never holds up: in WAL mode a reader sees
-whole changes only. Knows nothing of Kafka's rules.
+Runs in every process except in the controller's writer (`store`), which it never blocks: in WAL mode a reader sees
+whole changes only. Independent of Kafka's rules.
 """
 
 from __future__ import annotations
@@ -35,11 +35,10 @@ class TopicRecord(NamedTuple):
 
 
 class MetadataDelta(NamedTuple):
-    """What a reader returns. ``complete``: these are all topics there are, not only the changed ones.
+    """The result of a read. ``complete``: these are all topics, not only the changed ones.
 
     ``broker_configs`` maps a broker id as text ("" for the default of all brokers) to that broker's settings.
-    ``entities`` has all entities of a kind, ``changed_entities`` those that have changed: without values if they have
-    gone.
+    ``entities`` has all entities of a kind, ``changed_entities`` the changed ones: without values if they were deleted.
     """
 
     version: int
@@ -51,20 +50,21 @@ class MetadataDelta(NamedTuple):
 
 
 class MetadataReader:
-    """A reading connection, opened at the first use. Its file may not be there yet."""
+    """A reading connection, opened at its first use. The file may not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = None
-        #: Beside the one that may be in the middle of reading, and then sees what was so when that began.
+        #: A second connection for look-ups: the first may be in the middle of a read, and sees the state at its
+        #: beginning.
         self._asking: sqlite3.Connection | None = None
 
     def read(self, since: int, *, with_topics: bool = True) -> MetadataDelta | None:
-        """Return what changed after change ``since``, tombstones included, or None if nothing did."""
+        """Return the changes after change ``since``, tombstones included, or None if there are none."""
         return finished(self.read_in_steps(since, with_topics=with_topics))
 
     def read_in_steps(self, since: int, *, with_topics: bool = True) -> Steps[MetadataDelta | None]:
-        """Return what `read` does in steps, as it was at the first; nothing else is read before the last."""
+        """Run `read` in steps, with the state at the first step; no other read may run before the last."""
         connection = self._connection = self._connection or self._connect()
         if connection is None:
             return None
@@ -85,13 +85,13 @@ class MetadataReader:
             connection.execute("COMMIT")
 
     def is_taken_by(self, row: int, topic_id: bytes) -> bool:
-        """Return whether a row of the partition table is, on record, that of a partition of this topic."""
+        """Return whether a row of the partition table is recorded for a partition of this topic."""
         connection = self._asking = self._asking or self._connect()
         query = "SELECT 1 FROM partitions WHERE table_row = ? AND topic_id = ?"
         return connection is not None and connection.execute(query, (row, topic_id)).fetchone() is not None
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the open connections."""
         for connection in filter(None, (self._connection, self._asking)):
             connection.close()
         self._connection = self._asking = None
@@ -117,7 +117,7 @@ class MetadataReader:
 
 
 def partition_counts(path: Path, topics: Sequence[str]) -> dict[str, int]:
-    """Return how many partitions each of these topics has, for those that exist."""
+    """Return the number of partitions of each of these topics that exists."""
     reader = MetadataReader(path)
     delta = reader.read(0)
     reader.close()

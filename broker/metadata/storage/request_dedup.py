@@ -1,10 +1,9 @@
-"""The outcomes of the last requests that changed topics, kept in the metadata file for a replay of such a request.
+"""The outcomes of the last requests that changed topics, stored in the metadata file for repeated requests.
 
-Part of `store`, which owns the file and its transactions. A controller may be killed when a change is
-committed and its client has no answer; its replacement is sent the request again. The change that a request makes
-carries the outcomes, so they are on record if and only if the change is: the replacement answers with them and changes
-nothing. A request is known by a text that no other one has before the broker starts again; then everything is
-forgotten.
+Part of `store`, which owns the file and its transactions. A controller may be killed after a change is committed and
+before its client has the response; its replacement receives the request again. The change of a request includes the
+outcomes, so they are recorded if and only if the change is: the replacement returns them and changes nothing. A request
+is identified by a text that is unique until the broker restarts; the restart deletes all outcomes.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-#: As many requests as stay on record. Those that are not answered yet are the last ones: a turn takes at most 32 from
-#: each processor.
+#: Number of recorded requests. Requests without a response are the last ones: a turn handles at most 32 from each
+#: processor.
 MOST_REQUESTS = 1024
 
 _TABLE = (
@@ -28,9 +27,9 @@ _DROP_OLDEST = (
 
 
 class TopicOutcome(NamedTuple):
-    """What became of one topic of a request. ``topic_id`` is all zero if there is none.
+    """The outcome of one topic of a request. ``topic_id`` is all zero if there is none.
 
-    ``partitions`` and ``configs`` are those of what was, or would be, created.
+    ``partitions`` and ``configs`` are those of a topic that was, or would be, created.
     """
 
     name: str
@@ -42,12 +41,12 @@ class TopicOutcome(NamedTuple):
 
 
 def ensure_table(connection: sqlite3.Connection) -> None:
-    """Add the table to a file that was made without it. Only the writer, outside a transaction."""
+    """Add the table to a file that was created without it. Only the writer, outside a transaction."""
     connection.execute(_TABLE)
 
 
 def keep(connection: sqlite3.Connection, change: int, request: str, outcomes: Sequence[TopicOutcome]) -> None:
-    """Put the outcomes of a request on record with its change; those of the oldest request go."""
+    """Record the outcomes of a request with its change; those of the oldest request are deleted."""
     values = [
         (name, error_code, message, topic_id.hex(), partitions, dict(configs))
         for name, error_code, message, topic_id, partitions, configs in outcomes
@@ -69,5 +68,5 @@ def read(connection: sqlite3.Connection, request: str) -> list[TopicOutcome] | N
 
 
 def forget_all(connection: sqlite3.Connection) -> None:
-    """Forget every request."""
+    """Delete the outcomes of all requests."""
     connection.execute("DELETE FROM kept_outcomes")

@@ -1,12 +1,12 @@
 """The writer of the cluster's metadata: topics, partitions and their rows, settings, quotas, in one SQLite file.
 
-The controller process is the only writer; every other process reads what changed since it last looked
-(`reader`). Each change carries the next number of one counter, which is what the processes
-compare to know whether they are up to date. Knows nothing of Kafka's rules: the caller has checked them.
+The controller process is the only writer; every other process reads the changes since its last read (`reader`). Each
+change has the next number of one counter, which the processes compare to detect whether they are up to date.
+Independent of Kafka's rules: the caller has validated them.
 
-A deleted topic stays as a *tombstone* until the owners of its partitions have released their rows in the
-shared partition table; the rows of a tombstone are taken, so that nobody else is given them. When tombstones
-are dropped, ``floor`` moves up to the last one: a reader that had not seen it must read everything afresh.
+A deleted topic stays as a *tombstone* until the owners of its partitions have released their rows in the shared
+partition table; the rows of a tombstone stay assigned and are not reused. When tombstones are dropped, ``floor``
+becomes the last of them: a reader that has not seen it must read everything again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _DROP_SPENT_TOMBSTONES = "DELETE FROM topics WHERE deleted AND topic_id NOT IN (
 
 
 class Transaction:
-    """The statements of one change. Everything done through it becomes visible at once, or not at all."""
+    """The statements of one change. All of them become visible at once, or none."""
 
     def __init__(self, connection: sqlite3.Connection, change: int, check: Check) -> None:
         self._connection = connection
@@ -60,7 +60,7 @@ class Transaction:
         self.change = change
 
     def insert_topic(self, topic_id: bytes, name: str, rows: Sequence[int], configs: Mapping[str, str]) -> None:
-        """Add a topic whose partition i takes ``rows[i]``."""
+        """Add a topic; partition i has the row ``rows[i]``."""
         self._check(TOPIC, name, configs)
         self._connection.execute(
             "INSERT INTO topics VALUES (?, ?, 0, ?, ?)", (topic_id, name, self.change, encode_configs(configs))
@@ -81,7 +81,7 @@ class Transaction:
         )
 
     def delete_topic(self, topic_id: bytes) -> None:
-        """Turn a topic into a tombstone; its rows stay taken."""
+        """Change a topic to a tombstone; its rows stay assigned."""
         self._connection.execute(
             "UPDATE topics SET change = ?, deleted = 1 WHERE topic_id = ?", (self.change, topic_id)
         )
@@ -94,20 +94,20 @@ class Transaction:
         self._connection.executemany("INSERT INTO broker_configs VALUES (?, ?, ?)", rows)
 
     def set_entity(self, kind: EntityKind, name: str, values: Mapping[str, StoredValue]) -> None:
-        """Replace all values of a group, of a client's quota or of a feature; without any it is gone."""
+        """Replace all values of an entity; without values it is deleted."""
         self._check(kind, name, values)
         replace_entity(self._connection, self.change, kind, name, values)
 
     def add_staged_acls(self) -> None:
-        """Add ACLs that are not there: those whose names were staged last (`MetadataStore.stage`)."""
+        """Add new ACLs: those with the names staged last (`MetadataStore.stage`)."""
         add_staged(self._connection, self.change, EntityKind.ACL)
 
     def remove_staged_acls(self) -> None:
-        """Remove ACLs that are there: those whose names were staged last."""
+        """Remove existing ACLs: those with the names staged last."""
         remove_staged(self._connection, self.change, EntityKind.ACL)
 
     def release_rows(self, rows: Sequence[int]) -> None:
-        """Forget rows of tombstones, and every tombstone that holds none any more."""
+        """Delete the records of tombstones' rows, and every tombstone without rows."""
         if not rows:
             return
         self._connection.executemany("DELETE FROM partitions WHERE table_row = ?", [(row,) for row in rows])
@@ -117,7 +117,7 @@ class Transaction:
             self._connection.execute("UPDATE state SET value = MAX(value, ?) WHERE name = 'floor'", (dropped,))
 
     def keep_outcomes(self, request: str, outcomes: Sequence[TopicOutcome]) -> None:
-        """Put on record what this change answers to a request."""
+        """Record the outcomes of this change's request."""
         request_dedup.keep(self._connection, self.change, request, outcomes)
 
     def _insert_partitions(self, topic_id: bytes, first_partition: int, rows: Sequence[int]) -> None:
@@ -126,11 +126,11 @@ class Transaction:
 
 
 def nothing_to_do() -> None:
-    """Precede a change of which nothing is in the way."""
+    """Do nothing before a change."""
 
 
 def accept_all(_kind: str, _name: str, _values: Mapping[str, StoredValue]) -> None:
-    """Check nothing."""
+    """Accept all values."""
 
 
 class MetadataStore:
@@ -140,7 +140,7 @@ class MetadataStore:
         self._connection = connection
         self._before_change = before_change
         self._check = check
-        #: While several transactions are made with one change: what ends it, and the change once it has begun.
+        #: While several transactions share one change: the stack that ends it, and the change once it has begun.
         self._together: ExitStack | None = None
         self._shared: Transaction | None = None
 
@@ -153,12 +153,11 @@ class MetadataStore:
         before_change: Callable[[], None] = nothing_to_do,
         check: Check = accept_all,
     ) -> MetadataStore:
-        """Open the file, making it if it is not there. ``ephemeral`` data is not forced to disk.
+        """Open the file, creating it if missing. ``ephemeral`` data is not forced to disk.
 
         ``before_change`` is called before each change: it makes room on a full disk, or raises an ApiError. ``check``
-        is called with what is about to be stored.
-
-        Raises BootFailed when the file is from a newer version, damaged or cannot be written.
+        is called with the values to be stored. Raises BootFailed when the file is from a newer version, damaged or
+        cannot be written.
         """
         try:
             make_private(path)
@@ -179,12 +178,12 @@ class MetadataStore:
         return cls(connection, before_change, check)
 
     def stage(self, names: Sequence[str]) -> Steps[None]:
-        """Hand over in steps the names that the next change is about: it can then be one of very many."""
+        """Stage the names for the next change in steps: so it can be one with very many names."""
         return stage_names(self._connection, names, self._check)
 
     @property
     def entity_bytes(self) -> int:
-        """What all entities take."""
+        """Size of all entities."""
         return used_bytes(self._connection)
 
     @property
@@ -194,7 +193,7 @@ class MetadataStore:
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """Yield the transaction of the next change and commit it at the end; any exception undoes all of it.
+        """Yield the transaction of the next change and commit it at the end; any exception rolls back all of it.
 
         Raises ApiError(KAFKA_STORAGE_ERROR) when the file cannot be written.
         """
@@ -216,12 +215,12 @@ class MetadataStore:
 
     @property
     def is_together(self) -> bool:
-        """Whether transactions are made with one change at present."""
+        """Whether transactions currently share one change."""
         return self._together is not None
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Make the transactions that follow, if any, with one change. An ApiError in one of them undoes that one alone.
+        """Combine the following transactions, if any, into one change. An ApiError rolls back its own transaction only.
 
         Raises ApiError(KAFKA_STORAGE_ERROR) when the file cannot be written: none of them is made then.
         """
@@ -244,7 +243,7 @@ class MetadataStore:
             self._connection.execute("RELEASE one")
 
     def reserve_producer_ids(self, count: int) -> int:
-        """Return the first of ``count`` producer ids that were never handed out and are now reserved."""
+        """Reserve ``count`` unused producer ids and return the first."""
         with self._committing():
             first = state_of(self._connection, "next_producer_id")
             self._connection.execute("UPDATE state SET value = ? WHERE name = 'next_producer_id'", (first + count,))
@@ -255,22 +254,22 @@ class MetadataStore:
         return request_dedup.read(self._connection, request)
 
     def forget_outcomes(self) -> None:
-        """Forget the outcomes of all requests. Only when the broker starts: no request is older than that."""
+        """Delete the outcomes of all requests. Only when the broker starts: no request is older than that."""
         with self._committing():
             request_dedup.forget_all(self._connection)
 
     def forget_broker_configs(self, broker: str) -> None:
-        """Forget the settings stored under a name. Only when the broker starts."""
+        """Delete the settings stored under a name. Only when the broker starts."""
         with self._committing():
             self._connection.execute("DELETE FROM broker_configs WHERE broker = ?", (broker,))
 
     def taken_rows(self) -> list[tuple[int, bool]]:
-        """Return every row that is taken, with whether its topic is a tombstone, in order of rows."""
+        """Return every assigned row, and whether its topic is a tombstone, in order of rows."""
         query = "SELECT table_row, deleted FROM partitions JOIN topics USING (topic_id) ORDER BY table_row"
         return [(row, bool(deleted)) for row, deleted in self._connection.execute(query)]
 
     def renumber_rows(self) -> None:
-        """Give the partitions the rows 0, 1, ... Only while no other process runs: they know the old rows."""
+        """Assign the partitions the rows 0, 1, ... Only while no other process runs: they use the old rows."""
         with self._committing():
             rows = [row for (row,) in self._connection.execute("SELECT table_row FROM partitions ORDER BY table_row")]
             moves = [(new, old) for new, old in enumerate(rows) if new != old]

@@ -1,1 +1,1 @@
-"""Names and shapes of topics: which are valid. Judges; changes nothing."""
+"""Names and layouts of topics: validation only, without changes."""

@@ -1,9 +1,9 @@
-"""Patterns that clients send, in RE2's syntax, matched against whole names in linear time.
+"""Patterns in RE2's syntax from clients, matched against whole names in linear time.
 
 Pure. Consumer groups subscribe with them, and transactions are listed by them. Python's own `re` backtracks, so that a
-pattern of a client could occupy a handler for ever; RE2, whose syntax Kafka's clients are promised, reads a name once.
-Linear is not quick: a match takes up to 25 ns for each instruction of the pattern and each byte of the name. So the
-size of a pattern is bounded, and many names are matched in steps.
+client's pattern could block a handler forever; RE2, which is Kafka's documented syntax, reads a name once. Linear is
+not fast: a match needs up to 25 ns for each instruction of the pattern and each byte of the name. So the size of a
+pattern is limited, and many names are matched in steps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re2
 
 from rotunda.broker.protocol.steps import Steps
 
-#: The longest pattern: parsing one takes up to 30 ms.
+#: The longest pattern: parsing one needs up to 30 ms.
 _LONGEST: Final = 1024
 
 #: The largest compiled pattern, in RE2's instructions. An ASCII letter is one, a dot 8, a class of Unicode hundreds.
@@ -67,7 +67,7 @@ class TopicRegex:
     def matching(self, items: Iterable[_Item], text_of: Callable[[_Item], str]) -> Steps[list[_Item]]:
         """Return the items whose text the pattern matches.
 
-        Raises InvalidPatternError where a text is so long that matching it takes too long.
+        Raises InvalidPatternError for a text that would need too long to match.
         """
         found: list[_Item] = []
         spent = 0

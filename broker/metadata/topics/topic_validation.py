@@ -1,7 +1,7 @@
 """The validation of topic requests: Kafka's rules on names, partition counts, replicas and assignments.
 
-Pure functions over plain values, with Kafka's own error codes and words. The controller calls them before it
-writes; nothing here knows of storage, and a cluster is taken to be the one broker that answers.
+Pure functions over plain values, with Kafka's own error codes and messages. The controller calls them before it writes;
+nothing here depends on storage, and the cluster is assumed to have only this broker.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ USE_DEFAULT = -1
 #: Kafka's limit for one request, all its topics together.
 MOST_PARTITIONS_AT_ONCE = 10_000
 
-#: Kafka's own metadata log; it looks like a topic to tools, and nobody may create it.
+#: Kafka's own metadata log; it looks like a topic to tools, and cannot be created.
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class NewTopic(NamedTuple):
-    """A wanted topic. -1 partitions or replicas: the default. ``assignments``: (partition, broker ids)."""
+    """A topic to create. -1 partitions or replicas: the default. ``assignments``: (partition, broker ids)."""
 
     name: str
     partitions: int = USE_DEFAULT
@@ -38,7 +38,7 @@ class NewTopic(NamedTuple):
 
 
 class AddedPartitions(NamedTuple):
-    """A topic and how many partitions it is to have. ``assignments``: the broker ids of each one that is added."""
+    """A topic with its new number of partitions. ``assignments``: the broker ids of each added partition."""
 
     name: str
     partitions: int
@@ -63,7 +63,7 @@ def metric_name(topic: str) -> str:
 
 
 def check_total_partitions(topics: Iterable[NewTopic], default_partitions: int) -> None:
-    """Raise ApiError(POLICY_VIOLATION) if topics have too many partitions to be created with one request."""
+    """Raise ApiError(POLICY_VIOLATION) if one request creates topics with too many partitions."""
     total = 0
     for topic in topics:
         wanted = default_partitions if topic.partitions == USE_DEFAULT else max(0, topic.partitions)
@@ -73,10 +73,9 @@ def check_total_partitions(topics: Iterable[NewTopic], default_partitions: int) 
 
 
 def partition_count(topic: NewTopic, default_partitions: int, default_replication: int, broker_id: int) -> int:
-    """Return how many partitions a topic is to have.
+    """Return the number of partitions of a new topic.
 
-    Raises ApiError with INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT or
-    INVALID_REQUEST.
+    Raises ApiError with INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT or INVALID_REQUEST.
     """
     if topic.assignments:
         return _assigned_partitions(topic, broker_id)
@@ -100,7 +99,7 @@ def partition_count(topic: NewTopic, default_partitions: int, default_replicatio
 def check_added_partitions(
     name: str, current: int, wanted: int, assignments: Sequence[Sequence[int]] | None, broker_id: int
 ) -> None:
-    """Raise ApiError unless a topic of ``current`` partitions may be given ``wanted`` in all.
+    """Raise ApiError unless a topic of ``current`` partitions may be extended to ``wanted`` in all.
 
     ``assignments`` holds the broker ids of each added partition; None leaves the choice to the broker.
     """
@@ -167,7 +166,7 @@ def _invalid_name(reason: str) -> None:
 
 
 def check_internal_topic(name: str, partitions: int, needed: int) -> None:
-    """Raise ApiError(INVALID_PARTITIONS) unless an internal topic gets the partitions that its ids hash to."""
+    """Raise ApiError(INVALID_PARTITIONS) unless an internal topic has the partitions that its ids hash to."""
     if partitions != needed:
         raise ApiError(
             ErrorCode.INVALID_PARTITIONS,
