@@ -1,4 +1,4 @@
-"""The parts of a target that API functions work with: each is called with the request, these parts, and the body.
+"""The parts of a target used by API functions: each function is called with the request, these parts, and the body.
 
 Runs in handler processes and in the controller, which is a handler of the metadata APIs.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, frozen=True)
 class BrokerContext:
-    """The parts of a target that API functions work with."""
+    """The parts of a target used by API functions."""
 
     cluster_id: str
     clock: Clock
@@ -47,12 +47,12 @@ class BrokerContext:
     """(API key, oldest version, newest version) of what is served."""
 
     def address_for(self, request: Request) -> tuple[str, int]:
-        """Return the host and port of this broker that a request's client is given (``C18``)."""
+        """Return this broker's host and port for a request's client (``C18``)."""
         return self.listeners[request.listener].address_for(request.session)
 
 
 class Access:
-    """Checks what the client of a request may do, by the checks of the request's API."""
+    """Checks the rights of a request's client, by the checks of the request's API."""
 
     def __init__(self, metadata: MetadataCache) -> None:
         self._metadata = metadata
@@ -64,11 +64,11 @@ class Access:
         name: str = CLUSTER_NAME,
         operation: Operation | None = None,
     ) -> int:
-        """Return the error with which a resource is refused to a client; 0: it is not."""
+        """Return the authorization error for a resource; 0 if allowed."""
         return refusal(self._metadata.authorizer, request.session, request.api_key, resource_type, name, operation)
 
     def note_denied(self, request: Request, resource_type: ResourceType, name: str) -> None:
-        """Note for the request log what another target has denied by the same check."""
+        """Record for the request log a denial by the same check in another target."""
         authorizer = self._metadata.authorizer
         if authorizer is not None:
             authorizer.on_denied(operation_of(request.api_key, resource_type), resource_type, name)

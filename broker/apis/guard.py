@@ -1,4 +1,4 @@
-"""The guard of an API: the checks of the whole request, before its function.
+"""The guard of an API: the authorization of the whole request, before its function.
 
 Runs in handler processes and the controller. The checks of each API are in `broker.security.acl.checks`.
 """
@@ -16,12 +16,12 @@ from rotunda.broker.protocol.error_responses import error_response
 from rotunda.broker.security.acl.acls import CLUSTER_NAME, ResourceType
 from rotunda.broker.security.acl.checks import CHECKS
 
-#: The fields of requests that name what the checks are about.
+#: The fields of requests that contain the checked resources' names.
 _FIELDS: Final = {ResourceType.GROUP: "group_id", ResourceType.TRANSACTIONAL_ID: "transactional_id"}
 
 
 def guarded(key: ApiKey, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function of an API, behind the checks that guard it if there are any."""
+    """Return the function of an API, wrapped in its guard if it has one."""
     guards = [(each.resource_type, _FIELDS.get(each.resource_type)) for each in CHECKS.get(key, ()) if each.guards]
     if not guards:
         return function

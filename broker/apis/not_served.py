@@ -1,6 +1,6 @@
-"""The APIs of Kafka that this broker does not serve, by the reason. Printed into docs/api-versions.md.
+"""Kafka's APIs that this broker does not support, by reason. Printed into docs/api-versions.md.
 
-Together with the registry in ``broker.apis.table`` it names every API that Kafka's schemas know; a test compares.
+Together with the registry in ``broker.apis.table`` it names every API in Kafka's schemas; a test compares.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def not_served() -> list[int]:
 
 
 def describe_rows() -> list[str]:
-    """Return the rows of the table of these APIs, one a reason."""
+    """Return the rows of the table of these APIs, one per reason."""
     keys = _keys()
     return [
         f"| {', '.join(f'{_upper(name)} ({keys[name]})' for name in names.split())} | {reason} |"

@@ -1,7 +1,7 @@
-"""The registry of what this broker serves: api key, versions, codec, function. ApiVersions is derived from it.
+"""The registry of supported APIs: api key, versions, codec, function. ApiVersions is derived from it.
 
-Used by handler processes and the controller. A key that is missing here is not advertised and closes the connection
-that sends it (``C07``); nothing is advertised that is not served, but for the refused versions of Produce (``C12``).
+Used by handler processes and the controller. A missing key is not advertised and closes the connection that sends it
+(``C07``); everything advertised is supported, except the rejected versions of Produce (``C12``).
 """
 
 from __future__ import annotations
@@ -67,16 +67,16 @@ from rotunda.broker.apis.users.scram_credentials import (
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.protocol.api_keys import ApiKey
 
-#: (request, broker, body) to response, or to what puts it off (`api_calls`).
+#: (request, broker, body) to a response, or to a delayed one (`api_calls`).
 ApiFunction = Callable[[Request, BrokerContext, Any], Any]
 
 
 class Api(NamedTuple):
-    """One API: the versions served, and the function that answers, None where the request loop takes requests itself.
+    """One API: the supported versions, and the function, None where the request loop handles requests itself.
 
-    ``advertised_min`` is lower than ``min_version`` where clients need to see versions that are refused. Where answers
-    follow from request, listener and metadata alone, ``is_cacheable`` returns whether one holds until the metadata
-    change. An API's owner is declared in `protocol.api_keys`, the rights that it needs in `security.acl.checks`.
+    ``advertised_min`` is lower than ``min_version`` where clients need to see versions that are rejected. Where
+    responses depend on request, listener and metadata alone, ``is_cacheable`` returns whether one is valid until the
+    metadata change. An API's owner is declared in `protocol.api_keys`, its required rights in `security.acl.checks`.
     """
 
     key: ApiKey
@@ -89,7 +89,7 @@ class Api(NamedTuple):
 
 
 def _hot(key: ApiKey, versions: tuple[int, int], advertised_min: int, note: str = "") -> Api:
-    """Produce and Fetch: the request loop takes them to their own paths."""
+    """Produce and Fetch: the request loop has paths of its own for them."""
     return Api(key, *versions, None, advertised_min, note)
 
 
@@ -224,7 +224,7 @@ if len(APIS) != len(API_TABLE):
 
 
 def advertised() -> tuple[tuple[int, int, int], ...]:
-    """Return (api key, lowest, highest version) of every API, as ApiVersions lists them."""
+    """Return (api key, lowest, highest version) of every API, in the format of ApiVersions."""
     return tuple((int(api.key), api.advertised_min, api.max_version) for api in API_TABLE)
 
 

@@ -1,4 +1,4 @@
-"""CreateAcls and DeleteAcls: what they change is in force everywhere soon after. Served by the controller."""
+"""CreateAcls and DeleteAcls: changes take effect in every process soon after. Served by the controller."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GOOD: dict[str, Any] = {}
 
 
 def handle_create_acls(request: Request, broker: BrokerContext, body: Any) -> Work | dict[str, Any]:
-    """Return an outcome for each ACL; those that may be made are made all at once."""
+    """Return an outcome for each ACL; all valid ones are created at once."""
     if broker.metadata.authorizer is None:
         return no_authorizer(request, body)
     return _create(broker, body)
@@ -55,7 +55,7 @@ def _create(broker: BrokerContext, body: Any) -> Work:
 
 
 def handle_delete_acls(request: Request, broker: BrokerContext, body: Any) -> Work | dict[str, Any]:
-    """Return for each filter the ACLs that it has deleted. Raises InvalidReceive for a filter that means nothing."""
+    """Return for each filter the ACLs that it has deleted. Raises InvalidReceive for an invalid filter."""
     if broker.metadata.authorizer is None:
         return no_authorizer(request, body)
     if len(body.filters) > MOST_CHANGES:

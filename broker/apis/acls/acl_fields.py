@@ -1,4 +1,4 @@
-"""ACLs and filters of ACLs as the protocol has them."""
+"""Conversion of ACLs and their filters from and to the protocol."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _NO_AUTHORIZER = "No Authorizer is configured on the broker: every client may do
 
 
 def no_authorizer(request: Request, body: Any) -> dict[str, Any]:
-    """Return the response to every request about ACLs where nothing asks them."""
+    """Return the response to every request about ACLs without an authorizer."""
     return error_response(request.api_key, request.api_version, body, ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER)
 
 
 def filter_of(asked: Any) -> AclFilter:
-    """Return a filter of a request. Raises InvalidReceive for one with numbers that mean nothing, as Kafka does."""
+    """Return a filter of a request. Raises InvalidReceive for one with invalid numbers, as Kafka does."""
     found = AclFilter(
         asked.resource_type_filter, asked.resource_name_filter, asked.pattern_type_filter, asked.principal_filter,
         asked.host_filter, asked.operation, asked.permission_type,
@@ -35,7 +35,7 @@ def filter_of(asked: Any) -> AclFilter:
 
 
 def acl_fields(acl: Acl) -> dict[str, Any]:
-    """Return whom an ACL is about, and what it says."""
+    """Return the response fields of an ACL: principal, host, operation and permission."""
     return {
         "principal": acl.principal,
         "host": acl.host,

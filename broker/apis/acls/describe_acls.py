@@ -1,4 +1,4 @@
-"""DescribeAcls: the ACLs that a filter describes, by resource. Any handler answers."""
+"""DescribeAcls: the ACLs that match a filter, by resource. Served by any handler."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rotunda.broker.security.acl.acls import Acl
 
 
 def handle_describe_acls(request: Request, broker: BrokerContext, body: Any) -> Work | dict[str, Any]:
-    """Return the ACLs. Raises InvalidReceive for a filter that means nothing."""
+    """Return the ACLs. Raises InvalidReceive for an invalid filter."""
     authorizer = broker.metadata.authorizer
     if authorizer is None:
         return no_authorizer(request, body)

@@ -1,1 +1,1 @@
-"""The broker itself: what it serves, who it is, which features are on, and how the controller is asked."""
+"""The broker itself: its APIs, its identity, its finalized features, and access to the controller."""

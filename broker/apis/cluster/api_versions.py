@@ -1,6 +1,6 @@
-"""ApiVersions: what is served, derived from the registry of what is served (``C08``-``C11``), and the features.
+"""ApiVersions: the supported APIs, derived from their registry (``C08``-``C11``), and the features.
 
-A version that is not served is answered before it comes here: its body cannot be parsed.
+An unsupported version of ApiVersions is rejected before this module: its body cannot be parsed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ZERO_FEATURE_MINIMUM_FROM: Final = 4
 
 
 def handle_api_versions(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any]:
-    """Return the served APIs and the levels of features (KIP-584).
+    """Return the supported APIs and the levels of features (KIP-584).
 
     INVALID_REQUEST for an unacceptable name of client software (``C09``).
     """
@@ -28,7 +28,7 @@ def handle_api_versions(request: Request, broker: BrokerContext, body: Any) -> d
         for text in (body.client_software_name, body.client_software_version):
             if not is_valid_software(text):
                 return {"error_code": ErrorCode.INVALID_REQUEST}
-    # Older clients reject a least level of 0 (KAFKA-17011), so they get 1.
+    # Older clients reject a minimum level of 0 (KAFKA-17011), so they get 1.
     least = 0 if request.api_version >= _ZERO_FEATURE_MINIMUM_FROM else 1
     metadata = broker.metadata
     return {
@@ -48,7 +48,7 @@ def handle_api_versions(request: Request, broker: BrokerContext, body: Any) -> d
 
 
 def unsupported_version_response(correlation_id: int, least: int, greatest: int) -> bytes:
-    """Return the answer to a version that is not served, which any client can read and retry by (`C08`)."""
+    """Return the response to an unsupported version, which any client can read to retry (`C08`)."""
     response = {
         "error_code": ErrorCode.UNSUPPORTED_VERSION,
         "api_keys": [_served(ApiKey.API_VERSIONS, least, greatest)],
@@ -57,7 +57,7 @@ def unsupported_version_response(correlation_id: int, least: int, greatest: int)
 
 
 def is_api_versions_cacheable(response: dict[str, Any]) -> bool:
-    """Return whether an answer holds until the metadata change: what is served is the same all the time."""
+    """Return whether a response is valid until the metadata change: the supported APIs never change."""
     return not response["error_code"]
 
 

@@ -1,4 +1,4 @@
-"""The bit fields that say what a client may do; without an authorizer, everything (KIP-430)."""
+"""The bit fields of a client's authorized operations; without an authorizer, all of them (KIP-430)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def topic_operations(request: Request, broker: BrokerContext, topic: str, asked_
 
 
 def cluster_operations(request: Request, broker: BrokerContext, asked_for: bool) -> int:
-    """Return the bit field for the cluster; none for who may not describe it."""
+    """Return the bit field for the cluster; 0 for clients without DESCRIBE."""
     if not asked_for:
         return NOT_ASKED_FOR
     if broker.access.refusal(request, ResourceType.CLUSTER, operation=Operation.DESCRIBE):

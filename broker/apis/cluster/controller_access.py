@@ -1,4 +1,4 @@
-"""The way of the APIs that change metadata to the controller object of the process they run in."""
+"""Access of the APIs that change metadata to the controller object of their process."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rotunda.broker.quotas.controller_mutations import ControllerMutationQuota
 
 
 def controller_of(broker: BrokerContext) -> Controller:
-    """Return the controller. Only the controller process has one: a request that strays is our bug."""
+    """Return the controller. Only the controller process has one: a misrouted request is our bug."""
     return _active(broker).controller
 
 
 def announce(broker: BrokerContext) -> None:
-    """Tell every process what the controller has changed."""
+    """Notify every process of the controller's changes."""
     _active(broker).announce()
 
 
@@ -30,26 +30,26 @@ def _active(broker: BrokerContext) -> ActiveController:
 
 
 def mutation_quota_of(request: Request, broker: BrokerContext, strict_from: int) -> ControllerMutationQuota:
-    """Return the quota of a request that makes or deletes partitions, strict from that version on."""
+    """Return the quota of a request that creates or deletes partitions, strict from that version on."""
     sensors = broker.quotas.of_client(request.session.user, request.client_id)
     meter = None if sensors is None else sensors.mutation
     return ControllerMutationQuota(meter, broker.clock.monotonic_ns, strict=request.api_version >= strict_from)
 
 
 def request_id_of(request: Request) -> str:
-    """Return the text by which the controller knows a request that it is sent again: no other has it in this run."""
+    """Return the text by which the controller recognises a request that is sent again: unique within a run."""
     return f"{request.connection_id}-{request.sequence}-{request.received_ns}"
 
 
-#: Resources or entities that are changed in one slice, with one change of the metadata, and settings or quotas of them.
+#: Resources or entities changed in one slice, with one change of the metadata, and their settings or quotas.
 ALTERED_AT_ONCE = 20
 _CHANGES_AT_ONCE = 200
 
-#: So many slices are announced together, so that nobody has thousands of changes to take over at once, nor one at a
-#: time, each of which has whoever follows quotas look at all of them.
+#: Slices announced together: fewer would make every process that follows quotas check all of them for each change, more
+#: would give it thousands of changes at once.
 ANNOUNCED_AT_ONCE = 10
 
-#: Settings of one resource, or quotas of one entity, that a request may change: there are not half as many.
+#: Most settings of one resource, or quotas of one entity, in a request: less than half as many exist.
 MOST_CHANGES = 1000
 TOO_MANY_CHANGES = f"More than {MOST_CHANGES} changes of one thing"
 
@@ -61,7 +61,7 @@ def portions(
     changes_of: Callable[[_Asked], int],
     is_alone: Callable[[_Asked], bool] = lambda _: False,
 ) -> Iterator[list[_Asked]]:
-    """Yield things to be changed in their order, as many as are changed at once; ``is_alone``: one by itself."""
+    """Yield the things to change in order, in portions for one slice; ``is_alone``: in a portion of its own."""
     portion: list[_Asked] = []
     changes = 0
     for each in asked:
@@ -69,7 +69,7 @@ def portions(
             yield portion
             portion, changes = [], 0
         portion.append(each)
-        # What is refused takes no time.
+        # More changes than the limit are rejected, and need no time.
         changes += min(changes_of(each), MOST_CHANGES)
         if is_alone(each):
             yield portion
@@ -81,7 +81,7 @@ def portions(
 def alter_each(
     controller: Controller, asked: Sequence[_Asked], alter: Callable[[_Asked], None]
 ) -> list[ApiError | None]:
-    """Alter several things with one change of the metadata; return for each why it was not altered, or None."""
+    """Alter several things with one change of the metadata; return the error of each, or None."""
     failures: list[ApiError | None] = []
     try:
         with controller.together():
@@ -98,10 +98,10 @@ def alter_each(
     return failures
 
 
-#: Topics that are changed in one slice, with one change of the metadata.
+#: Topics changed in one slice, with one change of the metadata.
 TOPICS_AT_ONCE = 50
 
 
 def part_of(request: str, start: int) -> str:
-    """Return the text by which the controller knows the part of a request that begins with its ``start``-th topic."""
+    """Return the text by which the controller recognises the part of a request from its ``start``-th topic on."""
     return request if start == 0 else f"{request}-{start}"

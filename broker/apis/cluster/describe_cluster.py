@@ -13,7 +13,7 @@ _BROKERS, _CONTROLLERS = 1, 2
 
 
 def handle_describe_cluster(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any]:
-    """Return the description; an error for a client that wanted something other than a broker."""
+    """Return the description; an error for a client that requests another endpoint type than brokers."""
     endpoint_type = body.endpoint_type
     if endpoint_type == _CONTROLLERS:
         return _refused(

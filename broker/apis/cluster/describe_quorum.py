@@ -1,4 +1,4 @@
-"""DescribeQuorum: the cluster's metadata as the log with one voter, its leader, that Kafka keeps it in (KIP-595).
+"""DescribeQuorum: the cluster's metadata, shown as Kafka's metadata log with one voter, its leader (KIP-595).
 
 Offsets are numbers of changes of the metadata.
 """
@@ -18,12 +18,12 @@ from rotunda.broker.scheduling.slices import Work
 _LEADER_EPOCH = 1
 _UNKNOWN = -1
 
-#: What there is to ask for: the one partition of the one topic.
+#: The only valid request: the one partition of the one topic.
 _QUORUM = [(CLUSTER_METADATA_TOPIC, [0])]
 
 
 def handle_describe_quorum(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Work:
-    """Return the quorum of the metadata partition; an error for every partition if others are asked for."""
+    """Return the quorum of the metadata partition; for a request with others, an error for every partition."""
     named = [topic for topic in body.topics if topic.partitions]
     if [(topic.topic_name, [part.partition_index for part in topic.partitions[:2]]) for topic in named[:2]] != _QUORUM:
         return at_length({"topics": Lazily(body.topics, _refused_topic)})

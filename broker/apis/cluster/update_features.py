@@ -1,4 +1,4 @@
-"""UpdateFeatures: finalize other levels of features (KIP-584). Served by the controller."""
+"""UpdateFeatures: changes the finalized levels of features (KIP-584). Served by the controller."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def handle_update_features(request: Request, broker: BrokerContext, body: Any) -
 
 
 def _update(request: Request, asked: Any) -> FeatureUpdate:
-    """Return an update as asked for; version 0 says only whether a downgrade is allowed."""
+    """Return an update as requested; version 0 only has whether a downgrade is allowed."""
     upgrade_type = asked.upgrade_type
     if request.api_version == 0:
         upgrade_type = UpgradeType.SAFE_DOWNGRADE if asked.allow_downgrade else UpgradeType.UPGRADE

@@ -37,12 +37,12 @@ logger = logging.getLogger(__name__)
 
 
 def handle_alter_configs(request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Return an outcome for each resource, whose settings become those named and no others."""
+    """Return an outcome for each resource, whose settings are replaced by those in the request."""
     return _alter(request, broker, body, _replacement)
 
 
 def handle_incremental_alter_configs(request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Return an outcome for each resource, of whose settings only those named change (KIP-339)."""
+    """Return an outcome for each resource, changing only the settings in the request (KIP-339)."""
     return _alter(request, broker, body, _increment)
 
 
@@ -67,7 +67,7 @@ def _alter(request: Request, broker: BrokerContext, body: Any, alteration_of: Ca
             controller.alter_configs(resource_type, name, alteration, validate_only=body.validate_only)
 
     responses = []
-    # A broker alone: what others may have depends on it.
+    # A broker alone: its settings limit those of others.
     is_broker = lambda resource: resource.resource_type == BROKER  # noqa: E731
     for number, portion in enumerate(
         portions(resources.values(), lambda resource: len(resource.configs), is_broker), 1
@@ -89,7 +89,7 @@ def _alter(request: Request, broker: BrokerContext, body: Any, alteration_of: Ca
 
 
 def _alter_loggers(broker: BrokerContext, name: str, alteration: Alteration, *, validate_only: bool) -> None:
-    """Change the levels of loggers, which the next start forgets."""
+    """Change the levels of loggers until the next start."""
     metadata = broker.metadata
     check_broker_id(name, metadata.broker_config.node_id)
     levels = altered_loggers(alteration, metadata.log_levels)
@@ -111,7 +111,7 @@ def _increment(resource: Any) -> Alteration:
 
 
 def _check(changes: tuple[ConfigChange, ...]) -> None:
-    """Raise ApiError for what is wrong whatever the resource is; what its kind makes of the rest comes after that."""
+    """Raise ApiError for errors independent of the resource type; those of its type are validated later."""
     if len({change.name for change in changes}) < len(changes):
         raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     empty = [change.name for change in changes if change.value is None and change.operation != Operation.DELETE]

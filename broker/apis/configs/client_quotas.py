@@ -31,13 +31,13 @@ from rotunda.broker.protocol.sliced_responses import Lazily
 from rotunda.broker.scheduling.long_answers import each_of
 from rotunda.broker.scheduling.slices import Work
 
-#: The types of an entity, and its names.
+#: The types and names of an entity.
 _Parts = tuple[tuple[str, str | None], ...]
 
 
 def handle_describe_client_quotas(_request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Return the quotas of every entity that the filter describes; all of them for an empty filter."""
-    # More than there are types, and one, can only be refused.
+    """Return the quotas of every entity that matches the filter; all of them for an empty filter."""
+    # One component more than there are types suffices to reject longer lists.
     components = body.components[: len(ENTITY_TYPES) + 1]
     matches = [Match(each.entity_type, each.match_type, each.match) for each in components]
     try:
@@ -59,7 +59,7 @@ def handle_describe_client_quotas(_request: Request, broker: BrokerContext, body
 
 
 def handle_alter_client_quotas(_request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Return an outcome for each entity, whose quotas are on disk and known to every process when it is good."""
+    """Return an outcome for each entity; on success its quotas are on disk and known to every process."""
     controller = controller_of(broker)
     asked: list[_Parts] = []
     yield from each_of(body.entries, lambda entry: asked.append(_parts_of(entry)))
@@ -95,7 +95,7 @@ def handle_alter_client_quotas(_request: Request, broker: BrokerContext, body: A
 
 
 def _parts_of(entry: Any) -> _Parts:
-    """Return whom an entry is for; of more parts than there are types, and one, it can only be said that they are."""
+    """Return the entity of an entry; one part more than there are types suffices to reject longer lists."""
     return tuple((part.entity_type, part.entity_name) for part in entry.entity[: len(ENTITY_TYPES) + 1])
 
 

@@ -11,7 +11,7 @@ from rotunda.broker.metadata.configs.describe_configs import ConfigEntry
 def described(
     entries: Iterable[ConfigEntry], wanted: Collection[str] | None, *, synonyms: bool, documentation: bool
 ) -> list[dict[str, Any]]:
-    """Return the entries whose names are wanted (None: all), each as a dict of response fields."""
+    """Return the wanted entries (None: all), each as a dict of response fields."""
     return [
         {
             "name": entry.name,
@@ -29,7 +29,7 @@ def described(
 
 
 def creation_summary(entries: Iterable[ConfigEntry]) -> list[dict[str, Any]]:
-    """Return the entries as CreateTopics returns them (KIP-525)."""
+    """Return the entries in the format of CreateTopics (KIP-525)."""
     return [
         {
             "name": entry.name,

@@ -1,4 +1,4 @@
-"""Who may see or change the settings of a resource. Runs in handler processes and the controller."""
+"""Authorization for the settings of a resource. Runs in handler processes and the controller."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _OF_THE_CLUSTER = frozenset({BROKER, BROKER_LOGGER, CLIENT_METRICS})
 
 
 def refusal_of(request: Request, broker: BrokerContext, resource_type: int, name: str) -> int:
-    """Return the error with which a resource of DescribeConfigs, AlterConfigs and their like is refused, or 0."""
+    """Return the authorization error for a resource of DescribeConfigs, AlterConfigs and the like, or 0."""
     if resource_type in _OF_THE_CLUSTER:
         return broker.access.refusal(request, ResourceType.CLUSTER, CLUSTER_NAME)
     if resource_type == TOPIC:
         return broker.access.refusal(request, ResourceType.TOPIC, name)
-    # What there is none of is refused by who knows that.
+    # Unknown types are rejected by the caller.
     return broker.access.refusal(request, ResourceType.GROUP, name) if resource_type == GROUP else 0

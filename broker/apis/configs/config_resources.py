@@ -1,6 +1,6 @@
-"""ListConfigResources: what there is whose settings can be described (KIP-1142).
+"""ListConfigResources: the resources whose settings can be described (KIP-1142).
 
-Version 0 is the older ListClientMetricsResources: it asks for subscriptions to client metrics only (KIP-714).
+Version 0 is the older ListClientMetricsResources: it only lists subscriptions to client metrics (KIP-714).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rotunda.broker.scheduling.slices import Work
 
 
 def handle_list_config_resources(request: Request, broker: BrokerContext, body: Any) -> Work | dict[str, Any]:
-    """Return the resources of the types asked for, of all types when none is named; error 35 for an unknown type."""
+    """Return the resources of the requested types, of all types by default; error 35 for an unknown type."""
     asked = dict.fromkeys(body.resource_types) if request.api_version > 0 else (CLIENT_METRICS,)
     types = list(asked) or list(_NAMES)
     if any(resource_type not in _NAMES for resource_type in types):

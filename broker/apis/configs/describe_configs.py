@@ -39,7 +39,7 @@ from rotunda.broker.scheduling.slices import Work
 
 
 class _Asked(NamedTuple):
-    """A resource and the keys that are asked for of it."""
+    """A requested resource and keys."""
 
     resource_type: int
     name: str
@@ -47,7 +47,7 @@ class _Asked(NamedTuple):
 
 
 def handle_describe_configs(request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Return a result for each resource asked for, once."""
+    """Return a result for each requested resource, once."""
     synonyms = body.include_synonyms
     documentation = body.include_documentation
 
@@ -58,7 +58,7 @@ def handle_describe_configs(request: Request, broker: BrokerContext, body: Any) 
             return _result(asked, refusal, text_of(refusal))
         try:
             entries = _entries(request, broker, asked.resource_type, asked.name)
-            # Kafka takes an empty list of keys for all of them, too.
+            # An empty list of keys means all of them, as in Kafka.
             wanted = asked.keys or None
             result["configs"] = described(entries, wanted, synonyms=synonyms, documentation=documentation)
         except ApiError as error:
@@ -71,7 +71,7 @@ def handle_describe_configs(request: Request, broker: BrokerContext, body: Any) 
 
 
 def _distinct(resources: Iterable[Any]) -> Steps[list[_Asked]]:
-    """Return each resource once, with all the keys that are asked for of it; no keys at all stand for every key."""
+    """Return each resource once, with all its requested keys; an empty set means every key."""
     keys: dict[tuple[int, str], set[str]] = {}
     whole: set[tuple[int, str]] = set()
 

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe (KIP-848): the members of consumer groups, what they have and what they are to have (I69)."""
+"""ConsumerGroupDescribe (KIP-848): the members of consumer groups, their present and target assignments (I69)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
 def handle_consumer_group_describe(request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Return every group asked for, whichever handler coordinates it."""
+    """Return every requested group, from any coordinator."""
     return call_owners(request, broker, body, CONSUMER_GROUP_DESCRIBE)
 
 
@@ -40,7 +40,7 @@ def _answer_group(request: Request, broker: BrokerContext, body: Any, group_id: 
 
 
 def _refusal_of_topics(request: Request, broker: BrokerContext, group: ConsumerGroup) -> int:
-    """Return the error for who may not see one of the topics that the group's members have or are to have; or 0."""
+    """Return the error for clients that may not see a topic of the members' present or target assignments; or 0."""
     metadata = broker.metadata
     if metadata.authorizer is None:
         return 0
@@ -54,7 +54,7 @@ def _refusal_of_topics(request: Request, broker: BrokerContext, group: ConsumerG
 
 
 def _failed(group_id: str, error: int) -> dict[str, Any]:
-    # Kafka says nothing more to clients without the right to the group.
+    # Kafka returns no message to clients without the right to the group.
     message = None if error == ErrorCode.GROUP_AUTHORIZATION_FAILED else text_of(error)
     return {**failed_group(group_id, error), "error_message": message}
 
@@ -95,7 +95,7 @@ def _member_fields(metadata: MetadataCache, member: ConsumerGroupMember, target:
 
 
 def _assignment_fields(metadata: MetadataCache, assignment: Assignment) -> dict[str, Any]:
-    """Return an assignment with the names of its topics; those that have been deleted are left out, as in Kafka."""
+    """Return an assignment with the names of its topics; deleted ones are left out, as in Kafka."""
     found = ((metadata.topic_by_id(topic_id), partitions) for topic_id, partitions in assignment.items())
     return {
         "topic_partitions": [

@@ -24,7 +24,7 @@ _UUID_BYTES = 16
 def handle_consumer_group_heartbeat(
     request: Request, broker: BrokerContext, body: Any
 ) -> dict[str, Any] | Deferred | Work:
-    """Return what the member is to know: at once if it is nothing new, else when what it did is committed. HOT."""
+    """Return the member's news: at once if nothing has changed, else when the change is committed. HOT."""
     if refusal := _refusal(request, broker, body):
         return {"error_code": refusal}
     groups = broker.coordinators.groups
@@ -49,13 +49,13 @@ def handle_consumer_group_heartbeat(
 
 
 def _resolved(broker: BrokerContext, body: Any, client: Client, patterns: set[str]) -> Work:
-    """Resolve the patterns that the group needs, as far as there is time, and take the heartbeat."""
+    """Resolve the patterns that the group needs, as far as time permits, and apply the heartbeat."""
     matches = yield from broker.coordinators.groups.topic_patterns.resolve(client.session, patterns)
     return _changed(broker, body, client, matches)
 
 
 def _changed(broker: BrokerContext, body: Any, client: Client, matches: Matches) -> dict[str, Any] | Deferred:
-    """Take a heartbeat that changes something."""
+    """Apply a heartbeat that changes something."""
     groups = broker.coordinators.groups
     deferred = Deferred()
     try:
@@ -79,14 +79,14 @@ def _refusal(request: Request, broker: BrokerContext, body: Any) -> int:
 
 
 def require_consumer_protocol(broker: BrokerContext) -> None:
-    """Raise ApiError UNSUPPORTED_VERSION where consumer groups have been switched off."""
+    """Raise ApiError UNSUPPORTED_VERSION when consumer groups are switched off."""
     protocols = broker.metadata.broker_config.group_coordinator_rebalance_protocols
     if "consumer" not in protocols or not broker.metadata.finalized_features[GROUP_VERSION]:
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "The consumer group protocol is not enabled.")
 
 
 def _require_few_topics(request: Any, most: int) -> None:
-    """Raise ApiError INVALID_REQUEST where a member names more topics or partitions than there can be."""
+    """Raise ApiError INVALID_REQUEST when a member names more topics or partitions than can exist."""
     topics = len(request.subscribed_topic_names or ())
     partitions = sum([1 + len(each.partitions) for each in request.topic_partitions or ()])
     if topics > most or partitions > 2 * most:
@@ -98,12 +98,12 @@ def _require_few_topics(request: Any, most: int) -> None:
 
 
 def client_host(request: Request, broker: BrokerContext) -> str:
-    """Return what groups say of where a member is: the address of its connection, as "/127.0.0.1"."""
+    """Return a member's host for its group: the address of its connection, as "/127.0.0.1"."""
     return broker.client_hosts.of(request.connection_id)
 
 
 def _member_id(request: Request) -> str:
-    """Return an id for a member that has none, which is the same when the request is handled a second time."""
+    """Return an id for a member without one, the same when the request is handled a second time."""
     identity = f"{request.connection_id}:{request.sequence}:{request.received_ns}"
     digest = hashlib.blake2b(identity.encode(), digest_size=_UUID_BYTES).digest()
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()

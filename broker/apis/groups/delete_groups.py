@@ -1,4 +1,4 @@
-"""DeleteGroups: groups without members go, and their offsets with them (I42)."""
+"""DeleteGroups: deletes groups without members, and their offsets (I42)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rotunda.broker.scheduling.slices import Work
 
 
 def handle_delete_groups(request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Return an error for each group, whichever handler coordinates it, once the others are deleted."""
+    """Return an error for each group, from any coordinator, once the others are deleted."""
     return call_owners(request, broker, body, DELETE_GROUPS)
 
 

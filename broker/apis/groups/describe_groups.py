@@ -1,4 +1,4 @@
-"""DescribeGroups: the state and the members of classic groups; one that is not there is Dead (I15)."""
+"""DescribeGroups: the state and the members of classic groups; an unknown one is Dead (I15)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOT_FOUND_FROM = 6
 
 
 def handle_describe_groups(request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Return every group asked for, whichever handler coordinates it."""
+    """Return every requested group, from any coordinator."""
     return call_owners(request, broker, body, DESCRIBE_GROUPS)
 
 
@@ -52,7 +52,7 @@ def _members(group: ClassicGroup, *, with_metadata: bool) -> list[dict[str, Any]
 
 
 def _absent(request: Request, broker: BrokerContext, body: Any, group_id: str, *, is_there: bool) -> dict[str, Any]:
-    """Return what is said of a group that is not there, or is there and not classic (KIP-1043)."""
+    """Return the response for an unknown group, or for one that is not classic (KIP-1043)."""
     if request.api_version < _NOT_FOUND_FROM:
         operations = group_operations(request, broker, group_id, body.include_authorized_operations)
         return {

@@ -1,7 +1,7 @@
 """FindCoordinator: the broker itself, on the request's listener, for groups and transactions (``C18``).
 
-The first request for a group, or for a transaction, has the internal topic made that keeps them; it waits for that, so
-that no client is sent to a coordinator that cannot answer yet. The answer for many keys is made in slices.
+The first request for a group, or for a transaction, creates the internal topic for it, and waits for the topic, so that
+no client is sent to a coordinator that is not ready. The response for many keys is made in slices.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _RESOURCES = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 _TOPICS = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}
 _FIRST_BATCHED_VERSION = 4
 
-#: How long a request waits for the internal topic. The client asks again after COORDINATOR_NOT_AVAILABLE.
+#: Most time that a request waits for the internal topic. The client retries after COORDINATOR_NOT_AVAILABLE.
 CREATE_WAIT_MS = 5000
 
 
 def handle_find_coordinator(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Work | Deferred:
-    """Return the coordinator of each key; INVALID_REQUEST for a type of key that has none here."""
+    """Return the coordinator of each key; INVALID_REQUEST for an unsupported type of key."""
     key_type = body.key_type
     topic = _TOPICS.get(key_type)
     if topic is None:
@@ -66,7 +66,7 @@ def _found(request: Request, broker: BrokerContext, body: Any, topic: str) -> di
     broker.create_topics([topic])
 
     def retry(final: bool) -> dict[str, Any] | Work | None:
-        # Every handler opens what it owns of a topic before it takes another request.
+        # Every handler opens its partitions of a topic before it handles another request.
         if broker.metadata.topic(topic) is not None:
             return _response(request, broker, body, 0)
         return _response(request, broker, body, ErrorCode.COORDINATOR_NOT_AVAILABLE) if final else None

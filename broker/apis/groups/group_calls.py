@@ -1,8 +1,8 @@
-"""Requests that name several groups: each group is answered for by its coordinator, and the answers are put together.
+"""Requests for several groups: each group's coordinator handles its part, and the responses are combined.
 
-Runs in handler processes, in slices. A request arrives at the owner of its first group. For each other owner a request
-of the same API and version is made with its groups alone; that owner answers it with the same function, each group in
-the bytes in which it is to be answered. A group that is named several times is answered for once.
+Runs in handler processes, in slices. A request arrives at the owner of its first group. Each other owner gets a request
+of the same API and version with its groups alone; it handles it with the same function, and returns each group's
+encoded response. A group that is named several times is handled once.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ TASK = "call_group_api"
 
 _SIZE_BYTES = 4
 
-#: In front of a request to another coordinator, whose it is follows: in so many bytes.
+#: Precedes a request to another coordinator: the size of the session that follows.
 _SESSION = struct.Struct(">i")
 
-#: In front of each group's answer from another coordinator.
+#: Precedes each group's response from another coordinator.
 _HEAD = struct.Struct(
-    ">i"  # bytes of the answer
+    ">i"  # bytes of the response
     "h"  # error code in it
 )
 
 
 def failed_group(group_id: str, error: int) -> dict[str, Any]:
-    """Return the element of a response for a group that cannot be served. It is short."""
+    """Return the response element for a group that cannot be handled. It is short."""
     return {"group_id": group_id, "error_code": error}
 
 
 class MultiGroupApi(NamedTuple):
-    """One API: where its messages list the groups, and what answers for one of them."""
+    """One API: the fields with the groups in its messages, and the function for one of them."""
 
     request_field: str
     response_field: str
@@ -67,7 +67,7 @@ class MultiGroupApi(NamedTuple):
 
 
 def call_owners(request: Request, broker: BrokerContext, body: Any, api: MultiGroupApi) -> Work:
-    """Return the answers of all coordinators to a request, in the order of its groups."""
+    """Return the responses of all coordinators to a request, in the order of its groups."""
     items = yield from _distinct(body, api)
     answers: list[Any] = [None] * len(items)
     own: list[int] = []
@@ -102,7 +102,7 @@ def call_owners(request: Request, broker: BrokerContext, body: Any, api: MultiGr
 
 
 def _answer(request: Request, broker: BrokerContext, body: Any, item: Any, api: MultiGroupApi) -> Any:
-    """Return the answer for a group of this coordinator, if the client has the right to it."""
+    """Return the response for a group of this coordinator, if the client is authorized for it."""
     group_id = api.group_id(item)
     if refusal := broker.access.refusal(request, ResourceType.GROUP, group_id):
         return api.failed(group_id, refusal)
@@ -113,13 +113,13 @@ def _answer(request: Request, broker: BrokerContext, body: Any, item: Any, api: 
 
 
 def _note_denied(request: Request, broker: BrokerContext, error_code: int, group_id: str) -> None:
-    """Note what was denied to a question of ours: its row is that of this request."""
+    """Record a denial by another coordinator: the request log's row is that of this request."""
     if error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
         broker.access.note_denied(request, ResourceType.GROUP, group_id)
 
 
 def register_group_calls(broker: BrokerContext, apis: Mapping[int, MultiGroupApi]) -> None:
-    """Let other handlers have their requests answered here."""
+    """Register the task that handles other handlers' requests."""
     sessions = Sessions()
 
     def task(payload: bytes) -> Work:
@@ -155,7 +155,7 @@ def _distinct(request: Any, api: MultiGroupApi) -> Steps[list[Any]]:
 
 
 def _elements(work: Work) -> Work:
-    """Return what another coordinator has answered for each group: nothing if it has not."""
+    """Return another coordinator's response for each group: empty after an error."""
     error, payload = yield from work
     if error:
         return []
@@ -182,7 +182,10 @@ def _by_owner(broker: BrokerContext, items: Sequence[Any], api: MultiGroupApi) -
 
 
 def _question(request: Request, body: Any, api: MultiGroupApi, items: Sequence[Any]) -> bytes:
-    """Return a request of the same API and version for some of the groups, behind who asks: that is no less checked."""
+    """Return a request of the same API and version for some of the groups, preceded by the client's session.
+
+    The session is sent so that the other coordinator authorizes the client too.
+    """
     part = body.replaced(**{api.request_field: items})
     question = codec.encode_request(request.api_key, request.api_version, 0, request.client_id, part)
     asker = request.session

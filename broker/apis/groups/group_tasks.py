@@ -1,4 +1,4 @@
-"""The tasks of groups: a table of the requests that name several groups, which handlers forward to each other."""
+"""The tasks of groups: registers the requests for several groups that handlers forward to each other."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ MULTI_GROUP_APIS: Final[Mapping[int, MultiGroupApi]] = MappingProxyType(
 
 
 def register_group_tasks(broker: BrokerContext) -> None:
-    """Let other handlers have groups that this one coordinates, described as through the first listener."""
+    """Register the tasks by which other handlers read this one's groups, with addresses of the first listener."""
     register_group_calls(broker, MULTI_GROUP_APIS)
     register_list_groups(broker)

@@ -1,4 +1,4 @@
-"""Heartbeat: a member of a group says that it is there, and learns whether it has to join again (I12). HOT."""
+"""Heartbeat: keeps a group's member alive, and returns whether it has to join again (I12). HOT."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 
 
 def handle_heartbeat(_request: Request, broker: BrokerContext, body: Any) -> dict[str, int]:
-    """Return an error code: REBALANCE_IN_PROGRESS asks the member to join again."""
+    """Return an error code: REBALANCE_IN_PROGRESS tells the member to join again."""
     if not body.group_id:
         return {"error_code": ErrorCode.INVALID_GROUP_ID}
     try:

@@ -1,4 +1,4 @@
-"""JoinGroup: a member joins its group, and is answered when all have joined (I11)."""
+"""JoinGroup: a member joins its group; the response waits until all have joined (I11)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _MEMBER_ID_REQUIRED_FROM = 4
 _NULL_PROTOCOL_FROM = 7
 _SKIP_ASSIGNMENT_FROM = 9
 
-#: Protocols of a member. Clients have one for each of their assignors; each is compared with those of all members.
+#: Most protocols of a member. Clients have one for each of their assignors; each is compared with those of all members.
 MOST_PROTOCOLS = 100
 
 #: Clients cut their reasons to this many characters.
 MOST_OF_A_REASON = 255
 NO_REASON = "not provided"
 
-#: What a text may have so that it can be written, also with a number behind it that makes it the id of a member.
+#: Longest text that fits a record, also with a suffix that makes it a member's id.
 _LONGEST_BYTES = 2**15 - 1 - 64
 
-#: Members of which an answer is encoded at once: a millisecond.
+#: Most members of a response that is encoded at once: a millisecond.
 _MOST_AT_ONCE = 100
 
 
@@ -60,12 +60,12 @@ def handle_join_group(request: Request, broker: BrokerContext, body: Any) -> dic
 
 
 def _of_any_length(response: dict[str, Any]) -> dict[str, Any] | Work:
-    """Return a response such that one with many members, the leader's, is encoded in slices."""
+    """Return a response that is encoded in slices if it has many members, as the leader's."""
     return at_length(response) if len(response["members"]) > _MOST_AT_ONCE else response
 
 
 def _can_be_written(request: Request, body: Any) -> bool:
-    """Return whether the record of the group has room for the texts of a member; two of them may begin its id."""
+    """Return whether a member's texts fit the record of the group; two of them may begin its id."""
     texts = (request.client_id, body.group_instance_id or "", body.protocol_type)
     names = [each.name for each in body.protocols]
     return all(len(text.encode()) <= _LONGEST_BYTES for text in (*texts, *names))

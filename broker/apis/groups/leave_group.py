@@ -15,10 +15,10 @@ from rotunda.broker.scheduling.slices import Work
 
 _BATCHED_FROM = 3
 
-#: Members that leave in one slice.
+#: Members removed in one slice.
 _AT_ONCE = 100
 
-#: Errors of the request as a whole.
+#: Errors of the whole request.
 _OF_THE_COORDINATOR = frozenset({int(ErrorCode.COORDINATOR_NOT_AVAILABLE), int(ErrorCode.NOT_COORDINATOR)})
 
 
@@ -54,7 +54,7 @@ def _leave(
 
 
 def _in_portions(broker: BrokerContext, body: Any) -> Work:
-    """Let very many members leave, some in each slice; the first error of the group ends it."""
+    """Remove very many members, some in each slice; the first error of the group ends it."""
     left: list[dict[str, Any]] = []
     for start in range(0, len(body.members), _AT_ONCE):
         members = [_leaving(each) for each in body.members[start : start + _AT_ONCE]]

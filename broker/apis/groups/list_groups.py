@@ -1,4 +1,4 @@
-"""ListGroups: every group of every handler, by state and by type if asked for (KIP-518, KIP-848, I16)."""
+"""ListGroups: every group of every handler, optionally filtered by state and type (KIP-518, KIP-848, I16)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Listed = tuple[str, str, str, str]
 
 
 def handle_list_groups(request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Return the groups that the filters let through; an empty filter lets everything through."""
+    """Return the groups that match the filters; an empty filter matches all."""
     states = {text.lower() for text in body.states_filter}
     kinds = {text.lower() for text in body.types_filter}
     tasks = broker.tasks
@@ -50,7 +50,7 @@ def handle_list_groups(request: Request, broker: BrokerContext, body: Any) -> Wo
 
 
 def register_list_groups(broker: BrokerContext) -> None:
-    """Let other handlers have the groups of this one."""
+    """Register the task that returns this handler's groups to other handlers."""
 
     def task(payload: bytes) -> Work:
         del payload
@@ -64,13 +64,13 @@ def register_list_groups(broker: BrokerContext) -> None:
 
 
 def _encoded(group: Group) -> bytes:
-    """Return a group as one handler sends it to another."""
+    """Return a group, encoded for another handler."""
     texts = (group.group_id, group.protocol_type or "", group.state_name, group.kind)
     return b"".join([string_bytes(text) for text in texts])
 
 
 def decode_listed(payload: bytes) -> Work:
-    """Return the groups that another handler has sent."""
+    """Return the groups in another handler's message."""
     found: list[Listed] = []
     at, end = 0, len(payload)
     while at < end:

@@ -1,7 +1,7 @@
-"""OffsetCommit: a group remembers how far it has read. HOT.
+"""OffsetCommit: stores a group's committed offsets. HOT.
 
-A commit of very many partitions is taken in portions, each like a commit of its own: judged, kept and written in one
-slice. What its connection sends meanwhile is taken behind it.
+Runs in the group's coordinator. A commit of very many partitions is handled in portions, each like a commit of its own:
+validated, stored and written in one slice. Later requests of its connection wait until it is done.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
 
 _OFFSET_COMMIT = int(ApiKey.OFFSET_COMMIT)
 
-#: From this version on topics have ids, before they have names.
+#: From this version on topics have ids instead of names.
 TOPIC_ID_FROM = 10
 NO_RETENTION = -1
 
-#: Partitions that are taken at once: a few milliseconds of work.
+#: Partitions handled at once: a few milliseconds.
 AT_ONCE = 500
 
-#: The last time that a record can name.
+#: The latest time that a record can contain.
 _LAST_MS = 2**63 - 1
 
 
 class ValidatedCommit(NamedTuple):
-    """What has become of a commit: the answer, and the records that must be written before it is given."""
+    """The outcome of a commit: the response, and the records that must be written before it is sent."""
 
     response: dict[str, Any]
     error: int = 0
@@ -62,14 +62,14 @@ class ValidatedCommit(NamedTuple):
 
 
 def handle_offset_commit(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
-    """Return an error for each partition, once what was taken is committed."""
+    """Return an error for each partition, once the valid offsets are committed."""
     if broker.metadata.authorizer is not None:
         return _authorized(request, broker, body)
     return _taken(request, broker, body)
 
 
 def is_refused(broker: BrokerContext, session: Session, version: int, request: Any) -> bool:
-    """Return whether the client may not commit for the group, or not for one of the topics."""
+    """Return whether the client is not authorized for the group, or for one of the topics."""
     authorizer, metadata = broker.metadata.authorizer, broker.metadata
     if authorizer is None:
         return False
@@ -84,7 +84,7 @@ def is_refused(broker: BrokerContext, session: Session, version: int, request: A
 
 
 def _authorized(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
-    """Commit what the client may commit, and refuse the rest."""
+    """Commit the offsets that the client is authorized for, and reject the others."""
     error = broker.access.refusal(request, ResourceType.GROUP, body.group_id)
     if error:
         return refused(body.topics, error)
@@ -93,7 +93,7 @@ def _authorized(request: Request, broker: BrokerContext, body: Any) -> dict[str,
         name: str | None = each.name
         if request.api_version >= TOPIC_ID_FROM:
             topic = broker.metadata.topic_by_id(each.topic_id)
-            # What there is not is answered by who knows that.
+            # Unknown topics are rejected in `judge_commit`.
             name = None if topic is None else topic.name
         error = 0 if name is None else broker.access.refusal(request, ResourceType.TOPIC, name)
         if error:
@@ -131,7 +131,7 @@ def _in_portions(request: Request, broker: BrokerContext, body: Any) -> Work:
 
 
 def merge_topics(merged: list[dict[str, Any]], topics: Sequence[dict[str, Any]]) -> None:
-    """Add the topics of the next portion; the first may be the rest of the last one."""
+    """Add the topics of the next portion; its first topic may continue the last one."""
     for topic in topics:
         last = merged[-1] if merged else {}
         if all(last.get(name) == topic.get(name) for name in ("name", "topic_id")):
@@ -141,7 +141,7 @@ def merge_topics(merged: list[dict[str, Any]], topics: Sequence[dict[str, Any]])
 
 
 def is_long(topics: Sequence[Any]) -> bool:
-    """Return whether a commit names more than is taken at once."""
+    """Return whether a commit has more partitions than are handled at once."""
     return len(topics) > AT_ONCE or sum(len(topic.partitions) for topic in topics) > AT_ONCE
 
 
@@ -178,7 +178,7 @@ def _at_once(request: Request, broker: BrokerContext, body: Any) -> dict[str, An
 
 
 def judge_commit(broker: BrokerContext, version: int, request: Any) -> ValidatedCommit:
-    """Take the offsets that may be taken. The records of the outcome are to be appended at once."""
+    """Validate a commit and store its valid offsets. The caller must append the outcome's records at once."""
     group_id, topics = request.group_id, request.topics
     groups = broker.coordinators.groups
     try:
@@ -221,13 +221,13 @@ def judge_commit(broker: BrokerContext, version: int, request: Any) -> Validated
 
 
 def committer_of(request: Any, version: int) -> Committer:
-    """Return who commits."""
+    """Return the committer in a request."""
     generation = request.generation_id_or_member_epoch
     return Committer(request.group_id, request.member_id, request.group_instance_id, generation, version)
 
 
 def refused(topics: Sequence[Any], error: int) -> dict[str, Any]:
-    """Return the answer that has the same error for everything."""
+    """Return a response with the same error for every partition."""
     return {"topics": [_refused_topic(topic, error) for topic in topics]}
 
 
@@ -237,7 +237,7 @@ def _refused_topic(topic: Any, error: int) -> dict[str, Any]:
 
 
 def _refused(broker: BrokerContext, version: int, topics: Sequence[Any], error: int) -> ValidatedCommit:
-    """Return an error of the group for every partition that there is; what there is not is said to be unknown."""
+    """Return the group's error for every existing partition, and an unknown-topic error for the others."""
     metadata, by_id = broker.metadata, version >= TOPIC_ID_FROM
     answered = []
     row, partitions, first_error = -1, 0, 0

@@ -1,4 +1,4 @@
-"""OffsetDelete: single offsets of a group go, unless a member reads the topic (KIP-496, I47)."""
+"""OffsetDelete: deletes single offsets of a group, unless a member reads the topic (KIP-496, I47)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def handle_offset_delete(request: Request, broker: BrokerContext, body: Any) -> 
 
 
 def _delete(request: Request, broker: BrokerContext, shard: GroupShard, group: Group, asked: Sequence[Any]) -> Work:
-    """Delete in slices what may be deleted; each of them stages the records of what it has deleted."""
+    """Delete the permitted offsets in slices; each slice stages the records of its deletions."""
     known = shard.offsets.keys_of(group.group_id)
     answers: dict[str, dict[int, int]] = {}
     commits: list[Deferred] = []

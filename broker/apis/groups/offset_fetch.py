@@ -1,4 +1,4 @@
-"""OffsetFetch: how far groups have read. Several groups at a time from version 8 on, topics by id from 10 on."""
+"""OffsetFetch: the committed offsets of groups. Several groups at a time from version 8 on, topics by id from 10 on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BATCHED_FROM = 8
 _TOPIC_ID_FROM = 10
 
 
-#: As in Kafka: consumers do not expect to hear that a coordinator is not available, and find one again after this.
+#: As in Kafka: consumers do not expect COORDINATOR_NOT_AVAILABLE, and look for a coordinator again after this error.
 _TOLD = {int(ErrorCode.COORDINATOR_NOT_AVAILABLE): int(ErrorCode.NOT_COORDINATOR)}
 
 #: Topics looked up between two yields; one may have many partitions.
@@ -35,7 +35,7 @@ _TOPICS_AT_ONCE = 16
 
 
 class _Query(NamedTuple):
-    """One group of a request: with ``require_stable``, offsets that a transaction may change are not returned."""
+    """One group of a request: with ``require_stable``, offsets pending in a transaction are not returned."""
 
     request: Request
     broker: BrokerContext
@@ -45,17 +45,17 @@ class _Query(NamedTuple):
 
 
 def handle_offset_fetch(request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Return the committed offset of each partition asked for, -1 where there is none; null asks for all."""
+    """Return the committed offset of each requested partition, -1 where there is none; null requests all."""
     if request.api_version >= _BATCHED_FROM:
         return call_owners(request, broker, body, OFFSET_FETCH)
     return _fetch_one(request, broker, body)
 
 
 def _fetch_one(request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Answer a request for one group, as it was before version 8.
+    """Return the response for one group, as before version 8.
 
-    From version 2 on Kafka names an error at the top alone. aiokafka looks at partitions only, and would take that
-    for "nothing has been committed": so it stands there as well.
+    From version 2 on Kafka sets only the top-level error. aiokafka reads only the partitions' errors, and would treat
+    that as "nothing has been committed": so every partition has the error as well.
     """
     refusal = broker.access.refusal(request, ResourceType.GROUP, body.group_id)
     error, topics = (refusal, []) if refusal else (yield from _fetch(request, broker, body, body.require_stable))
@@ -70,7 +70,7 @@ def _answer_group(request: Request, broker: BrokerContext, body: Any, group: Any
 
 
 def _fetch(request: Request, broker: BrokerContext, asked: Any, require_stable: bool) -> Work:
-    """Return (error, topics) for one group, once the offsets that are returned are committed."""
+    """Return (error, topics) for one group, once the returned offsets are committed."""
     group_id = asked.group_id
     try:
         shard = broker.coordinators.groups.shard_of(group_id)
@@ -83,7 +83,7 @@ def _fetch(request: Request, broker: BrokerContext, asked: Any, require_stable: 
             return error, []
     query = _Query(request, broker, shard, group_id, require_stable)
     topics: list[dict[str, Any]] = []
-    # What is returned is looked up first and written later: it must be what the awaited commit has made sure.
+    # Offsets are looked up now and encoded later: they must be those that the awaited commit makes durable.
     work = _all(query) if asked.topics is None else _each(query, (yield from _distinct(asked.topics)))
     for number, topic in enumerate(work, 1):
         topics.append(topic)
@@ -143,7 +143,7 @@ def _place(asked: Any) -> dict[str, Any]:
 
 
 def _partitions(query: _Query, topic: str, indexes: Collection[int], offsets: Mapping[int, CommittedOffset]) -> Lazily:
-    """Return partitions that are described when they are written, by the offsets that there are now."""
+    """Return partitions that are encoded later, with their present offsets."""
     store = query.shard.offsets
     now = [
         (
@@ -177,7 +177,7 @@ def _group_failed(group_id: str, error: int) -> dict[str, Any]:
 
 
 def _merged(groups: Sequence[Any]) -> Any:
-    """Return one question for what several ask of a group."""
+    """Return one element for several that name the same group."""
     if any(each.topics is None for each in groups):
         return groups[0].replaced(topics=None)
     return groups[0].replaced(topics=tuple(topic for each in groups for topic in each.topics))

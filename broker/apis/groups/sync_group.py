@@ -1,4 +1,4 @@
-"""SyncGroup: a member asks for its assignment, which the leader brings with the same request (I14)."""
+"""SyncGroup: returns a member's assignment, which the leader sends in the same request (I14)."""
 
 from __future__ import annotations
 

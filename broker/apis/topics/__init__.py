@@ -1,1 +1,1 @@
-"""Topics and partitions: made, described, altered, deleted, and where their offsets lie."""
+"""Topics and partitions: create, describe, alter and delete them, and find their offsets."""

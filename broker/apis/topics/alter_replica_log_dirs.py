@@ -14,7 +14,7 @@ from rotunda.broker.scheduling.slices import Work
 
 
 def handle_alter_replica_log_dirs(_request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Return an outcome for each partition: success where it is asked to stay where it is."""
+    """Return an outcome for each partition: success if the request has its present directory."""
     errors: dict[str, dict[int, int]] = {}
 
     def note(place: tuple[str, str, int]) -> None:
@@ -39,7 +39,7 @@ def _result(topic: tuple[str, dict[int, int]]) -> dict[str, Any]:
 
 
 def _error(broker: BrokerContext, path: str, topic: str, index: int) -> int:
-    # The directory comes first, as in Kafka; the answer has no place for words.
+    # The directory is checked first, as in Kafka; the response has no field for a message.
     if path != broker.metadata.broker_config.log_dirs[0]:
         return ErrorCode.LOG_DIR_NOT_FOUND
     if broker.metadata.partition(topic, index) is None:

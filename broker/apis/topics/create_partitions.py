@@ -1,4 +1,4 @@
-"""CreatePartitions: give topics more partitions. Served by the controller."""
+"""CreatePartitions: adds partitions to topics. Served by the controller."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from rotunda.broker.scheduling.long_answers import each_of
 from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import ResourceType
 
-#: From this version on topics are refused while the quota of controller mutations is used up (KIP-599).
+#: From this version on topics are rejected while the quota of controller mutations is used up (KIP-599).
 QUOTA_IS_STRICT_FROM = 3
 
 
 def handle_create_partitions(request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Return an outcome for each topic asked for, changed some at a time; each time is one change."""
+    """Return an outcome for each requested topic, changed in portions; each portion is one change."""
     times_asked = Counter(topic.name for topic in body.topics)
     results = [
         _result(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")

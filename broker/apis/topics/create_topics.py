@@ -1,4 +1,4 @@
-"""CreateTopics: on disk and known to every process before the answer. Served by the controller."""
+"""CreateTopics: topics are on disk and known to every process before the response. Served by the controller."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from rotunda.broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceTy
 
 _DUPLICATE, _FORBIDDEN = int(ErrorCode.INVALID_REQUEST), int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
-#: From this version on topics are refused while the quota of controller mutations is used up (KIP-599).
+#: From this version on topics are rejected while the quota of controller mutations is used up (KIP-599).
 QUOTA_IS_STRICT_FROM = 6
 
 
 def handle_create_topics(request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Return an outcome for each topic, with its settings when it was created or only checked."""
+    """Return an outcome for each topic, with its settings when it was created or only validated."""
     times_asked = Counter(topic.name for topic in body.topics)
     wanted: list[NewTopic] = []
     refused: list[str] = []
@@ -71,7 +71,7 @@ def _create(
     not_tried: list[TopicOutcome],
     create: Callable[[int, list[NewTopic]], Any],
 ) -> Work:
-    """Create topics some at a time; each time is one change, which a replacement finds to be made or makes."""
+    """Create topics in portions; each is one change, which a replacement finds done or makes again."""
     outcomes: list[TopicOutcome] = []
     for start in range(0, len(wanted), TOPICS_AT_ONCE):
         outcomes += create(start, wanted[start : start + TOPICS_AT_ONCE])
@@ -82,7 +82,7 @@ def _create(
 
 
 def _is_refused(request: Request, broker: BrokerContext, name: str) -> bool:
-    """Return whether who asks may not create a topic; the metadata's own is nobody's, which is said elsewhere."""
+    """Return whether the client may not create a topic; the metadata topic is rejected elsewhere."""
     authorizer, session = broker.metadata.authorizer, request.session
     if authorizer is None or name == CLUSTER_METADATA_TOPIC:
         return False

@@ -1,4 +1,4 @@
-"""DeleteRecords: move the beginning of partitions up. Their owners do it; the answer waits for them."""
+"""DeleteRecords: advances the log start offset of partitions. The response waits for their owners."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import ResourceType
 
 _NO_OFFSET = -1
-#: A client's timeout is meant for followers. There are none, so that even a timeout of 0 gets an answer without errors;
-#: the owners, which are processes of this broker, are given the time that it takes to replace one.
+#: A client's timeout is meant for followers. There are none, so that even a timeout of 0 gets a response without
+#: errors; the owners, which are processes of this broker, have the time needed to replace one.
 _OWNERS_MS = 5_000
 
 
 @dataclass(slots=True)
 class _Outcome:
-    """What has become of a partition; ``error`` is None until its owner has answered."""
+    """The outcome of a partition; ``error`` is None until its owner has responded."""
 
     partition: int
     error: int | None = None
@@ -31,22 +31,22 @@ class _Outcome:
 
 
 class _Asked:
-    """What has become of all partitions of a request."""
+    """The outcomes of all partitions of a request."""
 
     def __init__(self) -> None:
         self.topics: list[tuple[str, list[_Outcome]]] = []
-        #: Owners that have not answered, and one more while others are asked.
+        #: Owners that have not responded, plus one while requests are still being sent.
         self.left = 1
 
     def response(self) -> Work:
-        """Return the answer as far as the owners have given theirs."""
+        """Return the response, with the owners' outcomes so far."""
         return at_length({"topics": Lazily(self.topics, lambda each: _topic(*each))})
 
 
 def handle_delete_records(request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Return the new beginning of each partition, or a wait for the owners of some."""
+    """Return the new log start offset of each partition, or a wait for the owners of some."""
     asked = _Asked()
-    # What is asked knows nothing of its answer: both go as soon as it is given, without a search for garbage.
+    # The outcomes have no reference to the response: both are freed when it is sent, without garbage collection.
     answer = Deferred(
         max(body.timeout_ms, _OWNERS_MS),
         lambda final: asked.response() if final or not asked.left else None,
@@ -57,7 +57,7 @@ def handle_delete_records(request: Request, broker: BrokerContext, body: Any) ->
         for part in topic.partitions:
             outcome = _Outcome(part.partition_index)
             outcomes.append(outcome)
-            # An owner takes segments out of the log for it.
+            # Its owner removes segments from the log.
             _ask(request, broker, asked, answer, (topic.name, part.offset), outcome)
             yield None
     asked.left -= 1
@@ -67,7 +67,7 @@ def handle_delete_records(request: Request, broker: BrokerContext, body: Any) ->
 def _ask(
     request: Request, broker: BrokerContext, asked: _Asked, answer: Deferred, target: tuple[str, int], outcome: _Outcome
 ) -> None:
-    """Ask the owner of a partition; ``target``: the topic, and the offset before which records go."""
+    """Send a task to the owner of a partition; ``target``: the topic, and the offset before which to delete."""
     topic_name, before = target
     metadata = broker.metadata
     if refusal := broker.access.refusal(request, ResourceType.TOPIC, topic_name):
@@ -82,7 +82,7 @@ def _ask(
         return
     config = metadata.log_config(topic)
     if config.compacts and not config.deletes:
-        # Records of a compacted topic go away by key, not by age.
+        # Records of a compacted topic are deleted by key, not by age.
         outcome.error = ErrorCode.POLICY_VIOLATION
         return
 

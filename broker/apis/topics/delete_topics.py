@@ -1,4 +1,4 @@
-"""DeleteTopics: by name, from version 6 also by id. Served by the controller; in force before the answer."""
+"""DeleteTopics: by name, from version 6 also by id; done before the response. Served by the controller."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from rotunda.broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceTy
 _NO_ID, _FORBIDDEN = bytes(16), int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _FIRST_WITH_DISABLED = 3
 
-#: From this version on topics are refused while the quota of controller mutations is used up (KIP-599).
+#: From this version on topics are rejected while the quota of controller mutations is used up (KIP-599).
 QUOTA_IS_STRICT_FROM = 5
 
 
@@ -42,7 +42,7 @@ class _Asked(NamedTuple):
 
 
 def handle_delete_topics(request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Return an outcome for each topic asked for, deleted some at a time; each time is one change."""
+    """Return an outcome for each requested topic, deleted in portions; each portion is one change."""
     times_asked: Counter[_Asked] = Counter()
     yield from each_of(_asked(body), lambda each: times_asked.update((each,)))
     asked = list(times_asked)
@@ -51,7 +51,7 @@ def handle_delete_topics(request: Request, broker: BrokerContext, body: Any) -> 
     controller, request_id = controller_of(broker), request_id_of(request)
     quota = mutation_quota_of(request, broker, QUOTA_IS_STRICT_FROM)
     outcomes: list[TopicOutcome] = []
-    #: Ids of the topics that are deleted by this request.
+    #: Ids of the topics that this request deletes.
     found: set[bytes] = set()
     for start in range(0, len(asked), TOPICS_AT_ONCE):
         part, some = part_of(request_id, start), asked[start : start + TOPICS_AT_ONCE]
@@ -67,7 +67,7 @@ def handle_delete_topics(request: Request, broker: BrokerContext, body: Any) -> 
 
 
 def _disabled(request: Request, asked: _Asked) -> TopicOutcome:
-    """Return that nothing may be deleted: clients that are older than the error for that get another."""
+    """Return the error of disabled deletion: older clients get another."""
     newer = request.api_version >= _FIRST_WITH_DISABLED
     error = ErrorCode.TOPIC_DELETION_DISABLED if newer else ErrorCode.INVALID_REQUEST
     message = None if newer else "Topic deletion is disabled (delete.topic.enable)."
@@ -109,7 +109,7 @@ def _delete(
 
 
 def _asked(request: Any) -> Iterator[_Asked]:
-    """Yield the topics of a request: either array is empty in the versions of the other."""
+    """Yield the topics of a request: in each version one of the arrays is empty."""
     yield from (_Asked(name, _NO_ID) for name in request.topic_names)
     yield from (_Asked(topic.name, topic.topic_id) for topic in request.topics)
 
@@ -133,9 +133,9 @@ def _find(request: Request, broker: BrokerContext, asked: _Asked, times: int, fo
 
 
 def _check_allowed(request: Request, broker: BrokerContext, asked: _Asked, topic: TopicInfo | None) -> None:
-    """Raise ApiError for who may not delete a topic, or not know whether there is one of that name.
+    """Raise ApiError if the client may not delete a topic, or may not know whether it exists.
 
-    Its message is the name that a topic has that was asked for by its id, for who may know it.
+    For a topic requested by its id, the message is its name if the client may know it.
     """
     authorizer, session = broker.metadata.authorizer, request.session
     name = asked.name if topic is None else topic.name
@@ -152,7 +152,7 @@ def _check_allowed(request: Request, broker: BrokerContext, asked: _Asked, topic
 def _result(asked: _Asked, outcome: TopicOutcome) -> dict[str, Any]:
     error = outcome.error_code
     return {
-        # A topic that was asked for by its id has a name if there was such a topic.
+        # A topic requested by its id has a name if it existed.
         "name": outcome.name or asked.name,
         "topic_id": outcome.topic_id,
         "error_code": error,

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: the one data directory, what partitions and volume it is on measure (KIP-827)."""
+"""DescribeLogDirs: the one data directory, the sizes of partitions and of its volume (KIP-827)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNKNOWN_SIZE = -1
 
 
 def handle_describe_log_dirs(_request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Return the directory with the partitions asked for that exist; with all when the request names none."""
+    """Return the directory with the requested partitions that exist; with all by default."""
     directory = broker.metadata.broker_config.log_dirs[0]
     try:
         volume = os.statvfs(directory)

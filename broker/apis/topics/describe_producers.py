@@ -1,4 +1,4 @@
-"""DescribeProducers: who has written to a partition lately, and whose transaction is open there (KIP-664)."""
+"""DescribeProducers: recent producers of a partition, and their open transactions (KIP-664)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOBODY = Producers(b"")
 
 
 def handle_describe_producers(request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Return the producers of each partition, each once; the owners of the partitions know them."""
+    """Return the producers of each partition, each once, from the partitions' owners."""
     wanted: dict[str, dict[int, None]] = {}
     for topic in body.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: topics by name, so many partitions at a time, with a cursor (KIP-966)."""
+"""DescribeTopicPartitions: topics by name, a limited number of partitions at a time, with a cursor (KIP-966)."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ MOST_PARTITIONS = 2000
 
 
 class _Start(NamedTuple):
-    """Where to begin: nothing before it is listed."""
+    """The first partition to list."""
 
     topic: str
     partition: int
 
 
 def handle_describe_topic_partitions(request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Return topics from the cursor on until the limit of partitions is reached, and where to go on then.
+    """Return topics from the cursor on up to the limit of partitions, and the next cursor.
 
-    A cursor that points before a first partition is an error of every topic that was asked for.
+    A negative partition in the cursor is an error of every requested topic.
     """
     start = _Start("", 0)
     if body.cursor is not None:
@@ -67,7 +67,7 @@ def handle_describe_topic_partitions(request: Request, broker: BrokerContext, bo
 
 
 def _names(broker: BrokerContext, body: Any, start: _Start) -> Work:
-    """Return the names of the topics asked for, of all if none is, from the cursor on and in their order."""
+    """Return the requested topics' names, all by default, from the cursor on and in order."""
     asked = {topic.name for topic in body.topics} or {topic.name for topic in broker.metadata.topics()}
     return (yield from in_order([name for name in asked if name >= start.topic]))
 

@@ -26,14 +26,14 @@ _NO_CANDIDATE = {
 }
 
 
-#: How long a partition may take to be opened by its owner before it counts as offline.
+#: Time for an owner to open a partition before it counts as offline.
 OPEN_WAIT_MS = 500
 
 
 def handle_elect_leaders(_request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Return an outcome for each partition asked for; when all are, for those that have no leader only.
+    """Return an outcome for each requested partition; for a request of all, only for those without a leader.
 
-    A partition that has just been created is about to be opened, so the answer waits a moment for those that are not.
+    A partition that has just been created is about to be opened, so the response waits a moment for closed ones.
     """
     election_type = body.election_type
     if election_type not in _NO_CANDIDATE:
@@ -42,7 +42,7 @@ def handle_elect_leaders(_request: Request, broker: BrokerContext, body: Any) ->
 
 
 def _once_opened(broker: BrokerContext, body: Any, election_type: int) -> Work:
-    """Return the outcomes, or a wait for partitions that are not open."""
+    """Return the outcomes, or a wait for closed partitions."""
     closed: list[int] = []
 
     def note(place: Place) -> None:
@@ -61,7 +61,7 @@ def _once_opened(broker: BrokerContext, body: Any, election_type: int) -> Work:
 
 
 def _places(broker: BrokerContext, body: Any) -> Iterator[Place]:
-    """Yield the partitions that are asked for."""
+    """Yield the requested partitions."""
     if body.topic_partitions is None:
         for topic in broker.metadata.topics():
             yield from ((topic.name, partition.index) for partition in topic.partitions)
@@ -71,7 +71,7 @@ def _places(broker: BrokerContext, body: Any) -> Iterator[Place]:
 
 
 def _elected(broker: BrokerContext, body: Any, election_type: int) -> Work:
-    """Return an outcome for each partition; where all are asked for, for those that have failed."""
+    """Return an outcome for each partition; for a request of all, only for failed ones."""
     if body.topic_partitions is not None:
 
         def answer(topic: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""ListOffsets: where a partition begins and ends, and which offset stands at a time.
+"""ListOffsets: the first and last offset of a partition, and the offset at a time.
 
-Any handler answers, from what the owner has published and from the files. A search through files is done in slices, and
-so are the answers for very many partitions.
+Served by any handler, from the owners' published offsets and from the files. A search through files is done in slices,
+and so is a response with very many partitions.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
 
 READ_COMMITTED = 1
 
-#: What is answered without a look into files of records.
+#: Timestamps that need no search in files of records.
 _PUBLISHED = frozenset({LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD})
-#: So many of those take no longer than a slice may.
+#: Most such partitions in one slice.
 _SLICE_PARTS = 50
 
 
 class _Found(NamedTuple):
-    """What answers one partition; all -1: there is no such offset."""
+    """The outcome of one partition; all -1: there is no such offset."""
 
     timestamp: int = -1
     offset: int = -1
@@ -47,7 +47,7 @@ class _Found(NamedTuple):
 
 
 class _Query(NamedTuple):
-    """One partition that exists, with what is asked of it: ``is_committed`` hides what is not stable."""
+    """One existing partition and its request: ``is_committed`` hides unstable records."""
 
     request: Request
     broker: BrokerContext
@@ -59,7 +59,7 @@ class _Query(NamedTuple):
 
 
 def handle_list_offsets(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Steps[dict[str, Any]]:
-    """Return an offset or an error for every partition asked for."""
+    """Return an offset or an error for every requested partition."""
     parts = parts_of(body)
     answers = _answers(request, broker, parts, is_committed=body.isolation_level == READ_COMMITTED)
     is_short = len(parts) <= _SLICE_PARTS and all(part.timestamp in _PUBLISHED for _, part in parts)
@@ -148,9 +148,9 @@ def _reader(query: _Query) -> LogReader:
 
 
 def _search(query: _Query, search: Callable[[LogReader, End], Steps[TimestampOffset | None]]) -> Steps[_Found]:
-    """Search the log up to its published end, which holds while its segment is appended to: else again.
+    """Search the log up to its published end, again if its segment was rolled meanwhile.
 
-    ApiError LEADER_NOT_AVAILABLE, with which clients ask again, when segments come faster than they are searched.
+    ApiError LEADER_NOT_AVAILABLE, after which clients retry, when segments roll faster than they are searched.
     """
     table, row = query.broker.partitions.table, query.partition.row
     for _ in range(ATTEMPTS):
@@ -167,11 +167,11 @@ def _search(query: _Query, search: Callable[[LogReader, End], Steps[TimestampOff
 
 
 def _none(_query: _Query) -> _Found:
-    """Nothing is kept anywhere but here."""
+    """There is no tiered storage."""
     return _Found()
 
 
-#: By special timestamp: what answers it, and from which version on it may be asked.
+#: By special timestamp: the function, and its first version.
 _LOOKUPS: Mapping[int, tuple[Callable[[_Query], _Found | Steps[_Found]], int | None]] = {
     LATEST: (_latest, 1),
     EARLIEST: (_earliest, 1),

@@ -1,8 +1,8 @@
-"""The fast path of ListOffsets: where logs begin and end, asked again in the same bytes. HOT.
+"""The fast path of ListOffsets: the ends of logs, requested again in the same bytes. HOT.
 
-Runs in handler processes, in the request loop. Tools and consumers that watch their lag ask the same each time, so what
-is asked of which row is worked out once (`request_memo`); the answer is packed from what owners have published. What
-takes a search, and what has an error, is left to the general path (`list_offsets`).
+Runs in handler processes, in the request loop. Tools and consumers that watch their lag send the same request each
+time, so its parsed form is cached (`request_memo`); the response is packed from the owners' published offsets. Searches
+and errors are left to the general path (`list_offsets`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rotunda.broker.partitions.partition_manager import PartitionManager
     from rotunda.broker.security.session import Session
 
-#: Requests that are remembered, twice as many at most; bytes of each.
+#: Cached requests, twice as many at most; most bytes of each.
 MOST_REMEMBERED: Final = 1_000
 MOST_REMEMBERED_BYTES: Final = 1024
 
@@ -42,7 +42,7 @@ _BODY: Final = 8
 
 
 class _Asked(NamedTuple):
-    """What is asked of one partition."""
+    """The request for one partition."""
 
     row: int
     topic: str
@@ -50,9 +50,10 @@ class _Asked(NamedTuple):
 
 
 class OffsetsTemplate:
-    """The response for the same partitions each time, without errors: all of it but the offsets and their epochs.
+    """The response for the same partitions each time, without errors: its constant parts.
 
-    What varies stands together, and is found by writing the response with two values that differ in every byte.
+    Offsets and epochs vary. They are adjacent, and are located by encoding the response with two values that differ in
+    every byte.
     """
 
     __slots__ = ("_has_epochs", "_literals", "pack_into", "size_bytes")
@@ -101,7 +102,7 @@ def _response_of(version: int, parts: Sequence[tuple[str, int]], value: int) -> 
 
 
 class RememberedQuestion:
-    """A request: nothing in it varies but its correlation id."""
+    """A cached request: only its correlation id varies."""
 
     __slots__ = ("about", "asked", "is_committed", "prefix", "session", "tail", "template", "version")
 
@@ -119,12 +120,12 @@ class RememberedQuestion:
         self.template = OffsetsTemplate(version, [(name, part.partition_index) for name, part in parts])
 
     def varying(self, view: memoryview, start: int, end: int) -> tuple[()] | None:
-        """Return nothing for the same request, None for any other. HOT."""
+        """Return an empty tuple for the same request, None for any other. HOT."""
         return () if bytes(view[start + PREFIX_START : end]) == self.prefix else None
 
 
 class ListOffsetsMemo:
-    """The fast path through one handler."""
+    """The fast path of one handler."""
 
     def __init__(
         self,
@@ -132,7 +133,7 @@ class ListOffsetsMemo:
         responses: ResponseWriter,
         is_in_slices: Callable[[int], bool],
     ) -> None:
-        """``is_in_slices``: something that a connection has sent is under way, and what it sends stands in line."""
+        """``is_in_slices``: a task of the connection is in progress, and its later requests are queued."""
         self._partitions = partitions
         self._responses = responses
         self._is_in_slices = is_in_slices
@@ -140,15 +141,15 @@ class ListOffsetsMemo:
         self._memo: RequestMemo[RememberedQuestion] = RequestMemo(MOST_REMEMBERED)
 
     def forget_metadata(self) -> None:
-        """Parse the next request of every connection anew: topics have changed."""
+        """Clear the cache: topics have changed."""
         self._memo.clear()
 
     def forget_unused(self, now_ns: int) -> None:
-        """Forget what was not asked again for a while. Called now and then."""
+        """Delete cached requests unused for a while. Called now and then."""
         self._memo.forget_unused(now_ns)
 
     def answer(self, request: Request) -> bool:
-        """Answer a request; False if it is to take the general path. Raises InvalidReceive. HOT."""
+        """Handle a request; False if it needs the general path. Raises InvalidReceive. HOT."""
         connection = request.connection_id
         found = self._memo.find(request)
         known = self._read(request) if found is None else found[0]
@@ -173,7 +174,7 @@ class ListOffsetsMemo:
         responses.send(request, now_ns, now_ns, bytes(payload), AnswerFacts(about=known.about))
 
     def _offset_of(self, asked: _Asked, *, is_committed: bool) -> tuple[int, int] | None:
-        """Return (offset, leader epoch) as the general path does, or None if that is to say it."""
+        """Return (offset, leader epoch) as the general path does, or None if it needs that path."""
         row, topic, part = asked
         state, epoch, stable, end, start = self._partitions.table.read_fetched(row)
         if state != STATE_OPEN or (part.current_leader_epoch >= 0 and part.current_leader_epoch != epoch):
@@ -185,7 +186,7 @@ class ListOffsetsMemo:
         return start, self._partitions.reader(row, topic, part.partition_index).epoch_for_offset(start)
 
     def _read(self, request: Request) -> RememberedQuestion | None:
-        """Return what a request asks for, or None if it is too long or asks for more than what is published."""
+        """Return a request's parsed form, or None if it is too long or needs more than published offsets."""
         version, view, start, end = request.api_version, request.view, request.start, request.end
         if not _OLDEST <= version <= _NEWEST or end - start > MOST_REMEMBERED_BYTES:
             return None

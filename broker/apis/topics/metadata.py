@@ -1,7 +1,6 @@
-"""Metadata: which topics there are and who leads their partitions. Creates topics if both sides allow it.
+"""Metadata: the existing topics and their leaders. Creates topics if both sides allow it.
 
-The cluster is one broker, given by the address of the listener that the request came in on (``C18``); it leads
-every partition, always.
+The cluster is one broker, with the address of the request's listener (``C18``); it leads every partition, always.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ from rotunda.broker.scheduling.long_answers import at_length, each_of
 from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import CLUSTER_NAME, Operation, ResourceType
 
-#: How long a request waits for the topics that it had created. The client asks again after an error.
+#: Most time that a request waits for the topics it creates. The client retries after an error.
 AUTO_CREATE_WAIT_MS = 2000
 
-#: An answer of more topics or partitions is described in slices: a millisecond.
+#: A response with more topics or partitions is made in slices: a millisecond.
 MOST_TOPICS_AT_ONCE = 100
 MOST_PARTITIONS_AT_ONCE = 500
 
-#: Below this version a topic cannot be asked for by its id.
+#: Below this version a topic cannot be requested by its id.
 _FIRST_WITH_TOPIC_IDS = 12
 
 _NO_ID = bytes(16)
 
 
 def handle_metadata(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
-    """Return the answer, or a wait for the topics that are being created; what is long is done in slices."""
+    """Return the response, or a wait for topics being created; a long one is made in slices."""
     if len(body.topics or ()) > MOST_TOPICS_AT_ONCE:
         return _at_length(request, broker, body)
     missing = [name for name in _distinct_names(broker, body) if _is_creatable(request, broker, name)]
@@ -46,10 +45,10 @@ def handle_metadata(request: Request, broker: BrokerContext, body: Any) -> dict[
 
 
 def is_metadata_cacheable(response: dict[str, Any]) -> bool:
-    """Return whether an answer holds until the metadata change.
+    """Return whether a response is valid until the metadata change.
 
-    A leader epoch is fixed for a run of the broker, once the partition is open. What is not there may be asked for to
-    have it created.
+    A leader epoch is constant for a run of the broker, once the partition is open. A request for an unknown topic may
+    create it.
     """
     return not any(
         topic["error_code"] or any(partition["leader_epoch"] == UNKNOWN_EPOCH for partition in topic["partitions"])
@@ -83,7 +82,7 @@ def _answer(request: Request, broker: BrokerContext, body: Any, missing: list[st
 
 
 def _distinct_names(broker: BrokerContext, body: Any) -> Iterable[str]:
-    """Return the names that are asked for, if topics may come to exist by that."""
+    """Return the requested names, if the request may create topics."""
     allowed = body.allow_auto_topic_creation and broker.metadata.broker_config.auto_create_topics_enable
     if body.topics is None or not allowed:
         return ()
@@ -91,7 +90,7 @@ def _distinct_names(broker: BrokerContext, body: Any) -> Iterable[str]:
 
 
 def _is_creatable(request: Request, broker: BrokerContext, name: str) -> bool:
-    """Return whether there is no such topic and there may come to be one, for who asks for it."""
+    """Return whether a topic does not exist and the client may create it."""
     metadata = broker.metadata
     return (
         metadata.topic(name) is None
@@ -103,7 +102,7 @@ def _is_creatable(request: Request, broker: BrokerContext, name: str) -> bool:
 
 
 def _creation_refusal(request: Request, broker: BrokerContext, name: str) -> int:
-    """Return the error for who may not create a topic by asking for it, or 0."""
+    """Return the error for a client that may not create a topic by requesting it, or 0."""
     authorizer, session = broker.metadata.authorizer, request.session
     if authorizer is None or authorizer.allows(
         session, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, is_asked_for=False
@@ -121,7 +120,7 @@ def _name_error(name: str) -> int:
 
 
 def _described_or_at_length(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Work:
-    """Return the answer, described at once if it is short."""
+    """Return the response, complete if it is short."""
     asked = _asked(request, broker, body)
     topics = Lazily(asked, lambda each: _topic(request, broker, each, body))
     host, port = broker.address_for(request)
@@ -141,7 +140,7 @@ def _described_or_at_length(request: Request, broker: BrokerContext, body: Any) 
 
 
 def _asked(request: Request, broker: BrokerContext, body: Any) -> Sequence[Any]:
-    """Return the topics that are asked for, each once; if it is all of them, those that the client may see."""
+    """Return the requested topics, each once; for a request of all, those that the client may see."""
     if body.topics or (body.topics is not None and request.api_version):
         return list({(each.topic_id, each.name): each for each in body.topics}.values())
     authorizer, topics = broker.metadata.authorizer, broker.metadata.topics()
@@ -193,7 +192,7 @@ def _asked_for(request: Request, broker: BrokerContext, asked: Any, body: Any) -
 
 
 def _missing(request: Request, broker: BrokerContext, name: str, body: Any) -> dict[str, Any]:
-    """Return what is said of a topic that there is not."""
+    """Return the response for an unknown topic."""
     config = broker.metadata.broker_config
     is_to_be_created = body.allow_auto_topic_creation and config.auto_create_topics_enable
     if is_to_be_created and (refusal := _creation_refusal(request, broker, name)):

@@ -18,7 +18,7 @@ _UNDEFINED = -1
 
 
 def handle_offset_for_leader_epoch(request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Return epoch and end offset for each partition; both -1 for an epoch that the log does not know."""
+    """Return epoch and end offset for each partition; both -1 for an epoch unknown to the log."""
 
     def answer(topic: Any) -> dict[str, Any]:
         partitions = Lazily(topic.partitions, partial(_answer, request, broker, topic.topic))

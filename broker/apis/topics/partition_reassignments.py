@@ -1,6 +1,6 @@
-"""AlterPartitionReassignments and ListPartitionReassignments: every replica is where it can only be (KIP-455).
+"""AlterPartitionReassignments and ListPartitionReassignments: every replica is on the only broker (KIP-455).
 
-A reassignment to this broker is done before it is asked for; to any other it is refused; so none is ever under way.
+A reassignment to this broker is complete already; one to any other is rejected; so none is ever in progress.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def _outcome(broker: BrokerContext, topic: str, wanted: Any) -> dict[str, Any]:
 
 
 def handle_list_partition_reassignments(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any]:
-    """Return that no reassignment is under way, whatever partitions are asked for."""
+    """Return that no reassignment is in progress, whatever the requested partitions."""
     del request, broker, body
     return {}
 
 
 def _check(broker: BrokerContext, topic: str, wanted: Any) -> None:
-    """Raise ApiError unless the replicas wanted are those that there are."""
+    """Raise ApiError unless the requested replicas are the present ones."""
     index, replicas = wanted.partition_index, wanted.replicas
     if broker.metadata.topic(topic) is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}.")

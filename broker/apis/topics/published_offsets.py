@@ -1,4 +1,4 @@
-"""Published offsets: the first and last of a partition's log, as its owner published them. Any handler reads them."""
+"""Published offsets: the first and last of a partition's log, published by its owner. Any handler reads them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNKNOWN_EPOCH = -1
 
 
 class PartitionEnds(NamedTuple):
-    """Published offsets: the first one kept, one past the last committed, and the last stable offset."""
+    """Published offsets: the log start, the log end (one past the last committed), and the last stable offset."""
 
     start: int
     end: int
@@ -21,14 +21,14 @@ class PartitionEnds(NamedTuple):
     leader_epoch: int
 
 
-#: A partition that nobody has opened yet has taken no record.
+#: A partition that was never opened has no record.
 _EMPTY = PartitionEnds(0, 0, 0, UNKNOWN_EPOCH)
 
 
 def published_ends(broker: BrokerContext, topic: TopicInfo, partition: PartitionInfo) -> PartitionEnds | None:
-    """Return what the owner has published, or None if it is still opening a log that may hold records.
+    """Return the owner's published offsets, or None if it is still opening a log that may have records.
 
-    The row of a topic that was just created may still show its former partition: it counts once it is open.
+    The row of a topic that was just created may still contain its former partition: it is valid once it is open.
     """
     table, row = broker.partitions.table, partition.row
     if table.state(row) == STATE_OPEN:
@@ -45,9 +45,9 @@ def published_leader_epoch(broker: BrokerContext, partition: PartitionInfo) -> i
 
 
 def epoch_error(current_leader_epoch: int, ends: PartitionEnds) -> int:
-    """Return the error for a client that believes in ``current_leader_epoch``; 0 if it is right (KIP-320).
+    """Return the error for a client with ``current_leader_epoch``; 0 if it is right (KIP-320).
 
-    A negative epoch asks for no check.
+    A negative epoch skips the check.
     """
     if current_leader_epoch < 0 or ends.leader_epoch == UNKNOWN_EPOCH or current_leader_epoch == ends.leader_epoch:
         return 0

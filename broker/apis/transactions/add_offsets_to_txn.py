@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn: makes the offsets of a group part of a transaction, by way of the partition that keeps them."""
+"""AddOffsetsToTxn: adds the offsets of a group to a transaction, by the partition that stores them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rotunda.broker.protocol.coordinator_routing import GROUP_TOPIC, coordinator
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.broker.scheduling.deferred import Deferred
 
-#: The transaction version of clients that say themselves what they are going to write.
+#: The transaction version of clients that add their partitions explicitly.
 _PLAIN = 0
 
 

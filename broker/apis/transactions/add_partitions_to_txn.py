@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn: makes partitions part of a transaction, or (version 4 on, for brokers) asks whether they are."""
+"""AddPartitionsToTxn: adds partitions to a transaction, or (version 4 on, for brokers) verifies that they are in it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from rotunda.broker.security.acl.acls import ResourceType
 
 _FIRST_BATCHED_VERSION = 4
 
-#: The transaction version of clients that say themselves which partitions they are going to write to.
+#: The transaction version of clients that add their partitions explicitly.
 _PLAIN = 0
 
-#: Transactions that are asked about, or answered for, between two yields.
+#: Transactions checked, or in the response, between two yields.
 _TRANSACTIONS_AT_ONCE = 32
 
 
 def handle_add_partitions_to_txn(request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Return an error code for each partition; one that does not exist keeps all others out."""
+    """Return an error code for each partition; if one does not exist, none is added."""
     if request.api_version < _FIRST_BATCHED_VERSION:
         return _add(request, broker, body)
     refusal = broker.access.refusal(request, ResourceType.CLUSTER)
@@ -39,7 +39,7 @@ def _add(request: Request, broker: BrokerContext, body: Any) -> Work:
     places = _places(body.v3_and_below_topics)
     refusal = broker.access.refusal(request, ResourceType.TRANSACTIONAL_ID, body.v3_and_below_transactional_id)
     errors = dict.fromkeys(places, refusal) if refusal else (yield from _unknown(request, broker, places))
-    # No partitions are in every transaction already: they begin none, whoever asks.
+    # A request without partitions begins no transaction, whatever the client's rights.
     if places and not errors:
         added = Deferred()
         broker.coordinators.transactions.add_partitions(
@@ -84,7 +84,7 @@ def _places(topics: Any) -> list[TopicPartition]:
 
 
 def _unknown(request: Request, broker: BrokerContext, places: list[TopicPartition]) -> Steps[dict[TopicPartition, int]]:
-    """Return what is wrong with the partitions, or nothing if nothing is."""
+    """Return the errors of the partitions, empty if all exist."""
     metadata = broker.metadata
     errors: dict[TopicPartition, int] = {}
 
@@ -112,7 +112,7 @@ def _unknown(request: Request, broker: BrokerContext, places: list[TopicPartitio
 
 
 def _results(places: list[TopicPartition], errors: dict[TopicPartition, int]) -> Steps[Lazily]:
-    """Return the outcomes by topic, made when they are written."""
+    """Return the outcomes by topic, encoded later."""
     by_topic: dict[str, list[int]] = {}
     yield from each_of(places, lambda place: by_topic.setdefault(place[0], []).append(place[1]))
 

@@ -1,4 +1,4 @@
-"""DescribeTransactions: what the coordinators know of transactional ids. For admins (KIP-664)."""
+"""DescribeTransactions: the coordinators' state of transactional ids. For admins (KIP-664)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rotunda.broker.scheduling.long_answers import TOO_LONG
 from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import ResourceType
 
-#: Ids asked for between two yields.
+#: Ids requested between two yields.
 _IDS_AT_ONCE = 32
 
 

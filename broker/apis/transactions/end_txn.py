@@ -1,4 +1,4 @@
-"""EndTxn: commits or aborts a transaction. Answered when its markers stand in every partition."""
+"""EndTxn: commits or aborts a transaction. The response waits for its markers in every partition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rotunda.broker.ipc.request import Request
 from rotunda.broker.partitions.transaction_messages import Producer
 from rotunda.broker.scheduling.deferred import Deferred
 
-#: From this version on the answer carries the epoch in which the producer goes on (KIP-890).
+#: From this version on the response has the producer's next epoch (KIP-890).
 _EPOCH_BUMP_VERSION = 5
 
 

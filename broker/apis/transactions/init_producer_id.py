@@ -1,6 +1,6 @@
 """InitProducerId: a producer id for an idempotent producer, or the next epoch of a transactional one.
 
-Without a transactional id the controller answers, which hands the ids out; with one, the coordinator of the id.
+Without a transactional id the controller handles it, which allocates the ids; with one, the coordinator of the id.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def handle_init_producer_id(request: Request, broker: BrokerContext, body: Any) 
     """Return a producer id and the epoch in which its producer may write.
 
     An idempotent producer gets a new id with epoch 0, whatever it had before. A transactional one fences all others of
-    its id, and an open transaction is aborted first; what it had before, if it says so, is only raised (KIP-360).
+    its id, and an open transaction is aborted first; if the request has its present id and epoch, only the epoch is
+    raised (KIP-360).
     """
     if refusal := _refusal(request, broker, body.transactional_id):
         return _refused(refusal)
@@ -59,7 +60,7 @@ def _refused(error: int) -> dict[str, int]:
 
 
 def _refusal(request: Request, broker: BrokerContext, transactional_id: str | None) -> int:
-    """Return the error for who may not write in that transaction, or without one not at all (KIP-679); or 0."""
+    """Return the error for a client that may not write in the transaction, or idempotently (KIP-679); or 0."""
     authorizer, session = broker.metadata.authorizer, request.session
     if authorizer is None:
         return 0

@@ -1,4 +1,4 @@
-"""ListTransactions: every transactional id that the filters let through, whichever handler coordinates it (KIP-664)."""
+"""ListTransactions: every transactional id that matches the filters, from all coordinators (KIP-664)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STATES = {state.text: state for state in TransactionState}
 
 
 def handle_list_transactions(request: Request, broker: BrokerContext, body: Any) -> Work | dict[str, Any]:
-    """Return id, producer id and state of each; states that there are not are named in the answer and match nothing."""
+    """Return id, producer id and state of each; unknown states are listed in the response and match nothing."""
     pattern = body.transactional_id_pattern or ""
     try:
         compiled(pattern)

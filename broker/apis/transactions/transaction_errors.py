@@ -13,14 +13,14 @@ _ABORTABLE_FROM, _CONCURRENT_FROM = 4, 5
 
 
 def for_version(error: int, request: Request, fenced_from: int = FENCED_FROM) -> int:
-    """Return the error as the request's version has it."""
+    """Return the error for the request's version."""
     if error == ErrorCode.PRODUCER_FENCED and request.api_version < fenced_from:
         return int(ErrorCode.INVALID_PRODUCER_EPOCH)
     return error
 
 
 def for_offsets(error: int, request: Request) -> int:
-    """Return what the coordinator of a transaction has said as TxnOffsetCommit answers it."""
+    """Return the error of a transaction's coordinator, converted for TxnOffsetCommit."""
     if error == ErrorCode.PRODUCER_FENCED:
         return int(ErrorCode.INVALID_PRODUCER_EPOCH)
     if error == ErrorCode.TRANSACTION_ABORTABLE and request.api_version < _ABORTABLE_FROM:

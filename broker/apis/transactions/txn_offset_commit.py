@@ -22,19 +22,19 @@ from rotunda.broker.security.acl.acls import ResourceType
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.records import Record
 
-#: From this version on the partition becomes part of the transaction with the first commit.
+#: From this version on the first commit adds the partition to the transaction.
 _ADDED_FROM = 5
 
 
 def handle_txn_offset_commit(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
-    """Return an error for each partition, once what was taken is committed as part of the transaction."""
+    """Return an error for each partition, once the valid offsets are committed as part of the transaction."""
     if broker.metadata.authorizer is not None:
         return _authorized(request, broker, body)
     return _taken(request, broker, body)
 
 
 def _authorized(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any] | Deferred | Work:
-    """Commit what the client may commit, and refuse the rest."""
+    """Commit the offsets that the client is authorized for, and reject the others."""
     answers, taken = [], []
     for topic in body.topics:
         error = broker.access.refusal(request, ResourceType.TOPIC, topic.name)
@@ -53,7 +53,7 @@ def _taken(request: Request, broker: BrokerContext, body: Any) -> dict[str, Any]
 
 
 def _in_portions(request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Commit some partitions after the other: each portion is a part of the transaction, or fails by itself."""
+    """Commit in portions: each is a part of the transaction, or fails by itself."""
     merged: list[dict[str, Any]] = []
     for topics in portions_of(body.topics):
         answer = _at_once(request, broker, body.replaced(topics=topics))
@@ -96,7 +96,7 @@ def _at_once(request: Request, broker: BrokerContext, body: Any) -> dict[str, An
 
 
 def _commit(request: Request, broker: BrokerContext, body: Any, deferred: Deferred) -> None:
-    """Take the offsets: the partition is part of the transaction."""
+    """Commit the offsets: the partition is part of the transaction."""
     group_id = body.group_id
     committer = Committer(
         group_id,
@@ -143,7 +143,7 @@ def _is_there(broker: BrokerContext, topic: str, each: Any) -> bool:
 
 
 def _refused(broker: BrokerContext, body: Any, error: int) -> dict[str, Any]:
-    """Answer with the error, but for partitions that do not exist: that comes first."""
+    """Return a response with the error, except for unknown partitions, which have their own."""
     topics = []
     for topic in body.topics:
         parts = [

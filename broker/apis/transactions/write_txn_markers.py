@@ -1,4 +1,4 @@
-"""WriteTxnMarkers: ends a transaction in single partitions, whatever its coordinator knows. For admins (KIP-664)."""
+"""WriteTxnMarkers: ends a transaction in single partitions, without its coordinator. For admins (KIP-664)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rotunda.broker.scheduling.deferred import Deferred
 from rotunda.broker.scheduling.slices import Work
 from rotunda.broker.security.acl.acls import Operation, ResourceType
 
-#: Markers that are written in one slice: each is a write to a log.
+#: Markers written in one slice: each is a write to a log.
 AT_ONCE = 16
 
 
@@ -42,7 +42,7 @@ def handle_write_txn_markers(request: Request, broker: BrokerContext, body: Any)
 
 
 def _refusal(request: Request, broker: BrokerContext) -> int:
-    """Return the error for who is neither an administrator nor a broker, or 0."""
+    """Return the error for clients that are neither administrators nor brokers, or 0."""
     if not broker.access.refusal(request, ResourceType.CLUSTER, operation=Operation.ALTER):
         return 0
     return broker.access.refusal(request, ResourceType.CLUSTER, operation=Operation.CLUSTER_ACTION)
@@ -60,7 +60,7 @@ def _refused(request: Any, error: int) -> dict[str, Any]:
 
 
 def _write(peers: TransactionPeers, marker: Marker) -> Deferred:
-    """Return what is completed with the error of a marker, boxed: 0 is an answer too."""
+    """Return a deferred that is completed with the error of a marker, boxed: 0 is a result too."""
     written = Deferred()
     owner = peers.owner_of((marker.topic, marker.partition))
     if owner is None:
@@ -71,7 +71,7 @@ def _write(peers: TransactionPeers, marker: Marker) -> Deferred:
 
 
 def _note(waiting: list[tuple[dict[str, int], Deferred]]) -> Work:
-    """Wait for markers, and put down what has become of each."""
+    """Wait for markers, and store the outcome of each."""
     for result, written in waiting:
         (result["error_code"],) = yield written
     waiting.clear()

@@ -1,1 +1,1 @@
-"""APIs of features that this broker does not have: each answers as a Kafka without it would."""
+"""APIs of features that this broker does not have: each responds as a Kafka without it would."""

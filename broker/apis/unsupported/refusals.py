@@ -1,9 +1,9 @@
-"""The refusals: APIs of features that this broker does not have, and their answers, as a Kafka without them would give.
+"""APIs of features that this broker does not have, and their error responses, as from a Kafka without the features.
 
-- SaslHandshake and SaslAuthenticate on a connection that needs neither: ILLEGAL_SASL_STATE, and the connection lives
-  (``C16``).
-- Delegation tokens (KIP-48): not allowed to who is nobody, which Kafka asks first; to users not enabled, as by a
-  Kafka without ``delegation.token.secret.key``.
+- SaslHandshake and SaslAuthenticate on a connection that needs neither: ILLEGAL_SASL_STATE, and the connection stays
+  open (``C16``).
+- Delegation tokens (KIP-48): not allowed for unauthenticated clients, which Kafka checks first; for users not enabled,
+  as in a Kafka without ``delegation.token.secret.key``.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def _no_sasl(request: Request, _broker: BrokerContext, body: Any) -> dict[str, A
 
 
 def _no_token(request: Request) -> tuple[ErrorCode, int]:
-    """Return the error for who asks for a token, and the time that stands beside it."""
+    """Return the error for a token request, and the time next to it."""
     if request.session.user == ANONYMOUS_USER:
         return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, -1
     return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, 0
 
 
 def _no_token_created(request: Request, _broker: BrokerContext, body: Any) -> dict[str, Any]:
-    """Return the refusal, with the owner and the requester that the token would have had."""
+    """Return the error, with the owner and the requester of the rejected token."""
     error, time_ms = _no_token(request)
     owner = body.owner_principal_name
     owner_type = body.owner_principal_type

@@ -1,1 +1,1 @@
-"""APIs about users: the credentials by which they authenticate."""
+"""APIs about users: their credentials."""

@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials, served by any handler, and AlterUserScramCredentials, by the controller (KIP-554).
 
-Clients send passwords salted and hashed; what is kept of them lets nobody log in. Both are done in slices: a request
+Clients send passwords salted and hashed; the stored keys do not suffice to log in. Both are done in slices: a request
 may name very many users.
 """
 
@@ -26,7 +26,7 @@ from rotunda.broker.scheduling.slices import Work
 
 
 def handle_describe_user_scram_credentials(_request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Return the mechanisms and iterations of each user asked for; of all users if none is named."""
+    """Return the mechanisms and iterations of each requested user; of all users by default."""
     credentials = broker.metadata.user_credentials
     times_asked = Counter([user.name for user in body.users] if body.users else credentials.keys())
     yield None
@@ -50,7 +50,7 @@ def handle_describe_user_scram_credentials(_request: Request, broker: BrokerCont
 
 
 def handle_alter_user_scram_credentials(_request: Request, broker: BrokerContext, body: Any) -> Work:
-    """Return an outcome for each user named, whose credentials are on disk and known to every process if it is good."""
+    """Return an outcome for each user; on success the credentials are on disk and known to every process."""
     controller = controller_of(broker)
     changes: dict[str, list[Deletion | Upsertion]] = {}
     times_named: Counter[tuple[str, int]] = Counter()
