@@ -1,9 +1,9 @@
-"""One partition of an internal topic as its coordinator writes it: records of a whole turn in few batches.
+"""A coordinator's log: appends the records of a loop pass to one partition of an internal topic, in few batches.
 
-Runs in the handler that owns the partition. What is appended during a turn is written with that turn's commit, but for
-what may wait for one of the next, and only then is each `done` called: a coordinator answers nothing that is not
-committed. Records of one call stand in one batch, so that they are read back together or not at all. Knows nothing of
-what the records mean.
+Runs in the handler that owns the partition. Records appended during a loop pass are written with its commit, except
+patient ones, which can wait for a later commit. Each `done` is called only after the commit: a coordinator sends no
+response for uncommitted records. The records of one call are in one batch, so that all or none of them are loaded
+again. Must not know the meaning of the records.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Called once: with 0 when the records are committed, or with the Kafka error code that their writer is to answer.
+#: Called once: with 0 when the records are committed, or with the Kafka error code for the response.
 Done = Callable[[int], None]
 
 #: Several calls share a batch up to this size of their records.
 BATCH_BYTES: Final = 256 * 1024
 
-#: When so many connections have committed in a window, commits in the next one wait for its end.
+#: If this many connections commit in one window, commits in the next window wait for its end.
 MANY_CONNECTIONS: Final = 8
 
 _NO_PRODUCER: Final = (-1, -1)
@@ -35,7 +35,7 @@ _NS_PER_MS: Final = 1_000_000
 
 
 class _Run:
-    """Records that go into one batch, and the callbacks for its outcome."""
+    """The records of one batch, and the callbacks for its outcome."""
 
     __slots__ = ("batch", "committers", "done", "producer")
 
@@ -43,7 +43,7 @@ class _Run:
         self.producer = producer
         self.batch = BatchBuilder()
         self.done: list[Done] = []
-        #: Those whose records are repeated ones.
+        #: The committers with repeated records.
         self.committers: list[Any] = []
 
 
@@ -57,31 +57,31 @@ class CoordinatorLog:
         append: Callable[[memoryview, Callable[[int, int, int], None]], None],
         wall_ms: Callable[[], int],
     ) -> None:
-        """``append(batch, answer)`` stages a batch; ``answer(error, base offset, time)`` is called at the commit."""
+        """Use ``append(batch, answer)`` to stage; it calls ``answer(error, base offset, time)`` at the commit."""
         self.topic = topic
         self.partition = partition
-        #: Called when records could not be written: what the coordinator holds in memory is then ahead of its log.
+        #: Called after a failed write: the coordinator's memory is then ahead of its log.
         self.on_failure: Callable[[], None] = nobody_waits
-        #: Called, all at once, with those who wait for repeated records, and what `Done` is called with.
+        #: Called once for all committers of repeated records in a batch, with the error code as for `Done`.
         self.answer_commits: Callable[[list[Any], int], None] = nobody_waits
-        #: Called when there is something to be flushed.
+        #: Called when the first record is appended after a flush.
         self.on_dirty: Callable[[CoordinatorLog], None] = nobody_waits
-        #: Records could not be written: nothing is to be built on what memory holds until the log has been read back.
+        #: A write has failed: memory is invalid until the log has been loaded again.
         self.has_failed = False
-        #: Whether some of what waits must not wait longer.
+        #: Whether any appended records must not wait for a later commit.
         self.is_urgent = False
         self._append = append
         self._wall_ms = wall_ms
         self._runs: list[_Run] = []
-        #: Staged, and not answered yet.
+        #: Batches that are staged and not committed yet.
         self._staged: dict[_Run, None] = {}
 
     def append(
         self, records: Sequence[Record], done: Done, producer: tuple[int, int] = _NO_PRODUCER, *, patient: bool = False
     ) -> None:
-        """Write records with this turn's commit, or with a later one if they are ``patient``.
+        """Append records for this loop pass's commit, or for a later one if they are ``patient``.
 
-        ``producer`` (id, epoch): as part of its transaction.
+        ``producer`` (id, epoch): write them in its transaction.
         """
         size_bytes = sum(len(key) + (0 if value is None else len(value)) for key, value in records)
         run = self._run_for(size_bytes, producer, patient=patient)
@@ -90,9 +90,9 @@ class CoordinatorLog:
         run.done.append(done)
 
     def append_repeated(self, records: RepeatedRecords, firsts: Sequence[int], second: int, committer: object) -> None:
-        """Write records that may wait for others, of which only these numbers differ from earlier ones. HOT.
+        """Append patient records that differ from earlier ones only in these numbers. HOT.
 
-        ``committer`` is whom `answer_commits` is to answer.
+        ``committer`` is passed to `answer_commits`.
         """
         run = self._run_for(records.size_bytes, _NO_PRODUCER, patient=True)
         batch = run.batch
@@ -113,7 +113,7 @@ class CoordinatorLog:
         """Stage appended records; False if there are none."""
         runs, self._runs = self._runs, []
         self.is_urgent = False
-        # All of them first: one may be answered, with an error, as it is staged.
+        # Register all first: staging may fail and call a callback at once.
         self._staged.update(dict.fromkeys(runs))
         for run in runs:
             answer = self._tell(run)
@@ -135,14 +135,14 @@ class CoordinatorLog:
         self._append(memoryview(batch), answer)
 
     def give_up(self, error: int) -> None:
-        """Answer all waiting callers with an error: this process no longer writes to the partition."""
+        """Fail all pending callbacks with an error: this process no longer writes to the partition."""
         runs = [*self._staged, *self._runs]
         self._staged, self._runs = {}, []
         for run in runs:
             self._call_all(run, error)
 
     def _run_for(self, size_bytes: int, producer: tuple[int, int], *, patient: bool) -> _Run:
-        """Return the batch for so many bytes of records."""
+        """Return the batch for this many bytes of records."""
         runs = self._runs
         if not patient:
             self.is_urgent = True
@@ -160,7 +160,7 @@ class CoordinatorLog:
             self._staged.pop(run, None)
             if error:
                 self.has_failed = True
-            # What came after a failure may stand, but rests on what does not.
+            # A batch after a failure may be committed, but depends on one that is not.
             self._call_all(run, ErrorCode.COORDINATOR_NOT_AVAILABLE if self.has_failed else 0)
             if error:
                 self.on_failure()
@@ -176,24 +176,24 @@ class CoordinatorLog:
 
 
 class CommitBatcher:
-    """The windows of one handler in which commits of offsets wait for others, so that many share a batch and a write.
+    """The commit windows of one handler: offset commits wait for each other, and many share a batch and a write.
 
-    As Kafka's `group.coordinator.append.linger.ms`, but a commit waits for the end of a window only if many clients
-    have committed in the one before. Without a length nothing waits.
+    Like Kafka's `group.coordinator.append.linger.ms`, but a commit waits for the end of a window only if many clients
+    have committed in the previous one. With a length of 0 no commit waits.
     """
 
     def __init__(self, linger_ms: Callable[[], int]) -> None:
         self._linger_ms = linger_ms
-        #: Those that have committed in this window: who takes a commit adds to them.
+        #: Connections that have committed in this window; the commit handlers add to it.
         self.connections: set[int] = set()
         self._are_many = False
-        #: When the window ends.
+        #: End of the window.
         self.end_ns = 0
-        #: Whether what is patient is to be written in this turn.
+        #: Whether patient records are written in this loop pass.
         self.is_over = True
 
     def turn(self, now_ns: int) -> None:
-        """Start the next window if one has ended. HOT: once a turn."""
+        """Start the next window if the current one is over. HOT: once per loop pass."""
         if now_ns < self.end_ns:
             self.is_over = not self._are_many
             return

@@ -1,9 +1,9 @@
-"""The coordinators of one handler and the partitions of the internal topics under them.
+"""The coordinators of one handler and their partitions of the internal topics.
 
-Runs in handler processes. When the handler opens a partition of `__consumer_offsets` or `__transaction_state`, it reads
-it back, a large one in slices, and from then on coordinates the ids in it; when the partition goes, so does what was
-known of them. Once a turn the deadlines that have passed are seen to and the turn's records are staged, just
-before the commit; many commits of offsets wait for each other (`CommitBatcher`).
+Runs in handler processes. When the handler opens a partition of `__consumer_offsets` or `__transaction_state`, this
+module loads it, a large one in slices, and then coordinates its ids; when the partition is deleted, their state is
+dropped. Once per loop pass, due timers run and the pass's records are staged, just before the commit; many offset
+commits share a window (`CommitBatcher`).
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: A partition that cannot be read back is tried again after this.
+#: Retry interval for a partition that cannot be loaded.
 RETRY_MS = 1000
 
-#: So many steps of reading a partition back are taken when it is opened: most are read to their end with them.
+#: Load steps that run at once when a partition is opened: enough for most partitions.
 STEPS_AT_ONCE = 8
 
 
 class Coordinator(Protocol):
-    """What the two coordinators have in common: they keep what they know by partition."""
+    """The common interface of the two coordinators, whose state is organized by partition."""
 
     def open_partition(self, log: CoordinatorLog) -> Replayer:
-        """Begin to coordinate the ids of a partition; what is returned is fed all that its log holds."""
+        """Start coordinating a partition; the caller feeds all records of its log to the returned replayer."""
 
     def close_partition(self, partition: int) -> None:
         """Stop coordinating a deleted partition."""
 
     def metadata_changed(self) -> None:
-        """Take note that topics or settings have changed."""
+        """Handle a change of topics or settings."""
 
 
 class Coordinators:
-    """Owned by the request loop of one handler; API functions reach it as ``context.broker.coordinators``."""
+    """The coordinators of one handler; API functions access them as ``context.broker.coordinators``."""
 
     def __init__(
         self,
@@ -71,19 +71,19 @@ class Coordinators:
         appends: PartitionAppender,
         answer_commits: Callable[[list[Any], int], None],
     ) -> None:
-        """``answer_commits`` answers commits of offsets that were written as repeated ones, all with one error code."""
+        """Use ``answer_commits`` to send the responses to repeated commits, all with one error code."""
         metadata = partitions.metadata
         self._partitions = partitions
         self._clock = clock
         self._appends = appends
         self._answer_commits = answer_commits
         self.logs: dict[tuple[str, int], CoordinatorLog] = {}
-        #: Partitions that are being read back, with what is left of that.
+        #: Partitions being loaded, with the remaining steps.
         self.loading: dict[tuple[str, int], Steps[None]] = {}
         self._dirty: list[CoordinatorLog] = []
         self.linger = CommitBatcher(lambda: metadata.broker_config.group_coordinator_append_linger_ms)
         self._failed: set[tuple[str, int]] = set()
-        #: All deadlines of this handler, also those of answers that wait elsewhere.
+        #: All deadlines of this handler, including those of responses parked elsewhere.
         self.timers = Timers(clock.monotonic_ns)
         self.locator = CoordinatorOwnership(
             partitions.index,
@@ -94,7 +94,7 @@ class Coordinators:
             create_topics,
             self.loading,
         )
-        #: The one way to the request log's dataset groups: its ring has one end.
+        #: The only feed to the request log's dataset groups: its ring has one writer.
         self.group_feed = GroupEventFeed(context, partitions.index)
         self.groups = GroupCoordinator(self.locator, metadata, clock, self.timers, self.open_now, self.group_feed)
         self.transaction_rpc = TransactionRpc(tasks, self.locator, partitions)
@@ -107,7 +107,7 @@ class Coordinators:
         self.follow_partitions()
 
     def write_own_marker(self, marker: Marker) -> None:
-        """Write a marker into a partition of this handler; a failure is left to the next attempt."""
+        """Write a marker into a partition of this handler; after a failure, rely on the next attempt."""
         self._tasks.write_own_marker(marker, lambda _: None)
 
     def counters(self) -> dict[str, int]:
@@ -123,7 +123,7 @@ class Coordinators:
         }
 
     def follow_partitions(self) -> None:
-        """Coordinate partitions that have been opened since, and no longer closed ones."""
+        """Start coordinating newly opened partitions, and stop for closed ones."""
         events = self._partitions.events
         while events:
             topic, partition, owned = events.popleft()
@@ -136,7 +136,7 @@ class Coordinators:
                 logger.exception("cannot open or close the coordinator of %s-%d", topic, partition)
 
     def open_now(self, topic: str, partition: int) -> OwnedPartition | None:
-        """Return a partition that this handler owns, opened and coordinated if it only waits for that."""
+        """Return a partition that this handler owns, after any pending open, with its coordination started."""
         owned = self._partitions.own(topic, partition)
         self.follow_partitions()
         return owned
@@ -144,7 +144,7 @@ class Coordinators:
     def _partition_opened(
         self, topic: str, partition: int, owned: OwnedPartition, at_once: int = STEPS_AT_ONCE
     ) -> None:
-        """Coordinate the ids of a partition, if it is one of an internal topic, once it has been read back."""
+        """Start loading and coordinating a partition, if its topic is internal."""
         if topic not in self._by_topic:
             return
         place = (topic, partition)
@@ -203,7 +203,7 @@ class Coordinators:
             coordinator.metadata_changed()
 
     def turn(self, now_ns: int) -> None:
-        """Run due timers, then stage this turn's records. Called once a turn, before its commit."""
+        """Run due timers, then stage this loop pass's records. Called once per pass, before its commit."""
         if self._failed:
             self._reload_failed()
         self.timers.run_due(now_ns)
@@ -211,7 +211,7 @@ class Coordinators:
         self.flush()
 
     def flush(self) -> bool:
-        """Stage the records that must not wait longer; False if there are none."""
+        """Stage the records that are due; False if there are none."""
         if not self._dirty:
             return False
         if self.linger.is_over:
@@ -224,11 +224,11 @@ class Coordinators:
         return bool(due)
 
     def stop_waiting(self) -> None:
-        """Let the next `flush` stage everything."""
+        """Make the next `flush` stage all records."""
         self.linger.is_over = True
 
     def next_deadline_ns(self) -> int | None:
-        """Return when `turn` is needed next, or None."""
+        """Return the next deadline at which `turn` must run, or None."""
         if self._failed:
             return 0
         deadline_ns = self.timers.next_deadline_ns()
@@ -240,16 +240,16 @@ class Coordinators:
         self._dirty.append(log)
 
     def _reload_failed(self) -> None:
-        """Load partitions again whose records could not be written: memory was ahead of the log."""
+        """Load partitions again after failed writes: memory was ahead of the log."""
         failed, self._failed = self._failed, set()
         for place in failed:
             self.close_partition(*place)
-            # As far as there is time: a disk that is full fails the writes to all of them at once. Who asks is told.
+            # In slices: a full disk fails the writes to all of them at once. Requests get COORDINATOR_LOAD_IN_PROGRESS.
             self.loading[place] = _not_begun()
             self.timers.after_ms(0, partial(self._open_again, place))
 
     def _open_again(self, place: tuple[str, int]) -> None:
-        """Load a partition that is still this handler's, unless it is loaded by now."""
+        """Load a partition again if this handler still owns it and it is not loaded yet."""
         owned = self.open_now(*place)
         if owned is None:
             self.loading.pop(place, None)
@@ -258,5 +258,5 @@ class Coordinators:
 
 
 def _not_begun() -> Steps[None]:
-    """Stand for the steps of a partition that will be loaded later; they are never taken."""
+    """Yield as a placeholder for a partition that will be loaded later; these steps never run."""
     yield

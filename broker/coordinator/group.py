@@ -1,8 +1,8 @@
-"""A group as every protocol sees it, and the requests and results of the classic protocol.
+"""The interface of all groups, and the requests and results of the classic protocol.
 
-Pure; used by the coordinator of groups and by the functions that answer requests. There are two kinds: classic groups,
-whose members assign partitions among themselves, and consumer groups (KIP-848), for which the coordinator does that.
-Errors are Kafka's codes as numbers, 0 for none: these questions are asked for every commit.
+Pure; used by the group coordinator and by the APIs. There are two kinds: classic groups, whose leader assigns the
+partitions, and consumer groups (KIP-848), whose coordinator does. Errors are Kafka's codes as numbers, 0 for none: they
+are checked for every commit.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
 
-#: The protocol type under which consumers, of either kind of group, know each other.
+#: The protocol type of consumers, for both kinds of group.
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
-#: What members and the leader of a group are called where there is none.
+#: Member id and leader when there is none.
 NO_MEMBER: Final = ""
 
 
@@ -42,11 +42,11 @@ class Group(Protocol):
 
     @property
     def protocol_type(self) -> str | None:
-        """What the members do: consumer, connect, … None for a group that only keeps offsets."""
+        """The type of the members: consumer, connect, … None for a group that only stores offsets."""
 
     @property
     def state_name(self) -> str:
-        """The state as ListGroups and the Describe APIs name it, such as Stable or Empty."""
+        """The state as in ListGroups and the Describe APIs, such as Stable or Empty."""
 
     @property
     def is_empty(self) -> bool:
@@ -55,10 +55,10 @@ class Group(Protocol):
     def validate_offset_commit(
         self, member_id: str, instance_id: str | None, generation: int, api_version: int, *, transactional: bool
     ) -> int:
-        """Return the error of a commit by this member, of this generation or member epoch (-1: by no member)."""
+        """Return the error of a commit by this member and generation or member epoch (-1: by no member)."""
 
     def validate_offset_fetch(self, member_id: str | None, epoch: int) -> int:
-        """Return the error of an OffsetFetch by this member (None: by no member) of this epoch."""
+        """Return the error of an OffsetFetch by this member (None: by no member) and epoch."""
 
     def validate_offset_delete(self) -> int:
         """Return the error of deleting offsets, apart from those of subscribed topics."""
@@ -80,7 +80,7 @@ class Group(Protocol):
 
 
 class JoinRequest(NamedTuple):
-    """A JoinGroup, of any version. ``protocols``: (name, metadata), the member's favourite first."""
+    """A JoinGroup, of any version. ``protocols``: (name, metadata) in the member's order of preference."""
 
     member_id: str
     instance_id: str | None
@@ -98,7 +98,7 @@ class JoinRequest(NamedTuple):
 
 
 class JoinedMember(NamedTuple):
-    """A member as the leader of the group gets it."""
+    """A member as listed for the leader of the group."""
 
     member_id: str
     instance_id: str | None
@@ -106,7 +106,7 @@ class JoinedMember(NamedTuple):
 
 
 class JoinResult(NamedTuple):
-    """The answer to a JoinGroup."""
+    """The result of a JoinGroup."""
 
     error_code: int
     member_id: str = NO_MEMBER
@@ -119,7 +119,7 @@ class JoinResult(NamedTuple):
 
 
 class SyncRequest(NamedTuple):
-    """A SyncGroup, of any version. ``assignments``: by member id, empty but for the leader."""
+    """A SyncGroup, of any version. ``assignments``: by member id, empty except from the leader."""
 
     member_id: str
     instance_id: str | None
@@ -130,7 +130,7 @@ class SyncRequest(NamedTuple):
 
 
 class SyncResult(NamedTuple):
-    """The answer to a SyncGroup."""
+    """The result of a SyncGroup."""
 
     error_code: int
     protocol_type: str | None = None
@@ -139,7 +139,7 @@ class SyncResult(NamedTuple):
 
 
 class LeavingMember(NamedTuple):
-    """One member of a LeaveGroup; an administrator names static members by their instance alone."""
+    """One member of a LeaveGroup; an administrator identifies static members by instance id only."""
 
     member_id: str
     instance_id: str | None

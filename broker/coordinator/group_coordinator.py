@@ -1,7 +1,7 @@
-"""The coordinator of groups: which partition keeps a group, and what runs the groups of each kind.
+"""The group coordinator: maps each group to its partition, and to the protocol of its kind.
 
-Runs in handler processes, each for the groups that hash to its partitions of `__consumer_offsets`. Knows where things
-are, not how groups work: that is in `classic` and in `consumer`.
+Runs in handler processes, each for the groups that hash to its partitions of `__consumer_offsets`. Must not know how
+groups work: see `classic` and `consumer`.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ if TYPE_CHECKING:
     from rotunda.broker.partitions.owned_partition import OwnedPartition
     from rotunda.broker.scheduling.timers import Timers
 
-#: Returns a partition of an internal topic that this handler owns, opened and read back if it only waits for that.
+#: Returns a partition of an internal topic that this handler owns, after any pending open and load.
 OpenNow = Callable[[str, int], "OwnedPartition | None"]
 
-#: The records of `__consumer_offsets`; another kind of group brings another table.
+#: The record types of `__consumer_offsets`; add a table for another kind of group.
 RECORDS: Final = RecordTable[GroupShard](OFFSET_TABLE, CLASSIC_TABLE, CONSUMER_TABLE)
 
 _MOST_REMEMBERED: Final = 8192
 
-#: Longer ids are looked at anew each time, so that nobody fills the memory with them.
+#: Longer ids are not cached, so that clients cannot fill the memory with them.
 _LONGEST_REMEMBERED: Final = 256
 
-#: What a key of `__consumer_offsets` has room for.
+#: Longest group id in a key of `__consumer_offsets`.
 _LONGEST_BYTES: Final = 2**15 - 1
 
 _remembered_partition_of = lru_cache(_MOST_REMEMBERED)(coordinator_partition)
 
 
 def _partition_of(group_id: str, partitions: int) -> int:
-    """Return the partition that keeps a group. ApiError when no record can name it. HOT."""
+    """Return the partition of a group. ApiError if its id is too long for a record. HOT."""
     if len(group_id) <= _LONGEST_REMEMBERED:
         return _remembered_partition_of(group_id, partitions)
     if len(group_id.encode()) > _LONGEST_BYTES:
@@ -110,7 +110,7 @@ class GroupCoordinator:
         return GroupShard(log, RECORDS, self._loaded, self.memory.admit)
 
     def close_partition(self, partition: int) -> None:
-        """Stop coordinating the groups of a partition; waiting requests get NOT_COORDINATOR."""
+        """Stop coordinating the groups of a partition; parked requests get NOT_COORDINATOR."""
         shard = self._shards.pop(partition, None)
         if shard is not None:
             shard.close()
@@ -135,7 +135,7 @@ class GroupCoordinator:
         self.expiration.metadata_changed(shards)
 
     def transaction_ended(self, partition: int, producer_id: int, commit: bool) -> None:
-        """Commit or drop the offsets of a transaction, whose marker is in a partition."""
+        """Commit or drop the offsets of a transaction after its marker is written to a partition."""
         shard = self._shards.get(partition)
         if shard is not None:
             shard.end_transaction(producer_id, commit=commit)
@@ -143,7 +143,7 @@ class GroupCoordinator:
     # ---- groups --------------------------------------------------------------------------------------------------
 
     def shard_of(self, group_id: str) -> GroupShard:
-        """Return the partition of a group. Raises ApiError if this handler does not serve it now. HOT."""
+        """Return the shard of a group. Raises ApiError if this handler does not serve it now. HOT."""
         shard = self._shards.get(_partition_of(group_id, self._partitions))
         if shard is None or shard.has_failed:
             return self._opened_now(group_id)
@@ -152,7 +152,7 @@ class GroupCoordinator:
         return shard
 
     def _opened_now(self, group_id: str) -> GroupShard:
-        """Return the partition of a group that only waits to be opened. Raises ApiError as `shard_of`."""
+        """Return the shard of a group after any pending open of its partition. Raises ApiError as `shard_of`."""
         partition = _partition_of(group_id, self._partitions)
         is_owned = self._open_now(GROUP_TOPIC, partition) is not None
         shard = self._shards.get(partition) if is_owned else None
@@ -174,7 +174,7 @@ class GroupCoordinator:
     # ---- members of the classic protocol -------------------------------------------------------------------------
 
     def join(self, group_id: str, request: JoinRequest, answer: JoinAnswer) -> None:
-        """Handle a JoinGroup, of which the first creates the group. Raises ApiError as `shard_of`."""
+        """Handle a JoinGroup; the first one creates the group. Raises ApiError as `shard_of`."""
         shard = self.shard_of(group_id)
         group = shard.groups.get(group_id)
         if group is not None and (group.kind == CLASSIC or not group.is_empty):
@@ -212,11 +212,11 @@ class GroupCoordinator:
             self.protocols[group.kind].leave(shard, group, members, answer)
 
     def _memory_limit_bytes(self) -> int:
-        """Return this handler's share: as much as its partitions are of all."""
+        """Return this handler's share of the limit, proportional to its partitions."""
         return self._metadata.broker_config.group_state_max_bytes * len(self._shards) // self._partitions
 
     def _loaded(self, shard: GroupShard) -> Steps[None]:
-        """Start the groups of a loaded partition. Markers that are written meanwhile reach the shard."""
+        """Start the groups of a loaded partition. Markers written meanwhile reach the shard."""
         self._shards[shard.partition] = shard
         taken_up = 0
         for group in list(shard.groups.values()):

@@ -1,7 +1,7 @@
-"""Events of groups, and the feed of a target into the request log: events for its dataset, and names of denials.
+"""Events of groups, and a target's feed to the request log: group events, and the texts of denials.
 
-Runs in handler processes. A receiver of events must neither raise nor block. The feed writes each as a small text into
-the target's ring to the recorder; one that finds no room is dropped and counted there.
+Runs in handler processes. A receiver of events must neither raise nor block. The feed writes each event as a short text
+into the target's ring to the recorder; if the ring is full, the event is dropped and counted.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from rotunda.broker.ipc.process_context import ProcessContext
 
 
-#: Marks a text that is an event and not of a client.
+#: Marks a text as an event, not one of a client.
 _NOBODY = -1
 
-#: Names and reasons are cut to this many characters.
+#: Names and reasons are truncated to this many characters.
 MOST_CHARACTERS = 1000
 
 
 class GroupEvent(NamedTuple):
-    """One event. ``generation`` and ``members`` are as it left them, ``kind`` is the group's."""
+    """One event. ``generation`` and ``members`` are the values after it, ``kind`` is the group's."""
 
     time_ms: int
     group_id: str
@@ -46,7 +46,7 @@ GroupEvents = Callable[[GroupEvent], None]
 def event_of(
     group: Group, time_ms: int, event: str, reason: str, *, member_id: str = "", duration_ms: int | None = None
 ) -> GroupEvent:
-    """Return an event of a group as it is now; the time is on the wall clock."""
+    """Return an event with the current state of a group; the time is on the wall clock."""
     return GroupEvent(
         time_ms, group.group_id, group.kind, event, reason, member_id, group.generation, len(group.members), duration_ms
     )
@@ -64,17 +64,17 @@ class GroupEventFeed:
 
     @property
     def interval_ns(self) -> int:
-        """The interval at which the lags of groups are sent; 0 is never."""
+        """The interval at which the lags of groups are sent; 0: never."""
         return self._feed.settings.roles_interval_ns
 
     @property
     def is_used(self) -> bool:
-        """Whether any request has been answered since the broker started."""
+        """Whether any request has been completed since the broker started."""
         return any(account.get("rows_taken") for account in self._processors)
 
     @property
     def fill(self) -> float:
-        """How full the ring to the recorder is, from 0 to 1."""
+        """The fill of the ring to the recorder, from 0 to 1."""
         return self._feed.fill
 
     def __call__(self, event: GroupEvent) -> None:
@@ -98,13 +98,13 @@ class GroupEventFeed:
             )
 
     def name_denial(self, number: int, text: bytes) -> None:
-        """Send the text of a number in the rows of requests. Without room the rows have none."""
+        """Send the text for a denial number in request rows. If the ring is full, the rows have no text."""
         if self._feed.settings.enabled and self._feed.try_push((0, b""), (0, b""), (1, pack_text(number, text))):
             self._feed.publish()
             self._bell.ring()
 
     def send(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Push rows of the dataset groups but for what is the same in all; columns that are null may be left out."""
+        """Push rows of the dataset groups without their constant columns; null columns may be omitted."""
         for row in rows:
             text = pack_text(_NOBODY, json.dumps({**row, "handler": self._target}).encode())
             if not self._feed.try_push((0, b""), (1, b""), (1, text)):

@@ -1,8 +1,7 @@
-"""The lags of a handler's groups, on their way to the request log's dataset groups.
+"""Sends the lags of a handler's groups to the request log's dataset groups.
 
-Runs in handler processes, between two turns of the loop. Groups are looked at in rounds, a few at a time, and a group's
-topic has a row only when something about it has changed since the process began: a broker that nobody uses sends
-nothing.
+Runs in handler processes, between two loop passes. Groups are processed in rounds, a few at a time. A topic of a group
+has a row only when its lag has changed since the process started: an idle broker sends no rows.
 """
 
 from __future__ import annotations
@@ -28,22 +27,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: No more is done at one time: rows sent, and time taken for groups without a change.
+#: Limits of one call: rows sent, and time spent on groups without a change.
 MOST_ROWS: Final = 50
 MOST_NS: Final = 2_000_000
 
-#: From this fill of the ring on the rest waits: events of groups are sent first.
+#: Pause above this ring fill: events of groups have priority.
 FULLEST: Final = 0.5
 
-#: After a fault nothing is sent for this long.
+#: Pause after an error.
 FAULT_PAUSE_NS: Final = 60_000_000_000
 
-#: What is unread of a topic: how many offsets, and the sum of those at which that begins.
+#: The lag of a topic: the number of unread offsets, and the sum of its first unread offsets.
 Known = tuple[int, int]
 
 
 class GroupLags:
-    """The lags that one handler sends, and those it sent last."""
+    """The lags sent by one handler, and the values sent last."""
 
     def __init__(
         self,
@@ -61,14 +60,14 @@ class GroupLags:
         self._times = times
         self._clock = clock
         self._next_ns = 0
-        #: What is left of the round under way, None between two.
+        #: The remaining groups of the current round; None between two rounds.
         self._left: list[tuple[GroupShard, str]] | None = None
-        #: By group and topic: of the last round, and of this one.
+        #: By group and topic: from the last round, and from this one.
         self._last: dict[tuple[str, str], Known] = {}
         self._known: dict[tuple[str, str], Known] = {}
 
     def turn(self, now_ns: int) -> None:
-        """Continue a round, or start one if it is due. A failure costs rows and nothing else."""
+        """Continue a round, or start one if it is due. An error loses rows but has no other effect."""
         interval_ns = self._feed.interval_ns
         if not interval_ns or now_ns < self._next_ns or not self._feed.is_used:
             return
@@ -141,7 +140,7 @@ class GroupLags:
         return {index: lag for index, lag in sorted(found.items()) if lag is not None and lag.oldest is not None}
 
     def _oldest(self, topic: str, lags: dict[int, CommittedLag]) -> tuple[int | None, int | None]:
-        """Return the partition with most unread, if any, and the age of the oldest unread record in microseconds."""
+        """Return the partition with the largest lag, and the age of the oldest unread record in microseconds."""
         unread = {index: lag for index, lag in lags.items() if lag.records}
         if not unread:
             return None, 0

@@ -1,8 +1,8 @@
-"""The memory of groups: what the groups of one handler take, and whether there is room for more.
+"""The memory of groups: the memory used by the groups of one handler, and its limit.
 
-Runs in handler processes. What a request adds is counted as it comes; what goes again is found by counting everything
-anew, a slice at a time, so neither members that leave nor offsets that expire have to be accounted for where they do.
-The sum is therefore never too low, and too high for some seconds at most.
+Runs in handler processes. Additional memory of a request is counted when it arrives; freed memory is detected by a
+periodic recount of all groups, in slices, so that departing members and expired offsets need no accounting. The sum is
+therefore never too low, and too high for some seconds at most.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: What Python's objects take, without the texts in them.
+#: Memory of the Python objects, without their texts.
 GROUP_BYTES: Final = 2000
 MEMBER_BYTES: Final = 1500
 TEXT_BYTES: Final = 60
 
-#: Members, topics and groups that are counted at a time, and the time from one slice to the next.
+#: Members, topics and groups counted per slice, and the pause between slices.
 SLICE: Final = 2000
 SLICE_PAUSE_MS: Final = 5
 
-#: Everything is counted this often, and from one second to the next when so much of the limit may have been taken.
+#: Interval of the recount; once a second when additions since the last one exceed this share of the limit.
 COUNT_MS: Final = 30_000
 SOON_MS: Final = 1000
 SOON_SHARE: Final = 16
@@ -41,7 +41,7 @@ Protocols = Sequence[tuple[str, bytes]]
 
 
 class GroupMemory:
-    """The account of one handler's groups."""
+    """The memory account of one handler's groups."""
 
     def __init__(
         self, limit_bytes: Callable[[], int], shards: Callable[[], Iterable[GroupShard]], timers: Timers
@@ -53,12 +53,12 @@ class GroupMemory:
         self._counted_bytes = 0
         self._added_bytes = 0
         self._counting: Iterator[int] | None = None
-        #: While everything is counted: the sum so far, and what had been added when it began.
+        #: During a recount: the sum so far, and the additions from before it started.
         self._sum_bytes = 0
         self._added_before_bytes = 0
         self._next_count_ns = 0
         self._is_waiting = False
-        #: Requests that were refused for want of room.
+        #: Requests rejected because the limit was reached.
         self.refusals = 0
 
     @property
@@ -66,7 +66,7 @@ class GroupMemory:
         return self._counted_bytes + self._added_bytes
 
     def admit(self, group_id: str, more_bytes: int) -> bool:
-        """Return whether a group may use so much more memory, and count it if so."""
+        """Return whether a group may use this much more memory, and count it if so."""
         limit_bytes = self._limit_bytes()
         fits = self.used_bytes + more_bytes <= limit_bytes
         if fits:
@@ -88,7 +88,7 @@ class GroupMemory:
         return fits
 
     def count_soon(self, within_ms: int = 0) -> None:
-        """Count everything within a time, unless a count is under way."""
+        """Schedule a recount within this time, unless one is in progress."""
         due_ns = self._timers.now_ns() + within_ms * 1_000_000
         if self._counting is None and not (self._is_waiting and self._next_count_ns <= due_ns):
             self._is_waiting, self._next_count_ns = True, due_ns
@@ -117,7 +117,7 @@ class GroupMemory:
 
 
 def join_bytes(request: JoinRequest, known: Protocols | None) -> int:
-    """Return what a JoinGroup adds to a group's memory; ``known``: the protocols of a member that joins again."""
+    """Return the memory that a JoinGroup adds; ``known``: the previous protocols of a member that rejoins."""
     new_bytes = protocols_bytes(request.protocols)
     if known is not None:
         return max(0, new_bytes - protocols_bytes(known))
@@ -130,7 +130,7 @@ def protocols_bytes(protocols: Protocols) -> int:
 
 
 def _sizes(shards: Iterable[GroupShard]) -> Iterator[int]:
-    """Yield the sizes of all parts. What is added or removed meanwhile may be left out."""
+    """Yield the sizes of all parts. Parts added or removed meanwhile may be missed."""
     for shard in shards:
         for group in list(shard.groups.values()):
             yield GROUP_BYTES + 2 * len(group.group_id)

@@ -1,7 +1,7 @@
-"""The interface of what runs the groups of one kind.
+"""The interface of a group protocol, which runs the groups of one kind.
 
-Used by the coordinator of groups and by the functions that answer requests. Errors are Kafka's codes as numbers, 0 for
-none: these questions are asked for every commit.
+Used by the group coordinator and by the APIs. Errors are Kafka's codes as numbers, 0 for none: they are checked for
+every commit.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 
 class GroupProtocol(Protocol):
-    """What runs the groups of one kind. The last four are what members of the classic protocol ask of them."""
+    """Runs the groups of one kind. ``join``, ``sync``, ``heartbeat`` and ``leave`` serve classic members."""
 
     def loaded(self, shard: GroupShard, group: Group) -> None:
-        """Take up a group, one of this kind, of a partition that has been read back. Nothing can be appended yet."""
+        """Start a group of this kind after its partition was loaded. Nothing can be appended yet."""
 
     def closed(self, shard: GroupShard, group: Group) -> None:
-        """Let go of a group, one of this kind, of a partition that is closed; who waits gets NOT_COORDINATOR."""
+        """Release a group of this kind when its partition is closed; parked requests get NOT_COORDINATOR."""
 
     def metadata_changed(self, shards: Sequence[GroupShard]) -> None:
-        """Take note that topics or settings have changed."""
+        """Handle a change of topics or settings."""
 
     def join(self, shard: GroupShard, group: Group, request: JoinRequest, answer: JoinAnswer) -> None:
-        """Let a member join; the answer may come much later."""
+        """Handle a JoinGroup; the response may be sent much later."""
 
     def sync(self, shard: GroupShard, group: Group, request: SyncRequest, answer: SyncAnswer) -> None:
-        """Give a member its assignment; the answer comes with the leader's."""
+        """Handle a SyncGroup; the response is sent when the leader's assignment exists."""
 
     def heartbeat(
         self, shard: GroupShard, group: Group, member_id: str, instance_id: str | None, generation: int
@@ -47,10 +47,10 @@ class GroupProtocol(Protocol):
         """Return the error of a member's heartbeat."""
 
     def leave(self, shard: GroupShard, group: Group, members: Sequence[LeavingMember], answer: LeaveAnswer) -> None:
-        """Remove members; answered with an error for each."""
+        """Remove members; the response has an error for each."""
 
     def committed(self, shard: GroupShard, group: Group, member_id: str) -> None:
-        """Take note that a member has committed offsets, which may stand for a heartbeat."""
+        """Record that a member has committed offsets, which may count as a heartbeat."""
 
     def may_commit_again(self, shard: GroupShard, group: Group, committer: Committer) -> bool:
-        """Take note that a member commits as it did before, which may stand for a heartbeat; False if it may not."""
+        """Record that a member repeats a commit, which may count as a heartbeat; False if the commit is invalid."""

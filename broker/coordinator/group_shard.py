@@ -1,8 +1,8 @@
-"""One partition of `__consumer_offsets`: the groups that it keeps, and their offsets.
+"""One partition of `__consumer_offsets`: its groups and their offsets.
 
-Runs in the handler that owns the partition. Memory is changed when the record of the change is appended, so the order
-of the records is the order of the changes; nothing is answered before the record that it rests on is committed. Which
-record is read back by what is a table, by the version of its key.
+Runs in the handler that owns the partition. Memory changes when the record of the change is appended, so that the order
+of the records is the order of the changes; a response is sent only after the record it depends on is committed. A table
+has the function that applies each type of record, by the version of its key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rotunda.broker.coordinator.records import Apply, Record, RecordTable, RecordType
     from rotunda.broker.protocol.record_template import RepeatedRecords
 
-#: Returns whether a group, by id, may take so many bytes more of memory.
+#: Returns whether a group, by id, may use this many more bytes of memory.
 Admit = Callable[[str, int], bool]
 
 _NO_PRODUCER = (-1, -1)
@@ -34,7 +34,7 @@ def admit_all(group_id: str, more_bytes: int) -> bool:
 
 
 class CommitToRepeat(Protocol):
-    """A commit that was taken, as far as the member's next ones for the same partitions are like it."""
+    """A cached commit, for repeated commits of a member to the same partitions."""
 
     @property
     def targets(self) -> CommitTargets:
@@ -65,7 +65,7 @@ class GroupShard:
         self._table = table
         self._loaded = loaded
 
-    # ---- reading back --------------------------------------------------------------------------------------------
+    # ---- loading -------------------------------------------------------------------------------------------------
 
     def replay(self, key: bytes, value: bytes | None, producer_id: int) -> Steps[None] | None:
         """Apply a record, a long one in steps."""
@@ -86,30 +86,30 @@ class GroupShard:
     def append(
         self, records: Sequence[Record], done: Done, producer: tuple[int, int] = _NO_PRODUCER, *, patient: bool = False
     ) -> None:
-        """Write records; ``done`` is called once: with 0 when they are committed, or an error.
+        """Append records; ``done`` is called once: with 0 when they are committed, or with an error.
 
-        Those that are ``patient`` may wait for others to be written with.
+        ``patient`` records may wait for a later commit.
         """
         self._log.append(records, done, producer, patient=patient)
 
     def commit_again(self, commit: CommitToRepeat, offsets: Sequence[int], now_ms: int, committer: object) -> None:
-        """Take and write an offset for each partition of a commit that was taken before. HOT.
+        """Apply and append an offset for each partition of a cached commit. HOT.
 
-        ``committer`` is answered with others, by what answers the commits of the log.
+        The log's `answer_commits` sends the response to ``committer``, together with others.
         """
         self.offsets.restore(commit.targets, offsets, now_ms)
         self._log.append_repeated(commit.records, offsets, now_ms, committer)
 
     def when_committed(self, done: Done) -> None:
-        """Call ``done`` once all appended records are committed: at once if this turn has none."""
+        """Call ``done`` once all appended records are committed: at once if there are none."""
         self._log.when_committed(done)
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        """Commit or drop the offsets of a transaction, whose marker is in the log."""
+        """Commit or drop the offsets of a transaction after its marker is in the log."""
         self.offsets.end_transaction(producer_id, commit=commit)
 
     def close(self) -> None:
-        """Close the partition and answer waiting requests."""
+        """Close the partition and fail pending requests."""
         self.is_open = False
         self._log.give_up(ErrorCode.NOT_COORDINATOR)
 
@@ -117,7 +117,7 @@ class GroupShard:
 def group_table(
     group_class: type[Any], metadata: RecordType, table: Mapping[RecordType, Callable[[Any, Any, Any], None]]
 ) -> Mapping[RecordType, Apply[GroupShard]]:
-    """Return the table of a kind of group whose records each are about a part of it.
+    """Return the record table of a kind of group whose records each describe a part of it.
 
     ``table``: by type, the function that applies (group, key, value or None if deleted). The first record of a group
     creates it, and the deletion of its ``metadata`` deletes it.

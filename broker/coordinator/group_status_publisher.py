@@ -1,8 +1,8 @@
 """The snapshot of a handler's groups and transactions, for the status page and the command line.
 
-Runs in handler processes, in slices, and only while somebody looks. All of a group is of one instant: what it has
-committed is taken first and the ends of the partitions afterwards, so no lag is negative. A lag that cannot be known is
-None, never 0; one of nothing is 0 seconds old, however idle the topic.
+Runs in handler processes, in slices, and only while a reader is active. A group's data is of one instant: committed
+offsets are read first and log ends afterwards, so no lag is negative. An unknown lag is None, never 0; a lag of 0
+records has an age of 0 seconds, however idle the topic.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_NS: Final = 1_000_000_000
 
-#: Making a snapshot takes at most one part in so many of a handler's time.
+#: Snapshots use at most one part in this many of a handler's time.
 SHARE: Final = 50
 
-#: Nobody waits longer for the next one: on a busy machine a snapshot takes long because others run meanwhile.
+#: Longest interval between snapshots: on a busy machine a snapshot is slow because other processes run meanwhile.
 MOST_INTERVAL_NS: Final = 10_000_000_000
 
-#: After a fault nothing is made for this long.
+#: Pause after an error.
 FAULT_PAUSE_NS: Final = 60_000_000_000
 
-#: How much one snapshot lists; the rest is counted. No answer waits much longer because of it.
+#: Most entries in one snapshot; the rest is only counted. This bounds the delay of other requests.
 MOST_MEMBERS: Final = 2000
 MOST_OFFSETS: Final = 4000
 MOST_TRANSACTIONS: Final = 500
@@ -59,7 +59,7 @@ LISTS: Final = ("groups", "transactions")
 
 
 class GroupStatusPublisher:
-    """One handler's snapshot."""
+    """Publishes the snapshot of one handler."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class GroupStatusPublisher:
         begin: Callable[[Work], None],
         now_ns: Callable[[], int],
     ) -> None:
-        """``begin`` has a work done in slices."""
+        """Use ``begin`` to run a task in slices."""
         self._coordinators = coordinators
         self._partitions = partitions
         self._metadata = partitions.metadata
@@ -79,19 +79,19 @@ class GroupStatusPublisher:
         self._begin = begin
         self._now_ns = now_ns
         self._next_ns = 0
-        #: By kind of group: its members, and what else only this kind has.
+        #: By kind of group: the function for its members and its specific fields.
         self._kinds: dict[str, Callable[[Any], dict[str, Any]]] = {CLASSIC: self._classic, CONSUMER: self._consumer}
 
     def turn(self, now_ns: int) -> None:
         """Publish a snapshot if a reader wants one and it is due."""
         if now_ns < self._next_ns or self._wants.until_ns() <= now_ns:
             return
-        # Not again before this is done.
+        # Not again before this one is finished.
         self._next_ns = now_ns + FAULT_PAUSE_NS
         self._begin(self._publish(now_ns))
 
     def _publish(self, now_ns: int) -> Work:
-        """Publish a snapshot when it is due. A fault costs readers their snapshot, and nothing else."""
+        """Build and publish a snapshot. After an error readers have no new snapshot; there is no other effect."""
         try:
             self._writer.publish((yield from self.document()), LISTS, now_ns)
             self._next_ns = now_ns + min(max(INTERVAL_NS, (self._now_ns() - now_ns) * SHARE), MOST_INTERVAL_NS)
@@ -205,7 +205,7 @@ class GroupStatusPublisher:
     # ---- transactions --------------------------------------------------------------------------------------------
 
     def _transactions(self) -> tuple[list[dict[str, Any]], dict[str, int], int]:
-        """Return the transactions under way, how many ids are in each state, and how many more are under way."""
+        """Return the open transactions, the number of ids by state, and the number of open ones not listed."""
         states: Counter[str] = Counter()
         entry: list[dict[str, Any]] = []
         left_out = 0
@@ -232,7 +232,7 @@ class GroupStatusPublisher:
 
 
 def _assigned(assignment: bytes) -> dict[str, list[int]] | None:
-    """Return the partitions of an assignment; None if only its members can read it."""
+    """Return the partitions of an assignment; None if only its members can decode it."""
     try:
         return {topic: sorted(partitions) for topic, partitions in decode_assignment(assignment).items()}
     except ApiError:

@@ -1,4 +1,4 @@
-"""The locator of coordinators: which handler coordinates a group or a transactional id, and why this one does not.
+"""The coordinator locator: the handler that coordinates a group or transactional id, or why this one cannot.
 
 Runs in handler processes and the controller.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CoordinatorOwnership:
-    """What one target knows of where coordinators are."""
+    """The coordinator ownership as seen by one target."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class CoordinatorOwnership:
         create_topics: Callable[[Sequence[str]], None],
         loading: Collection[tuple[str, int]],
     ) -> None:
-        """Take the partitions that are being read back as ``loading``, which changes."""
+        """Use ``loading``, a live collection, for the partitions being loaded."""
         self.index = index
         self.handlers = handlers
         self.controller = controller
@@ -48,7 +48,7 @@ class CoordinatorOwnership:
         return owner_of_coordinator(topic, self._partition_of(topic, name), self.handlers)
 
     def absent(self, topic: str, name: str) -> ApiError:
-        """Return why a group or transactional id is not coordinated here; a missing topic is created."""
+        """Return the error for a group or id not coordinated here; create the topic if it does not exist."""
         if self._metadata.topic(topic) is None:
             self._create_topics([topic])
         elif self.owner_of(topic, name) != self.index:

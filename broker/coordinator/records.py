@@ -1,6 +1,6 @@
 """The records of `__consumer_offsets` and `__transaction_state`, by Kafka's message definitions.
 
-Pure. A type of record is two messages, such as GroupMetadataKey and GroupMetadataValue: a key starts with the number of
+Pure. A record type has two messages, such as GroupMetadataKey and GroupMetadataValue: a key starts with the number of
 its type, a value with its version. Each kind of group, the offsets and the transactions have a table: by type, the
 function that applies a record to memory when a partition is loaded.
 """
@@ -24,7 +24,7 @@ _NO_LIMIT = 1 << 62
 
 
 class RecordType:
-    """A type of record by Kafka's names of its key and value, which mostly are the same.
+    """A record type by Kafka's names of its key and value, which usually are the same.
 
     `own_fields`: tagged fields of its value that only this broker writes.
     """
@@ -42,7 +42,7 @@ class RecordType:
         return INT16.pack(version) + writer(self._value, version, self._own_fields)(fields)
 
     def element_class(self, field: str) -> Callable[..., Structure]:
-        """Return the class of the elements of an array in the value: writers take them faster than mappings."""
+        """Return the class of the elements of an array in the value: faster to encode than mappings."""
         fields = definition(self._value, self._own_fields).structure.fields
         return next(each.structure.value_class for each in fields if each.name == field and each.structure)
 
@@ -65,7 +65,7 @@ Apply: TypeAlias = Callable[[Shard, Any, Any, int], Steps[None] | None]
 
 
 class RecordTable(Generic[Shard]):
-    """The types of record that a coordinator knows, each with the function that applies it."""
+    """The record types of a coordinator, each with the function that applies it."""
 
     def __init__(self, *tables: Mapping[RecordType, Apply[Shard]]) -> None:
         self._by_number = {each.number: (each, apply) for table in tables for each, apply in table.items()}

@@ -1,8 +1,8 @@
 """Loads a partition of an internal topic: applies its records to its coordinator's memory.
 
-Runs in the handler that owns the partition, before it answers anything for it, in steps: there may be very many
-records, and others are served meanwhile. A malformed record was not written by a coordinator, as any client that calls
-itself an admin client may write to an internal topic; it is skipped, and costs none of the others.
+Runs in the handler that owns the partition, before it serves any request for it, in steps: there may be many records,
+and other requests are served meanwhile. A malformed record was not written by a coordinator: any client that calls
+itself an admin client may write to an internal topic. It is skipped, and the others are applied.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHUNK_BYTES = 1024 * 1024
 #: Records between two steps: about a millisecond.
 RECORDS_AT_ONCE = 128
 
-#: The approximate size of a member in its group's record, which takes as long to apply as a record.
+#: The approximate size of a member in its group's record; it needs as long to apply as a record.
 _MEMBER_BYTES = 128
 
 
@@ -39,7 +39,7 @@ class Replayer(Protocol):
         """Apply the marker of a producer's transaction."""
 
     def loaded(self) -> Steps[None]:
-        """Start the coordination, now that all records have been applied."""
+        """Start the coordination after all records have been applied."""
 
 
 class Replayed:
@@ -49,11 +49,11 @@ class Replayed:
 
     def __init__(self) -> None:
         self.records = 0
-        #: Records since the last step, long ones counting for more.
+        #: Records since the last step; long ones count as several.
         self.since_step = 0
         #: Skipped records, or batches that cannot be read.
         self.left_out = 0
-        #: The offset of the first of them, and the reason.
+        #: The offset of the first skipped record, and the reason.
         self.first_left_out: tuple[int, str] | None = None
 
     def leave_out(self, offset: int, error: Exception) -> None:
@@ -75,7 +75,7 @@ def replay_partition(
     while offset < (end := end_now())[0]:
         found = reader.locate(offset, end, _CHUNK_BYTES, min_one_batch=True)
         if found is None or found.length == 0:
-            # With a part of it alone, offsets would seem never to have been committed.
+            # A partly loaded partition would lose committed offsets.
             raise FileNotFoundError(errno.ENOENT, f"no record at offset {offset} of {end[0]}", str(directory))
         data = _read(found.path, found.position, found.length)
         if len(data) != found.length:
@@ -95,7 +95,7 @@ def _read(path: bytes, position: int, length: int) -> bytes:
 
 
 def _replay_batches(data: bytes, offset: int, replayer: Replayer, replayed: Replayed) -> Steps[None]:
-    """Apply whole batches, of which the first contains ``offset``."""
+    """Apply whole batches; the first one contains ``offset``."""
     view = memoryview(data)
     position = 0
     while len(view) - position >= BATCH_HEADER_BYTES:

@@ -1,1 +1,1 @@
-"""Groups whose members join, elect a leader and sync: Kafka's classic protocol."""
+"""Classic groups: members join, elect a leader and sync, by Kafka's classic protocol."""

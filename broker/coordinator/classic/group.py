@@ -1,7 +1,7 @@
-"""A classic group: its states, which may follow which, its members and their common protocols.
+"""A classic group: its states and transitions, its members and their common protocols.
 
 Pure: no log, no clock; its timers belong to `protocol` and `rebalance`, which run the group. A group without members
-and without a protocol type is a simple group: it only keeps offsets.
+and without a protocol type is a simple group: it only stores offsets.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rotunda.broker.protocol.steps import ELEMENTS_AT_ONCE, Steps
 if TYPE_CHECKING:
     from rotunda.broker.scheduling.timers import Timer
 
-#: `is_rebalancing`: a member has left since the assignments of these were made, so there has to be a rebalance.
+#: `is_rebalancing`: a member has left since these assignments were made, so a rebalance is required.
 GROUP_METADATA: Final = RecordType("GroupMetadata", own_fields="is_rebalancing bool 4+ tag=10000")
 
 _MemberMetadata: Final = GROUP_METADATA.element_class("members")
@@ -41,7 +41,7 @@ _VERSION_WITH_TAGS: Final = 4
 
 
 class GroupState(enum.Enum):
-    """Kafka's states, named as ListGroups and DescribeGroups name them."""
+    """Kafka's states, with their names in ListGroups and DescribeGroups."""
 
     EMPTY = "Empty"
     """No members; offsets may be left."""
@@ -57,7 +57,7 @@ class GroupState(enum.Enum):
 
 EMPTY, PREPARING_REBALANCE, COMPLETING_REBALANCE, STABLE, DEAD = GroupState
 
-#: What may come before each state.
+#: The valid predecessors of each state.
 PREDECESSORS: Final[Mapping[GroupState, frozenset[GroupState]]] = MappingProxyType(
     {
         EMPTY: frozenset({PREPARING_REBALANCE}),
@@ -73,7 +73,7 @@ _NONE: Final = 0
 
 @dataclass(slots=True, eq=False)
 class ClassicMember:
-    """One member. ``deadline_ns`` is when its session ends; ``timer`` may fire earlier and then looks again."""
+    """One member. ``deadline_ns`` is the end of its session; ``timer`` may fire earlier and then checks again."""
 
     member_id: str
     instance_id: str | None
@@ -83,7 +83,7 @@ class ClassicMember:
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
     assignment: bytes = b""
-    #: It has no answer yet that it is a member, so its session may end although it waits to join.
+    #: It has not received a response as a member yet, so its session may expire while its join is parked.
     is_new: bool = False
     deadline_ns: int = 0
     timer: Timer | None = None
@@ -97,7 +97,7 @@ class ClassicMember:
 
     @classmethod
     def from_record(cls, member: Any, protocol_name: str) -> ClassicMember:
-        """Return a member of a GroupMetadataValue. Version 0 has no rebalance timeout."""
+        """Return a member from a GroupMetadataValue. Version 0 has no rebalance timeout."""
         timeout_ms = member.session_timeout
         return cls(
             member.member_id,
@@ -111,11 +111,11 @@ class ClassicMember:
         )
 
     def renamed(self, member_id: str) -> ClassicMember:
-        """Return the same member under another id, for a static member that has come back."""
+        """Return the same member under another id, for a static member that rejoins."""
         return replace(self, member_id=member_id, is_new=False, deadline_ns=0, timer=None)
 
     def vote(self, candidates: Collection[str]) -> str | None:
-        """Return its first protocol among some."""
+        """Return its first protocol among the candidates."""
         for name, _ in self.protocols:
             if name in candidates:
                 return name
@@ -146,7 +146,7 @@ class ClassicMember:
 
 
 class ClassicGroup:
-    """One group. ``members`` keeps the order in which they came; the first is the leader until it leaves."""
+    """One group. ``members`` is in order of arrival; the first is the leader until it leaves."""
 
     kind = CLASSIC
 
@@ -154,27 +154,27 @@ class ClassicGroup:
         self.group_id = group_id
         self.state = EMPTY
         self.previous_state = EMPTY
-        #: When the group came into its state, on the wall clock; -1 if that is not known.
+        #: Time of the last state change, on the wall clock; -1 if unknown.
         self.state_ms = -1
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.leader: str | None = None
         self.members: dict[str, ClassicMember] = {}
-        #: Ids that were given to new members which have not joined with them yet, and until when that may take.
+        #: Ids assigned to new members that have not joined with them yet, and their expiry.
         self.pending_members: dict[str, Timer] = {}
-        #: Members that have joined the present generation and not asked for their assignment yet.
+        #: Members that have joined the current generation and not sent SyncGroup yet.
         self.pending_sync: set[str] = set()
-        #: Whom to answer, by member id: once all have joined, and once the assignment is there.
+        #: Pending responses by member id: until all have joined, and until the assignment exists.
         self.awaiting_join: dict[str, JoinAnswer] = {}
         self.awaiting_sync: dict[str, SyncAnswer] = {}
         #: Member ids of static members by instance id.
         self.static_members: dict[str, str] = {}
-        #: When the rebalance under way began, on the wall clock; None while there is none, or if that is not known.
+        #: Start of the current rebalance, on the wall clock; None if there is none, or if unknown.
         self.rebalance_began_ms: int | None = None
-        #: A member came while the group's first rebalance was being put off.
+        #: A member joined during the group's initial rebalance delay.
         self.new_member_added = False
-        #: It was read back from a record that was written when a member had gone: the others are to join again.
+        #: Loaded from a record written after a departure: the remaining members must rejoin.
         self.must_rebalance = False
         self.join_timer: Timer | None = None
         self.sync_timer: Timer | None = None
@@ -195,7 +195,7 @@ class ClassicGroup:
         return group
 
     def restore(self, protocol_type: str, generation: int, members: Iterable[ClassicMember]) -> Steps[None]:
-        """Become the group of these members in steps: stable, or empty without any."""
+        """Load these members into the group in steps: stable, or empty without any."""
         known = {each.member_id: each for each in members}
         self.state = self.previous_state = STABLE if known else EMPTY
         self.generation = generation
@@ -214,9 +214,9 @@ class ClassicGroup:
         return self._record(_VERSION, members)
 
     def departure_record(self) -> Record:
-        """Return the record of the group after a departure: the remaining members, which have to join again.
+        """Return the record of the group after a departure: the remaining members, which must rejoin.
 
-        Members that have no answer yet are left out: they are asking to join anyway.
+        Members without a response yet are excluded: their join is pending anyway.
         """
         name = self.protocol_name
         left = [each.record(name, each.assignment) for each in self.members.values() if not each.is_new]
@@ -265,7 +265,7 @@ class ClassicGroup:
         return None if began_ms is None else max(0, self.state_ms - began_ms)
 
     def begin_generation(self, now_ms: int) -> None:
-        """Start the next generation with the members that have joined, if any."""
+        """Start the next generation with the joined members, if any."""
         self.generation += 1
         self.pending_sync.clear()
         self.protocol_name = self.select_protocol() if self.members else None
@@ -275,7 +275,7 @@ class ClassicGroup:
     # ---- members -------------------------------------------------------------------------------------------------
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:
-        """Add a member whose protocols are supported; the first becomes the leader and sets the type."""
+        """Add a member with supported protocols; the first becomes the leader and sets the type."""
         if not self.members:
             self.protocol_type = protocol_type or None
         self.members[member.member_id] = member
@@ -312,9 +312,9 @@ class ClassicGroup:
         member.session_timeout_ms = request.session_timeout_ms
 
     def replace_static(self, old: ClassicMember, member_id: str) -> ClassicMember:
-        """Return a static member that has come back under another id, in its predecessor's place."""
+        """Return a static member that rejoined under another id, in its predecessor's place."""
         member = old.renamed(member_id)
-        # In place: the order of members decides who leads.
+        # In place: the order of members determines the leader.
         self.members = {each.member_id: each for each in (member if m is old else m for m in self.members.values())}
         old.end_session()
         if member.instance_id is not None:
@@ -325,7 +325,7 @@ class ClassicGroup:
         return member
 
     def dismiss(self, error: ErrorCode) -> None:
-        """Cancel all timers and answer waiting members with an error: another coordinator or group takes over."""
+        """Cancel all timers and fail pending responses: another coordinator or group takes over."""
         for timer in (self.join_timer, self.sync_timer, *self.pending_members.values()):
             if timer is not None:
                 timer.cancel()
@@ -349,11 +349,11 @@ class ClassicGroup:
 
     @property
     def all_joined(self) -> bool:
-        """Whether no member is missing for the next generation."""
+        """Whether all members of the next generation have joined."""
         return not self.pending_members and len(self.awaiting_join) == len(self.members)
 
     def is_owed(self, member: ClassicMember) -> bool:
-        """Whether a member waits for a response of the group, so that its session cannot end."""
+        """Return whether a member waits for a response of the group, so that its session cannot expire."""
         member_id = member.member_id
         return not member.is_new and (member_id in self.awaiting_join or member_id in self.awaiting_sync)
 
@@ -393,12 +393,12 @@ class ClassicGroup:
         return max(votes, key=votes.__getitem__, default=None)
 
     def is_subscribed(self, topic: str) -> bool:
-        """Return whether a member reads a topic; if that is unknown, consumers count as reading all topics."""
+        """Return whether a member reads a topic; if unknown, consumers count as reading all topics."""
         if self._topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return topic in self._topics
 
-    # ---- judgement of requests -----------------------------------------------------------------------------------
+    # ---- validation of requests ----------------------------------------------------------------------------------
 
     def validate_member(self, member_id: str, instance_id: str | None) -> int:
         """Return the error of a request by this member: unknown, or fenced by one with the same instance id."""
@@ -442,7 +442,7 @@ class ClassicGroup:
         return _DELETE_ERRORS[self.state]
 
     def retained_since_ms(self, commit_ms: int) -> int | None:
-        """Return when the retention of an offset began: with the commit, or when the last member left."""
+        """Return the start of an offset's retention: the commit, or the departure of the last member."""
         if self.protocol_type is None:
             return commit_ms
         if self.state is EMPTY:
@@ -458,7 +458,7 @@ class ClassicGroup:
             return frozenset()
         if self.protocol_name is None:
             return None
-        # Most say the same.
+        # Most subscriptions are equal.
         return subscribed_topics({each.metadata(self.protocol_name) for each in self.members.values()})
 
     def _count(self, member: ClassicMember, by: int) -> None:
@@ -478,7 +478,7 @@ _DELETE_ERRORS: Final[Mapping[GroupState, int]] = MappingProxyType(
     }
 )
 
-#: What a heartbeat of a member, of the right generation, is answered with in each state.
+#: The error of a heartbeat in each state, for a member of the current generation.
 HEARTBEAT_ERRORS: Final[Mapping[GroupState, int]] = MappingProxyType(
     {
         EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,

@@ -1,8 +1,8 @@
 """The classic protocol: each request of a member in each state of its group.
 
 Runs in the handler that coordinates the group. The course of a rebalance is in `rebalance`. Errors are those of Kafka's
-coordinator. As there, members are in memory until the leader's assignment is committed: if the handler is replaced in
-the middle of a rebalance, the members of the last generation are loaded and have to join again.
+coordinator. As there, members are in memory until the leader's assignment is committed: if the handler is replaced
+during a rebalance, the members of the last generation are loaded and have to join again.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from rotunda.broker.scheduling.timers import Timers
 
 
-#: How long a new member may wait for the others: it cannot send heartbeats yet, and may be gone.
+#: Longest wait of a new member for the others: it cannot send heartbeats yet, and may be dead.
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 
-#: Ids that were given and not used yet, in one group: a client may ask for more and more of them.
+#: Most unused member ids in one group: a client may request any number of them.
 MOST_PENDING_MEMBERS: Final = 10_000
 
 
@@ -84,7 +84,7 @@ class ClassicProtocol:
             self._rebalance.prepare(shard, group, "a member had gone before the group was loaded")
 
     def closed(self, shard: GroupShard, group: Group) -> None:
-        """Answer all waiting members with NOT_COORDINATOR."""
+        """Respond to all waiting members with NOT_COORDINATOR."""
         del shard
         _classic(group).dismiss(ErrorCode.NOT_COORDINATOR)
 
@@ -92,7 +92,7 @@ class ClassicProtocol:
         """Do nothing: the leader of a group watches its topics."""
 
     def adopt(self, shard: GroupShard, group: ClassicGroup, reason: str) -> None:
-        """Continue a group that was of the other kind: its members have to join again."""
+        """Continue a former consumer group: its members must rejoin."""
         for member in group.members.values():
             self._rebalance.touch(shard, group, member)
         self._rebalance.prepare(shard, group, reason)
@@ -100,7 +100,7 @@ class ClassicProtocol:
     # ---- joining ---------------------------------------------------------------------------------------------------
 
     def create(self, shard: GroupShard, group_id: str, before: Sequence[Record] = ()) -> ClassicGroup:
-        """Return a new group; ``before`` deletes one of another kind in its place."""
+        """Return a new group; ``before`` deletes one of another kind with the same id."""
         group = ClassicGroup(group_id)
         group.state_ms = self._wall_ms()
         shard.groups[group_id] = group
@@ -108,7 +108,7 @@ class ClassicProtocol:
         return group
 
     def join(self, shard: GroupShard, group: Group, request: JoinRequest, answer: JoinAnswer) -> None:
-        """Handle a JoinGroup. The response waits until all members have joined, unless nothing changes."""
+        """Handle a JoinGroup. The response is sent when all members have joined, or at once if nothing changes."""
         group = _classic(group)
         member_id = request.member_id
         if not self._accepts(group, member_id):
@@ -133,12 +133,12 @@ class ClassicProtocol:
                 _REJOIN[group.state](self, shard, group, request, answer)
 
     def _has_room(self, shard: GroupShard, group: ClassicGroup, request: JoinRequest) -> bool:
-        """Return whether there is memory for the additional bytes of a member that joins again."""
+        """Return whether there is memory for the additional bytes of a member that rejoins."""
         more_bytes = join_bytes(request, group.members[request.member_id].protocols)
         return not more_bytes or shard.admit(group.group_id, more_bytes)
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
-        """Whether there is room: for new members up to the largest size, for others if they are members."""
+        """Return whether there is room: for new members up to the size limit, for others if they are members."""
         largest = self._config().group_max_size
         if group.state is EMPTY:
             return True
@@ -156,7 +156,7 @@ class ClassicProtocol:
                 return
         elif request.needs_member_id:
             while len(group.pending_members) >= MOST_PENDING_MEMBERS:
-                # One that comes back all the same is given another id.
+                # The dropped member gets another id if it joins later.
                 group.remove(next(iter(group.pending_members)))
             timeout_ms = request.session_timeout_ms
             due = partial(self._rebalance.pending_due, shard, group, member_id)
@@ -225,7 +225,7 @@ class ClassicProtocol:
         request: JoinRequest,
         answer: JoinAnswer,
     ) -> None:
-        """Replace a static member that has come back, without a rebalance if nothing changes by it."""
+        """Replace a static member that rejoined, without a rebalance if the protocol stays the same."""
         old_join = group.awaiting_join.pop(old.member_id, None)
         if old_join is not None:
             old_join(JoinResult(ErrorCode.FENCED_INSTANCE_ID, old.member_id))
@@ -242,7 +242,7 @@ class ClassicProtocol:
         if group.state is STABLE and group.select_protocol() == group.protocol_name:
             self._rebalance.write_replaced(shard, group, member, (leader_before, request.may_skip_assignment))
         elif group.state in {STABLE, COMPLETING_REBALANCE}:
-            # The leader may have got the old member's id: its assignment would miss the new one.
+            # The leader may have received the old member's id: its assignment would miss the new one.
             self._rebalance.prepare(shard, group, f"Updating metadata for {reason}")
         else:
             self._rebalance.maybe_complete_join(shard, group)
@@ -250,7 +250,7 @@ class ClassicProtocol:
     # ---- the assignment ------------------------------------------------------------------------------------------
 
     def sync(self, shard: GroupShard, group: Group, request: SyncRequest, answer: SyncAnswer) -> None:
-        """Handle a SyncGroup. Once the leader's assignment is committed, all members are answered."""
+        """Handle a SyncGroup. Once the leader's assignment is committed, all members get their response."""
         group = _classic(group)
         error = _validate_sync(group, request)
         if error:
@@ -279,12 +279,12 @@ class ClassicProtocol:
         self._rebalance.touch(shard, group, member)
         answer(SyncResult(0, group.protocol_type, group.protocol_name, member.assignment))
 
-    # ---- life and leave ------------------------------------------------------------------------------------------
+    # ---- heartbeats and leaving ----------------------------------------------------------------------------------
 
     def heartbeat(
         self, shard: GroupShard, group: Group, member_id: str, instance_id: str | None, generation: int
     ) -> int:
-        """Return the error of a heartbeat; a member of the present generation extends its session. HOT."""
+        """Return the error of a heartbeat; a member of the current generation extends its session. HOT."""
         group = _classic(group)
         member = group.members.get(member_id)
         if member is None or instance_id is not None:
@@ -298,14 +298,14 @@ class ClassicProtocol:
         return HEARTBEAT_ERRORS[group.state]
 
     def committed(self, shard: GroupShard, group: Group, member_id: str) -> None:
-        """Extend the session of a member that has committed offsets, unless an assignment is awaited. HOT."""
+        """Extend the session of a member that has committed offsets, unless an assignment is pending. HOT."""
         if isinstance(group, ClassicGroup) and group.state in _COMMIT_IS_HEARTBEAT:
             member = group.members.get(member_id)
             if member is not None:
                 self._rebalance.touch(shard, group, member)
 
     def may_commit_again(self, shard: GroupShard, group: Group, committer: Committer) -> bool:
-        """Do the same for a repeated commit; False if it is invalid. HOT."""
+        """Extend the session for a repeated commit; False if it is invalid. HOT."""
         group = _classic(group)
         _, member_id, instance_id, generation, api_version, _ = committer
         member = group.members.get(member_id)
@@ -360,7 +360,7 @@ class ClassicProtocol:
 
 _Rejoin = Callable[[ClassicProtocol, GroupShard, ClassicGroup, JoinRequest, JoinAnswer], None]
 
-#: What the JoinGroup of a member does in each state.
+#: The handler of a member's JoinGroup in each state.
 _REJOIN: Final[Mapping[GroupState, _Rejoin]] = MappingProxyType(
     {
         EMPTY: ClassicProtocol._rejoin_unexpected,
@@ -375,7 +375,7 @@ _COMMIT_IS_HEARTBEAT: Final = frozenset({STABLE, PREPARING_REBALANCE})
 
 _Sync = Callable[[ClassicProtocol, GroupShard, ClassicGroup, SyncRequest, SyncAnswer], None]
 
-#: What the SyncGroup of a member, of the right generation, does in each state.
+#: The handler of a SyncGroup in each state, for a member of the current generation.
 _SYNC: Final[Mapping[GroupState, _Sync]] = MappingProxyType(
     {
         PREPARING_REBALANCE: ClassicProtocol._sync_preparing,
@@ -386,7 +386,7 @@ _SYNC: Final[Mapping[GroupState, _Sync]] = MappingProxyType(
 
 
 def _await_join(group: ClassicGroup, member_id: str, answer: JoinAnswer) -> None:
-    """Keep a member's response for later; an earlier JoinGroup of it is answered with an error now."""
+    """Store a member's response callback; its earlier JoinGroup fails now."""
     before = group.awaiting_join.get(member_id)
     group.awaiting_join[member_id] = answer
     if before is not None:
@@ -410,7 +410,7 @@ def _validate_sync(group: ClassicGroup, request: SyncRequest) -> int:
 
 
 def _apply_group(shard: GroupShard, key: Any, value: Any, _: int) -> Steps[None] | None:
-    """Set or delete a classic group, the first in steps."""
+    """Set or delete a classic group; a set runs in steps."""
     if value is not None:
         return _restore(shard, key.group, value)
     if isinstance(shard.groups.get(key.group), ClassicGroup):

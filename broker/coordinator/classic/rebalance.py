@@ -1,9 +1,9 @@
-"""The course of a classic group's rebalance: members join, a generation begins, the leader's assignment is committed.
+"""A classic group's rebalance: members join, a generation starts, the leader's assignment is committed.
 
 Runs in the handler that coordinates the group. Each step waits for members, and a timer bounds each wait: the initial
-delay, the rebalance timeout for joining, and the same again for asking for the assignment. Many members are answered
-over several turns, each with what was so when its turn to be answered began: one that has gone since, or is to join
-again, learns that from its next request.
+delay, the rebalance timeout for joining, and the same again for SyncGroup. Many responses are sent over several loop
+passes, each with the state when sending started: a member that was removed since, or must rejoin, gets that error with
+its next request.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: In a larger group a departure shows in the record of the next generation only: each record has all members.
+#: In a larger group a departure is recorded only with the next generation: each record has all members.
 MOST_MEMBERS_WRITTEN_AT_ONCE: Final = 100
 
-#: So many are answered in the turn in which they can be, the others in the turns to come.
+#: Responses sent in the first loop pass; the others follow in later passes.
 MOST_ANSWERED_AT_ONCE: Final = 200
 
-#: A larger group cannot have an assignment.
+#: A larger assignment cannot be written.
 MOST_RECORD_BYTES: Final = 64 << 20
 
 _NS_PER_MS: Final = 1_000_000
@@ -63,7 +63,7 @@ class ClassicRebalance:
     def touch(
         self, shard: GroupShard, group: ClassicGroup, member: ClassicMember, timeout_ms: int | None = None
     ) -> None:
-        """Start a member's session again. HOT: the timer stays, and checks the deadline when it fires."""
+        """Restart a member's session. HOT: the timer stays, and checks the deadline when it fires."""
         length_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
         member.deadline_ns = deadline_ns = self._timers.now_ns() + length_ms * _NS_PER_MS
         timer = member.timer
@@ -88,13 +88,13 @@ class ClassicRebalance:
     def prepare_or_complete(
         self, shard: GroupShard, group: ClassicGroup, reason: str, done: Done = nobody_waits
     ) -> bool:
-        """Start a rebalance, or continue the present one. True if ``done`` waits for a record."""
+        """Start a rebalance, or continue the current one. True if ``done`` waits for a record."""
         if group.can_rebalance:
             return self.prepare(shard, group, reason, done)
         return self.maybe_complete_join(shard, group, done)
 
     def prepare(self, shard: GroupShard, group: ClassicGroup, reason: str, done: Done = nobody_waits) -> bool:
-        """Start a rebalance: all members have to join again. True if ``done`` waits for a record."""
+        """Start a rebalance: all members must rejoin. True if ``done`` waits for a record."""
         if group.state is COMPLETING_REBALANCE:
             for member in group.members.values():
                 member.assignment = b""
@@ -123,7 +123,7 @@ class ClassicRebalance:
         return self._complete_join(shard, group, done)
 
     def joined(self, group: ClassicGroup, member_id: str, *, skip_assignment: bool = False) -> JoinResult:
-        """Return a join result for a member of the present generation; the leader's has all members."""
+        """Return a join result for a member of the current generation; the leader's has all members."""
         members = group.described_members() if member_id == group.leader else ()
         return JoinResult(
             0, member_id, group.generation, group.protocol_type, group.protocol_name, group.leader or "",
@@ -158,7 +158,7 @@ class ClassicRebalance:
         if missing:
             self.write_departure(shard, group)
         if group.members and not group.elect_joined_leader():
-            # Static members alone, none of which is here: their sessions end, or they come back.
+            # Only absent static members: their sessions expire, or they rejoin.
             self._set_join_timer(shard, group, group.rebalance_timeout_ms, partial(self._complete_join, shard, group))
             return False
         group.begin_generation(self._wall_ms())
@@ -171,7 +171,7 @@ class ClassicRebalance:
             "Stabilized group %s generation %d with %d members", group.group_id, group.generation, len(group.members)
         )
         for member_id, member in group.members.items():
-            # Before its answer: it has waited, and nobody may take it for dead in between.
+            # Before its response: it was parked, and its session must not expire in between.
             self.touch(shard, group, member)
             member.is_new = member.is_new and member_id in group.awaiting_join
         group.pending_sync.update(group.members)
@@ -181,7 +181,7 @@ class ClassicRebalance:
         return False
 
     def _answer_joins(self, group: ClassicGroup) -> Iterator[None]:
-        """Answer the joined members of the new generation, one a step."""
+        """Send the responses to the joined members of the new generation, one per step."""
         answers, group.awaiting_join = group.awaiting_join, {}
         of_leader = self.joined(group, group.leader or "")
         of_others = of_leader._replace(members=())
@@ -193,7 +193,7 @@ class ClassicRebalance:
             yield
 
     def _in_turns(self, answering: Iterator[None]) -> None:
-        """Answer many members; those beyond the first ones in the next turns."""
+        """Send many responses; those beyond the first ones in later loop passes."""
         if len(list(islice(answering, MOST_ANSWERED_AT_ONCE))) == MOST_ANSWERED_AT_ONCE:
             self._timers.in_steps(answering)
 
@@ -214,18 +214,18 @@ class ClassicRebalance:
     # ---- the assignment ------------------------------------------------------------------------------------------
 
     def synced(self, group: ClassicGroup, member_id: str) -> None:
-        """Note that a member has sent SyncGroup."""
+        """Record that a member has sent SyncGroup."""
         group.pending_sync.discard(member_id)
         if not group.pending_sync and group.sync_timer is not None:
             group.sync_timer.cancel()
             group.sync_timer = None
 
     def write_assignment(self, shard: GroupShard, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
-        """Write the leader's assignment; once committed, all are answered and the group is stable."""
+        """Write the leader's assignment; once committed, send all responses and make the group stable."""
         generation = group.generation
 
         def done(error: int) -> None:
-            # Somebody may have joined or left meanwhile: then there is another generation to come.
+            # A member may have joined or left meanwhile: then another generation follows.
             if error or group.state is not COMPLETING_REBALANCE or group.generation != generation:
                 return
             for member in group.members.values():
@@ -249,9 +249,9 @@ class ClassicRebalance:
     def write_replaced(
         self, shard: GroupShard, group: ClassicGroup, member: ClassicMember, how: tuple[str | None, bool]
     ) -> None:
-        """Write the id of a static member that has come back, then let it go on where its predecessor stopped.
+        """Write the id of a static member that rejoined, then continue it in its predecessor's place.
 
-        ``how``: the leader before, and whether the member may be asked to skip the assignment.
+        ``how``: the previous leader, and whether the response may skip the assignment.
         """
         leader_before, may_skip = how
         assignments = {each.member_id: each.assignment for each in group.members.values()}
@@ -266,7 +266,7 @@ class ClassicRebalance:
             elif may_skip:
                 answer(self.joined(group, member_id, skip_assignment=member_id == group.leader))
             else:
-                # An old client would assign partitions if it were named as the leader.
+                # An old client that is named as the leader would assign partitions.
                 answer(self.joined(group, member_id)._replace(leader=leader_before or "", members=()))
             member.is_new = False
             self.touch(shard, group, member)
@@ -281,7 +281,7 @@ class ClassicRebalance:
             member = group.members.get(member_id)
             if member is not None:
                 self.touch(shard, group, member)
-                # The assignment of the next generation may be there before the last one is answered.
+                # The assignment of the next generation may exist before the last response is sent.
                 given.append((answer, b"" if failure else member.assignment))
         self._in_turns(_give(given, result))
 
@@ -292,7 +292,7 @@ class ClassicRebalance:
             group.sync_timer = None
 
     def _sync_due(self, shard: GroupShard, group: ClassicGroup, generation: int) -> None:
-        """Remove the members of a generation that have never sent SyncGroup."""
+        """Remove the members of a generation that have not sent SyncGroup."""
         group.sync_timer = None
         late = sorted(group.pending_sync)
         if not shard.is_open or generation != group.generation or not late:
@@ -316,7 +316,7 @@ class ClassicRebalance:
     # ---- leaving -------------------------------------------------------------------------------------------------
 
     def remove(self, group: ClassicGroup, member: ClassicMember) -> None:
-        """Remove a member; its waiting requests are answered such that it joins again if it is still alive."""
+        """Remove a member; its pending requests fail such that it rejoins if it is alive."""
         member_id = member.member_id
         join_answer = group.awaiting_join.pop(member_id, None)
         if join_answer is not None:
@@ -327,9 +327,9 @@ class ClassicRebalance:
         group.remove(member_id)
 
     def write_departure(self, shard: GroupShard, group: ClassicGroup, done: Done = nobody_waits) -> bool:
-        """Write who is left of a group, so that nobody waits for those who are gone after a replacement of ours.
+        """Record the remaining members, so that a replacement of this process does not wait for departed ones.
 
-        True if ``done`` is called when it is written: not if nobody is left, which is written as the next generation.
+        True if ``done`` is called after the write: not without members, as the next generation's record follows.
         """
         if group.state is EMPTY or not 0 < len(group.members) <= MOST_MEMBERS_WRITTEN_AT_ONCE:
             return False
@@ -337,7 +337,7 @@ class ClassicRebalance:
         return True
 
     def pending_due(self, shard: GroupShard, group: ClassicGroup, member_id: str) -> None:
-        """Remove a new member that has never come back with its id."""
+        """Remove a new member that has not joined with its id."""
         if shard.is_open and member_id in group.pending_members:
             group.remove(member_id)
             self._after_departure(shard, group, "")
@@ -358,7 +358,7 @@ class ClassicRebalance:
 
 
 def _give(given: Sequence[tuple[SyncAnswer, bytes]], result: SyncResult) -> Iterator[None]:
-    """Answer one member a step, with this result and its assignment."""
+    """Send one response per step, with this result and the member's assignment."""
     for answer, assignment in given:
         answer(result._replace(assignment=assignment))
         yield

@@ -1,1 +1,1 @@
-"""Groups whose members heartbeat and are assigned partitions by the broker: KIP-848."""
+"""Consumer groups (KIP-848): members send heartbeats, and the broker assigns their partitions."""

@@ -1,7 +1,7 @@
-"""An assignment: partitions by topic, the one form in which assignments are kept, compared and computed with.
+"""An assignment: partitions by topic, the single form in which assignments are stored, compared and computed.
 
-Pure. An assignment is a mapping of topic id (16 bytes) to partitions, without empty entries, and is never changed once
-it has been made: what differs is another one.
+Pure. An assignment is a mapping of topic id (16 bytes) to partitions, without empty entries, and is immutable: a change
+creates another one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-#: By topic id, the partitions; no topic without any.
+#: The partitions by topic id; no topic has an empty set.
 Assignment: TypeAlias = Mapping[bytes, frozenset[int]]
 
 NO_PARTITIONS: Final[Assignment] = MappingProxyType({})
@@ -19,7 +19,7 @@ _NONE: Final[frozenset[int]] = frozenset()
 
 
 def assignment_of(topics: Iterable[tuple[bytes, Iterable[int]]]) -> Assignment:
-    """Return the assignment of a list of topics, in which a topic may occur more than once."""
+    """Return the assignment of a list of topics; a topic may occur more than once."""
     found: dict[bytes, frozenset[int]] = {}
     for topic_id, partitions in topics:
         both = found.get(topic_id, frozenset()).union(partitions)

@@ -1,9 +1,9 @@
-"""Members of the classic protocol in consumer groups, and groups that change over to the other kind (KIP-848).
+"""Members of the classic protocol in consumer groups, and the conversion of groups to the other kind (KIP-848).
 
-Runs in handler processes. A classic group of consumers becomes a consumer group, and the other way round, with its
-members and what they have: the one kind's generation is the other's epoch. To a member of the classic protocol, a step
-towards its assignment is a rebalance: its heartbeat asks it to join again, its JoinGroup takes the step, and SyncGroup
-returns what it has then. It leads nobody: the coordinator assigns.
+Runs in handler processes. A classic group of consumers is converted to a consumer group, and back, with its members and
+their partitions: the generation of the one kind is the epoch of the other. For a member of the classic protocol, each
+reconciliation step is a rebalance: its heartbeat returns REBALANCE_IN_PROGRESS, its JoinGroup runs the step, and
+SyncGroup returns the resulting partitions. It never leads the group: the coordinator assigns.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from rotunda.broker.coordinator.consumer.events import ConsumerGroupEvents
     from rotunda.broker.coordinator.group_shard import GroupShard
 
-#: The policies under which groups change over in each direction.
+#: The migration policies that allow each direction.
 UPGRADING: Final = frozenset({"bidirectional", "upgrade"})
 DOWNGRADING: Final = frozenset({"bidirectional", "downgrade"})
 
@@ -56,7 +56,7 @@ _LATE_SYNC: Final = "it did not ask for its assignment within its rebalance time
 
 
 class ClassicMembers:
-    """What members of the classic protocol ask of consumer groups."""
+    """Handles the requests of classic members in consumer groups."""
 
     def __init__(self, cluster: Cluster, sessions: Sessions, events: ConsumerGroupEvents) -> None:
         self._cluster = cluster
@@ -64,7 +64,7 @@ class ClassicMembers:
         self._events = events
 
     def join(self, shard: GroupShard, group: ConsumerGroup, request: JoinRequest, answer: JoinAnswer) -> None:
-        """Handle a JoinGroup, which is a step of the member towards its assignment."""
+        """Handle a JoinGroup, which reconciles the member by one step."""
         member_id = request.member_id or f"{request.instance_id or request.client_id}-{uuid.uuid4()}"
         try:
             self._check_join(group, request)
@@ -104,7 +104,7 @@ class ClassicMembers:
         update.commit(shard, (), lambda error: answer(JoinResult(error, member_id) if error else joined))
 
     def sync(self, shard: GroupShard, group: ConsumerGroup, request: SyncRequest, answer: SyncAnswer) -> None:
-        """Handle a SyncGroup: return the member's partitions in the generation that it has joined."""
+        """Handle a SyncGroup: return the member's partitions in the generation it has joined."""
         try:
             member, classic = _classic_member(group, request.member_id, request.instance_id, request.generation)
             _check_protocol(classic, request)
@@ -131,7 +131,7 @@ class ClassicMembers:
         update.commit(shard, (), lambda error: answer(SyncResult(error) if error else synced))
 
     def heartbeat(self, shard: GroupShard, group: ConsumerGroup, who: tuple[str, str | None], generation: int) -> int:
-        """Return the error of a heartbeat by ``who`` (member, instance); REBALANCE_IN_PROGRESS if it has to join."""
+        """Return the error of a heartbeat by ``who`` (member, instance); REBALANCE_IN_PROGRESS if it must rejoin."""
         try:
             member, _ = _classic_member(group, *who, generation)
         except ApiError as error:
@@ -188,7 +188,7 @@ class ClassicMembers:
 
 
 def _member_for(group: ConsumerGroup, request: JoinRequest, member_id: str, update: GroupUpdate) -> ConsumerGroupMember:
-    """Return the member that joins: a known one, a new one, or one that replaces another."""
+    """Return the joining member: a known one, a new one, or one that replaces another."""
     if request.instance_id is None:
         return group.members.get(member_id) or ConsumerGroupMember(member_id)
     known = group.members.get(group.static_members.get(request.instance_id, ""))
@@ -204,7 +204,7 @@ def _member_for(group: ConsumerGroup, request: JoinRequest, member_id: str, upda
 
 
 def _leaving_member(group: ConsumerGroup, leaving: LeavingMember) -> ConsumerGroupMember:
-    """Return the member to remove; a static one may be named by its instance alone. Raises ApiError."""
+    """Return the member to remove; a static one may be identified by its instance only. Raises ApiError."""
     if leaving.instance_id is None:
         return dynamic_member(group, leaving.member_id)
     member = group.members.get(group.static_members.get(leaving.instance_id, ""))
@@ -230,20 +230,20 @@ def _classic_member(
 
 
 def _check_protocol(classic: ClassicMetadata, request: SyncRequest) -> None:
-    """Raise ApiError INCONSISTENT_GROUP_PROTOCOL when a SyncGroup names a protocol other than the member's."""
+    """Raise ApiError INCONSISTENT_GROUP_PROTOCOL for a SyncGroup with a protocol other than the member's."""
     if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE):
         raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if request.protocol_name not in (None, classic.protocols[0][0]):
         raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
-# ---- groups that change over -----------------------------------------------------------------------------------------
+# ---- conversion of groups --------------------------------------------------------------------------------------------
 
 
 def upgraded(classic: ClassicGroup, topics: Topics) -> ConsumerGroup:
-    """Return the consumer group of a classic group's members, each with what it has.
+    """Return the consumer group of a classic group's members, with their partitions.
 
-    Raises ApiError GROUP_ID_NOT_FOUND, as of a group that is no consumer group, when they are not consumers.
+    Raises ApiError GROUP_ID_NOT_FOUND, as for any group that is not a consumer group, if they are not consumers.
     """
     group = ConsumerGroup(classic.group_id)
     group.epoch = group.assignment_epoch = group.told_epoch = classic.generation
@@ -265,7 +265,7 @@ def upgraded(classic: ClassicGroup, topics: Topics) -> ConsumerGroup:
 
 
 def can_be_classic(group: ConsumerGroup) -> bool:
-    """Return whether a consumer group has members, all of the classic protocol."""
+    """Return whether a consumer group has only members of the classic protocol, and at least one."""
     return bool(group.members) and all(member.classic is not None for member in group.members.values())
 
 

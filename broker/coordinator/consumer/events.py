@@ -1,7 +1,8 @@
-"""Events of consumer groups: members that join, leave and expire, rebalances that begin and end.
+"""Events of consumer groups: members that join, leave and expire, rebalances that start and end.
 
-Runs in handler processes. A rebalance of such a group is the way from one epoch to all members having what the next one
-gives them. It is followed after each change, so nobody has to know which of many changes begins or ends one.
+Runs in handler processes. A rebalance of a consumer group lasts from a new epoch until all members have their
+partitions of it. The state is checked after each change, so that the code of a change need not know whether it starts
+or ends one.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: By state in which a rebalance has ended, its event.
+#: By final state of a rebalance, its event.
 _ENDS: Final = {"Stable": "stable", "Empty": "empty"}
 
 
 class ConsumerGroupEvents:
-    """Tells whoever takes events of groups."""
+    """Publishes the events of consumer groups."""
 
     def __init__(self, events: GroupEvents, wall_ms: Callable[[], int]) -> None:
         self._events = events
         self._wall_ms = wall_ms
 
     def of_member(self, group: Group, member_id: str, event: str, why: str) -> None:
-        """Publish an event of a member; its group may be a classic one by now."""
+        """Publish an event of a member; its group may have been converted to a classic one."""
         logger.info(
             "group %s at epoch %d: %s of member %s: %s", group.group_id, group.generation, event, member_id, why
         )
@@ -39,7 +40,7 @@ class ConsumerGroupEvents:
             self.follow(group, f"{event} of member {member_id}: {why}")
 
     def reported(self, group: ConsumerGroup, member_id: str, joined: str | None) -> None:
-        """Publish the effects of a member's heartbeat; ``joined``: the reason, if it has joined by it."""
+        """Publish the effects of a member's heartbeat; ``joined``: the reason, if the member joined with it."""
         if joined is not None:
             self.of_member(group, member_id, "join", joined)
         else:

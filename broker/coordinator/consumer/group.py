@@ -1,8 +1,8 @@
-"""A KIP-848 consumer group: its members, what each is to have, and who holds which partition.
+"""A KIP-848 consumer group: its members, their target assignments, and the current holder of each partition.
 
-Pure; owned by the coordinator of its partition of `__consumer_offsets`. All that the log says of a group is here, and
-what follows from it: which member stands for an instance id, who holds a partition. ``epoch`` rises when the target
-assignment has to be made anew; ``assignment_epoch`` is the epoch that the present one was made for.
+Pure; owned by the coordinator of its partition of `__consumer_offsets`. It has the group's state from the log and the
+state derived from it: the member of each instance id, the holder of each partition. ``epoch`` rises when a new target
+assignment is required; ``assignment_epoch`` is the epoch of the current one.
 """
 
 from __future__ import annotations
@@ -33,68 +33,68 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from rotunda.broker.scheduling.timers import Timer
 
-#: The first version of OffsetCommit that says a member's epoch.
+#: The first version of OffsetCommit with the member epoch.
 _FIRST_COMMIT_WITH_EPOCH: Final = 9
 
-#: (names, pattern): what a member subscribes to.
+#: (names, pattern): the subscription of a member.
 Subscription = tuple[frozenset[str], str]
 
 
 @dataclass(slots=True)
 class Session:
-    """What a coordinator knows of a member that is not in the log. It begins anew when the log has been read back."""
+    """A coordinator's state of a member that is not in the log. It is created again after a load."""
 
     deadline_ns: int
     timer: Timer | None = None
-    #: Runs while the member has something to do: to give up partitions, to join again, to ask for its assignment.
+    #: Runs while a step of the member is due: to revoke partitions, to rejoin, to request its assignment.
     rebalance_timer: Timer | None = None
-    #: What the member last said that it owns, which holds until it says otherwise; None if it never did.
+    #: The owned partitions last reported by the member, valid until the next report; None if never reported.
     reported: Assignment | None = None
-    #: The first request after the log was read back may be one that a predecessor has answered: what it says that the
-    #: member owns may be older than that answer, and this coordinator's answer to it may reach nobody.
+    #: False for the first request after a load: a predecessor may have responded to it already, so its owned partitions
+    #: may predate that response, and this coordinator's response may be lost.
     is_confirmed: bool = True
-    #: So the next answer says once more what the member is to own.
+    #: Then the next response repeats the member's assignment.
     must_tell: bool = False
 
 
 class ConsumerGroup:
-    """One group; see `Group` for what every kind of group has."""
+    """One group; see `Group` for the common interface."""
 
     kind: Final = CONSUMER
     protocol_type: Final = CONSUMER_PROTOCOL_TYPE
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        #: As Kafka counts: the first change of a group, which is its first member, makes this 2.
+        #: As in Kafka: the first change of a group, which is its first member, sets this to 2.
         self.epoch = 1
         self.assignment_epoch = 0
-        #: When the assignment was made; None if that is not known, as of one that was read back.
+        #: Time of the current assignment; None if unknown, as after a load.
         self.assigned_wall_ms: int | None = None
-        #: Of the topics that the epoch goes with.
+        #: The hash of the topics at this epoch.
         self.metadata_hash = 0
         self.members: dict[str, ConsumerGroupMember] = {}
         self.target: dict[str, Assignment] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         self.static_members: dict[str, str] = {}
         self.sessions: dict[str, Session] = {}
-        #: Topics or settings may have changed since they were last looked at.
+        #: Topics or settings may have changed since the last check.
         self.is_stale = False
-        #: Changes that are not committed yet: no answer may show them before they are.
+        #: Number of uncommitted changes: responses must not show them before their commit.
         self.uncommitted = 0
         self.heartbeat_interval_ms = 0
         self.session_timeout_ms = 0
         self.assignment_interval_ms = 0
         #: The epoch as of its last event.
         self.told_epoch = self.epoch
-        #: When the rebalance under way began, on the wall clock; None while there is none, or if that is not known.
+        #: Start of the current rebalance, on the wall clock; None if there is none, or if unknown.
         self.rebalance_began_ms: int | None = None
         self._holders: dict[tuple[bytes, int], str] = {}
 
-    # ---- what every group has ------------------------------------------------------------------------------------
+    # ---- the interface of groups ---------------------------------------------------------------------------------
 
     @property
     def generation(self) -> int:
-        """The epoch, under the name that groups of all kinds have."""
+        """The epoch, under the name common to all kinds of group."""
         return self.epoch
 
     @property
@@ -116,7 +116,7 @@ class ConsumerGroup:
     ) -> int:
         """Return the error of a commit by a member in its epoch, or by no member.
 
-        Without a member, offsets are committed in a transaction, as by older producers, or while the group is empty.
+        Without a member, commits are valid in a transaction, as from older producers, or while the group is empty.
         """
         if generation < 0 and not self.members:
             return 0
@@ -153,11 +153,11 @@ class ConsumerGroup:
         )
 
     def retained_since_ms(self, commit_ms: int) -> int | None:
-        """Return when the retention of an offset began: with its commit. Subscribed topics are kept anyway."""
+        """Return the start of an offset's retention: its commit. Offsets of subscribed topics never expire."""
         return commit_ms
 
     def tombstones(self) -> list[Record]:
-        """Return the records that delete the group, its parts first: they would create it again."""
+        """Return the records that delete the group, those of its parts first: they would create it again."""
         records: list[Record] = []
         for member_id in self.members:
             records += member_tombstones(self.group_id, member_id)
@@ -174,7 +174,7 @@ class ConsumerGroup:
         records.append(target_record(self.group_id, self.assignment_epoch))
         return records
 
-    # ---- members and what they hold ------------------------------------------------------------------------------
+    # ---- members and their partitions ----------------------------------------------------------------------------
 
     def put_member(self, member: ConsumerGroupMember) -> None:
         known = self.members.get(member.member_id)
@@ -200,7 +200,7 @@ class ConsumerGroup:
             del self.static_members[member.instance_id]
 
     def replace_static_member(self, old: ConsumerGroupMember, member_id: str) -> list[Record]:
-        """Put a member of another id in the place of one that has left for a while; return the records of it."""
+        """Replace a static member that left temporarily by one with another id; return the records."""
         records = member_tombstones(self.group_id, old.member_id)
         target = self.target.get(old.member_id, NO_PARTITIONS)
         self.remove_member(old.member_id)
@@ -227,7 +227,7 @@ class ConsumerGroup:
         return wall_ms >= self.assigned_wall_ms + self.assignment_interval_ms
 
     def is_left_behind(self, member: ConsumerGroupMember, wall_ms: int) -> bool:
-        """Return whether there is, or will be, an assignment newer than the member's."""
+        """Return whether an assignment newer than the member's exists or is due."""
         return member.epoch < self.assignment_epoch or self.is_to_be_assigned(wall_ms)
 
     def is_free(self, topic_id: bytes, partition: int) -> bool:
@@ -243,7 +243,7 @@ class ConsumerGroup:
         )
 
     def rebuild_derived_state(self) -> None:
-        """Rebuild the state that follows from the records after loading."""
+        """Rebuild the state derived from the records after loading."""
         members, self.members = self.members, {}
         self._holders.clear()
         self.static_members.clear()
@@ -251,7 +251,7 @@ class ConsumerGroup:
             self.put_member(self.with_shared_names(member))
         self.is_stale = True
 
-    # ---- what they subscribe to ----------------------------------------------------------------------------------
+    # ---- subscriptions -------------------------------------------------------------------------------------------
 
     def subscriptions(self) -> set[Subscription]:
         return {(member.topic_names, member.topic_regex) for member in self.members.values()}
@@ -260,15 +260,15 @@ class ConsumerGroup:
         return {member.topic_regex for member in self.members.values() if member.topic_regex}
 
     def topic_names(self, subscription: Subscription) -> frozenset[str]:
-        """Return the topic names of a subscription, its pattern included."""
+        """Return the topic names of a subscription, including those of its pattern."""
         names, regex = subscription
         resolved = self.regexes.get(regex)
         return names if resolved is None else names | resolved.topic_names
 
     def with_shared_names(self, member: ConsumerGroupMember) -> ConsumerGroupMember:
-        """Return a member with the very set of names that another one has, if they are the same.
+        """Return a member that shares its set of names with another member, if the sets are equal.
 
-        A subscription to thousands of topics is then kept once, and hashed and compared once, for all who have it.
+        A subscription to thousands of topics is then stored, hashed and compared once for all members that have it.
         """
         names = member.topic_names
         shared = next((each.topic_names for each in self.members.values() if each.topic_names == names), names)

@@ -1,6 +1,6 @@
-"""The heartbeats of KIP-848 groups: which are refused, what they say, and when their answer says what a member owns.
+"""The heartbeats of KIP-848 groups: their validation, their fields, and whether the response has the assignment.
 
-Pure. What a heartbeat does to its group is in `update`.
+Pure. The effects of a heartbeat on its group are in `update`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from rotunda.broker.security.session import Session
 
-#: From this version on, a member brings its id (KIP-1082); before, one is made for it.
+#: From this version on, the member generates its id (KIP-1082); before, the coordinator does.
 MEMBER_ID_FROM_CLIENT: Final = 1
 
 NO_INDEXES: Final = frozenset[int]()
 
 
 class Client(NamedTuple):
-    """Who sent a request."""
+    """The client that sent a request."""
 
     client_id: str
     host: str
@@ -74,7 +74,7 @@ def _validate_join(request: Any) -> None:
 
 
 def static_member(group: ConsumerGroup, request: Any) -> ConsumerGroupMember:
-    """Return the member with the request's instance id. Raises ApiError if it is another, or none."""
+    """Return the member with the request's instance id. Raises ApiError if it is unknown or another member."""
     member = group.members.get(group.static_members.get(request.instance_id or "", ""))
     if member is None:
         raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {request.instance_id} is unknown.")
@@ -96,7 +96,7 @@ def dynamic_member(group: ConsumerGroup, member_id: str) -> ConsumerGroupMember:
 
 
 def owned_partitions(request: Any) -> Assignment | None:
-    """Return the partitions that a member has, by topic id; None if it does not tell. A topic may be named twice."""
+    """Return the member's owned partitions by topic id; None if not reported. A topic may be listed twice."""
     if request.topic_partitions is None:
         return None
     found: dict[bytes, frozenset[int]] = {}
@@ -124,10 +124,10 @@ def says_nothing_new(request: Any) -> bool:
 
 
 def check_epoch(member: ConsumerGroupMember, request: Any) -> None:
-    """Raise ApiError FENCED_MEMBER_EPOCH for an epoch that is neither the member's nor the one before.
+    """Raise ApiError FENCED_MEMBER_EPOCH for an epoch that is neither the member's nor the previous one.
 
-    A member that has not heard of its present epoch sends the one before once more, as does a request that is
-    carried over to the replacement of a handler that died between its commit and its answer.
+    A member that did not receive its current epoch sends the previous one again, as does a request repeated to the
+    replacement of a handler that died between its commit and its response.
     """
     epoch = request.member_epoch
     if epoch == member.epoch:
@@ -189,7 +189,7 @@ def _require(condition: bool, message: str) -> None:
 
 
 def heartbeat_bytes(group: ConsumerGroup, request: Any) -> int:
-    """Return the most that a ConsumerGroupHeartbeat adds to a group's memory."""
+    """Return the most memory that a ConsumerGroupHeartbeat adds to a group."""
     names = request.subscribed_topic_names or ()
     new_bytes = texts_bytes(names) + len(request.subscribed_topic_regex or "")
     member = group.members.get(request.member_id)

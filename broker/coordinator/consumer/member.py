@@ -1,8 +1,8 @@
-"""A member of a KIP-848 consumer group, and how it gets from what it has to what it is to have, a heartbeat at a time.
+"""A member of a KIP-848 consumer group, and its reconciliation with its target assignment, one step per heartbeat.
 
-Pure. A member is a value: what a heartbeat changes is another one. The invariant that everything here serves is that
-no partition ever belongs to two members: a member keeps what it was given until it has reported that it no longer
-owns it, and is given only what is free.
+Pure. A member is an immutable value: a heartbeat creates an updated one. Invariant: a partition never belongs to two
+members. A member retains its partitions until it has reported that it no longer owns them, and is assigned only free
+ones.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ LEAVE_STATIC_EPOCH: Final = -2
 
 
 class MemberState(enum.IntEnum):
-    """Where a member is on its way, numbered as in Kafka's records."""
+    """The reconciliation state of a member, numbered as in Kafka's records."""
 
-    #: It has what it is to have, as of its epoch.
+    #: It has its target assignment as of its epoch.
     STABLE = 0
-    #: It has yet to give up partitions, and stays in its epoch until it has.
+    #: It still has to revoke partitions, and stays in its epoch until then.
     UNREVOKED_PARTITIONS = 1
-    #: It waits for partitions that others have yet to give up.
+    #: It waits for partitions that other members still have to revoke.
     UNRELEASED_PARTITIONS = 2
 
 
 class ClassicMetadata(NamedTuple):
-    """What a member of the classic protocol has said. ``protocols``: (name, subscription), its favourite first."""
+    """The fields of a classic member. ``protocols``: (name, subscription) in its order of preference."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
@@ -47,7 +47,7 @@ class ClassicMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMember:
-    """What the log says of a member."""
+    """The state of a member in the log."""
 
     member_id: str
     instance_id: str | None = None
@@ -55,14 +55,14 @@ class ConsumerGroupMember:
     client_id: str = ""
     client_host: str = ""
     topic_names: frozenset[str] = frozenset()
-    #: Pattern of topics it subscribes to besides; empty for none.
+    #: Topic pattern it also subscribes to; empty for none.
     topic_regex: str = ""
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
-    #: None for a member that speaks this protocol.
+    #: None for a member of the KIP-848 protocol.
     classic: ClassicMetadata | None = None
     epoch: int = JOIN_EPOCH
-    #: The epoch before: a member that has not heard of its present one sends it once more.
+    #: The previous epoch: a member that did not receive its current one sends it again.
     previous_epoch: int = JOIN_EPOCH
     state: MemberState = MemberState.STABLE
     assigned: Assignment = field(default_factory=lambda: NO_PARTITIONS)
@@ -70,7 +70,7 @@ class ConsumerGroupMember:
 
     @property
     def held(self) -> Assignment:
-        """The partitions that no other member may have: assigned, or not given up yet."""
+        """The partitions reserved for this member: assigned, or not revoked yet."""
         return union(self.assigned, self.pending_revocation) if self.pending_revocation else self.assigned
 
     def is_reconciled_to(self, epoch: int) -> bool:
@@ -78,12 +78,12 @@ class ConsumerGroupMember:
         return self.state is MemberState.STABLE and self.epoch == epoch
 
     def knows_only_its_own(self, owned: Assignment | None) -> bool:
-        """Return whether a report of what it owns, if there is one, names nothing that is not its own."""
+        """Return whether its report of owned partitions, if any, lists only its own."""
         return owned is None or is_within(owned, self.held)
 
 
 class Target(NamedTuple):
-    """What a member is to have as of an epoch, and the topics (ids) that it subscribes to."""
+    """The target assignment of a member as of an epoch, and the ids of its subscribed topics."""
 
     epoch: int
     assignment: Assignment
@@ -91,11 +91,11 @@ class Target(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a heartbeat says: the partitions that the member owns, None if it never said; whether it subscribes anew."""
+    """The report in a heartbeat: the owned partitions, None if never reported; whether the subscription changed."""
 
     owned: Assignment | None = None
     subscription_changed: bool = False
-    #: The member takes nothing any more of what it was assigned before: it joins, and gets a new assignment.
+    #: The member has dropped its previous assignment: it joins, and gets a new one.
     is_settled: bool = False
 
     def still_owns(self, partitions: Assignment) -> bool:
@@ -103,7 +103,7 @@ class Report(NamedTuple):
         return self.owned is None or overlaps(self.owned, partitions)
 
 
-#: Whether nobody holds a partition (topic id, index).
+#: Whether no member holds a partition (topic id, index).
 IsFree = Callable[[bytes, int], bool]
 
 
@@ -112,7 +112,7 @@ def reconcile(member: ConsumerGroupMember, target: Target, report: Report, is_fr
     if member.state is MemberState.UNREVOKED_PARTITIONS:
         if report.still_owns(member.pending_revocation):
             return _give_up_unsubscribed(member, target) if report.subscription_changed else member
-        # It has given up everything that it had to. Only with nothing more to give up it comes into the target's epoch.
+        # It has revoked all pending partitions. It enters the target's epoch only with no further ones to revoke.
         return _next(member, member.epoch, target, report, is_free)
     if member.state is MemberState.STABLE and member.epoch == target.epoch:
         return _give_up_unsubscribed(member, target) if report.subscription_changed else member
@@ -125,8 +125,8 @@ def _next(
     wanted = {topic: partitions for topic, partitions in target.assignment.items() if topic in target.topic_ids}
     kept = intersection(member.assigned, wanted)
     to_revoke = difference(member.assigned, kept)
-    # A member that does not own them now may yet take them, as they are assigned to it: only what it sends after it
-    # has got another assignment counts.
+    # A member that does not own these partitions now may still take them, as they are assigned to it: only a report
+    # sent after another assignment counts.
     if to_revoke and (not report.is_settled or report.still_owns(to_revoke)):
         return _moved_to(member, epoch, MemberState.UNREVOKED_PARTITIONS, kept, to_revoke)
     missing = difference(wanted, kept)

@@ -1,8 +1,8 @@
-"""KIP-848's protocol: heartbeats and their answers, sessions, and what happens when they end.
+"""The KIP-848 protocol: heartbeats and their responses, sessions, and their expiry.
 
-Runs in handler processes, for the groups of the partitions of `__consumer_offsets` that they own. What a heartbeat does
-to a group is in `heartbeat`; here is when it is answered and what time does. A heartbeat that says
-nothing new, which is nearly every one, is answered from memory without a record.
+Runs in handler processes, for the groups of the partitions of `__consumer_offsets` that they own. Validation is in
+`heartbeat`, the effects on a group in `update`; this module sends the responses and handles time. A heartbeat without
+changes, which is nearly every one, is served from memory without a record.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ logger = logging.getLogger(__name__)
 
 Answer = Callable[[dict[str, Any]], None]
 
-#: Goes on with a classic group that a consumer group has become: its members are to join again. (partition, group, why)
+#: Continues a consumer group converted to a classic group; its members must rejoin. (partition, group, why)
 AdoptClassic = Callable[[GroupShard, ClassicGroup, str], None]
 
 
@@ -86,7 +86,7 @@ class ConsumerProtocol:
     # ---- heartbeats ----------------------------------------------------------------------------------------------
 
     def try_steady_heartbeat(self, shard: GroupShard, request: Any, client: Client) -> dict[str, Any] | None:
-        """Return the response to a heartbeat that changes nothing; None if it may change something. HOT."""
+        """Return the response to a heartbeat that changes nothing; None if it may change the group. HOT."""
         group = shard.groups.get(request.group_id)
         if not isinstance(group, ConsumerGroup) or group.is_stale or group.uncommitted:
             return None
@@ -105,7 +105,7 @@ class ConsumerProtocol:
         }
 
     def needed_patterns(self, shard: GroupShard, request: Any, api_version: int) -> set[str]:
-        """Return the patterns to resolve before a heartbeat. Raises ApiError for one that is wrong in itself."""
+        """Return the patterns to resolve before a heartbeat. Raises ApiError for an invalid request."""
         validate(request, api_version, self._cluster.environment().assignors)
         own = {request.subscribed_topic_regex} if request.subscribed_topic_regex else set[str]()
         group = shard.groups.get(request.group_id)
@@ -123,9 +123,9 @@ class ConsumerProtocol:
         matches: Matches,
         answer: Answer,
     ) -> None:
-        """Take a valid heartbeat of any kind, the first and the last included; answered once what it did is committed.
+        """Handle a heartbeat, including the first and the last; the response is sent after its commit.
 
-        ``matches`` are those of the patterns that it needs. Raises ApiError when it is refused.
+        ``matches`` are those of the patterns that it needs. Raises ApiError when it is rejected.
         """
         environment = self._cluster.environment()._replace(matches=matches)
         if is_leaving(request):
@@ -149,7 +149,7 @@ class ConsumerProtocol:
                 f"There is no room for {more_bytes} bytes of another member or subscription: groups take as much "
                 "memory as group.state.max.bytes allows.",
             )
-        # Nothing can be refused from here on.
+        # All checks have passed here.
         found = shard.groups.get(group.group_id)
         if found is not group:
             shard.groups[group.group_id] = group
@@ -197,7 +197,7 @@ class ConsumerProtocol:
         self._answer_when_committed(shard, update, update.records, response, answer)
 
     def _group_for(self, shard: GroupShard, request: Any) -> tuple[ConsumerGroup, list[Record]]:
-        """Return the group of a request, perhaps a new one, and the records that delete its predecessor."""
+        """Return the group of a request, possibly a new one, and the records that delete its predecessor."""
         found = shard.groups.get(request.group_id)
         if isinstance(found, ConsumerGroup):
             return found, []
@@ -229,7 +229,7 @@ class ConsumerProtocol:
 
         update.commit(shard, records, done)
 
-    # ---- time ----------------------------------------------------------------------------------------------------
+    # ---- timeouts ------------------------------------------------------------------------------------------------
 
     def _watch_revocation(
         self, shard: GroupShard, group: ConsumerGroup, before: ConsumerGroupMember, after: ConsumerGroupMember
@@ -255,9 +255,9 @@ class ConsumerProtocol:
     def _remove(
         self, shard: GroupShard, group: ConsumerGroup, update: GroupUpdate, member: ConsumerGroupMember
     ) -> Group:
-        """Remove a member; if it was the last but for members of the classic protocol, the group becomes theirs.
+        """Remove a member; if only members of the classic protocol remain, convert the group to a classic one.
 
-        Return the group as it is then.
+        Return the resulting group.
         """
         generation = group.epoch
         update.remove(member)
@@ -277,7 +277,7 @@ class ConsumerProtocol:
         return classic
 
     def _reported(self, session: Session, owned: Assignment | None) -> Assignment | None:
-        """Note the partitions that a member reports; return those that it is known to own, or None."""
+        """Record the member's reported partitions; return the partitions it is known to own, or None."""
         if owned is not None:
             session.reported = owned
         if session.is_confirmed:
@@ -285,7 +285,7 @@ class ConsumerProtocol:
         session.is_confirmed = True
         return None
 
-    # ---- partitions of the log -----------------------------------------------------------------------------------
+    # ---- loading and closing -------------------------------------------------------------------------------------
 
     def loaded(self, shard: GroupShard, group: Group) -> None:
         """Start the sessions of the members of a loaded group."""
@@ -306,13 +306,13 @@ class ConsumerProtocol:
         """Do nothing: the timers check whether the partition is open."""
 
     def metadata_changed(self, shards: Sequence[GroupShard]) -> None:
-        """Have every group check its topics and settings with its next heartbeat."""
+        """Make every group check its topics and settings at its next heartbeat."""
         for shard in shards:
             for group in shard.groups.values():
                 if isinstance(group, ConsumerGroup):
                     group.is_stale = True
 
-    # ---- what members of the classic protocol ask ----------------------------------------------------------------
+    # ---- members of the classic protocol -------------------------------------------------------------------------
 
     def join(self, shard: GroupShard, group: Group, request: JoinRequest, answer: JoinAnswer) -> None:
         self._classic.join(shard, _consumer_group(group), request, answer)
@@ -345,7 +345,7 @@ def _consumer_group(group: Group) -> ConsumerGroup:
 
 
 def _is_steady(group: ConsumerGroup, member: ConsumerGroupMember, request: Any) -> bool:
-    """Return whether a member has its whole target, knows it and reports nothing else."""
+    """Return whether a member has its whole target, in the current epoch, and reports no change."""
     return (
         request.member_epoch == member.epoch == group.assignment_epoch == group.epoch
         and member.state is MemberState.STABLE
@@ -356,5 +356,5 @@ def _is_steady(group: ConsumerGroup, member: ConsumerGroupMember, request: Any) 
 
 
 def _stands_alike(before: ConsumerGroupMember, after: ConsumerGroupMember) -> bool:
-    """Return whether a member still waits for the same."""
+    """Return whether a member's pending step is unchanged."""
     return before.state is after.state and before.epoch == after.epoch and before.held == after.held

@@ -1,6 +1,6 @@
 """The records of KIP-848's consumer groups in `__consumer_offsets`, as Kafka writes them. Pure.
 
-A hash of a group's topics is kept with its epoch, as since Kafka 4.1; ConsumerGroupPartitionMetadata, which older
+A hash of a group's topics is stored with its epoch, as since Kafka 4.1; ConsumerGroupPartitionMetadata, which older
 brokers wrote instead, is ignored.
 """
 
@@ -26,7 +26,7 @@ _CURRENT_TOPIC: Final = CURRENT_ASSIGNMENT.element_class("assigned_partitions")
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics that matched a pattern, as of a version of the metadata and a time (ms since the epoch)."""
+    """The topics that matched a pattern, at a metadata version and a time (ms since the epoch)."""
 
     topic_names: frozenset[str]
     version: int
@@ -34,7 +34,7 @@ class ResolvedRegex(NamedTuple):
 
 
 def group_record(group_id: str, epoch: int, metadata_hash: int) -> Record:
-    """Return the record of a group's epoch and the hash of the topics that belong to it (0 for none)."""
+    """Return the record of a group's epoch and the hash of its topics (0 for none)."""
     value = {"epoch": epoch, "metadata_hash": metadata_hash}
     return GROUP_METADATA.key(group_id=group_id), GROUP_METADATA.value(0, value)
 
@@ -109,5 +109,5 @@ def _topics(topic_class: Callable[..., Structure], assignment: Assignment) -> li
 
 @lru_cache(4096)
 def _in_order(partitions: frozenset[int]) -> tuple[int, ...]:
-    """Return the partitions of one topic in order; those of most topics are the same few."""
+    """Return the partitions of a topic in order; most topics have one of a few sets."""
     return tuple(sorted(partitions))

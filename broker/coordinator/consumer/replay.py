@@ -1,7 +1,7 @@
 """Applies the records of KIP-848's consumer groups to memory when a partition is loaded.
 
-Pure. A log that is compacted in part may show states in between that never were: each record is applied on its own, and
-`ConsumerGroup.rebuild_derived_state` does the rest at the end.
+Pure. A partly compacted log may have combinations of records that never existed: each record is applied on its own, and
+`ConsumerGroup.rebuild_derived_state` derives the rest at the end.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _apply_member(group: ConsumerGroup, key: Any, value: Any) -> None:
         topic_regex=value.subscribed_topic_regex or "",
         rebalance_timeout_ms=value.rebalance_timeout_ms,
         server_assignor=value.server_assignor,
-        # Older brokers left the field out, which Kafka's definition reads as one without protocols.
+        # Older brokers omitted the field; Kafka's definition decodes it as metadata without protocols.
         classic=ClassicMetadata(
             classic.session_timeout_ms, tuple([(each.name, each.metadata) for each in classic.supported_protocols])
         )

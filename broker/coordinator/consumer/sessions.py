@@ -1,6 +1,6 @@
-"""Time in KIP-848's consumer groups: sessions that end, and members that have to do something in time.
+"""Timeouts of KIP-848's consumer groups: session expiry, and rebalance timeouts of members with a pending step.
 
-Runs in handler processes. A session's timer is not touched by heartbeats: it looks at the session when it would end.
+Runs in handler processes. Heartbeats do not reset a session's timer: it checks the deadline when it fires.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rotunda.broker.coordinator.group_shard import GroupShard
     from rotunda.broker.scheduling.timers import Timers
 
-#: Goes on without a member: (partition, group, member id, why).
+#: Removes a member and continues the group: (partition, group, member id, why).
 Fence = Callable[["GroupShard", ConsumerGroup, str, str], None]
 
 _NS_PER_MS: Final = 1_000_000
@@ -30,7 +30,7 @@ _ASSIGNMENT_INTERVAL: Final = GROUP_CONFIGS["consumer.assignment.interval.ms"]
 
 
 class Cluster:
-    """What groups depend on: topics, the settings in force, and the settings of single groups."""
+    """The environment of groups: topics, current settings, and the settings of single groups."""
 
     def __init__(
         self,
@@ -45,11 +45,11 @@ class Cluster:
         self._wall_ms = wall_ms
 
     def environment(self) -> Environment:
-        """Return the topics, assignors and time of this moment."""
+        """Return the current topics, assignors and time."""
         return Environment(self.topics, self.config().group_consumer_assignors, self._wall_ms())
 
     def settle(self, group: ConsumerGroup) -> None:
-        """Set the intervals and timeouts in force for a group."""
+        """Set a group's current intervals and timeouts."""
         configs, config = self._group_configs(group.group_id), self.config()
         group.heartbeat_interval_ms = _milliseconds(group_value(_HEARTBEAT_INTERVAL, configs, config))
         group.session_timeout_ms = _milliseconds(group_value(_SESSION_TIMEOUT, configs, config))
@@ -64,17 +64,17 @@ class Sessions:
         self._fence = fence
 
     def extend(self, group: ConsumerGroup, session: Session) -> None:
-        """Start the session of a member of this protocol again. HOT."""
+        """Restart the session of a KIP-848 member. HOT."""
         session.deadline_ns = self._timers.now_ns() + group.session_timeout_ms * _NS_PER_MS
 
     def report(self, shard: GroupShard, group: ConsumerGroup, member: ConsumerGroupMember) -> Session:
-        """Return the session of a member that has just sent a request, started again."""
+        """Restart the session of a member that has sent a request, and return it."""
         session = group.sessions.get(member.member_id)
         if session is None:
             session = group.sessions[member.member_id] = Session(0)
         timeout_ms = group.session_timeout_ms if member.classic is None else member.classic.session_timeout_ms
         session.deadline_ns = self._timers.now_ns() + timeout_ms * _NS_PER_MS
-        # A member may have changed its protocol, and so have an earlier end than the timer.
+        # After a change of protocol, the deadline may be before the timer's.
         if session.timer is None or session.timer.deadline_ns > session.deadline_ns:
             if session.timer is not None:
                 session.timer.cancel()
@@ -89,7 +89,7 @@ class Sessions:
         why: str,
         is_owed: Callable[[ConsumerGroupMember], bool],
     ) -> None:
-        """Start a member's rebalance timeout for a step, unless it runs."""
+        """Start a member's rebalance timeout for a step, unless it is running."""
         session = group.sessions[member.member_id]
         if session.rebalance_timer is not None:
             return
@@ -111,7 +111,7 @@ class Sessions:
             session.rebalance_timer = None
 
     def drop_orphans(self, group: ConsumerGroup) -> None:
-        """End the sessions of removed and replaced members."""
+        """Close the sessions of removed and replaced members."""
         if len(group.sessions) <= len(group.members):
             return
         for member_id in group.sessions.keys() - group.members.keys():

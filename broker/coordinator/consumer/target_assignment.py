@@ -1,7 +1,7 @@
 """The target assignment of a consumer group, and the assignors that compute it (KIP-848).
 
-Pure. An assignor gets the members' subscriptions and previous targets, and returns each member's partitions. The same
-input has the same result, in whatever order it is passed.
+Pure. An assignor gets the members' subscriptions and previous targets, and returns each member's partitions. The result
+is deterministic and independent of the order of the input.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rotunda.broker.coordinator.consumer.member import ConsumerGroupMember
 
 
 class Topic(Protocol):
-    """What is needed of a topic."""
+    """The required properties of a topic."""
 
     @property
     def name(self) -> str:
@@ -40,7 +40,7 @@ class Topic(Protocol):
 
 
 class Topics(Protocol):
-    """The topics that there are: the metadata cache, in a broker."""
+    """All existing topics: in a broker, the metadata cache."""
 
     @property
     def version(self) -> int:
@@ -53,17 +53,17 @@ class Topics(Protocol):
         """Return the topic of that id, or None."""
 
     def topic_names(self) -> frozenset[str]:
-        """Return the topic names of a subscription, its pattern included."""
+        """Return the names of all topics."""
 
 
 def existing(topics: Topics, names: Iterable[str]) -> dict[bytes, int]:
-    """Return the topics of these names that exist: the number of partitions by topic id."""
+    """Return the partition counts, by topic id, of the topics of these names that exist."""
     found = (topics.topic(name) for name in names)
     return {topic.topic_id: len(topic.partitions) for topic in found if topic is not None}
 
 
 def metadata_hash(counts: Mapping[bytes, int]) -> int:
-    """Return a signed 64-bit number that changes when topics come, go or grow; 0 for no topics."""
+    """Return a signed 64-bit hash of topics and partition counts; 0 for no topics."""
     if not counts:
         return 0
     parts = [topic_id + counts[topic_id].to_bytes(4, "big") for topic_id in sorted(counts)]
@@ -72,7 +72,7 @@ def metadata_hash(counts: Mapping[bytes, int]) -> int:
 
 
 def preferred_assignor(members: Iterable[ConsumerGroupMember], configured: Sequence[str]) -> str:
-    """Return the assignor that most members ask for; where they are even or ask for none, the first configured."""
+    """Return the assignor with most votes; on a tie or without votes, the first configured one."""
     votes = Counter(member.server_assignor for member in members if member.server_assignor in configured)
     return max(configured, key=lambda name: (votes[name], -configured.index(name)))
 
@@ -85,7 +85,7 @@ def compute_target(
 ) -> dict[str, Assignment]:
     """Return each member's target, given the previous ones and by member the partition counts of its topics."""
     counts: dict[bytes, int] = {}
-    # Of members who subscribe to the same, one set stands for all: it is hashed and compared once.
+    # Members with equal subscriptions share one set: it is hashed and compared once.
     shared: dict[int, frozenset[bytes]] = {}
     asking = []
     for member in members:
@@ -103,7 +103,7 @@ def compute_target(
 
 
 class MemberSubscription(NamedTuple):
-    """A member as an assignor sees it: the topics that it subscribes to and that exist, and what it was to have."""
+    """A member as input of an assignor: its subscribed, existing topics, and its previous target."""
 
     member_id: str
     topic_ids: frozenset[bytes]
@@ -114,15 +114,15 @@ class MemberSubscription(NamedTuple):
 #: By topic id, the number of its partitions: all topics that any member subscribes to.
 PartitionCounts = Mapping[bytes, int]
 
-#: (members, counts) to what each member is to have, by member id.
+#: (members, counts) to the target of each member, by member id.
 Assignor = Callable[[Sequence[MemberSubscription], PartitionCounts], dict[str, Assignment]]
 
 
 def assign_range(members: Sequence[MemberSubscription], counts: PartitionCounts) -> dict[str, Assignment]:
-    """Give each member a run of consecutive partitions of every topic; the first members get what is left over.
+    """Assign consecutive partitions of every topic to each member; the first members get the remainder.
 
-    Topics with as many partitions and the same subscribers are divided alike, so that they can be joined. Static
-    members come first, by instance id.
+    Topics with equal partition counts and subscribers are divided identically, so that they can be joined. Static
+    members are first, by instance id.
     """
     ordered = sorted(members, key=_range_order)
     assigned: dict[str, dict[bytes, frozenset[int]]] = {member.member_id: {} for member in ordered}
@@ -131,7 +131,7 @@ def assign_range(members: Sequence[MemberSubscription], counts: PartitionCounts)
             continue
         quota, left_over = divmod(counts[topic_id], len(subscribers))
         start = 0
-        # Of members who are more than there are partitions, the last have none.
+        # With more members than partitions, the last members get none.
         for place, number in enumerate(subscribers if quota else subscribers[:left_over]):
             end = start + quota + (place < left_over)
             assigned[ordered[number].member_id][topic_id] = frozenset(range(start, end))
@@ -140,7 +140,7 @@ def assign_range(members: Sequence[MemberSubscription], counts: PartitionCounts)
 
 
 def assign_uniform(members: Sequence[MemberSubscription], counts: PartitionCounts) -> dict[str, Assignment]:
-    """Give each member as many partitions as any other, as far as subscriptions allow, and move as few as possible."""
+    """Assign equal numbers of partitions, as far as subscriptions allow, with as few moves as possible."""
     ordered = sorted(members, key=lambda member: member.member_id)
     balance = _Balance(ordered, counts)
     if len({member.topic_ids for member in members}) <= 1:
@@ -150,30 +150,31 @@ def assign_uniform(members: Sequence[MemberSubscription], counts: PartitionCount
     return balance.result()
 
 
-#: The assignors by the names that clients ask for.
+#: The assignors by the names that clients request.
 ASSIGNORS: Final[Mapping[str, Assignor]] = MappingProxyType({"uniform": assign_uniform, "range": assign_range})
 
-#: Rounds over all topics after which an assignment is even enough. Where subscriptions are alike, one is enough.
+#: Most rounds over all topics before an assignment counts as even. With equal subscriptions one is enough.
 _MOST_ROUNDS: Final = 16
 
 _NOBODY: Final = -1
 
-#: Returns a set of partitions. Those of most topics are the same few: each is kept once, and compared by identity.
+#: Returns a shared set of partitions. Most topics have one of a few sets; each is stored once, and compared by
+#: identity.
 _shared_set = lru_cache(1024)(frozenset[int])
 
 
 class _Balance:
-    """An assignment in the making. Members are numbers, in the order of their ids."""
+    """An assignment under construction. Members are numbers, in the order of their ids."""
 
     def __init__(self, members: Sequence[MemberSubscription], counts: PartitionCounts) -> None:
         self._members = members
-        #: Partitions that each member has so far.
+        #: Number of partitions of each member so far.
         self._loads = [0] * len(members)
         self._owners: dict[bytes, list[int]] = {topic_id: [_NOBODY] * counts[topic_id] for topic_id in counts}
         self._subscribers = _subscribers(members, counts)
         for number, member in enumerate(members):
             self._keep(number, member)
-        # Where there is least choice first: topics with many partitions a subscriber, then those with few subscribers.
+        # The least flexible first: topics with many partitions per subscriber, then those with few subscribers.
         self._topics = sorted(
             (topic_id for topic_id in counts if self._subscribers[topic_id]),
             key=lambda topic_id: (
@@ -184,9 +185,9 @@ class _Balance:
         )
 
     def shed_above_quota(self) -> None:
-        """Free the partitions above each member's share, where all subscribe to the same topics.
+        """Free the partitions above each member's share, if all members subscribe to the same topics.
 
-        Shares differ by one at most; the larger ones go to those who have as much already.
+        Shares differ by one at most; the larger ones are for the members with most partitions.
         """
         total = sum(len(self._owners[topic_id]) for topic_id in self._topics)
         quota, larger = divmod(total, max(len(self._members), 1))
@@ -201,7 +202,7 @@ class _Balance:
                     self._loads[owner] -= 1
 
     def hand_out(self) -> None:
-        """Give free partitions to the subscribers with the fewest."""
+        """Assign free partitions to the subscribers with the fewest."""
         for topic_id in self._topics:
             owners = self._owners[topic_id]
             free = [partition for partition, owner in enumerate(owners) if owner == _NOBODY]
@@ -216,7 +217,7 @@ class _Balance:
                 owners[partition] = owner
 
     def even_out(self) -> None:
-        """Move partitions from the members with most to those with fewest, until no move helps."""
+        """Move partitions from the most loaded to the least loaded members, until no move helps."""
         for _ in range(_MOST_ROUNDS):
             if max(self._loads, default=0) - min(self._loads, default=0) <= 1:
                 return
@@ -235,7 +236,7 @@ class _Balance:
         return {member.member_id: topics for member, topics in zip(self._members, found, strict=True)}
 
     def _keep(self, number: int, member: MemberSubscription) -> None:
-        """Keep a member's previous partitions that it still subscribes to and no other member has."""
+        """Retain a member's previous partitions if it still subscribes to them and no other member has them."""
         for topic_id, partitions in member.assignment.items():
             if topic_id not in member.topic_ids:
                 continue
@@ -254,7 +255,7 @@ class _Balance:
         owned: dict[int, list[int]] = {}
         for partition, owner in enumerate(self._owners[topic_id]):
             owned.setdefault(owner, []).append(partition)
-        # Places in the heaps that no longer go with the loads are dropped when they come up.
+        # Stale heap entries, with an outdated load, are dropped when they reach the top.
         givers = [(-self._loads[number], number) for number in subscribers if number in owned]
         takers = [(self._loads[number], number) for number in subscribers]
         heapq.heapify(givers)
@@ -283,10 +284,10 @@ class _Balance:
 
 
 def _subscribers(members: Sequence[MemberSubscription], counts: PartitionCounts) -> dict[bytes, Sequence[int]]:
-    """Return by topic the places of its subscribers in ``members``, in order.
+    """Return by topic the indices of its subscribers in ``members``, in order.
 
-    The effort grows with members and topics, and with one times the other only as far as subscriptions differ: most
-    groups have one for all.
+    The cost is linear in members and topics; it is multiplied only by the number of distinct subscriptions, which is
+    one for most groups.
     """
     alike: dict[frozenset[bytes], list[int]] = {}
     for number, member in enumerate(members):

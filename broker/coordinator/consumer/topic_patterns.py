@@ -1,4 +1,4 @@
-"""The topics that match the patterns of members: one evaluation for each pattern and metadata version.
+"""The topics that match the members' patterns: one evaluation for each pattern and metadata version.
 
 Runs in handler processes, for all their groups. A pattern is matched only against topics that its client may describe,
 and after a change only against new ones. An evaluation advances in the heartbeats that wait for it, which share it; a
@@ -37,7 +37,7 @@ _Value = TypeVar("_Value")
 
 
 class Matches(NamedTuple):
-    """The matching topics by pattern, as of a metadata version; patterns whose evaluation goes on are missing."""
+    """The matching topics by pattern, at a metadata version; patterns still being evaluated are missing."""
 
     version: int
     names: Mapping[str, frozenset[str]]
@@ -47,7 +47,7 @@ NO_MATCHES: Final = Matches(-1, MappingProxyType({}))
 
 
 class _View(NamedTuple):
-    """The topics that a client may describe, as of a metadata version."""
+    """The topics that a client may describe, at a metadata version."""
 
     version: int
     names: frozenset[str]
@@ -96,7 +96,7 @@ class TopicPatterns:
         try:
             found = yield from compiled(pattern).matching(view.names - evaluation.view.names, str)
         except InvalidPatternError as error:
-            # Read back from the log of a version that accepted it.
+            # Loaded from the log of a version that accepted it.
             logger.warning("the pattern %.255s matches no topic from now on: %s", pattern, error)
             known, found = frozenset(), []
         evaluation.view = view
@@ -104,7 +104,7 @@ class TopicPatterns:
             evaluation.names = known.union(found)
 
     def _view_of(self, client: Session | None) -> Steps[_View]:
-        """Return the topics that a client may describe; while nothing has changed, the same set for all patterns."""
+        """Return the topics that a client may describe; until a change, the same set for all patterns."""
         version = self._topics.version
         view = _kept(self._views, client, lambda: _View(-1, frozenset()), _MOST_VIEWS)
         if view.version == version:
@@ -125,7 +125,7 @@ class TopicPatterns:
 
 
 def _kept(cache: OrderedDict[_Key, _Value], key: _Key, make: Callable[[], _Value], most: int) -> _Value:
-    """Return a cached value, or make it; the least recently used one is dropped when there are too many."""
+    """Return a cached value, or create it; drops the least recently used one above the limit."""
     value = cache.get(key)
     if value is None:
         value = cache[key] = make()

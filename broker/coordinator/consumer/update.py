@@ -1,8 +1,9 @@
-"""The updates of a KIP-848 group: a heartbeat's three steps, and the ways in which members leave.
+"""The updates of a KIP-848 group: the three steps of a heartbeat, and the removal of members.
 
-Pure. First the member is brought up to date with what it says, and the group's epoch rises if anybody's topics have
-changed. If it has, the target assignment of all members is made anew. Then this one member goes a step towards its
-own. Each change of memory leaves the record of it, in the same order, so that a log read back gives the same group.
+Pure. First the member is updated from its request, and the group's epoch rises if any member's topics have changed.
+Then, if it has risen, the target assignment of all members is computed again. Then this member makes one step towards
+its target. Each change of memory appends its record, in the same order, so that loading the log restores the same
+group.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ logger = logging.getLogger(__name__)
 
 
 class Environment(NamedTuple):
-    """What a group depends on: the topics, the assignors in order of preference, the time (ms since the epoch)."""
+    """The environment of a group: the topics, the assignors in order of preference, the time (ms since the epoch)."""
 
     topics: Topics
     assignors: Sequence[str]
@@ -71,7 +72,7 @@ class Environment(NamedTuple):
 
 
 class GroupUpdate:
-    """Changes of one group, and the records of them, that are written together."""
+    """Changes of one group, and their records, which are written together."""
 
     def __init__(self, group: ConsumerGroup, environment: Environment) -> None:
         self._group = group
@@ -80,7 +81,7 @@ class GroupUpdate:
         self._counts: dict[Subscription, Mapping[bytes, int]] = {}
 
     def member_for(self, request: Any) -> ConsumerGroupMember:
-        """Return the member that sends a request, which may be one to be. Raises ApiError when it may not send it."""
+        """Return the member that sends a request, possibly a new one. Raises ApiError if the request is invalid."""
         group = self._group
         if request.member_epoch != JOIN_EPOCH:
             member = (
@@ -91,7 +92,7 @@ class GroupUpdate:
         elif request.instance_id in group.static_members:
             return self._rejoining(group.members[group.static_members[request.instance_id]], request)
         else:
-            # One that is a member already has given up what it had, after an error for instance, and begins anew.
+            # A member that joins again has dropped its partitions, for instance after an error, and restarts.
             return group.members.get(request.member_id) or ConsumerGroupMember(request.member_id)
         check_epoch(member, request)
         return member
@@ -99,7 +100,7 @@ class GroupUpdate:
     def heartbeat(
         self, member: ConsumerGroupMember, request: Any, client: Client, owned: Assignment | None
     ) -> ConsumerGroupMember:
-        """Return the error of a heartbeat; a member of the present generation extends its session. HOT."""
+        """Apply a valid heartbeat to the group, and return the member after it."""
         updated = self._group.with_shared_names(updated_member(member, request, client))
         joins = request.member_epoch == JOIN_EPOCH
         moves = joins or request.member_epoch == member.epoch
@@ -108,7 +109,7 @@ class GroupUpdate:
     def take(
         self, member: ConsumerGroupMember, updated: ConsumerGroupMember, report: Report, *, moves: bool = True
     ) -> ConsumerGroupMember:
-        """Take what a member says of itself and return it after that; with ``moves`` it goes towards its assignment."""
+        """Apply a member's report and return the updated member; with ``moves`` it is reconciled by one step."""
         group = self._group
         is_new = member.member_id not in group.members
         if is_new or updated != member:
@@ -125,7 +126,7 @@ class GroupUpdate:
         return updated
 
     def remove(self, member: ConsumerGroupMember) -> None:
-        """Remove a member, or one that has not joined yet; another becomes the leader."""
+        """Remove a member and raise the epoch."""
         group = self._group
         self.records += member_tombstones(group.group_id, member.member_id)
         group.remove_member(member.member_id)
@@ -134,30 +135,30 @@ class GroupUpdate:
         self._raise_epoch()
 
     def replace_static_member(self, known: ConsumerGroupMember, member_id: str) -> ConsumerGroupMember:
-        """Return the member of another id that takes a static member's place."""
+        """Return the member with another id that replaces a static member."""
         self.records += self._group.replace_static_member(known, member_id)
         return self._group.members[member_id]
 
     def refresh(self) -> None:
-        """Look at the topics, and raise the epoch if they have changed."""
+        """Check the topics, and raise the epoch if they have changed."""
         changed = self._refresh_regexes(subscription_changed=False)
         self._refresh_epoch(must_rise=changed)
 
     def leave_for_a_while(self, member: ConsumerGroupMember) -> ConsumerGroupMember:
-        """Keep a static member's place, and what it is to have, until it comes back or its session ends."""
+        """Mark a static member as absent; its target is reserved until it rejoins or its session expires."""
         left = replace(member, epoch=LEAVE_STATIC_EPOCH, state=MemberState.STABLE, pending_revocation=NO_PARTITIONS)
         self._group.put_member(left)
         self.records.append(current_member_record(self._group.group_id, left))
         return left
 
     def commit(self, shard: GroupShard, before: Sequence[Record], done: Done) -> None:
-        """Write ``before`` and what has been changed; ``done`` is called when that, and all written earlier, counts."""
+        """Write ``before`` and the changes; ``done`` is called after the commit of these and all earlier records."""
         group = self._group
         if not (before or self.records):
             if not group.uncommitted:
                 done(0)
                 return
-            # Nothing is answered of a group that is not committed yet: so that something is written after it.
+            # The response must wait until earlier changes are committed, so append one more record.
             self.records.append(group_record(group.group_id, group.epoch, group.metadata_hash))
         group.uncommitted += 1
 
@@ -168,10 +169,10 @@ class GroupUpdate:
         shard.append([*before, *self.records], committed)
 
     def _rejoining(self, known: ConsumerGroupMember, request: Any) -> ConsumerGroupMember:
-        """Return the static member that takes over from the one that had its instance id."""
+        """Return the static member that replaces the previous one with its instance id."""
         if known.epoch != LEAVE_STATIC_EPOCH:
             if known.member_id == request.member_id and known.previous_epoch == JOIN_EPOCH:
-                # The same request once more.
+                # The same request again.
                 return known
             if known.classic is not None:
                 return self.replace_static_member(known, request.member_id)
@@ -183,7 +184,7 @@ class GroupUpdate:
         return self.replace_static_member(known, request.member_id)
 
     def _refresh_regexes(self, subscription_changed: bool) -> bool:
-        """Take over the resolved patterns of the group's members; return whether their topics have changed."""
+        """Apply the resolved patterns of the group's members; return whether their topics have changed."""
         group, matches = self._group, self._environment.matches
         if not (subscription_changed or matches.names):
             return False
@@ -203,7 +204,7 @@ class GroupUpdate:
         return changed
 
     def _refresh_epoch(self, *, must_rise: bool) -> None:
-        """Raise the epoch if it must rise or topics have come, gone or grown."""
+        """Raise the epoch if required, or if topics were created, deleted or extended."""
         group = self._group
         if not (must_rise or group.is_stale):
             return
@@ -227,7 +228,7 @@ class GroupUpdate:
         return existing(self._environment.topics, names)
 
     def _counts_of(self, subscription: Subscription) -> Mapping[bytes, int]:
-        """Return the same of one subscription. Its topics are looked up once in an update."""
+        """Return the partition counts of one subscription. Its topics are looked up once per update."""
         found = self._counts.get(subscription)
         if found is None:
             names = self._group.topic_names(subscription)
@@ -240,7 +241,7 @@ class GroupUpdate:
         self.records.append(group_record(group.group_id, group.epoch, group.metadata_hash))
 
     def _make_target(self) -> None:
-        """Work out what every member is to have, and write down for whom that is a change."""
+        """Compute the target of every member, and record the changed ones."""
         group = self._group
         members = list(group.members.values())
         assignor = preferred_assignor(members, self._environment.assignors)

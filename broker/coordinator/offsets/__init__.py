@@ -1,1 +1,1 @@
-"""Committed offsets: what is committed, with which records, and when it expires."""
+"""Committed offsets: their validation, their records, and their expiration."""

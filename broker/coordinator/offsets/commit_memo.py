@@ -1,8 +1,8 @@
-"""The memo of commits: a member's last OffsetCommit, so that the next one like it is not parsed. HOT.
+"""A cache of commits: a member's last OffsetCommit, so that a similar one need not be parsed. HOT.
 
-Runs in handler processes. As it reads on, a member sends the same bytes again and again but for the offsets in them.
-Two requests with equal bytes everywhere else mean the same, as long as the topics and settings do not change; whether
-the member may commit is asked of its group each time.
+Runs in handler processes. A member repeats the same bytes except for the offsets. Two requests with equal bytes
+everywhere else have the same meaning, as long as the topics and settings do not change; the group validates the member
+for every request.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rotunda.broker.coordinator.group_shard import GroupShard
     from rotunda.broker.security.session import Session
 
-#: Longer requests are parsed each time, and those that say for how long their offsets are kept.
+#: Longer requests are always parsed, and so are those with a retention time for their offsets.
 _LONGEST_BYTES: Final = 8192
 _FIRST_WITHOUT_RETENTION: Final = 5
 
@@ -29,20 +29,20 @@ _REQUEST: Final = "OffsetCommitRequest"
 _OFFSET_BYTES: Final = 8
 _INVERTED_OFFSET: Final = re.compile(rb"\xff{8}")
 
-#: An answer begins with its size and the correlation id; what follows is the same every time.
+#: A response starts with its size and the correlation id; the rest is constant.
 _SIZE_BYTES: Final = 4
 _BODY: Final = 8
 
 
 class CommitPlaces(NamedTuple):
-    """Where a request has its topics, and each offset in them."""
+    """The positions in a request of its topics, and of each offset in them."""
 
     topics: int
     offsets: Sequence[int]
 
 
 class RememberedCommit:
-    """A member's commit for certain partitions, all of which were taken by ``shard``."""
+    """A member's cached commit of certain partitions, all of which ``shard`` has accepted."""
 
     __slots__ = (
         "_answer",
@@ -69,22 +69,22 @@ class RememberedCommit:
         frame: tuple[bytes, CommitPlaces],
         facts: tuple[bytes, bytes],
     ) -> None:
-        """``said``: the topics of the request, and the answer to it; ``frame``: from its client's name on."""
+        """Use ``said`` for the topics and response of the request, ``frame`` for its bytes from the client id on."""
         self.session, committer = whose
         self.committer = committer
         self.version = committer.api_version
         self.shard = shard
         self.commit = commit
         self.topics, answer = said
-        #: The facts for the request log of every request like this one.
+        #: The facts for the request log of every matching request.
         self.facts = facts
         response = answer[_BODY:]
         self._response = intern_pool.text(response)
         self._answer = intern_pool.layout(f">ii{len(response)}s")
-        #: Of an answer, size and header included.
+        #: Size of a response, with its size field and header.
         self.answer_bytes = self._answer.size
         data, places = frame
-        #: What the member says in front of its topics.
+        #: The bytes of the request before its topics.
         self.prefix = data[: places.topics]
         edges = [places.topics, *(edge for at in places.offsets for edge in (at, at + _OFFSET_BYTES)), len(data)]
         gaps = [f"{after - before}s" for before, after in zip(edges[::2], edges[1::2], strict=True)]
@@ -93,7 +93,7 @@ class RememberedCommit:
         self._fixed = tuple(intern_pool.text(text) for text in layout.unpack_from(data, places.topics)[::2])
 
     def varying(self, view: memoryview, start: int, end: int) -> tuple[int, ...] | None:
-        """Return the offsets of a request that is like this one in all else, or None. HOT."""
+        """Return the offsets of a request that equals this one in all else, or None. HOT."""
         client_id_at = start + PREFIX_START
         topics_at = client_id_at + len(self.prefix)
         if end - topics_at != self._layout.size or view[client_id_at:topics_at] != self.prefix:
@@ -102,19 +102,19 @@ class RememberedCommit:
         return fields[1::2] if fields[::2] == self._fixed else None
 
     def answer(self, correlation_id: int) -> bytes:
-        """Return the answer to a request like this one, size and header included."""
+        """Return the response to a matching request, with its size field and header."""
         return self._answer.pack(self.answer_bytes - _SIZE_BYTES, correlation_id, self._response)
 
     def answer_into(self, view: memoryview, at: int, correlation_id: int) -> None:
-        """Write the answer to a request like this one. HOT."""
+        """Write the response to a matching request. HOT."""
         self._answer.pack_into(view, at, self.answer_bytes - _SIZE_BYTES, correlation_id, self._response)
 
 
 def places_in(version: int, request: Any, data: bytes, body_at: int) -> CommitPlaces | None:
-    """Return the places of the topics and offsets in a request; None if that takes a closer look.
+    """Return the positions of the topics and offsets in a request; None if it has to be parsed every time.
 
-    Offsets are the bytes that change when the request is written with every bit of its offsets inverted. ``data`` is
-    the request from its client's name on, with the body at ``body_at``.
+    Offsets are the bytes that change when the request is encoded with every bit of its offsets inverted. ``data`` is
+    the request from its client id on, with the body at ``body_at``.
     """
     body = data[body_at:]
     if version < _FIRST_WITHOUT_RETENTION or len(body) > _LONGEST_BYTES or write(_REQUEST, version, request) != body:
@@ -126,6 +126,6 @@ def places_in(version: int, request: Any, data: bytes, body_at: int) -> CommitPl
     other = write(_REQUEST, version, request.replaced(topics=inverted))
     changed = int.from_bytes(body, "big") ^ int.from_bytes(other, "big")
     offsets = [body_at + found.start() for found in _INVERTED_OFFSET.finditer(changed.to_bytes(len(body), "big"))]
-    # Behind them follow a count and, in flexible versions, the number of tagged fields.
+    # Subtract the array's count and, in flexible versions, the number of tagged fields.
     end_bytes = 2 if is_flexible(ApiKey.OFFSET_COMMIT, version) else 4
     return CommitPlaces(body_at + len(write(_REQUEST, version, request.replaced(topics=()))) - end_bytes, offsets)

@@ -1,7 +1,7 @@
-"""Committing offsets: whether a member may, what is written, what is answered. HOT.
+"""Offset commits: validation of the member, records and responses. HOT.
 
-Runs in the handler that coordinates the group. A commit changes memory and appends its records in one step; it is
-answered when they are committed. One that is part of a transaction stays pending until the transaction ends.
+Runs in the handler that coordinates the group. A commit changes memory and appends its records in one step; the
+response is sent when they are committed. A commit in a transaction is pending until the transaction ends.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 _GROUP_ID_NOT_FOUND_FROM: Final = 9
 
-#: What the records of one request may take without their texts, and what one of these records takes.
+#: Most bytes of the records of one request without their texts, and the size of one record's value.
 _MOST_BYTES: Final = 16 << 20
 _MOST_VALUE_BYTES: Final = 64
 _MOST_REMEMBERED: Final = 8192
 _TOPICS_AT_ONCE: Final = 1024
 
-#: Longer names are put together anew each time, so that nobody fills the memory with them.
+#: Longer names are not cached, so that clients cannot fill the memory with them.
 _LONGEST_REMEMBERED: Final = 512
 
 _remembered_prefix = lru_cache(_MOST_REMEMBERED)(offset_key_prefix)
@@ -45,7 +45,7 @@ def _key_prefix(group_id: str, topic: str) -> bytes:
 
 
 class Committer(NamedTuple):
-    """Who commits: ``generation`` is a member epoch in a consumer group, and -1 where no member does."""
+    """The sender of a commit: ``generation`` is a member epoch in a consumer group, and -1 without a member."""
 
     group_id: str
     member_id: str
@@ -56,7 +56,7 @@ class Committer(NamedTuple):
 
 
 class CommitTime(NamedTuple):
-    """When a commit came, until when it is kept if its client says so, and how long its text may be."""
+    """The time of a commit, its expiry if the client set one, and the longest metadata text."""
 
     now_ms: int
     expire_ms: int = NO_EXPIRY
@@ -69,7 +69,7 @@ Topic = tuple[str, bytes, int]
 
 
 class RepeatedCommit:
-    """A commit that was taken, as far as the member's next ones for the same partitions are like it."""
+    """An accepted commit, for repeated commits of the member to the same partitions."""
 
     __slots__ = ("records", "targets")
 
@@ -99,7 +99,7 @@ def validate_commit(shard: GroupShard, committer: Committer) -> int:
 
 
 def drop_unused(shard: GroupShard, group_id: str) -> None:
-    """Delete a group that a commit has created if nothing was written for it."""
+    """Delete a group created by a commit if no records were written for it."""
     group = shard.groups.get(group_id)
     made_by_a_commit = isinstance(group, ClassicGroup) and group.is_empty and group.state_ms < 0
     if made_by_a_commit and not shard.offsets.has_any(group_id):
@@ -107,7 +107,7 @@ def drop_unused(shard: GroupShard, group_id: str) -> None:
 
 
 def is_too_large(group_id: str, topics: Iterable[tuple[str, int]]) -> Steps[bool]:
-    """Return whether the records of a commit would take too much."""
+    """Return whether the records of a commit would be too large."""
     group_bytes = len(group_id) + _MOST_VALUE_BYTES
     record_bytes = 0
     for number, (name, count) in enumerate(topics, 1):
@@ -126,7 +126,7 @@ def take_commit(
     records: list[Record],
     producer_id: int = -1,
 ) -> tuple[list[dict[str, int]], int]:
-    """Take the offsets of one topic, add their records; return the answer for each and the first error.
+    """Apply the offsets of one topic and add their records; return the result of each and the first error.
 
     ``parts`` are those of an OffsetCommit or of a TxnOffsetCommit.
     """

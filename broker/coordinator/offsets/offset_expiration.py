@@ -1,8 +1,8 @@
-"""The expiration of offsets: those of deleted topics go at once, others when their retention is over.
+"""The expiration of offsets: at once for deleted topics, otherwise after their retention.
 
-Runs in the handler that coordinates the groups. How long an offset is kept, and since when that counts, are Kafka's
-rules (KIP-211): since the last member left, or since the commit where members are not known. A group that has neither
-members nor offsets left goes as well.
+Runs in the handler that coordinates the groups. The retention of an offset follows Kafka's rules (KIP-211): it starts
+when the last member leaves, or with the commit if members are unknown. A group without members and offsets is deleted
+as well.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ logger = logging.getLogger(__name__)
 
 _MS_PER_MINUTE: Final = 60_000
 
-#: Of deleting a group's offsets of deleted topics, what is done while a request to the group waits: some milliseconds.
+#: Steps to delete a group's offsets of deleted topics while a request to the group waits: some milliseconds.
 STEPS_AT_ONCE: Final = 8
 
 
 class Pace:
-    """Says when so much has been looked at that others have their turn."""
+    """Bounds the groups and offsets checked between two steps."""
 
     def __init__(self) -> None:
         self._left = OFFSETS_AT_ONCE
 
     def is_over(self, looked_at: int) -> bool:
-        """Return whether a step is due after so many more groups and offsets."""
+        """Return whether a step is due after this many more groups and offsets."""
         self._left -= looked_at
         if self._left > 0:
             return False
@@ -52,7 +52,7 @@ class Pace:
 
 
 class OffsetExpiration:
-    """Looks after the offsets of one handler's groups."""
+    """Deletes expired offsets of one handler's groups."""
 
     def __init__(self, metadata: MetadataCache, clock: Clock, timers: Timers) -> None:
         self._metadata = metadata
@@ -71,9 +71,9 @@ class OffsetExpiration:
             self._timers.in_steps(self._search(shard))
 
     def forget_deleted_topics_of(self, shard: GroupShard, group_id: str) -> None:
-        """Delete a group's offsets of topics that are gone. Raises ApiError if there are too many to be waited for.
+        """Delete a group's offsets of deleted topics. Raises ApiError if there are too many to wait for.
 
-        The search deletes them meanwhile, and so does each who asks, some.
+        The search continues to delete them meanwhile, and each request deletes some.
         """
         steps = self._forget_topics_of(shard, group_id, Pace())
         if len(list(islice(steps, STEPS_AT_ONCE))) == STEPS_AT_ONCE:
@@ -91,7 +91,7 @@ class OffsetExpiration:
             if not shard.is_open or shard.groups.get(group.group_id) is not group:
                 continue
             expired += yield from expire_offsets(shard, group, (now_ms, retention_ms), pace)
-            # Others had their turn since.
+            # The group may have changed since the last step.
             is_there = shard.is_open and shard.groups.get(group.group_id) is group
             if is_there and group.is_empty and not shard.offsets.has_any(group.group_id):
                 logger.info("Deleting group %s: empty, no committed offsets", group.group_id)
@@ -137,7 +137,7 @@ class OffsetExpiration:
                 yield
             yield from self._forget_topics_of(shard, group_id, pace)
         for name, topic_id in doubtful.items():
-            # A topic that was made or deleted since has a search of its own.
+            # A topic that was created or deleted since has its own search.
             if topic_id != ZERO_TOPIC_ID and self._id_of(name) == topic_id and offsets.readers_of(name):
                 offsets.topic_ids[name] = topic_id
 
@@ -149,7 +149,7 @@ class OffsetExpiration:
             for some in _pieces(sorted(places)):
                 if pace.is_over(len(some)):
                     yield
-                # Others may have had their turn. A topic that was made or deleted since has a search of its own.
+                # The shard may have changed. A topic that was created or deleted since has its own search.
                 if not shard.is_open or self._id_of(name) != topic_id:
                     break
                 gone = [index for index in some if _is_of_another(shard, group_id, (name, index), topic_id)]
@@ -163,7 +163,7 @@ class OffsetExpiration:
 
 
 def _pieces(partitions: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yield partitions, as many at a time as one step checks."""
+    """Yield partitions in chunks that one step can check."""
     for first in range(0, len(partitions), OFFSETS_AT_ONCE):
         yield partitions[first : first + OFFSETS_AT_ONCE]
 
@@ -180,14 +180,14 @@ def delete_offset(shard: GroupShard, group_id: str, topic: str, partition: int) 
 
 
 def expire_offsets(shard: GroupShard, group: Group, terms: tuple[int, int], pace: Pace) -> Steps[int]:
-    """Delete the offsets of a group whose retention is over; return how many. ``terms``: now, and the retention."""
+    """Delete the expired offsets of a group; return their number. ``terms``: current time and retention."""
     group_id, offsets = group.group_id, shard.offsets
     expired = 0
     for topic, partitions in list(offsets.of_group(group_id).items()):
         for some in _pieces(list(partitions)):
             if pace.is_over(len(some)):
                 yield
-            # Others may have had their turn: they commit, join, or delete the group.
+            # The group may have changed: a commit, a join, or its deletion.
             if not shard.is_open or shard.groups.get(group_id) is not group or group.is_subscribed(topic):
                 break
             there = offsets.of_group(group_id).get(topic, {})
@@ -215,6 +215,6 @@ def _is_expired(group: Group, committed: CommittedOffset, now_ms: int, retention
 def _is_of_another(shard: GroupShard, group_id: str, place: tuple[str, int], topic_id: bytes) -> bool:
     if topic_id == ZERO_TOPIC_ID:
         return True
-    # One value speaks for all: a topic's first offset is taken after those of its predecessors have been deleted.
+    # One value is enough: a topic's first offset is accepted only after its predecessors' offsets are deleted.
     known = shard.offsets.values_of(group_id, *place)
     return any(each.topic_id not in (ZERO_TOPIC_ID, topic_id) for each in known)

@@ -1,7 +1,7 @@
 """The records of committed offsets in `__consumer_offsets`.
 
-Pure. Values are written in the versions of Kafka: 4, which names the topic's id, 3 where that is not known, and
-1 where an old client wants the offset to expire. Encoding is HOT.
+Pure. Values are written in Kafka's versions: 4, with the topic id; 3 if it is unknown; and 1 if an old client sets an
+expiry. Encoding is HOT.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def offset_key_prefix(group_id: str, topic: str) -> bytes:
 
 
 def offset_value(committed: CommittedOffset) -> bytes:
-    """Return the value of a committed offset. HOT: all but its numbers is mostly that of an earlier one."""
+    """Return the value of a committed offset. HOT: usually only its numbers differ from an earlier one."""
     offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id = committed
     if expire_ms != NO_EXPIRY:
         fields = {"offset": offset, "metadata": metadata, "commit_timestamp": commit_ms, "expire_timestamp": expire_ms}
@@ -51,7 +51,7 @@ def offset_value(committed: CommittedOffset) -> bytes:
 
 
 def numbered_offset_value(leader_epoch: int, metadata: str, topic_id: bytes) -> NumberedValue:
-    """Return the value of a commit without its offset and its time, which are the two numbers."""
+    """Return the value of a commit without its two numbers: offset and time."""
     is_known = topic_id != ZERO_TOPIC_ID
     fields = {"leader_epoch": leader_epoch, "metadata": metadata, "topic_id": topic_id}
     value = OFFSET_COMMIT.value(_VERSION if is_known else _VERSION_WITHOUT_TOPIC_ID, fields)

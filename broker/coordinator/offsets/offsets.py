@@ -1,9 +1,9 @@
-"""The offsets that groups have committed, of one partition of `__consumer_offsets`, and those of open transactions.
+"""The committed offsets of one partition of `__consumer_offsets`, and those of open transactions.
 
-Pure: what is put here stands in the log already, or will with this turn's commit. An offset that is part of a
-transaction is pending until the transaction ends; then it counts, unless a newer one has been committed meanwhile.
-Members commit the same partitions far more often than anybody asks for their offsets, so what is committed again is
-only noted, and put in its place before the group is next looked at.
+Pure: offsets here are in the log already, or will be with this loop pass's commit. An offset in a transaction is
+pending until the transaction ends; then it is applied, unless a newer one has been committed meanwhile. Members commit
+the same partitions far more often than offsets are read, so repeated commits are only noted, and applied before the
+group is next read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NO_EXPIRY: Final = -1
 
 
 class CommittedOffset(NamedTuple):
-    """What a group has committed for one partition. ``expire_ms`` is set by old clients only."""
+    """A group's committed offset of one partition. Only old clients set ``expire_ms``."""
 
     offset: int
     leader_epoch: int
@@ -32,7 +32,7 @@ class CommittedOffset(NamedTuple):
 
 
 class CommitTarget(NamedTuple):
-    """A partition that a member commits again and again, with what its commits have in common."""
+    """A partition of repeated commits, with their constant fields."""
 
     topic: str
     partition: int
@@ -42,14 +42,14 @@ class CommitTarget(NamedTuple):
 
 
 class CommitTargets:
-    """The partitions of one commit of a member, in the order in which it names them, and what is noted of them."""
+    """The partitions of one member's commit, in the order of the request, and its latest noted commit."""
 
     __slots__ = ("commit_ms", "group_id", "number", "offsets", "parts")
 
     def __init__(self, group_id: str, parts: Sequence[CommitTarget]) -> None:
         self.group_id = group_id
         self.parts = parts
-        #: An offset for each, when it came and as which one, until it is put in its place.
+        #: The offset of each partition, the commit time and the write number, until they are applied.
         self.offsets: Sequence[int] | None = None
         self.commit_ms = 0
         self.number = 0
@@ -60,36 +60,36 @@ _number = attrgetter("number")
 #: By topic and partition.
 GroupOffsets = dict[str, dict[int, CommittedOffset]]
 
-#: Groups that are looked at between two steps: about a millisecond. And offsets.
+#: Groups processed between two steps (about a millisecond), and offsets.
 GROUPS_AT_ONCE: Final = 64
 OFFSETS_AT_ONCE: Final = 128
 
-#: What one offset takes, without its text.
+#: Memory of one offset, without its text.
 OFFSET_BYTES: Final = 300
 
 #: (group, topic, partition)
 OffsetKey = tuple[str, str, int]
 
-#: Of a group with more than this most is of members, or ways of committing, that are remembered no more.
+#: Most noted commits of a group: beyond this, most are from members or requests no longer cached.
 _MOST_NOTED: Final = 256
 
 _NO_OFFSETS: Final[Mapping[str, dict[int, CommittedOffset]]] = MappingProxyType({})
 
 
 class OffsetStore:
-    """Committed and pending offsets. Numbers say in which order they were written."""
+    """Committed and pending offsets. Write numbers give the order of the writes."""
 
     def __init__(self) -> None:
         self._groups: dict[str, GroupOffsets] = {}
-        # By group: of what it has committed again since it was last looked at. Each is in here once.
+        # By group: the noted commits since its offsets were last read. Each is in the list once.
         self._noted: dict[str, list[CommitTargets]] = {}
-        #: Which groups have offsets of a topic, pending ones included.
+        #: The groups with offsets of a topic, pending ones included.
         self._readers: dict[str, set[str]] = {}
-        #: By group: topics of which it may have no offset any more, to be looked into when nothing of it is pending.
+        #: By group: topics that it may have no offset of any more, to be checked when it has no pending offsets.
         self._maybe_unread: dict[str, set[str]] = {}
-        #: The id that a topic had when its offsets were last looked through for those of its predecessors.
+        #: The id of a topic when its offsets were last checked for those of its predecessors.
         self.topic_ids: dict[str, bytes] = {}
-        #: How often the offsets of deleted topics are being looked for: until then, some may still be here.
+        #: Number of running searches for offsets of deleted topics: until 0, some may still be here.
         self.searches = 0
         self._numbers = count()
         self._newest: dict[OffsetKey, int] = {}
@@ -122,7 +122,7 @@ class OffsetStore:
         if not is_noted:
             self._note(targets)
         if self._pending:
-            # Numbers say which is newer, so what they are about has to be in its place.
+            # Write numbers decide which is newer, so the noted offsets must be applied first.
             self._settle(targets.group_id)
 
     def _note(self, targets: CommitTargets) -> None:
@@ -161,11 +161,11 @@ class OffsetStore:
             self._readers.setdefault(topic, set()).add(group_id)
         partitions[partition] = committed
         if self._pending:
-            # Only a commit that comes while a transaction is open can be newer than one of the transaction.
+            # Only a commit made while a transaction is open can be newer than one of the transaction.
             self._newest[group_id, topic, partition] = next(self._numbers)
 
     def put_pending(self, producer_id: int, group_id: str, topic: str, partition: int, value: CommittedOffset) -> None:
-        """Set an offset that counts once the producer's transaction is committed."""
+        """Set an offset that is applied when the producer's transaction commits."""
         self._settle(group_id)
         key = (group_id, topic, partition)
         self._pending.setdefault(producer_id, {})[key] = next(self._numbers), value
@@ -206,7 +206,7 @@ class OffsetStore:
             self._newest.clear()
 
     def _part_with(self, producer_id: int) -> None:
-        """Remove a producer that has nothing pending any more."""
+        """Remove a producer without pending offsets."""
         groups = [group_id for group_id, producers in self._producers.items() if producer_id in producers]
         for group_id in groups:
             producers = self._producers[group_id]
@@ -233,7 +233,7 @@ class OffsetStore:
         return {(topic, index) for topic, indexes in self.places_of(group_id).items() for index in indexes}
 
     def places_of(self, group_id: str) -> dict[str, set[int]]:
-        """Return by topic the partitions that a group has an offset of, pending ones included."""
+        """Return a group's partitions with an offset, by topic, pending ones included."""
         found = {topic: set(partitions) for topic, partitions in self.of_group(group_id).items()}
         for producer_id in self._producers.get(group_id, ()):
             for group, topic, index in self._pending[producer_id]:
@@ -273,7 +273,7 @@ class OffsetStore:
         return list(self._readers.get(topic, ()))
 
     def forget_reader(self, topic: str, group_id: str) -> None:
-        """Note that a group may have no offset of a topic any more."""
+        """Record that a group may have no offset of a topic any more."""
         if group_id in self._producers:
             self._maybe_unread.setdefault(group_id, set()).add(topic)
             return

@@ -1,7 +1,7 @@
-"""Transactions for administrators: tasks in bytes, and the calls that ask the processes that know.
+"""Transactions for administrators: the encoded tasks, and the requests to the processes with the data.
 
-Runs in handler processes. The owner of a partition knows its producers, the coordinator of an id its state, and all
-coordinators together the list of ids. Nothing here changes anything.
+Runs in handler processes. The owner of a partition has its producers, the coordinator of an id its state, and all
+coordinators together the list of ids. All operations are read-only.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _LISTED: Final = struct.Struct(
 )
 _FLEXIBLE: Final = 1
 
-#: What a text in a question has room for.
+#: Longest text in a task.
 _LONGEST_BYTES: Final = 2**15 - 1
 
 
 class ActiveProducer(NamedTuple):
-    """A producer as its partition knows it; fields are named as in the answer."""
+    """A producer in the state of its partition; fields are named as in the response."""
 
     producer_id: int
     producer_epoch: int
@@ -66,7 +66,7 @@ class ActiveProducer(NamedTuple):
 
 
 class Producers(Sequence[ActiveProducer]):
-    """Producers as their owner has packed them, unpacked when they are looked at."""
+    """Producers as packed by their owner; unpacked on access."""
 
     def __init__(self, packed: bytes) -> None:
         self._packed = packed
@@ -89,7 +89,7 @@ class Producers(Sequence[ActiveProducer]):
 
 
 class ListFilter(NamedTuple):
-    """Which transactions are wanted; what is empty, or a duration below 0, lets all through."""
+    """The filter of a list; an empty field, or a duration below 0, matches all transactions."""
 
     states: frozenset[TransactionState]
     producer_ids: frozenset[int]
@@ -106,7 +106,7 @@ class Listed(NamedTuple):
 
 
 class TransactionAdmin:
-    """One target's questions and answers about transactions."""
+    """One target's requests and tasks about transactions."""
 
     def __init__(
         self,
@@ -125,16 +125,16 @@ class TransactionAdmin:
         tasks.register("describe_transaction", self._describe_transaction)
         tasks.register_sliced("list_transactions", self._list_transactions)
 
-    # ---- asking --------------------------------------------------------------------------------------------------
+    # ---- requests ------------------------------------------------------------------------------------------------
 
     def ask_producers(self, owner: int, place: TopicPartition) -> Work:
-        """Return (error, `Producers`) of a partition, as its owner knows them."""
+        """Return (error, `Producers`) of a partition, from its owner."""
         payload = string_bytes(place[0]) + _INT32.pack(place[1])
         error, packed = yield from self._tasks.answer_of(owner, "describe_producers", payload)
         return error, Producers(packed)
 
     def ask_transaction(self, transactional_id: str, done: Callable[[int, TransactionMetadata | None], None]) -> None:
-        """Ask the coordinator of an id what it knows: ``done(error, metadata)``."""
+        """Request the metadata of an id from its coordinator: ``done(error, metadata)``."""
 
         def answered(error: int, payload: bytes) -> None:
             done(error, None if error else metadata_of(TRANSACTION_LOG.read_value(payload)))
@@ -149,7 +149,7 @@ class TransactionAdmin:
         self._tasks.ask(target, "describe_transaction", string_bytes(transactional_id), answered)
 
     def ask_list(self, wanted: ListFilter) -> Work:
-        """Return (error, all transactions of all handlers in order)."""
+        """Return (error, the sorted transactions of all handlers)."""
         payload = _filter_bytes(wanted)
         tasks = self._tasks
         asked = [tasks.answer_of(target, "list_transactions", payload) for target in range(self._locator.handlers)]
@@ -161,7 +161,7 @@ class TransactionAdmin:
             found += yield from _read_list(listed)
         return 0, (yield from in_order(found))
 
-    # ---- answering -----------------------------------------------------------------------------------------------
+    # ---- tasks ---------------------------------------------------------------------------------------------------
 
     def _describe_producers(self, payload: bytes) -> Work:
         topic, offset = read_string(payload, 0, len(payload))

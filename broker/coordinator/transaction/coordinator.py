@@ -1,9 +1,8 @@
-"""The coordinator of transactions: who may write under a transactional id, and how its transactions end.
+"""The transaction coordinator: the producer of each transactional id, and the end of its transactions.
 
-Runs in handler processes, each for the ids that hash to its partitions of `__transaction_state`. Requests are judged
-by `transaction`, the outcome is written by `shard`, and the markers of an end go out by
-`markers`. Every request may be read twice, before and after the death of a handler; what it does the
-second time is what it did the first.
+Runs in handler processes, each for the ids that hash to its partitions of `__transaction_state`. `transaction`
+validates requests, `shard` writes the outcome, and `markers` sends the markers of an end. Every request may be read
+twice, before and after the death of a handler; the second time has the same effect as the first.
 """
 
 from __future__ import annotations
@@ -54,21 +53,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: From this level of `transaction.version` on records of the log have tagged fields.
+#: From this level of `transaction.version` on, records of the log have tagged fields.
 _FLEXIBLE_RECORDS_FROM = 1
 
-#: What a key of `__transaction_state` has room for.
+#: Longest id in a key of `__transaction_state`.
 _LONGEST_BYTES = 2**15 - 1
 
 
-#: How long a request waits for the end of a transaction before its client is asked to try again.
+#: Longest wait of a request for the end of a transaction; then its client has to retry.
 LONGEST_WAIT_MS = 5000
 
 
-#: Judges a request by what is known of its id and, if there is one, by a new producer id.
+#: Validates a request against the metadata of its id and, if there is one, a new producer id.
 Judge = Callable[[TransactionMetadata | None, int], Outcome]
 
-#: Called with a Kafka error code and what is known of the id then.
+#: Called with a Kafka error code and the metadata of the id.
 Answered = Callable[[int, TransactionMetadata | None], None]
 
 
@@ -94,7 +93,7 @@ class TransactionCoordinator:
         self._abort_timer: Timer | None = None
         self._expiry_timer: Timer | None = None
         self._warnings = RepeatedWarnings(logger, timers.now_ns)
-        #: New ids that were refused for want of room.
+        #: New ids rejected because the memory limit was reached.
         self.refusals = 0
 
     # ---- partitions ----------------------------------------------------------------------------------------------
@@ -124,7 +123,7 @@ class TransactionCoordinator:
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: Producer | None, answer: Answered
     ) -> None:
-        """Give a producer the next epoch of its id; an open transaction is aborted first."""
+        """Return the next epoch of an id to its producer; an open transaction is aborted first."""
         if not transactional_id:
             answer(int(ErrorCode.INVALID_REQUEST), None)
         elif not 0 < timeout_ms <= self._metadata.broker_config.transaction_max_timeout_ms:
@@ -147,7 +146,7 @@ class TransactionCoordinator:
         client_version: int,
         done: Done,
     ) -> None:
-        """Add partitions to the producer's transaction, with this turn's commit."""
+        """Add partitions to the producer's transaction, with this loop pass's commit."""
 
         def judge(metadata: TransactionMetadata | None, new_producer_id: int) -> Outcome:
             del new_producer_id
@@ -159,7 +158,7 @@ class TransactionCoordinator:
             TransactionCall(self, transactional_id, judge, lambda error, _: done(error)).take()
 
     def verify_partition(self, transactional_id: str, producer: Producer, place: TopicPartition, done: Done) -> None:
-        """Check whether a partition belongs to the producer's transaction. Answered in this turn."""
+        """Check whether a partition belongs to the producer's transaction. Completes in this loop pass."""
         try:
             shard = self.shard_of(transactional_id)
         except ApiError as error:
@@ -175,8 +174,8 @@ class TransactionCoordinator:
     def end(self, transactional_id: str, producer: Producer, end: tuple[bool, int], answer: Answered) -> None:
         """Commit or abort the producer's transaction: ``end`` is (commit, the client's transaction version).
 
-        That version counts, not the finalized one: a client goes by the level that it saw when it connected.
-        Answered when the markers stand everywhere, or after a while once the decision does.
+        Uses that version instead of the finalized one: a client uses the level it saw when it connected. The response
+        is sent when all markers are written, or after a timeout if the decision is committed.
         """
         commit, client_version = end
 
@@ -258,7 +257,7 @@ class TransactionCoordinator:
         interval_ms = self._metadata.broker_config.transaction_remove_expired_transaction_cleanup_interval_ms
         self._expiry_timer = self._timers.after_ms(interval_ms, self._remove_expired_again)
 
-    # ---- what calls rest on --------------------------------------------------------------------------------------
+    # ---- services for calls --------------------------------------------------------------------------------------
 
     @property
     def version(self) -> int:
@@ -281,11 +280,11 @@ class TransactionCoordinator:
         return self._timers.after_ms(delay_ms, callback)
 
     def new_producer_id(self, done: Callable[[int, int], None]) -> None:
-        """Get an unused producer id: ``done(error, producer id)``, in some later turn."""
+        """Get an unused producer id: ``done(error, producer id)``, in a later loop pass."""
         self._peers.new_producer_id(done)
 
     def shard_of(self, transactional_id: str) -> TransactionShard:
-        """Return the partition of an id. Raises ApiError if this handler does not serve it now."""
+        """Return the shard of an id. Raises ApiError if this handler does not serve it now."""
         if len(transactional_id.encode()) > _LONGEST_BYTES:
             raise ApiError(ErrorCode.INVALID_REQUEST, "a transactional id is too long")
         partition = coordinator_partition(transactional_id, self._locator.counts.transactions)
@@ -297,9 +296,9 @@ class TransactionCoordinator:
         return shard
 
     def _loaded(self, shard: TransactionShard) -> Steps[None]:
-        """Go on with the endings that a predecessor had begun, and watch the transactions that it had opened.
+        """Resume the endings that a predecessor started, and watch its open transactions.
 
-        Not now: the process that reads its logs at its start cannot write to them yet.
+        Not now: a process that loads its logs at its start cannot write to them yet.
         """
         ending: list[Transaction] = []
 
@@ -331,7 +330,7 @@ class TransactionCoordinator:
             )
 
     def _decided(self, shard: TransactionShard, transaction: Transaction, error: int) -> None:
-        """Send the markers of a decision that is committed."""
+        """Send the markers of a committed decision."""
         metadata = transaction.metadata
         if error or not shard.is_open or metadata.state not in ENDING:
             return
@@ -354,7 +353,7 @@ class TransactionCoordinator:
 
 
 class TransactionCall:
-    """One request from its judgement to its answer, through all that may lie between."""
+    """One request from its validation to its response, including all waits in between."""
 
     __slots__ = ("_answer", "_coordinator", "_deadline", "_judge", "_result", "_transactional_id")
 
@@ -366,11 +365,11 @@ class TransactionCall:
         self._judge = judge
         self._answer: Answered | None = answer
         self._deadline: Timer | None = None
-        #: What is answered: as of this request, whatever others may have made of it by the time of the answer.
+        #: The metadata for the response: that of this request, even if later ones change it before the response.
         self._result: TransactionMetadata | None = None
 
     def take(self, new_producer_id: int = NO_PRODUCER_ID) -> None:
-        """Judge the request by the present metadata, and take the resulting step."""
+        """Validate the request against the current metadata, and run the resulting step."""
         if self._answer is None:
             return
         try:
@@ -401,7 +400,7 @@ class TransactionCall:
             self._coordinator.write(shard, self._transactional_id, metadata, self._finish)
 
     def _answer_at_end(self, shard: TransactionShard, transaction: Transaction | None, outcome: Outcome) -> None:
-        """Answer once all markers are written; after a timeout once the decision is."""
+        """Respond once all markers are written; after a timeout once the decision is."""
         del shard, outcome
         assert transaction is not None  # noqa: S101 - something of it is ending
         self._wait(transaction, self._finish, 0)
@@ -435,7 +434,7 @@ class TransactionCall:
             self.take()
 
     def _wait(self, transaction: Transaction, then: Callable[[int], None], error: int) -> None:
-        """Call ``then`` when the ending is complete; after a timeout answer with ``error``."""
+        """Call ``then`` when the ending is complete; after a timeout respond with ``error``."""
 
         def give_up() -> None:
             if then in transaction.at_end:
@@ -444,7 +443,7 @@ class TransactionCall:
 
         transaction.at_end.append(then)
         if self._deadline is not None:
-            # One deadline for the whole of a request; what it does when it comes depends on what it waits for.
+            # One deadline for the whole request; its action depends on the current wait.
             self._deadline.callback = give_up
         else:
             self._deadline = self._coordinator.after_ms(LONGEST_WAIT_MS, give_up)
@@ -460,7 +459,7 @@ class TransactionCall:
         if self._deadline is not None:
             self._deadline.cancel()
         result = self._result
-        # The end may give the producer another id: that is what it goes on with.
+        # The end may assign another producer id: the producer continues with that one.
         answer(error, completed(result, 0) if result is not None and result.state in ENDING else result)
 
 

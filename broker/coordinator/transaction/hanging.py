@@ -1,9 +1,9 @@
-"""Hanging transactions: open in a partition, unknown to every coordinator, so that nobody would end them (KIP-664).
+"""Hanging transactions: open in a partition, but unknown to every coordinator, so that they never end (KIP-664).
 
-Runs in handler processes, for the partitions that they own. A power loss leaves them: the records of a transaction may
-be durable, and those of its coordinator not. The last stable offset stays behind them. So what has been open for longer
-than any transaction may be is looked up with all coordinators, and aborted if none of them knows it. That is safe
-against a live producer: no record is taken from it until its coordinator has the partition on record.
+Runs in handler processes, for the partitions that they own. A power loss causes them: the records of a transaction may
+be durable, and those of its coordinator not. The last stable offset then does not advance. So a transaction open for
+longer than the limit is looked up with all coordinators, and aborted if it is unknown to all. That is safe for a live
+producer: its records are accepted only after its coordinator has recorded the partition.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How often partitions are searched, unless transactions time out sooner.
+#: Search interval, unless transactions time out sooner.
 LOOK_MS: Final = 10_000
 
 _OPEN_STATES: Final = frozenset(TransactionState) - {EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT, DEAD}
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction as the owner of a partition sees it."""
+    """An open transaction in the state of a partition."""
 
     row: int
     producer_id: int
@@ -49,7 +49,7 @@ class OpenTransaction(NamedTuple):
 
 
 class HangingTransactions:
-    """The open transactions of one handler's partitions, and since when each has been seen."""
+    """The open transactions of one handler's partitions, and the time when each was first seen."""
 
     def __init__(self, partitions: PartitionManager, coordinators: Coordinators, slices: Slices) -> None:
         self._partitions = partitions
@@ -104,7 +104,7 @@ class HangingTransactions:
                 yield OpenTransaction(row, producer_id, first_offset)
 
     def _log(self, row: int) -> PartitionLog | None:
-        # Not by `get`, which does what waits to be done to a partition.
+        # Not by `get`, which runs a partition's pending changes.
         owned = self._partitions.owned
         return owned[row].log if row in owned else None
 

@@ -1,9 +1,9 @@
-"""Bringing the decision about a transaction to its partitions: a marker in each, written by whoever owns it.
+"""Sends the decision about a transaction to its partitions: a marker in each, written by the partition's owner.
 
-Runs in the handler that coordinates the transaction, once the decision is committed in its log. Until every marker has
-been written nothing new can begin under that transactional id. Each is a write to a log, so they are asked for a few at
-a time, the next when those are answered, in a later turn. A marker may be written twice, if the handler dies in
-between; the second ends nothing. Partitions that exist no more need none.
+Runs in the handler that coordinates the transaction, once the decision is committed in its log. Until every marker is
+written, no transaction can start under that transactional id. Each marker is a write to a log, so only a few are
+requested at a time, and the next ones in a later loop pass after their responses. A marker may be written twice, if the
+handler dies in between; the second has no effect. Deleted partitions need none.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from rotunda.broker.scheduling.timers import Timers
 
 logger = logging.getLogger(__name__)
 
-#: How long until a marker that could not be written is tried again.
+#: Retry interval of a marker that could not be written.
 RETRY_MS = 50
 
-#: Markers that one transaction asks for at a time.
+#: Most pending markers of one transaction.
 AT_ONCE = 32
 
-#: The partition has seen a later epoch or coordinator: no transaction of this epoch is open there.
+#: The partition has a later epoch or coordinator: no transaction of this epoch is open there.
 _NOTHING_TO_END = (int(ErrorCode.INVALID_PRODUCER_EPOCH), int(ErrorCode.TRANSACTION_COORDINATOR_FENCED))
 
 
 class TransactionPeers(Protocol):
-    """The way from a coordinator to the other processes."""
+    """The connection of a coordinator to the other processes."""
 
     def owner_of(self, place: TopicPartition) -> int | None:
-        """Return the handler that owns a partition; None when there is no such partition any more."""
+        """Return the handler that owns a partition; None if the partition does not exist."""
 
     def write_marker(self, owner: int, marker: Marker, done: Callable[[int], None]) -> None:
         """Have the owner write a marker; ``done(error)`` is called once it is committed or has failed."""
@@ -43,11 +43,11 @@ class TransactionPeers(Protocol):
         """Return the epoch in which this process coordinates a partition of `__transaction_state`."""
 
     def new_producer_id(self, done: Callable[[int, int], None]) -> None:
-        """Get a producer id that was never handed out: ``done(error, producer id)``, now or in a later turn."""
+        """Get a producer id that was never assigned: ``done(error, producer id)``, now or in a later loop pass."""
 
 
 class TransactionEnd:
-    """The markers of one transaction that is being ended."""
+    """The markers of one ending transaction."""
 
     __slots__ = (
         "_asked",
@@ -77,10 +77,10 @@ class TransactionEnd:
         self._timers = timers
         self._wanted = wanted
         self._left = set(metadata.partitions)
-        #: Partitions that no marker has been asked for yet, and how many markers have not been answered.
+        #: Partitions without a marker request so far, and the number of pending markers.
         self._to_ask = deque(sorted(self._left))
         self._asked = 0
-        #: Whether a timer asks for the next ones.
+        #: Whether a timer for the next markers is running.
         self._goes_on = False
         self._done: Callable[[], None] = _nobody
 
@@ -99,7 +99,7 @@ class TransactionEnd:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Send the next markers in a later turn, once none is in flight."""
+        """Send the next markers in a later loop pass, once none is pending."""
         if self._to_ask and not self._asked and not self._goes_on and self._wanted():
             self._goes_on = True
             self._timers.after_ms(1, self._ask_some)

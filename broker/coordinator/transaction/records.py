@@ -1,7 +1,7 @@
 """The records of `__transaction_state`, as Kafka writes them: version 0, and 1 from transaction version 1 on.
 
-Pure. One tagged field is ours: the epoch that a producer had before its last one, so that a request to raise the epoch
-that is repeated does not raise it again.
+Pure. One tagged field is Rotunda's own: the previous epoch of the producer, so that a repeated request to raise the
+epoch does not raise it again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The tasks of transactions that targets do for each other: who asks for them, their bytes, and who does them.
+"""The transaction tasks that targets send to each other: their senders, encoding and execution.
 
-Runs in handler processes and the controller. A coordinator asks the owner of a partition for a marker and the
-controller for producer ids; a handler that holds records asks the coordinator whether they belong to a transaction.
-Every task is answered in the turn in which it is asked, and changes nothing when it is asked again.
+Runs in handler processes and the controller. A coordinator requests markers from the owners of partitions and producer
+ids from the controller; a handler with transactional records verifies them with the coordinator. Every task completes
+in the loop pass in which it arrives, and is idempotent.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _PRODUCER: Final = struct.Struct(
 _INT32: Final = struct.Struct(">i")
 PRODUCER_ID: Final = struct.Struct(">q")
 
-#: What a question has room for, as have the records of the coordinator.
+#: Longest text in a task, as in the coordinator's records.
 _LONGEST_BYTES: Final = 2**15 - 1
 
 
 class TransactionRpc:
-    """One target's correspondence about transactions."""
+    """Sends one target's tasks about transactions."""
 
     def __init__(self, tasks: TargetTasks, locator: CoordinatorOwnership, partitions: PartitionManager) -> None:
         self._tasks = tasks
@@ -56,7 +56,7 @@ class TransactionRpc:
         self._partitions = partitions
 
     def owner_of(self, place: TopicPartition) -> int | None:
-        """Return the handler that owns a partition; None when there is no such partition any more."""
+        """Return the handler that owns a partition; None if the partition does not exist."""
         info = self._partitions.metadata.partition(*place)
         return None if info is None else info.owner
 
@@ -71,7 +71,7 @@ class TransactionRpc:
         return 0 if owned is None else owned.log.leader_epoch
 
     def new_producer_id(self, done: Callable[[int, int], None]) -> None:
-        """Get a producer id that was never handed out: ``done(error, producer id)``, now or in a later turn."""
+        """Get a producer id that was never assigned: ``done(error, producer id)``, now or in a later loop pass."""
 
         def answered(error: int, payload: bytes) -> None:
             done(error, -1 if error else PRODUCER_ID.unpack(payload)[0])
@@ -79,7 +79,7 @@ class TransactionRpc:
         self._tasks.ask(self._locator.controller, "next_producer_id", b"", answered)
 
     def ask_membership(self, membership: Membership, done: Callable[[list[int]], None]) -> None:
-        """Ask the coordinator of a transactional id; ``done`` gets an error code for each partition."""
+        """Verify partitions with the coordinator of a transactional id; ``done`` gets an error code for each."""
         transactional_id, producer, verify_only, partitions = membership
         if len(transactional_id.encode()) > _LONGEST_BYTES:
             done([int(ErrorCode.INVALID_REQUEST)] * len(partitions))
@@ -98,7 +98,7 @@ class TransactionRpc:
 
 
 class TransactionTasks:
-    """Does what others ask of one handler for transactions."""
+    """Runs the transaction tasks sent to one handler."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class TransactionTasks:
         appends: PartitionAppender,
         flush: Callable[[], object],
     ) -> None:
-        """``flush`` stages what coordinators have written since the last commit."""
+        """Use ``flush`` to stage the coordinators' records since the last commit."""
         self._groups = groups
         self._transactions = transactions
         self._open_now = open_now
@@ -129,7 +129,7 @@ class TransactionTasks:
             return
 
         if marker.topic == GROUP_TOPIC:
-            # Offsets that were taken earlier in this turn stand in front of the marker.
+            # Offsets committed earlier in this loop pass must precede the marker.
             self._flush()
 
         def answer(error: int, base_offset: int, time_ms: int) -> None:

@@ -1,7 +1,7 @@
-"""One partition of `__transaction_state` and the transactional ids that it keeps.
+"""One partition of `__transaction_state` and its transactional ids.
 
-Runs in the handler that owns the partition. Memory is changed when the record of the change is appended, so the order
-of the records is the order of the changes; nothing is answered before the record that it rests on is committed.
+Runs in the handler that owns the partition. Memory changes when the record of the change is appended, so that the order
+of the records is the order of the changes; a response is sent only after the record it depends on is committed.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from rotunda.broker.scheduling.long_answers import AT_ONCE
 if TYPE_CHECKING:
     from rotunda.broker.coordinator.coordinator_log import CoordinatorLog
 
-#: What a transactional id takes in memory, without its text.
+#: Memory of a transactional id, without its text.
 TRANSACTION_BYTES = 1500
 
-#: Called with a Kafka error code, 0 once what was asked for stands.
+#: Called with a Kafka error code; 0 once the change is committed.
 Done = Callable[[int], None]
 
 
 class Transaction:
-    """A transactional id: what is known of it, and who waits for what."""
+    """A transactional id: its metadata, and the pending callbacks."""
 
     __slots__ = ("at_end", "committed", "metadata", "transactional_id", "waiting", "writes")
 
     def __init__(self, transactional_id: str, metadata: TransactionMetadata) -> None:
         self.transactional_id = transactional_id
         self.metadata = metadata
-        #: How many records of it have been appended by this process, and how many of these are committed.
+        #: Number of its records appended by this process, and of the committed ones.
         self.writes = self.committed = 0
         #: (number of the record that must be committed first, callback)
         self.waiting: list[tuple[int, Done]] = []
-        #: Callbacks for when the ending that is under way is complete: those who wanted it, and those in its way.
+        #: Callbacks for the completion of the current ending: of requests for it, and of requests blocked by it.
         self.at_end: list[Done] = []
 
 
@@ -48,7 +48,7 @@ class TransactionShard:
 
     def __init__(self, log: CoordinatorLog, loaded: Callable[[TransactionShard], Steps[None]]) -> None:
         self.transactions: dict[str, Transaction] = {}
-        #: What they take, about.
+        #: Their approximate memory.
         self.size_bytes = 0
         self.partition = log.partition
         self.is_open = True
@@ -56,7 +56,7 @@ class TransactionShard:
         self._log = log
         self._loaded = loaded
 
-    # ---- reading back --------------------------------------------------------------------------------------------
+    # ---- loading -------------------------------------------------------------------------------------------------
 
     def replay(self, key: bytes, value: bytes | None, producer_id: int) -> Steps[None] | None:
         return _RECORDS.apply(self, key, value, producer_id)
@@ -65,7 +65,7 @@ class TransactionShard:
         """Ignore a marker: no transaction writes to this topic."""
 
     def loaded(self) -> Steps[None]:
-        """Start the coordination, now that all records have been applied."""
+        """Start the coordination after all records have been applied."""
         yield from self._loaded(self)
 
     # ---- changes -------------------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ class TransactionShard:
             transaction.waiting.append((transaction.writes, done))
 
     def close(self) -> Steps[None]:
-        """Close the partition; return the steps that answer waiting requests and free all transactions."""
+        """Close the partition; return the steps that fail pending requests and free all transactions."""
         self.is_open = False
         return self._let_go()
 
@@ -116,7 +116,7 @@ class TransactionShard:
         if not self.is_open:
             return
         if error:
-            # Memory is ahead of the log until the partition is read back.
+            # Memory is ahead of the log until the partition is loaded again.
             self.has_failed = True
             error = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         transaction.committed += 1

@@ -1,8 +1,8 @@
-"""A transactional id as its coordinator knows it: the states, which may follow which, and what each request does.
+"""A transactional id in its coordinator: the states, their transitions, and the outcome of each request.
 
-Pure: no log, no clock, no client. A request is judged against the metadata, which is an immutable value, and the
-outcome says what to answer, what to write first, or what to wait for. Errors and epochs are Kafka's (KIP-98, KIP-360,
-KIP-890); where Kafka has clients ask again while an ending is under way, the outcome is to wait for it.
+Pure: no log, no clock, no client. A request is validated against the metadata, an immutable value, and the outcome
+names the response, the write before it, or the event to wait for. Errors and epochs are Kafka's (KIP-98, KIP-360,
+KIP-890); where Kafka makes clients retry during an ending, the outcome is to wait for its end.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
 MAX_EPOCH: Final = 2**15 - 1
 
-#: From this transaction version on the end of every transaction raises the epoch (KIP-890).
+#: From this transaction version on, the end of every transaction raises the epoch (KIP-890).
 EPOCH_BUMP_FROM: Final = 2
 
 
 class TransactionState(enum.IntEnum):
-    """Kafka's states, numbered as `__transaction_state` records number them."""
+    """Kafka's states, numbered as in `__transaction_state` records."""
 
     EMPTY = 0
     ONGOING = 1
@@ -37,7 +37,7 @@ class TransactionState(enum.IntEnum):
 
     @property
     def text(self) -> str:
-        """Kafka's name of the state, as ListTransactions shows it."""
+        """Kafka's name of the state, as in ListTransactions."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
@@ -45,7 +45,7 @@ EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, 
     TransactionState
 )
 
-#: What may come before each state. Below transaction version 2 only an ongoing transaction can be aborted.
+#: The valid predecessors of each state. Below transaction version 2 only an ongoing transaction can be aborted.
 PREDECESSORS: Final[Mapping[TransactionState, frozenset[TransactionState]]] = MappingProxyType(
     {
         EMPTY: frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
@@ -59,15 +59,15 @@ PREDECESSORS: Final[Mapping[TransactionState, frozenset[TransactionState]]] = Ma
     }
 )
 
-#: Nothing is under way: the next transaction may begin, and the id may expire.
+#: No transaction is open: the next one may start, and the id may expire.
 AT_REST: Final = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
 
-#: It is decided how the transaction ends, and the markers are being written.
+#: The outcome of the transaction is decided, and the markers are being written.
 ENDING: Final = frozenset({PREPARE_COMMIT, PREPARE_ABORT})
 
 
 class TransactionMetadata(NamedTuple):
-    """What the log says of a transactional id. ``start_ms`` is -1 while nothing has been added."""
+    """The log's state of a transactional id. ``start_ms`` is -1 while no partition has been added."""
 
     producer_id: int
     epoch: int
@@ -87,7 +87,7 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def epoch_exhausted(self) -> bool:
-        """Whether no epoch is left to give to a client; one more is kept to fence it with."""
+        """Whether all epochs for clients are used; one more is reserved for fencing."""
         return self.epoch >= MAX_EPOCH - 1
 
     def moved(self, state: TransactionState, **changes: object) -> TransactionMetadata:
@@ -98,7 +98,7 @@ class TransactionMetadata(NamedTuple):
 
 
 class Step(enum.Enum):
-    """What a coordinator has to do before it can answer."""
+    """The coordinator's next step before the response."""
 
     ANSWER = enum.auto()
     """Nothing: the error, or 0 for what is so already."""
@@ -115,7 +115,7 @@ class Step(enum.Enum):
 
 
 class Outcome(NamedTuple):
-    """What a request leads to."""
+    """The outcome of a request."""
 
     step: Step
     error: int = 0
@@ -134,7 +134,7 @@ def _written(metadata: TransactionMetadata) -> Outcome:
 
 
 class Initialisation(NamedTuple):
-    """An InitProducerId with a transactional id. ``expected`` is what the producer had before (KIP-360)."""
+    """An InitProducerId with a transactional id. ``expected``: the producer's previous id and epoch (KIP-360)."""
 
     timeout_ms: int
     expected: Producer | None
@@ -145,7 +145,7 @@ class Initialisation(NamedTuple):
 def judge_init(
     metadata: TransactionMetadata | None, request: Initialisation, new_producer_id: int = NO_PRODUCER_ID
 ) -> Outcome:
-    """Return the next epoch of a producer, in which no other one of its transactional id can write."""
+    """Return the next epoch of a producer; it fences all others of its transactional id."""
     if metadata is None:
         if new_producer_id == NO_PRODUCER_ID:
             return Outcome(Step.NEW_PRODUCER_ID)
@@ -173,16 +173,16 @@ def _judge_init_at_rest(metadata: TransactionMetadata, request: Initialisation, 
     if expected.epoch == metadata.epoch:
         return _written(_bumped(metadata, request, last_epoch=metadata.epoch))
     if expected.epoch == metadata.last_epoch:
-        # The answer to the request that raised the epoch was lost; nobody else has been here since.
+        # The response to the request that raised the epoch was lost; no other request has changed it since.
         return _written(_idle(metadata, request))
     return _refused(ErrorCode.PRODUCER_FENCED)
 
 
 def _is_known(metadata: TransactionMetadata, expected: Producer) -> bool:
-    """Whether the producer may be the one of this metadata; its epoch is judged later."""
+    """Return whether the producer may be the one of this metadata; its epoch is validated later."""
     if expected.producer_id == metadata.producer_id:
         return True
-    # Its id was exhausted and replaced, and it has not heard of that.
+    # Its id was exhausted and replaced, but the producer did not receive the new one.
     return expected.producer_id == metadata.previous_producer_id and expected.epoch >= MAX_EPOCH - 1
 
 
@@ -212,7 +212,7 @@ def judge_add(
     now_ms: int,
     client_version: int,
 ) -> Outcome:
-    """Return the metadata with partitions added to the producer's transaction, which starts with the first of them."""
+    """Return the metadata with partitions added to the producer's transaction; the first ones start it."""
     error = _judge_producer(metadata, producer)
     if metadata is None or error:
         return Outcome(Step.ANSWER, error)
@@ -251,7 +251,7 @@ def _judge_producer(metadata: TransactionMetadata | None, producer: Producer) ->
 
 
 class End(NamedTuple):
-    """An EndTxn. ``client_version``: the transaction version that the client works at."""
+    """An EndTxn. ``client_version``: the client's transaction version."""
 
     commit: bool
     client_version: int
@@ -280,8 +280,8 @@ _PLAIN_ENDS: Final[Mapping[TransactionState, tuple[_Reaction, _Reaction]]] = Map
     }
 )
 
-#: With version 2: by state and by whether the epoch is that before the last end (a request sent again), the
-#: reaction to (abort, commit). Aborting nothing is allowed, and raises the epoch.
+#: With version 2: by state and by whether the epoch is that before the last end (a repeated request), the reaction to
+#: (abort, commit). Aborting without a transaction is allowed, and raises the epoch.
 _BUMPING_ENDS: Final[Mapping[tuple[TransactionState, bool], tuple[_Reaction, _Reaction]]] = MappingProxyType(
     {
         (EMPTY, False): (_END, _INVALID),
@@ -329,7 +329,7 @@ def judge_end(
 
 
 def _ended_already(metadata: TransactionMetadata, producer: Producer) -> bool:
-    """Whether a producer names the epoch that it had before the last end, which has raised it."""
+    """Return whether a producer has the epoch from before the last end, which raised it."""
     if metadata.producer_id == producer.producer_id:
         return metadata.epoch == producer.epoch + 1
     rotated = metadata.previous_producer_id == producer.producer_id and metadata.epoch == 0
@@ -337,7 +337,7 @@ def _ended_already(metadata: TransactionMetadata, producer: Producer) -> bool:
 
 
 def timed_out(metadata: TransactionMetadata, now_ms: int) -> bool:
-    """Whether a transaction has been open for longer than its producer allows."""
+    """Return whether a transaction has been open for longer than its producer's timeout."""
     return metadata.state is ONGOING and metadata.start_ms + metadata.timeout_ms < now_ms
 
 
@@ -349,7 +349,7 @@ def judge_timeout(metadata: TransactionMetadata | None, end: End, new_producer_i
 
 
 def completed(metadata: TransactionMetadata, now_ms: int) -> TransactionMetadata:
-    """Return the metadata once every marker of an ending transaction has been written."""
+    """Return the metadata once every marker of an ending transaction is written."""
     state = COMPLETE_COMMIT if metadata.state is PREPARE_COMMIT else COMPLETE_ABORT
     rotates = metadata.client_version >= EPOCH_BUMP_FROM and metadata.next_producer_id != NO_PRODUCER_ID
     return metadata.moved(
@@ -371,7 +371,7 @@ def _fenced(metadata: TransactionMetadata, end: End, new_producer_id: int, step:
 
 
 def _prepared(metadata: TransactionMetadata, end: End, new_producer_id: int, step: Step) -> Outcome:
-    """Return the decision; with the last epoch, from version 2 on, it is also one for another producer id."""
+    """Return the decision; if the epochs are exhausted, from version 2 on, it includes a new producer id."""
     epoch, last_epoch, client_version, next_producer_id = metadata.epoch, metadata.last_epoch, 0, NO_PRODUCER_ID
     if end.client_version >= EPOCH_BUMP_FROM:
         if metadata.epoch_exhausted and new_producer_id == NO_PRODUCER_ID:
