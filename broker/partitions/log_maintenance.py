@@ -108,8 +108,8 @@ class LogMaintenance:
 def _begins_anew(owned: OwnedPartition) -> bool:
     """Roll to a new segment, so that all older ones can be removed; False if the last segment must stay.
 
-    It stays while another append to it is in progress, and on a full disk until the removal of older segments frees
-    space for a new one. Raises LogWriteFailed.
+    It stays while it is empty or has staged batches, and on a full disk until the removal of older segments frees space
+    for a new one. Raises LogWriteFailed.
     """
     log = owned.log
     try:

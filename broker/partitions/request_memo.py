@@ -56,7 +56,7 @@ class RequestMemo(Generic[R]):
 
     def __init__(self, most: int, is_free: Callable[[int, R], bool] = _is_free) -> None:
         """Cache at most this many connections and requests; ``is_free``: whether a connection may use an entry now."""
-        #: By connection. A connection has no entry before authentication, so a session does not change.
+        #: By connection. A connection has no entry before it is authenticated.
         self.last: RecentlyUsed[int, R] = RecentlyUsed(most, REMEMBERED_NS)
         self._alike: RecentlyUsed[tuple[int, Session, bytes], R] = RecentlyUsed(most, REMEMBERED_NS)
         self._is_free = is_free
