@@ -1,4 +1,4 @@
-"""The table of listeners, and what is published while it is read."""
+"""Tests of the table of listeners, including a publication during a read."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def publish(writer: SnapshotWriter, entry: ListenerEntry) -> None:
 
 
 def test_what_is_published_while_it_is_read_is_read_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A30: or a listener that was opened again with SASL would go on without in one processor."""
+    """A30: otherwise one processor would serve a listener without SASL after it was reopened with SASL."""
     view = memoryview(bytearray(SnapshotSegment.bytes_needed(1, 1)))
     place = SnapshotSegment(view, 1, 1).of_listeners()
     writer, table = SnapshotWriter(place), ListenerTable(place)

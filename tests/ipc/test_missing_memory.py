@@ -1,4 +1,4 @@
-"""What shared memory lacks for more processes is what they are given later (`A28`, `E04`)."""
+"""Tests of the missing shared memory when the number of processes grows (`A28`, `E04`)."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def test_a28_e04_what_the_most_processes_need_is_what_is_left_out_at_the_start(
 
 @pytest.mark.parametrize("name", ["num.network.threads", "num.io.threads"])
 def test_a28_e04_who_asks_for_more_than_there_is_memory_for_is_told(tmp_path: Path, name: str) -> None:
-    """Nothing is stored then; fewer, and what is not of processes, may be set."""
+    """The rejected change stores nothing; smaller numbers and other settings are accepted."""
     broker = SteppedBroker(tmp_path, handlers=2, processors=2)
     try:
         metadata = broker.parts(broker.context.handlers).metadata

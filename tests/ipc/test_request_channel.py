@@ -1,4 +1,4 @@
-"""The grid of rings: who meets whom, and how large it may be."""
+"""Tests of the grid of rings: one per pair of processes, within the memory budget."""
 
 import itertools
 

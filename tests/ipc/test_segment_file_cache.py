@@ -1,4 +1,4 @@
-"""Files by path and inode: the right one or none, and none longer than it is needed."""
+"""Tests of the cache of open segment files by path and inode: never the wrong file, and no stale descriptors."""
 
 import os
 from pathlib import Path
@@ -94,7 +94,7 @@ def test_the_most_recently_used_files_stay(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_deleted_files_are_let_go_of(tmp_path: Path) -> None:
-    """Their room on the disk is free only when nobody holds them open."""
+    """The disk frees the space of a deleted file only after its last descriptor is closed."""
     files = SegmentFiles()
     inodes = {name: make(tmp_path / name) for name in "ab"}
     fds = {name: files.open(str(tmp_path / name), inode).fd for name, inode in inodes.items()}
