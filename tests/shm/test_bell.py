@@ -1,4 +1,4 @@
-"""Bells: a ring is never lost, surplus rings are taken at once, signals wake."""
+"""Bells: no ring is lost, surplus rings are consumed together, signals wake."""
 
 import os
 import secrets

@@ -1,4 +1,4 @@
-"""Where clients are: found by the connection's id, for as long as nobody else has its row."""
+"""Client hosts: found by connection id until another connection reuses the row."""
 
 from __future__ import annotations
 

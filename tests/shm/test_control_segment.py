@@ -1,4 +1,4 @@
-"""The control segment: its parts lie side by side and do not touch each other."""
+"""The control segment: its parts are adjacent and do not overlap."""
 
 from rotunda.shm.control import ControlSegment
 from rotunda.shm.tables.process_slots import WEB

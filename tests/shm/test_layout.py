@@ -1,4 +1,4 @@
-"""The map: no overlaps, natural alignment, struct and dtype that agree, a page that says it all."""
+"""The layout: no overlaps, natural alignment, equal struct and dtype, and a complete documentation page."""
 
 import struct
 

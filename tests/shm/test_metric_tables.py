@@ -1,4 +1,4 @@
-"""Tables of a metrics page: keys that come as they come, with room for so many and one place for the rest."""
+"""Tables of a metrics page: dynamic keys in a fixed number of slots, plus one slot for all other keys."""
 
 import random
 
@@ -31,7 +31,7 @@ def test_keys_come_back(parts: tuple[int, ...]) -> None:
 
 
 def test_the_rarest_are_counted_as_other() -> None:
-    """Who makes up keys neither takes the slots of others for ever nor is left out of the sum."""
+    """A client with invented keys cannot occupy the slots for ever, and its counts remain in the sum."""
     page = words(2 + 4 * SLOT_WORDS)
     TableWriter(page, 2, 4, 1).add((100,), 1000)
     for key in range(50):

@@ -1,4 +1,4 @@
-"""Metrics pages: what a writer counts its reader sees, per process, also after the writer is replaced."""
+"""Metrics pages: readers see each process's counts, also after the writer is replaced."""
 
 import numpy as np
 import pytest

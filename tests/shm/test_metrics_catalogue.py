@@ -1,4 +1,4 @@
-"""The catalogue: every metric is declared once, in full, and stands on the page."""
+"""The catalogue: every metric is declared once, in full, and is part of the page."""
 
 import re
 
@@ -77,7 +77,7 @@ def test_the_page_has_one_line_a_metric() -> None:
 
 
 def test_names_in_metrics_follow_prometheus_habits() -> None:
-    """users.md section 3: one prefix, base units, counters end in _total; and no name is given twice."""
+    """users.md section 3: one prefix, base units, counters end in _total; names are unique."""
     exposed = {(exposed_name(role, m), m.kind) for role, metrics in CATALOGUE.items() for m in metrics}
     exposed |= {(f"rotunda_{metric.name}", metric.kind) for metrics in DERIVED.values() for metric in metrics}
     assert len({name for name, _ in exposed}) == len(exposed)

@@ -1,4 +1,4 @@
-"""What owners note of moved rows: each reader gets each row once, or is told that it has been left behind."""
+"""Lists of moved rows by owner: each reader gets each row once, or learns that it missed some."""
 
 import random
 import secrets

@@ -1,4 +1,4 @@
-"""The partition table in one process: publishing, slots, a writer that died anywhere, waiter flags."""
+"""The partition table in one process: publishing, slots, writer deaths at any store, waiter flags."""
 
 import random
 import secrets
@@ -82,7 +82,7 @@ def test_state_and_epoch_are_per_row() -> None:
 
 
 class DyingWords:
-    """Words whose owner dies after a number of stores."""
+    """Words that raise after a number of stores, like the death of their owner."""
 
     def __init__(self, words: memoryview, stores_left: int) -> None:
         self.words = words
@@ -111,7 +111,7 @@ def test_the_end_is_stored_after_the_slot_and_the_slot_is_odd_meanwhile() -> Non
 
 @pytest.mark.parametrize("same_end", [False, True])
 def test_a_writer_may_die_at_any_store(same_end: bool) -> None:
-    """Before the end is stored the old state stands, afterwards the new one; a successor goes on from there."""
+    """Readers see the old state before the end is stored and the new one afterwards; a successor continues from it."""
     for stores in range(10):
         for published_before in range(4):
             table = new_table()
@@ -126,7 +126,7 @@ def test_a_writer_may_die_at_any_store(same_end: bool) -> None:
                     writer.publish(*new, 1, 2, 3)
             else:
                 writer.publish(*new, 1, 2, 3)
-            # With the same end the slot alone tells new from old: it counts from its even sequence on.
+            # With the same end, only the slot separates new from old: it counts from its even sequence on.
             assert table.read_position(0) == (new if stores >= (5 if same_end else 6) else old)
             successor = table.row_writer(0)
             for end in (500, 600, 600, 500):
@@ -190,7 +190,7 @@ def test_flags_of_many_rows_are_raised_together() -> None:
 
 
 def test_traffic_is_counted_by_row_and_begins_anew_with_another_partition() -> None:
-    """BrokerTopicMetrics of section F: the owner counts what comes in, every handler what it has sent."""
+    """BrokerTopicMetrics of section F: the owner counts incoming traffic, every handler its outgoing traffic."""
     table = new_table()
     for row in range(ROWS):
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""Process slots: every process has its own, and a dead one's last words stay."""
+"""Process slots: one per process; the last values of a dead process remain readable."""
 
 import pytest
 

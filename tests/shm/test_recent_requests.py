@@ -1,4 +1,4 @@
-"""The two buffers of the last requests: whole contents or none, whoever dies when."""
+"""The two buffers of recent requests: readers get complete contents or nothing, after a death at any point."""
 
 import json
 
@@ -32,7 +32,7 @@ def test_the_last_publication_is_read_through_a_read_only_map():
 
 @pytest.mark.parametrize("published", [0, 1, 2, 3])
 def test_a_writer_that_died_halfway_leaves_the_publication_before(published: int):
-    """Its successor fills the buffer that was left."""
+    """Its successor fills the unfinished buffer."""
     view = memoryview(bytearray(BYTES_NEEDED))
     writer, reader = RecentWriter(view), RecentReader(view)
     for number in range(published):

@@ -1,4 +1,4 @@
-"""One ring in one process: edges, wraps, corruption, order of stores, and random traffic against a list."""
+"""One ring in one process: edges, wraps, corruption, order of stores, and random traffic checked with a list."""
 
 import random
 import secrets
@@ -176,7 +176,7 @@ def test_closed_ends_let_go_of_the_memory() -> None:
 
 
 class RecordingWords:
-    """Words that note every store."""
+    """Words that record every store."""
 
     def __init__(self, words: memoryview) -> None:
         self.words = words
@@ -207,7 +207,7 @@ def test_the_tail_is_stored_once_and_after_every_frame_header() -> None:
 
 
 class Model:
-    """A ring beside a deque of payloads: published ones, and claimed ones that may still be lost."""
+    """A ring and a deque of its payloads: the published ones, and the claimed ones that may still be lost."""
 
     def __init__(self, capacity: int) -> None:
         self.view, self.producer, self.consumer = new_ring(capacity)
@@ -241,7 +241,7 @@ class Model:
     def release(self, count: int) -> None:
         for _ in range(min(count, len(self.read))):
             self.consumer.release_to(self.read.popleft()[1])
-        # What is read but not released must still be there, whatever was claimed since.
+        # Read but unreleased frames must still be intact, despite any later claims.
         successor = RingConsumer(self.view, BASE)
         expected = [payload for payload, _ in self.read] + list(self.published)
         assert take(self.view, successor, 1 << 20) == expected

@@ -1,4 +1,4 @@
-"""How full a ring is: frames and bytes between head and tail, round the end too, and while both ends move."""
+"""Ring fill: frames and bytes between head and tail, across the wrap, and while both ends move."""
 
 import os
 import random
@@ -12,7 +12,7 @@ CAPACITY = 4096
 
 
 def test_of_a_ring_that_is_filled_and_emptied_at_random() -> None:
-    """Row `D01`: the request queue's size is what has been published and not been released."""
+    """Row `D01`: the request queue's size is the number of published, unreleased frames."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -42,7 +42,7 @@ def test_a_frame_that_is_claimed_and_not_published_does_not_count() -> None:
 
 
 def test_the_fill_is_possible_whenever_another_process_reads_it() -> None:
-    """Allowed: between none and as many frames of 56 bytes as the ring holds, and bytes that go with them."""
+    """Possible values: from zero to the ring's capacity in frames of 56 bytes, with a matching number of bytes."""
     done = 0
     with segment_of(BASE + ring_bytes(CAPACITY)) as segment:
         initialise(segment.view, BASE, CAPACITY)

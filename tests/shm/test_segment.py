@@ -1,4 +1,4 @@
-"""Segments: made whole or not at all, attached only when ready, and cleaned up after a crash."""
+"""Segments: created completely or not at all, attached only when ready, and cleaned up after a crash."""
 
 import mmap
 import os
@@ -21,7 +21,7 @@ SHM = Path("/dev/shm")  # noqa: S108  where POSIX shared memory is
 
 @pytest.fixture
 def prefix() -> Iterator[str]:
-    """Yield a prefix of names that no other test uses; what still has it at the end is removed."""
+    """Yield a unique prefix for names; remove its remaining files at the end."""
     made = f"rotundatest{secrets.token_hex(6)}-"
     yield made
     for path in (*SHM.glob(f"{made}*"), *SHM.glob(f"sem.{made}*")):
@@ -114,7 +114,7 @@ def test_bad_sizes_are_refused(name: str, size: int) -> None:
 
 @pytest.mark.parametrize("excess", ["a page more than there is", "more than any machine has"])
 def test_too_small_shared_memory_is_a_clear_error(name: str, excess: str) -> None:
-    """No page is touched and nothing stays behind: neither a SIGBUS nor a full /dev/shm."""
+    """No page is touched and no file remains: neither a SIGBUS nor a full /dev/shm."""
     space = os.statvfs(SHM)
     total = space.f_blocks * space.f_frsize
     size = total + 4096 if excess.startswith("a page") else 1 << 60
@@ -233,12 +233,12 @@ def test_segments_of_the_same_instance_keep_its_semaphores(prefix: str) -> None:
 
 
 def test_a_hole_takes_no_room_until_it_is_filled(name: str) -> None:
-    """What lies beside it is allocated at once, and what is filled reads as zeros."""
+    """Memory around the hole is allocated immediately; a filled hole reads as zeros."""
     page = mmap.PAGESIZE
     made = create(name, 64 * page, holes=[(8 * page, 16 * page), (32 * page, 32 * page)])
     file = SHM / name[1:]
     before = file.stat().st_blocks * 512
-    # The header stands before the first page, so both edges of a hole lie within pages that are there.
+    # The header precedes the first page, so both edges of a hole are within allocated pages.
     assert 16 * page <= before <= 20 * page
     made.allocate(8 * page, 16 * page)
     assert file.stat().st_blocks * 512 >= before + 15 * page

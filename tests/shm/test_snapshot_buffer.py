@@ -1,4 +1,4 @@
-"""Snapshots: what was published is read whole, what does not fit is counted, and at first no reader wants any."""
+"""Snapshots: read completely, with a count of the entries that do not fit; initially no reader wants any."""
 
 import random
 from typing import Any

@@ -1,4 +1,4 @@
-"""Shared words: aligned and inside, or refused."""
+"""Shared words: aligned and within the segment, or rejected."""
 
 import pytest
 
