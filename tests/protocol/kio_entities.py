@@ -1,4 +1,4 @@
-"""Strategies for kio's message classes, so that every codec can be held against kio in every version."""
+"""Strategies for kio's message classes, to compare every codec with kio in every version."""
 
 import io
 import sys
@@ -92,7 +92,7 @@ def kio_read(message_class: type[Any], body: bytes) -> Any:
 
 
 def id_bytes(value: uuid.UUID | None) -> bytes:
-    """Return an id's 16 bytes; None is the zero id."""
+    """Return the 16 bytes of an id; None is the zero id."""
     return bytes(16) if value is None else value.bytes
 
 
@@ -107,7 +107,7 @@ def module_of(message_class: type[Any]) -> Any:
 
 
 def topics_are_distinct(topics: tuple[Any, ...], partitions: str) -> bool:
-    """Whether no topic is empty and no neighbours are one topic: what a flat list of parts can express."""
+    """Return whether no topic is empty and no two neighbours are equal: a flat list of parts can express only that."""
     names = [(getattr(topic, "name", None), getattr(topic, "topic_id", None)) for topic in topics]
     return all(getattr(topic, partitions) for topic in topics) and all(a != b for a, b in pairwise(names))
 

@@ -1,4 +1,4 @@
-"""Random values of any version of any message, by Kafka's definitions."""
+"""Random values of any version of any message, from Kafka's definitions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def random_message(chance: random.Random, message: MessageDefinition, version: i
 
 
 def random_mapping(chance: random.Random, structure: StructureDefinition, version: int) -> dict[str, Any]:
-    """Return what `random_message` does for a structure, as mappings."""
+    """Return the result of `random_message` for a structure, as mappings."""
     return _plain(_structure(chance, structure, version))
 
 
@@ -52,7 +52,7 @@ def _field(chance: random.Random, field: Field, version: int) -> Any:
         return field.structure.value_class() if field.structure and field.default else field.default
     if not field.is_array:
         return _value(chance, field, version)
-    # An array that takes more than one byte to count, now and then.
+    # Occasionally an array whose count needs more than one byte.
     sizes = (0, 1, 2, 3) if field.structure else (0, 1, 2, 3, 4, 130)
     return tuple([_value(chance, field, version) for _ in range(chance.choice(sizes))])
 

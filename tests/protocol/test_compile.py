@@ -1,4 +1,4 @@
-"""Compiled readers and writers of every version of every message: against themselves, kio, and malformed bytes."""
+"""Compiled readers and writers of every version of every message: round trips, comparison with kio, malformed bytes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_malformed_messages_are_rejected_or_read(name: str, chance: random.Rando
     for version in versions_of(message):
         body = write(name, version, random_message(chance, message, version))
         for cut in chance.choices(range(len(body) + 1), k=20):
-            # Whatever follows the message in its buffer is not part of it.
+            # Bytes after the message in its buffer are not part of it.
             attempt(name, version, body[:cut] + b"\1" * 64, cut)
         for _ in range(30):
             mutated = bytearray(body or b"\0")
@@ -186,7 +186,7 @@ def test_names() -> None:
         write("HeartbeatRequest", 4, {"group_ids": "g"})
     with pytest.raises(TypeError, match="nam"):
         write("DeleteTopicsRequest", 6, {"topics": [{"nam": "t"}]})
-    # Fields that the version lacks are dropped, whatever they hold.
+    # Fields that the version lacks are dropped, with any value.
     assert write("HeartbeatRequest", 0, {"group_instance_id": "i"}) == write("HeartbeatRequest", 0, {})
     assert read("HeartbeatRequest", 0, bytes(8), 0, 8).group_instance_id is None
 
@@ -200,7 +200,7 @@ def test_versions_that_do_not_exist() -> None:
 
 
 def kio_class(message: MessageDefinition, version: int) -> Any:
-    """Return kio's class for a version of a message, None if it has none."""
+    """Return kio's class for a version of a message, or None."""
     try:
         load = load_request_schema if message.kind == "request" else load_response_schema
         return load(message.api_key, version)
@@ -242,7 +242,7 @@ def known_to_kio() -> Iterator[str]:
 
 
 def fit_for_kio(value: Any, structure: StructureDefinition, version: int) -> Any:
-    """Replace what kio's classes cannot hold: a code that is no error's, a time before 1970 or far beyond today."""
+    """Replace values that kio's classes cannot hold: unknown error codes, times before 1970 or far in the future."""
     for field in present_fields(structure, version):
         found = getattr(value, field.name)
         if field.structure is not None and found is not None:

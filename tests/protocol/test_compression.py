@@ -1,4 +1,4 @@
-"""The codecs: what is written here is read by everybody, and everybody's is read here."""
+"""The codecs: other implementations read our output, and we read theirs."""
 
 import random
 import struct
@@ -38,7 +38,7 @@ def test_other_peoples_forms_are_read() -> None:
 
 
 def test_lz4_frames_are_such_as_java_reads() -> None:
-    """Java's client wants version 1 and independent blocks, and takes no more than a block's stated size."""
+    """Java's client requires version 1 and independent blocks, and rejects data beyond a block's declared size."""
     frame = compress(LZ4, b"abc" * 70_000)
     assert frame[:7] == bytes.fromhex("04224d18604082")
     at, blocks = 7, 0
@@ -69,7 +69,7 @@ def test_what_cannot_be_read_is_corrupt(codec: int) -> None:
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 def test_nothing_is_set_aside_for_more_than_what_is_asked_for(codec: int) -> None:
-    """A few bytes may stand for very many; whoever unpacks them says how many are of use."""
+    """A few bytes may expand to very many; the caller passes the number of useful bytes."""
     bomb = compress(codec, bytes(64 << 20))
     tracemalloc.start()
     try:
@@ -113,7 +113,7 @@ def test_raw_snappy_that_claims_more_than_it_can_hold_is_corrupt() -> None:
 
 
 def test_lz4_and_zstd_are_not_believed_their_sizes() -> None:
-    """Both may say in their header how much will come: here far more, or less, than does."""
+    """Both headers may declare a size: here far above or below the real one."""
     zstd = bytearray(compress(ZSTD, bytes(1000)))
     assert zstd[4] == 0x60, "two bytes of content size"
     zstd[5:7] = b"\xff\xff"

@@ -1,4 +1,4 @@
-"""Coordinator routing: every request that names a group or a transactional id goes to the owner of that id."""
+"""Coordinator routing: every request with a group or transactional id is routed to the owner of that id."""
 
 import itertools
 from typing import Any
@@ -24,7 +24,7 @@ PARTITIONS = CoordinatorPartitions(groups=50, transactions=7)
 HANDLERS = 5
 CONNECTION = (1 << 48) + (3 << 32) + 17
 
-#: (key, versions, whether it is for a group, the fields that name the id in the forms of all versions)
+#: (key, versions, whether it is for a group, the fields of the id in the shapes of all versions)
 _GROUP_ID = {"group_id": "my-group"}
 _TXN_ID = {"transactional_id": "my-txn"}
 REQUESTS: list[tuple[ApiKey, range, bool, dict[str, Any]]] = [

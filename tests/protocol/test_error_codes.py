@@ -1,4 +1,4 @@
-"""The table of error codes, against kio's and Kafka's."""
+"""The table of error codes, compared with kio's and Kafka's."""
 
 from kio.schema.errors import ErrorCode as KioErrorCode
 

@@ -1,4 +1,4 @@
-"""Error responses of every API in every version: the error and no other, with the names in the request."""
+"""Error responses of every API in every version: only the given error, with the names from the request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.large_requests import arrays_of, request_with
 
 ERROR, MESSAGE = 31, "no"
 SERVED = [(api.key, version) for api in API_TABLE for version in range(api.min_version, api.max_version + 1)]
-#: Their first versions have no error for the request as a whole, and nothing of it in their elements.
+#: Their first versions have no error field for the whole request, and none in their elements.
 WITHOUT = {(ApiKey.DESCRIBE_LOG_DIRS, 1), (ApiKey.DESCRIBE_LOG_DIRS, 2)}
 
 

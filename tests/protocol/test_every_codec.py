@@ -1,7 +1,7 @@
-"""The codec of every row of the registry has a test against kio in every version that is served.
+"""The codec of every row of the registry is compared with kio in every served version.
 
-Compiled codecs are tested for all messages (`test_compile`). A hand-tuned codec has a test of its own, which is named
-here and must take every version; a row with neither fails `test_no_row_escapes`.
+Compiled codecs are tested for all messages (`test_compile`). A hand-tuned codec has its own test, which is listed here
+and must cover every version; a row with neither fails `test_no_row_escapes`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BY_HAND = [api for api in API_TABLE if api.function is None]
 
 
 def test_no_row_escapes() -> None:
-    """Every row is in one of the two lists, and the test of a hand-tuned codec takes every version served."""
+    """Every row is in one of the two lists, and the test of a hand-tuned codec covers every served version."""
     assert {api.key for api in BY_HAND} == set(HAND_TESTED), "name the test of each hand-tuned codec in HAND_TESTED"
     for api in BY_HAND:
         served = set(range(api.min_version, api.max_version + 1))

@@ -1,4 +1,4 @@
-"""What has failed by an answer, for every API that is looked at and every version that is served, by kio's encoding."""
+"""Failed resources in a response, for every inspected API and every served version, in kio's encoding."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ TOPIC_ID = bytes(range(1, 17))
 
 Values = Mapping[str, Any]
 
-#: By API: where the topics stand, where their partitions, how those are numbered.
+#: By API: the fields of the topics, of their partitions, and of the partition number.
 BY_PARTITION = {
     ApiKey.PRODUCE: ("responses", "partition_responses", "index"),
     ApiKey.FETCH: ("responses", "partitions", "partition_index"),
     ApiKey.LIST_OFFSETS: ("topics", "partitions", "partition_index"),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: ("topics", "partitions", "partition"),
 }
-#: What else stands in a request beside its group or transactional id.
+#: Further fields of a request with one group or transactional id.
 ONE_ID = {
     ApiKey.JOIN_GROUP: {"group_id": "g"},
     ApiKey.SYNC_GROUP: {"group_id": "g"},

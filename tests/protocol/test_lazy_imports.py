@@ -1,4 +1,4 @@
-"""What starting the broker must not cost: what its packages import for the sake of others, and what is needed later."""
+"""Slow imports that the protocol package must avoid, so that processes start quickly."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The marks of Kafka's definitions: where messages have error codes, and requests the partitions they ask about."""
+"""The marks in Kafka's definitions: the error codes of messages, and the partitions in requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much one request may name: less than its bytes could hold, as it takes memory."""
+"""The limit on elements in one request: below the maximum that its bytes could encode, to bound memory."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def delete_records(view: bytes, version: int, offset: int, end: int) -> Any:
     return codec.decode(ApiKey.DELETE_RECORDS, version, memoryview(view), offset, end)
 
 
-#: (what reads it, version, what stands before the topics, a topic up to its partitions, a partition, behind a topic,
-#: behind the topics)
+#: (parser, version, bytes before the topics, a topic up to its partitions, a partition, the end of a topic, the end of
+#: the request)
 Shape = tuple[Parse, int, bytes, bytes, bytes, bytes, bytes]
 SHAPES: dict[str, Shape] = {
     "Produce": (parse_produce, 3, struct.pack(">hhi", -1, 1, 0), b"\0\1t", struct.pack(">ii", 0, -1), b"", b""),

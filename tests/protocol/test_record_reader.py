@@ -1,4 +1,4 @@
-"""The records inside a batch, under every codec, read in Python and in C."""
+"""The records inside a batch, with every codec, read in Python and in C."""
 
 from types import ModuleType
 
@@ -57,7 +57,7 @@ def test_the_name_of_a_header_need_not_be_text(reader: ModuleType) -> None:
 
 
 def test_a_large_batch_is_read_in_order_up_to_a_record_that_is_none(reader: ModuleType) -> None:
-    """Records before it come out, whether they are read one by one or many at once."""
+    """The records before the malformed one are returned, in iteration one by one or in bulk."""
     values = [b"%d" % number for number in range(300)]
     batch = bytearray(record_batch(values))
     assert [record.value for record in reader.iterate_records(batch)] == values
@@ -86,7 +86,7 @@ def test_damaged_batches_are_corrupt_and_nothing_worse(reader: ModuleType, codec
 
 
 def _outcome(reader: ModuleType, batch: bytearray) -> int | str | None:
-    """Return None when the batch could be read, else the error's code, or what else was raised."""
+    """Return None for a readable batch, otherwise the error code or the exception."""
     try:
         list(reader.iterate_records(batch))
     except ApiError as error:

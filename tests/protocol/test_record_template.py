@@ -1,4 +1,4 @@
-"""Records written without encoding them anew are as if they had been, wherever in a batch they stand."""
+"""Records from a template have the same bytes as encoded ones, at any position in a batch."""
 
 import random
 

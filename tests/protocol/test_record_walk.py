@@ -90,7 +90,7 @@ def expected(data: bytes, count: int, *, is_keyed: bool = False) -> tuple[int, .
 def found(
     walks: ModuleType, data: bytes, count: int, *, is_keyed: bool = False, budget: Callable[[], int] = lambda: 1024
 ) -> tuple:
-    """Return what the walk finds."""
+    """Return the result of the walk."""
     walk = walks.RecordWalk(memoryview(data), count, is_keyed=is_keyed)
     while (verdict := walk.step(budget())) == PENDING:
         pass
@@ -225,7 +225,7 @@ def test_a_long_batch_of_similar_records_is_shown_in_one_step(walks: ModuleType,
 
 
 def test_a_step_is_short_whatever_the_records_are(walks: ModuleType) -> None:
-    """A record with very many headers, very many records: as many steps as the budget says."""
+    """With very many headers or very many records, the number of steps follows the budget."""
     headers = sealed_record(b"\0\0\0" + NOTHING + varint(100_000) + (b"\0" + varint(-1)) * 100_000)
     numbers = random.Random(1)
     varied = records_of(record_batch([bytes(numbers.randrange(9)) for _ in range(20_000)]))

@@ -1,4 +1,4 @@
-"""Batches that the broker writes itself, read by other people's code."""
+"""Batches that the broker writes itself, read by third-party code."""
 
 import random
 
@@ -67,7 +67,7 @@ def test_a_marker_is_kafkas(commit: bool) -> None:
 
 
 def test_what_ends_no_transaction_is_no_marker() -> None:
-    """Control records of other types, and the empty control batch that compaction leaves."""
+    """Control records of other types, and the empty control batch that compaction writes."""
     for kind in (2, 5, -1):
         key = b"\0\0" + kind.to_bytes(2, "big", signed=True)
         assert read_marker(build_batch([(key, b"\0\0\0\0\0\0")], 5, control=True)) is None
@@ -76,7 +76,7 @@ def test_what_ends_no_transaction_is_no_marker() -> None:
 
 
 def test_a_marker_whose_lengths_and_differences_take_more_bytes_says_the_same() -> None:
-    """As compaction leaves it, or another program writes it."""
+    """Such markers are written by compaction or by other programs."""
     key, value = b"\0\0\0\1", b"\0\0\0\0\0\7"
     for size, times in ((b"\x22", b"\xd0\x0f"), (b"\xa0\0", b"\0"), (b"\x2a", b"\xff\xff\xff\xff\x0f")):
         record = size + b"\0" + times + b"\0" + b"\x08" + key + b"\x0c" + value + b"\0"

@@ -1,4 +1,4 @@
-"""Record batches: what is accepted, what is refused with which code, and what a broker may write into them."""
+"""Record batches: which are accepted or rejected, with which error code, and which fields the broker may write."""
 
 from collections.abc import Callable
 
@@ -95,7 +95,7 @@ def test_c14_zstd_needs_produce_7() -> None:
 
 
 def test_c14_lz4_blocks_must_not_need_those_before_them() -> None:
-    """Kafka refuses them, with UNKNOWN_SERVER_ERROR; its clients would never get past such a batch."""
+    """Kafka refuses them with UNKNOWN_SERVER_ERROR; its clients could never consume past such a batch."""
     batch = record_batch([b"x" * 100] * 50, codec=3)
     assert _verdict(batch) == 0
     independent, linked = batch[65], batch[65] & ~0x20

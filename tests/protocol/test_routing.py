@@ -1,4 +1,4 @@
-"""Routing: the peek at a frame agrees with the owner of what the frame holds, in every version."""
+"""Routing: the target read from the raw frame agrees with the owner of its decoded contents, in every version."""
 
 import itertools
 import os
@@ -130,7 +130,7 @@ print([route(b"", 3, 9, (p << 48) + (1 << 32) + n, 7) for p in range(3) for n in
 
 
 def test_d02_e04_e23_owners_are_the_same_in_every_process_and_every_run() -> None:
-    """Python's own hash of bytes is salted anew in each process; data on disk has its owner by this one."""
+    """Python's own hash of bytes is salted in each process; the owner of data on disk must be the same in all."""
     printed = set()
     for salt in ("0", "1", "4711"):
         environment = {**os.environ, "PYTHONHASHSEED": salt}
@@ -148,7 +148,7 @@ def test_d02_e04_e23_owners_are_the_same_in_every_process_and_every_run() -> Non
 
 
 def test_d02_a_connection_has_one_handler_whatever_it_asks_for_and_handlers_share_evenly() -> None:
-    """Two processors number their connections alike; their first ones must not all meet the same handler."""
+    """Two processors number their connections alike; their first ones must not all be assigned to the same handler."""
     for handlers in (1, 2, 3, 8):
         counts = Counter[int]()
         for processor, counter in itertools.product(range(2), range(4 * handlers)):

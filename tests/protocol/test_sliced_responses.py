@@ -1,4 +1,4 @@
-"""Responses written a piece at a time: the same bytes as in one go, never longer than they may be."""
+"""Responses encoded in slices: identical bytes to one pass, and never above the size limit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SEED = random.randrange(2**32)
 def written(
     api_key: int, version: int, values: Mapping[str, Any], most_bytes: int = PLENTY
 ) -> tuple[bytes, SlicedEncoder, int]:
-    """Return the bytes, the encoder and the number of pieces."""
+    """Return the bytes, the encoder and the number of slices."""
     sink = MemorySink()
     encoder = SlicedEncoder(api_key, version, sink, most_bytes)
     pieces = sum(1 for _ in encoder.encode(258, values))
@@ -122,7 +122,7 @@ def test_a_name_that_no_version_has_is_an_error() -> None:
 
 
 def test_elements_written_elsewhere_stand_in_an_answer_as_they_are() -> None:
-    """As another coordinator answers for its groups; each error code goes along with its element."""
+    """Such elements are responses of other coordinators for their groups; each error code remains with its element."""
     values = without_made(groups(40, members=3))
     work = encoded_elements((ApiKey.DESCRIBE_GROUPS, 4, "groups"), values["groups"], 6000)
     try:

@@ -1,4 +1,4 @@
-"""Steps that a thread takes: what it returns and raises, and who waits for it."""
+"""Steps in a thread: result, exception, and the caller's wait."""
 
 import threading
 
@@ -27,7 +27,7 @@ def test_what_it_raises_is_raised() -> None:
 
 
 def test_it_has_ended_when_nobody_wants_its_result_any_more() -> None:
-    """What it reads belongs to the caller."""
+    """The thread reads the caller's memory."""
     may_end, ended = threading.Event(), threading.Event()
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""Where responses have their throttle time, for every API and version that is served."""
+"""The position of the throttle time in responses, for every API and served version."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ THROTTLE_MS = 0x01020304
 
 @pytest.mark.parametrize(("api_key", "version"), SERVED)
 def test_e16_the_throttle_time_is_put_where_clients_read_it(api_key: int, version: int) -> None:
-    """E16: nothing else has changed."""
+    """E16: all other bytes are unchanged."""
     wire = codec.encode_response(api_key, version, 7, {})
     changed = with_throttle_time(api_key, version, wire, THROTTLE_MS)
     before, after = (_read(api_key, version, each) for each in (wire, changed))
@@ -39,7 +39,7 @@ def _read(api_key: int, version: int, wire: bytes) -> Any:
 
 
 def test_e16_c08_an_answer_that_says_which_versions_there_are_stays_as_it_is() -> None:
-    """C08: it is version 0, whichever was asked for, and has no place for a throttle time."""
+    """C08: it is version 0 for any requested version, without a field for a throttle time."""
     wire = unsupported_version_response(7, 0, 4)
     for version in (5, 99):
         assert with_throttle_time(ApiKey.API_VERSIONS, version, wire, THROTTLE_MS) == wire

@@ -1,4 +1,4 @@
-"""What every request parser must withstand."""
+"""Malformed input that every request parser must survive."""
 
 from collections.abc import Callable
 
@@ -12,12 +12,12 @@ _BEHIND = b"\x01" * 40
 
 
 def placed(body: bytes) -> tuple[memoryview, int, int]:
-    """Return a larger buffer with `body` in it, its offset and its end: the way it lies in shared memory."""
+    """Return a larger buffer that contains `body`, its offset and its end, as in shared memory."""
     return memoryview(_BEFORE + body + _BEHIND), len(_BEFORE), len(_BEFORE) + len(body)
 
 
 def check_hostile(parse: Callable[[bytes, int, int], object], body: bytes) -> None:
-    """Cut, extend and damage a good request: the parser accepts it or raises InvalidReceive, nothing else."""
+    """Cut, extend and damage a valid request: the parser accepts it or raises InvalidReceive, no other error."""
     parse(body, 0, len(body))
     for size in range(len(body)):
         with pytest.raises(InvalidReceive):

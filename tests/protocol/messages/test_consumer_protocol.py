@@ -1,4 +1,4 @@
-"""Subscriptions and assignments of consumers: the bytes that they send, in every version."""
+"""Subscriptions and assignments of consumers: their exact bytes in every version."""
 
 import struct
 

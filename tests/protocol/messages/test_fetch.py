@@ -1,4 +1,4 @@
-"""The Fetch codec against kio's, in every version, and against bytes that mean harm."""
+"""The Fetch codec compared with kio's in every version, and on hostile bytes."""
 
 import struct
 from datetime import timedelta
@@ -176,7 +176,7 @@ def test_the_short_way_of_a_part_is_that_of_all_others(version: int, committed: 
     assert plain.tags == part_tags(version, part)
     topics = encode_topics(version, [("orders", None) if version < 13 else (None, b"i" * 16)])
     gaps: list[Gap] = [(0, records_size, plain.tags)] if records_size else []
-    # A throttle time, which nobody is told alone, leads to the general path.
+    # A throttle time of 1 ms forces the general path; its bytes are zeroed for the comparison.
     first, *rest = frame_fetch_response(version, 1, topics, [encoded], gaps, (1, 0, 0))
     throttle_at = 9 if version >= 12 else 8
     first = first[:throttle_at] + bytes(4) + first[throttle_at + 4 :]

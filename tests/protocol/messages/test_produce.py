@@ -1,4 +1,4 @@
-"""The Produce codec against kio's, in every version, and against bytes that mean harm."""
+"""The Produce codec compared with kio's in every version, and on hostile bytes."""
 
 from datetime import timedelta
 from typing import Any
