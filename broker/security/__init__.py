@@ -1,1 +1,4 @@
-"""Who a client is and what it may do. Used by every process that meets clients; knows no socket, no ring and no log."""
+"""Authentication and authorisation of clients.
+
+Used by every process that serves clients; independent of sockets, rings and logs.
+"""

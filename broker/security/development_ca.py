@@ -1,8 +1,8 @@
-"""A certificate authority for development: its key and certificate, and those that it signs, as PEM files.
+"""A certificate authority for development: its key and certificate, and the certificates that it signs, as PEM files.
 
-Run by the command line alone. A directory (0700) holds `ca.key`, `ca.pem`, and for the server and each client one file
-(0600) with its private key and its certificates, as Kafka's PEM key stores, OpenSSL and Go read them.
-Each file appears whole or not at all and none is ever replaced: what a kill leaves is completed by the next call.
+Used by the command line only. A directory (0700) holds `ca.key`, `ca.pem`, and for the server and each client one file
+(0600) with its private key and its certificates, in the format of Kafka's PEM key stores, OpenSSL and Go. Each file is
+written atomically and none is ever replaced: after a kill the next call completes the files.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from rotunda.broker.errors import RotundaError, UsageError
 
 CA_KEY, CA_CERTIFICATE, SERVER = "ca.key", "ca.pem", "server.pem"
 
-#: The longest that clients of some vendors accept of a server.
+#: The longest validity of a server certificate that clients of some vendors accept.
 SERVER_DAYS = 825
 CA_DAYS = 3650
 
 _PRIVATE, _PUBLIC, _DIRECTORY = 0o600, 0o644, 0o700
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _ORGANISATION = "Rotunda development"
-#: Clocks of clients may be behind by so much.
+#: Tolerance for clients with slow clocks.
 _BACKDATED = datetime.timedelta(hours=1)
 _HOST_NAME = re.compile(r"(?:\*\.)?[a-z0-9_](?:[a-z0-9_-]{0,62}\.?)*")
 _CLIENT_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -55,7 +55,7 @@ def host_names(added: Iterable[str] = ()) -> list[str]:
         each.address
         for found in psutil.net_if_addrs().values()
         for each in found
-        # Addresses of a link are of no use without the name of the interface, which no certificate can hold.
+        # Link-local addresses are useless without the name of the interface, which a certificate cannot hold.
         if each.family in (socket.AF_INET, socket.AF_INET6) and "%" not in each.address
     ]
     usable = [each.lower() for each in own if _HOST_NAME.fullmatch(each.lower())]
@@ -63,14 +63,14 @@ def host_names(added: Iterable[str] = ()) -> list[str]:
 
 
 def client_file(name: str) -> str:
-    """Return the file that holds a client's key and certificates. Raises UsageError for a name that can be none."""
+    """Return the name of a client's file with its key and certificates. Raises UsageError for an invalid name."""
     if not _CLIENT_NAME.fullmatch(name):
         raise UsageError(f"--client {name}: a name has letters, digits, dots, hyphens and underscores, at most 64")
     return f"client-{name}.pem"
 
 
 class DevelopmentCa:
-    """The authority in a directory, which it makes. Raises RotundaError for files that are there and do not fit."""
+    """The authority in a directory, which it creates. Raises RotundaError for existing files that do not match."""
 
     def __init__(self, directory: Path, now: datetime.datetime) -> None:
         self.directory = directory
@@ -94,13 +94,13 @@ class DevelopmentCa:
             )
 
     def issue_server(self, hosts: Iterable[str]) -> Path:
-        """Make the server's file for these names and addresses, and return it. Raises FileExistsError."""
+        """Create the server's file for these names and addresses, and return its path. Raises FileExistsError."""
         listed = list(hosts)
         name = next((each for each in listed[3:] if len(each) <= _LONGEST_COMMON_NAME), "localhost")
         return self._issue(SERVER, name, ExtendedKeyUsageOID.SERVER_AUTH, [_alternative(each) for each in listed])
 
     def issue_client(self, name: str) -> Path:
-        """Make a client's file, whose certificate's subject is `CN=name,...`, and return it. Raises FileExistsError."""
+        """Create a client's file, with the subject `CN=name,...`, and return its path. Raises FileExistsError."""
         return self._issue(client_file(name), name, ExtendedKeyUsageOID.CLIENT_AUTH, [])
 
     def _own_certificate(self) -> x509.Certificate:
@@ -120,7 +120,7 @@ class DevelopmentCa:
     ) -> Path:
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_subject(name), self._certificate.subject, key.public_key(), self._from, SERVER_DAYS)
-        # Nobody trusts what outlives its authority.
+        # A certificate must not be valid longer than its authority.
         authority_ends = self._certificate.not_valid_after_utc
         if self._from + datetime.timedelta(days=SERVER_DAYS) > authority_ends:
             builder = _builder(
@@ -151,7 +151,7 @@ def _builder(
     days: int,
     end: datetime.datetime | None = None,
 ) -> x509.CertificateBuilder:
-    # Both ends are part of the time, so a day's length is met with a second less.
+    # Both ends are part of the validity, so it is one second shorter than full days.
     last = end or begin + datetime.timedelta(days=days, seconds=-1)
     return (
         x509.CertificateBuilder()
@@ -188,7 +188,7 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _checked_host(text: str) -> str:
-    """Return a name as certificates hold it: in lower case, other letters than ASCII's encoded."""
+    """Return a host name in the form of certificates: in lower case, non-ASCII letters encoded."""
     with suppress(ValueError):
         return str(ipaddress.ip_address(text.strip("[]")))
     try:
@@ -231,7 +231,7 @@ def _read_certificate(path: Path) -> x509.Certificate:
 
 
 def _make_directory(path: Path) -> None:
-    """Make the directory for this user alone; one that is there keeps its mode, keys in it are private in any case."""
+    """Create the directory for this user alone; an existing one keeps its mode: key files are private in any case."""
     try:
         path.mkdir(mode=_DIRECTORY, parents=True, exist_ok=True)
         found = path.stat()
@@ -244,8 +244,8 @@ def _make_directory(path: Path) -> None:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Give a new file its content, all at once and durable. Raises FileExistsError: the one that is there stays."""
-    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # 0600, whatever the umask is
+    """Write a new file, atomically and durably. Raises FileExistsError: an existing file is unchanged."""
+    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # 0600, independent of the umask
     beside = Path(name)
     try:
         with open(fd, "wb") as file:

@@ -1,10 +1,10 @@
-"""The session of a request: the user that its connection has authenticated as, and the address that it comes from.
+"""The session of a request: the authenticated user of its connection, and the client's address.
 
-A processor packs the session of a connection once, when the client is authenticated, and sends these bytes behind each
-request (layout.REQUEST_ENVELOPE.session_bytes); targets turn the same bytes into the same object. So no process keeps
-a table of connections, and nothing is lost when one is killed. Without authentication and without ACLs there are no
-such bytes, and every session is ANONYMOUS. Where clients are given the address, or with TLS the host name, by which
-they have reached the broker (`C18`), that travels too.
+A processor packs the session of a connection once, when the client is authenticated, and sends these bytes after each
+request (layout.REQUEST_ENVELOPE.session_bytes); targets map the same bytes to the same object. So no process keeps a
+table of connections, and nothing is lost when one is killed. Without authentication and without ACLs there are no such
+bytes, and every session is ANONYMOUS. If the broker advertises the address, or with TLS the host name, by which clients
+have reached it (`C18`), that is included too.
 """
 
 from __future__ import annotations
@@ -14,33 +14,35 @@ from typing import Final
 
 from rotunda.shm.tables.client_hosts import host_text, packed_host
 
-#: The user of who has not authenticated (`H06`).
+#: User name of unauthenticated clients (`H06`).
 ANONYMOUS_USER: Final = "ANONYMOUS"
 
 #: The type of every principal, as in Kafka: there are no groups of users.
 USER_TYPE: Final = "User"
 
-#: A longer name of a user is refused at authentication: it travels with each request.
+#: A longer user name is rejected at authentication: it is sent with each request.
 MOST_USER_BYTES: Final = 4096
 
-#: Sessions that are known; when there are more, all are made anew.
+#: Limit of cached sessions; beyond it the cache is cleared.
 MOST_KNOWN: Final = 10_000
 
 _HOST_BYTES: Final = 16
 _NO_HOST: Final = bytes(_HOST_BYTES)
-#: Names of hosts are shorter.
+#: Host names are shorter.
 _MOST_REACHED_BYTES: Final = 255
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Session:
-    """A user at an address. Sessions of the same bytes are the same object within a process, so they are quick keys.
+    """A user at an address.
 
-    ``host`` is an IP address, empty where nobody asks for it. ``reached`` is the address or the host name by which the
-    client has reached the broker, empty where each is given the same.
+    Sessions of the same bytes are one object within a process, so they are fast dictionary keys.
+
+    ``host`` is an IP address, empty if it is not needed. ``reached`` is the address or the host name by which the
+    client has reached the broker, empty if all clients receive the same.
     """
 
-    #: Whether a fault that a test injects strikes the request (`broker.faults`).
+    #: Whether a test's injected fault applies to the request (`broker.faults`).
     is_faulty = False
 
     user: str
@@ -48,12 +50,12 @@ class Session:
     reached: str = ""
 
     def error_of(self, _topic: str) -> int:
-        """Return the error that is injected for a topic; 0: none."""
+        """Return the injected error for a topic; 0: none."""
         return 0
 
     @property
     def principal(self) -> str:
-        """The user as ACLs and the request log write it: "User:alice"."""
+        """The user in ACLs and the request log: "User:alice"."""
         return principal_of(self.user)
 
 
@@ -66,9 +68,9 @@ def principal_of(user: str) -> str:
 
 
 def pack_session(user: str, host: str, reached: str = "") -> bytes:
-    """Return what travels of a session. Raises ValueError for a name of more than MOST_USER_BYTES.
+    """Encode a session. Raises ValueError for a name of more than MOST_USER_BYTES.
 
-    A host name that is longer than any is left out.
+    A host name over the limit is omitted.
     """
     name, way = user.encode(), reached.encode()
     if len(name) > MOST_USER_BYTES:
@@ -79,7 +81,7 @@ def pack_session(user: str, host: str, reached: str = "") -> bytes:
 
 
 class Sessions:
-    """The sessions that one target has met."""
+    """The cached sessions of one target."""
 
     __slots__ = ("_known",)
 
@@ -87,7 +89,7 @@ class Sessions:
         self._known: dict[bytes, Session] = {}
 
     def of(self, packed: bytes) -> Session:
-        """Return the session that `pack_session` has packed. HOT."""
+        """Return the session encoded by `pack_session`. HOT."""
         try:
             return self._known[packed]
         except KeyError:

@@ -1,1 +1,1 @@
-"""Access control lists: what one says, what it lets whom do, and the authorizer that decides by them."""
+"""Access control lists: their fields and filters, the checks of each API, and the authorizer."""

@@ -1,6 +1,6 @@
-"""Access control lists as Kafka has them: what one says, which may be made, and which a filter describes.
+"""Access control lists in Kafka's model: fields, validation of new ACLs, and filters.
 
-Pure values and rules; runs wherever somebody reads, changes or asks by them. Says nothing of where they are kept.
+Pure values and rules; used wherever ACLs are read, changed or checked. Independent of their storage.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rotunda.broker.protocol.error_codes import ErrorCode
 
 
 class ResourceType(enum.IntEnum):
-    """What an ACL is about, numbered as the protocol numbers it."""
+    """Resource type of an ACL, numbered as in the protocol."""
 
     UNKNOWN = 0
     ANY = 1
@@ -28,12 +28,12 @@ class ResourceType(enum.IntEnum):
 
     @property
     def title(self) -> str:
-        """As Kafka's audit log writes it: "Topic", "TransactionalId"."""
+        """The name in Kafka's audit log: "Topic", "TransactionalId"."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
 class PatternType(enum.IntEnum):
-    """How the name of an ACL is compared with that of a resource; ANY and MATCH are for filters."""
+    """The comparison of an ACL's name with a resource's; ANY and MATCH are for filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -43,7 +43,7 @@ class PatternType(enum.IntEnum):
 
 
 class Operation(enum.IntEnum):
-    """What somebody wants to do."""
+    """An operation on a resource, numbered as in the protocol."""
 
     UNKNOWN = 0
     ANY = 1
@@ -72,16 +72,16 @@ class Permission(enum.IntEnum):
     ALLOW = 3
 
 
-#: Stands for any name of a resource, and for any host.
+#: Matches any resource name, and any host.
 WILDCARD: Final = "*"
 EVERY_PRINCIPAL: Final = "User:*"
 
-#: The only name that the cluster has.
+#: The only name of a cluster resource.
 CLUSTER_NAME: Final = "kafka-cluster"
 
 
 class Acl(NamedTuple):
-    """One ACL, of values as the protocol has them."""
+    """One ACL, with the protocol's values."""
 
     resource_type: int
     name: str
@@ -93,7 +93,7 @@ class Acl(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Which ACLs are meant; None and ANY let everything through."""
+    """A filter of ACLs; None and ANY match everything."""
 
     resource_type: int
     name: str | None
@@ -104,7 +104,7 @@ class AclFilter(NamedTuple):
     permission: int
 
     def matches(self, acl: Acl) -> bool:
-        """Return whether this ACL is meant, as Kafka's AclBindingFilter does."""
+        """Return whether this ACL matches, as in Kafka's AclBindingFilter."""
         return (
             self.resource_type in (ResourceType.ANY, acl.resource_type)
             and self._matches_name(acl)
@@ -127,7 +127,7 @@ class AclFilter(NamedTuple):
 
 
 def is_known(kind: type[enum.IntEnum], value: int) -> bool:
-    """Return whether a number has a meaning; 0 stands for one that has none."""
+    """Return whether a number is a defined value; 0 is an unknown one."""
     return value in frozenset(kind) and value != 0
 
 
@@ -137,7 +137,7 @@ def name_of(kind: type[enum.IntEnum], value: int) -> str:
 
 
 def check_new(acl: Acl) -> None:
-    """Raise ApiError INVALID_REQUEST for an ACL that may not be made, in the words of Kafka's AclControlManager."""
+    """Raise ApiError INVALID_REQUEST for an invalid ACL, with the messages of Kafka's AclControlManager."""
     if acl.resource_type == ResourceType.CLUSTER and acl.name != CLUSTER_NAME:
         raise _invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not acl.name:
@@ -163,7 +163,7 @@ def stored_name(acl: Acl) -> str:
 
 
 def acls_of(stored: Iterable[str]) -> list[Acl]:
-    """Return the ACLs that are stored under names; they may be many."""
+    """Decode ACLs from their stored names; they may be many."""
     return list(map(Acl._make, json.loads(f"[{','.join(stored)}]")))
 
 

@@ -1,7 +1,7 @@
-"""The authorizer: who may do what, decided by ACLs as Kafka's StandardAuthorizer decides it.
+"""The authorizer: decides by ACLs whether an operation is allowed, as Kafka's StandardAuthorizer does.
 
-Each target has one, in its metadata cache, which puts new ACLs in force; without ``authorizer.class.name`` there is
-none. Knows nothing of requests: what an API asks is in `broker.apis.authorization`.
+Each target has one, in its metadata cache, which applies new ACLs; without ``authorizer.class.name`` there is none.
+Independent of requests: the checks of each API are in `broker.apis.authorization`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from rotunda.broker.server_log.log_setup import RepeatedWarnings
 
 logger = logging.getLogger(__name__)
 
-#: Decisions that are remembered; when there are more, all are made anew.
+#: Limit of cached decisions; beyond it the cache is cleared.
 MOST_KNOWN: Final = 20_000
 
-#: About a resource of a longer name nothing is remembered, and no more of it is logged: clients choose names.
+#: Decisions on longer resource names are not cached, and logs have only this much of a name: clients choose names.
 LONGEST_KNOWN: Final = 512
 
-#: By what is wanted, the operations that an ACL may allow for it to be allowed. A denial is of what it names alone.
+#: By operation: the operations of ACLs that allow it. A denial applies only to the operation it names.
 _ALLOWED_BY: Final = {
     Operation.DESCRIBE: frozenset(
         {Operation.ALL, Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
@@ -40,34 +40,34 @@ _ALLOWED_BY: Final = {
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALL, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS}),
 }
 
-#: (who, what, type of the resource, its name).
+#: The key of a decision: (session, operation, resource type, resource name).
 _Question = tuple[Session, int, int, str]
 
 
 class Authorizer:
-    """The ACLs in force, and what they allow."""
+    """The effective ACLs, and decisions by them."""
 
     def __init__(self, super_users: Iterable[str] = (), *, allow_without_acls: bool = False) -> None:
-        """``super_users``: principals that may do everything."""
+        """Start without ACLs. ``super_users``: principals with all rights."""
         self._super_users = frozenset(super_users)
         self._allow_without_acls = allow_without_acls
         self._acls: dict[Acl, None] = {}
         #: By type of resource and name.
         self._literal: dict[tuple[int, str], dict[Acl, None]] = {}
         self._prefixed: dict[tuple[int, str], dict[Acl, None]] = {}
-        #: By type of resource: how long the names of prefixes are.
+        #: By type of resource: the lengths of the prefixes.
         self._lengths: dict[int, tuple[int, ...]] = {}
         self._known: dict[_Question, bool] = {}
-        #: By who, what and type of resource: whether that is allowed with any.
+        #: By session, operation and resource type: whether the operation is allowed on any resource.
         self._known_of_any: dict[tuple[Session, int, int], bool] = {}
         self._warnings = RepeatedWarnings(logger, SystemClock().monotonic_ns)
-        #: How often ACLs have changed: who has waited since looks again.
+        #: Number of changes of the ACLs: a waiting request is checked again after a change.
         self.changes = 0
-        #: Requests for something that were denied, since the start.
+        #: Denied requests since the start.
         self.denied = 0
-        #: Takes each of them for the request log: operation, type of the resource, name. Returns its number there.
+        #: Records a denial for the request log: operation, resource type, name. Returns its number there.
         self.on_denied: Callable[[int, int, str], int] = _nobody_listens
-        #: The number of the last one.
+        #: The number of the last denial.
         self.last_denial = 0
 
     def __iter__(self) -> Iterator[Acl]:
@@ -80,7 +80,7 @@ class Authorizer:
         return len(self._acls)
 
     def replace(self, acls: Iterable[Acl]) -> Steps[None]:
-        """Put these ACLs in force, and no others, all with the last step."""
+        """Replace all ACLs with these; they become effective together in the last step."""
         new = Authorizer()
         for number, acl in enumerate(acls):
             new._add(acl)
@@ -90,7 +90,7 @@ class Authorizer:
         self._changed()
 
     def update(self, added: Iterable[Acl], removed: Iterable[Acl]) -> None:
-        """Put further ACLs in force, and others no more."""
+        """Add ACLs and remove others."""
         for acl in removed:
             if self._acls.pop(acl, self) is None:
                 index = self._index(acl)
@@ -105,9 +105,9 @@ class Authorizer:
     def allows(
         self, session: Session, operation: int, resource_type: int, name: str, *, is_asked_for: bool = True
     ) -> bool:
-        """Return whether somebody may do something. HOT.
+        """Return whether an operation is allowed. HOT.
 
-        A denial is counted and logged, but where ``is_asked_for`` is False: it is only looked what may be seen.
+        A denial is counted and logged, except with ``is_asked_for`` False, for checks of visibility only.
         """
         question = session, operation, resource_type, name
         allowed = self._known.get(question)
@@ -122,7 +122,7 @@ class Authorizer:
         return allowed
 
     def allows_any(self, session: Session, operation: int, resource_type: int) -> bool:
-        """Return whether somebody may do something with any resource of a type (KIP-679)."""
+        """Return whether an operation is allowed on any resource of a type (KIP-679)."""
         question = session, operation, resource_type
         known = self._known_of_any.get(question)
         if known is None:
@@ -167,7 +167,7 @@ class Authorizer:
         return allowed if found else self._allow_without_acls
 
     def _of(self, resource_type: int, name: str) -> Iterator[Acl]:
-        """Yield the ACLs that are about a resource."""
+        """Yield the ACLs that apply to a resource."""
         yield from self._literal.get((resource_type, name), ())
         if name != WILDCARD:
             yield from self._literal.get((resource_type, WILDCARD), ())
@@ -195,7 +195,7 @@ class Authorizer:
         self.denied += 1
         self.last_denial = self.on_denied(operation, resource_type, name)
         what = f"{ResourceType(resource_type).title}:LITERAL:{name[:LONGEST_KNOWN]}"
-        # One line for what is asked again and again, in Kafka's words.
+        # One line for repeated denials, with Kafka's words.
         self._warnings.warning(
             f"{session.principal} {operation} {what}",
             "Principal = %s is Denied operation = %s from host = %s on resource = %s",
@@ -211,7 +211,7 @@ def _nobody_listens(_operation: int, _resource_type: int, _name: str) -> int:
 
 
 def super_users_of(text: str) -> Sequence[str]:
-    """Return the principals in a list that semicolons separate."""
+    """Return the principals in a list separated by semicolons."""
     return [each.strip() for each in text.split(";") if each.strip()]
 
 
@@ -220,7 +220,7 @@ def _is_about(acl: Acl, session: Session) -> bool:
 
 
 def _is_dominated(pattern: tuple[int, str], denied: set[tuple[int, str]]) -> bool:
-    """Return whether all that a pattern allows is denied: by the same pattern, or by a prefix of it."""
+    """Return whether everything that a pattern allows is denied: by the same pattern, or by a prefix of it."""
     if pattern in denied:
         return True
     _, name = pattern

@@ -1,7 +1,7 @@
-"""What each API checks before it does what it is asked: the one table of API, resource, operation and answer.
+"""The authorisation checks of each API: the one table of API, resource, operation and error.
 
-Those who answer an API look its checks up here, so that what is done and what docs/authorisation.md says is the same.
-The checks are those of Kafka 4.3 (KafkaApis, ControllerApis), in its order. Pure; runs in handlers and the controller.
+Handlers of an API look up its checks here, so that the code and docs/authorisation.md agree. The checks are those of
+Kafka 4.3 (KafkaApis, ControllerApis), in its order. Pure; runs in handlers and the controller.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from rotunda.broker.security.session import Session
 
 
 class Check(NamedTuple):
-    """One check: whether the client may do ``operation`` with a resource of that type, and what it is told if not.
+    """One check: the operation on a resource of a type that an API requires, and the error of a denial.
 
-    ``error`` is None where it is told nothing: what it may not see is left out. One that ``guards`` comes before the
-    API's function and rejects the whole request.
+    ``error`` is None if a denied resource is omitted from the response. A check that ``guards`` runs before the API's
+    function and rejects the whole request.
     """
 
     resource_type: ResourceType
@@ -35,7 +35,7 @@ class Check(NamedTuple):
 
 _TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 _TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
-#: With what a resource of a type is refused.
+#: Errors of a denial, by type of resource.
 ERRORS: Final = {
     _TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     _GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -198,7 +198,7 @@ CHECKS: Final[Mapping[ApiKey, tuple[Check, ...]]] = MappingProxyType(
     }
 )
 
-#: What anybody may ask, who has authenticated where that is needed.
+#: APIs without a check, for any client that has authenticated where that is required.
 FREE: Final = frozenset(
     {
         ApiKey.API_VERSIONS,
@@ -219,7 +219,7 @@ _EACH: Final = {
 
 
 def operation_of(api_key: int, resource_type: ResourceType) -> Operation:
-    """Return what the first check of an API of resources of a type asks for."""
+    """Return the operation of an API's first check for a resource type."""
     return _FIRST[api_key, resource_type].operation
 
 
@@ -231,9 +231,9 @@ def refusal(
     name: str = CLUSTER_NAME,
     operation: Operation | None = None,
 ) -> int:
-    """Return the error with which an API refuses a resource to a client, 0 if it does not; -1: it is left out. HOT.
+    """Return the error with which an API denies a resource to a client, 0 if allowed; LEFT_OUT: omitted. HOT.
 
-    ``operation``: of the checks of resources of that type the one for it; without it the first.
+    ``operation``: selects one of the checks for that resource type; without it the first is used.
     """
     if authorizer is None:
         return 0
@@ -244,7 +244,7 @@ def refusal(
     return LEFT_OUT if error is None else int(error)
 
 
-#: Instead of an error: the client is to learn nothing of it.
+#: Instead of an error: the resource is omitted from the response.
 LEFT_OUT: Final = -1
 
 _HEAD = """\

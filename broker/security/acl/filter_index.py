@@ -1,14 +1,14 @@
-"""Many filters of ACLs at once: which of them mean an ACL is found without asking each.
+"""An index of many ACL filters: finds the filters that match an ACL without testing each of them.
 
-Pure values; runs in the controller, for requests that name thousands of filters while there are tens of thousands of
-ACLs. Says nothing of what is done with what they mean.
+Pure values; runs in the controller, for requests with thousands of filters against tens of thousands of ACLs.
+Independent of the use of the matched ACLs.
 """
 
 from __future__ import annotations
 
 from rotunda.broker.security.acl.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 
-#: For each field of a filter, the values with which it says nothing.
+#: For each field of a filter, the values that match everything.
 _OPEN = (
     (ResourceType.ANY,),
     (None,),
@@ -25,11 +25,11 @@ class FilterIndex:
     """Filters by the values of the fields in which they must equal an ACL."""
 
     def __init__(self) -> None:
-        #: By which fields those are, and by what they have there.
+        #: By the fields of a shape, and by their values in a filter.
         self._shapes: dict[tuple[int, ...], dict[tuple[object, ...], dict[AclFilter, None]]] = {}
 
     def add(self, new: AclFilter) -> None:
-        """Add a filter; one that is there already stays."""
+        """Add a filter, unless it is in the index already."""
         shape = tuple(
             field
             for field, value in enumerate(new)
@@ -38,7 +38,7 @@ class FilterIndex:
         self._shapes.setdefault(shape, {}).setdefault(tuple(new[field] for field in shape), {})[new] = None
 
     def candidates(self, acl: Acl) -> list[AclFilter]:
-        """Return the filters that may mean an ACL, those that do among them."""
+        """Return the filters that may match an ACL, including all that do."""
         found: list[AclFilter] = []
         for shape, filters in self._shapes.items():
             found += filters.get(tuple([acl[field] for field in shape]), ())

@@ -1,1 +1,1 @@
-"""SASL: what a client and the broker say to each other until the broker knows who it is. Pure; no sockets, no rings."""
+"""SASL: the exchanges between a client and the broker that authenticate the client. Pure; no sockets, no rings."""

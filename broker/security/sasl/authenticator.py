@@ -1,7 +1,8 @@
-"""The authenticator of one connection: from its first frame to the known user, and again when its session ends.
+"""The authenticator of one connection: from its first frame to the authenticated user, and re-authentication.
 
-Pure: whole frames in, `Step`s out. It speaks Kafka's SaslHandshake 0 (the tokens follow bare) and 1 (they come in
-SaslAuthenticate), and follows SaslServerAuthenticator in what it takes when (`C11`, `H08`, `H09`, `H11`, `B25`).
+Pure: whole frames in, `Step`s out. It implements Kafka's SaslHandshake 0 (tokens are sent bare) and 1 (tokens are sent
+in SaslAuthenticate), and accepts frames in the same states as SaslServerAuthenticator (`C11`, `H08`, `H09`, `H11`,
+`B25`).
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ _NEWEST_API_VERSIONS: Final = 4
 _SOFTWARE_FROM: Final = 3
 _NS_PER_MS: Final = 1_000_000
 
-#: A session is not begun again sooner after the last time.
+#: Minimum interval between two re-authentications.
 REAUTHENTICATION_INTERVAL_NS: Final = 1_000_000_000
 
-#: A longer ApiVersions is not passed on: no more fits a ring.
+#: A longer ApiVersions is not passed on: it would not fit a ring.
 MOST_PASSED_ON_BYTES: Final = 64 * 1024
 
-#: What a response has room for.
+#: The maximum of the response field.
 _LONGEST_LIFETIME_MS: Final = (1 << 63) - 1
 
 _SIZE = Struct(">i")
 
 
 class State(enum.Enum):
-    """What the authenticator waits for."""
+    """The frame that the authenticator expects."""
 
     FIRST = enum.auto()
     """ApiVersions or SaslHandshake."""
@@ -55,7 +56,7 @@ class State(enum.Enum):
 
 
 class Failure(NamedTuple):
-    """Why an authentication has failed, for the log."""
+    """The reason of a failed authentication, for the log."""
 
     cause: str
     mechanism: str
@@ -63,9 +64,9 @@ class Failure(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What follows from a frame: an answer, if any; with a ``failure`` it is sent later, before the end.
+    """The result of a frame: a response, if any; with a ``failure`` it is sent later, before the connection is closed.
 
-    ``passes_on``: the frame is for a handler. It may be taken again, if it cannot be sent there at once.
+    ``passes_on``: the frame is for a handler. It may be passed to `take` again, if it cannot be sent there at once.
     """
 
     answer: bytes = b""
@@ -74,7 +75,7 @@ class Step(NamedTuple):
 
 
 class Authenticator:
-    """The state of one connection."""
+    """The authentication state of one connection."""
 
     __slots__ = (
         "_bare",
@@ -96,40 +97,40 @@ class Authenticator:
         self._wall_ms = wall_ms
         self._server: SaslServer | None = None
         self._bare = True
-        #: Mechanism and user of the session that is begun again.
+        #: Mechanism and user of the session that is re-authenticated.
         self._previous: tuple[str, str] | None = None
         self._begun_ns = 0
-        #: Which request of the connection an ApiVersions is that has been passed on and is answered without an error.
+        #: Request number of an ApiVersions that was passed on and has a response without an error.
         self._passed_on: int | None = None
         self.state = State.FIRST
         self.mechanism = self.user = ""
-        #: When the last authentication was done.
+        #: Time of the last completed authentication.
         self.ended_ns = 0
-        #: When the session ends; 0: it does not.
+        #: Expiration of the session; 0: none.
         self.expires_ns = 0
 
     @property
     def is_open(self) -> bool:
-        """Whether the user is known."""
+        """Whether the user is authenticated."""
         return self.state is State.OPEN
 
     @property
     def is_repeated(self) -> bool:
-        """Whether a session is being begun again, or was when it was begun last."""
+        """Whether the current or last authentication is a re-authentication."""
         return self._previous is not None
 
     @property
     def begun_ns(self) -> int:
-        """When the session was begun again."""
+        """Start time of the last re-authentication."""
         return self._begun_ns
 
     @property
     def most_bytes(self) -> int:
-        """How long a frame may be."""
+        """Size limit of a frame."""
         return self._listener.max_receive_bytes
 
     def begin_again(self, listener: SaslListener, now_ns: int) -> bool:
-        """Begin the session again: the frame with its SaslHandshake is to be taken next. False if it is too soon."""
+        """Begin a re-authentication: the next frame must be its SaslHandshake. False if it is too soon."""
         if self._begun_ns and now_ns - self._begun_ns < REAUTHENTICATION_INTERVAL_NS:
             return False
         self._begun_ns = now_ns
@@ -139,9 +140,9 @@ class Authenticator:
         return True
 
     def take(self, frame: bytes, sequence: int, now_ns: int) -> Step:
-        """Return what follows from the next frame, which is without its size.
+        """Handle the next frame, given without its size, and return the result.
 
-        ``sequence``: how many requests of the connection have been sent to handlers.
+        ``sequence``: the number of requests of the connection that were sent to handlers.
         """
         if self.state is State.FIRST and self._passed_on is not None and sequence > self._passed_on:
             self.state = State.HANDSHAKE
@@ -163,11 +164,11 @@ class Authenticator:
             hint = "; perhaps the client's security.protocol is not the listener's" if first else ""
             return self._failed(SaslFailed(f"{error}{hint}"), b"")
         except (ValueError, OverflowError, RecursionError) as error:
-            # JSON holds numbers, texts and depths that Python's own cannot take.
+            # JSON may have numbers, texts and nesting beyond Python's limits.
             return self._failed(SaslFailed(f"a token that cannot be read: {error}"), b"")
 
     def too_large(self, size: int, foreign: str | None = None) -> Step:
-        """Return what follows from a frame of that size, which has not come yet; ``foreign``: what it looks like."""
+        """Return the result for a frame of that size, which was not received yet; ``foreign``: its likely protocol."""
         cause = f"a frame of {size} bytes, and {self.most_bytes} are accepted (sasl.server.max.receive.size)"
         return self._failed(SaslFailed(foreign or cause), b"")
 
@@ -180,7 +181,7 @@ class Authenticator:
             if len(frame) > MOST_PASSED_ON_BYTES:
                 raise SaslFailed(f"an ApiVersions of {len(frame)} bytes; {MOST_PASSED_ON_BYTES} at most are accepted")
             if _is_answered_well(frame, version, header.body_offset):
-                # After an error the client may try again.
+                # After an error the client may retry.
                 self._passed_on = sequence
             return Step(passes_on=True)
         if key != _HANDSHAKE:
@@ -243,7 +244,7 @@ class Authenticator:
         return answer, lifetime_ms
 
     def _begin_session(self, credential_ends_ms: int | None, now_ns: int) -> int:
-        """Set when the session ends, and return in how many milliseconds; 0 if it does not (`H10`)."""
+        """Set the expiration of the session, and return the milliseconds until then; 0 if there is none (`H10`)."""
         ends = [most] if (most := self._listener.max_reauth_ms[self.mechanism]) > 0 else []
         if credential_ends_ms is not None:
             ends.append(max(0, credential_ends_ms - self._wall_ms()))
@@ -270,7 +271,7 @@ def _is_answered_well(frame: bytes, version: int, offset: int) -> bool:
 
 
 def _illegal_state(api_key: int, version: int, correlation_id: int) -> bytes:
-    """Return how Kafka answers a request that is not legal now; of APIs that clients do not send then, nothing."""
+    """Return Kafka's response to an illegal request in this state; empty for APIs that clients never send then."""
     code = ErrorCode.ILLEGAL_SASL_STATE
     if api_key == _HANDSHAKE and version in _HANDSHAKE_VERSIONS:
         return _handshake_response(version, correlation_id, code, ())

@@ -1,9 +1,9 @@
-"""The keys that sign tokens of OAUTHBEARER, read from a file or fetched from a server by a thread of their own.
+"""The keys that sign OAUTHBEARER tokens, read from a file or fetched from a server by a background thread.
 
-Runs in processor processes that have such a listener. Nobody waits for it: while there is no key, tokens are refused.
-A token with an unknown key wakes the thread, which reads no sooner than the longest backoff after the last good read:
-who shows such tokens need not have authenticated. Keys that cannot be read again stay as they were. The thread ends
-with its process.
+Runs in processor processes with such a listener. Nothing waits for the thread: without keys, tokens are rejected. A
+token with an unknown key wakes the thread, which reads again at the earliest after the maximum backoff since the last
+successful read, because such tokens may be sent by unauthenticated clients. If a read fails, the previous keys stay
+valid. The thread ends with its process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FILE = "file://"
 
 
 class JwksSettings(NamedTuple):
-    """Where the keys are, and how often they are read."""
+    """The URL of the keys, and the intervals of reads."""
 
     url: str
     refresh_ms: int
@@ -32,7 +32,7 @@ class JwksSettings(NamedTuple):
 
 
 class KeySet:
-    """The keys of one place."""
+    """The keys at one URL."""
 
     def __init__(self, settings: JwksSettings) -> None:
         self._settings = settings
@@ -44,7 +44,7 @@ class KeySet:
         threading.Thread(target=self._follow, name="jwks", daemon=True).start()
 
     def find(self, key_id: str | None) -> Any:
-        """Return the key of that id, or the only one for a token that names none; None: ask again later."""
+        """Return the key of that id, or the only one for a token without an id; None: retry later."""
         keys = self._keys
         if key_id is None and len(keys) == 1:
             return next(iter(keys.values()))
@@ -54,7 +54,7 @@ class KeySet:
         return key
 
     def end(self) -> None:
-        """Read no more."""
+        """Stop the thread."""
         self._ended.set()
         self._wanted.set()
 
@@ -70,7 +70,7 @@ class KeySet:
             self._wanted.clear()
 
     def _read(self, failures: int) -> bool:
-        # Both are large, and only for listeners with OAUTHBEARER.
+        # Both are large, and only needed for listeners with OAUTHBEARER.
         import urllib.request  # noqa: PLC0415
 
         from jwt import PyJWKSet  # noqa: PLC0415
@@ -83,7 +83,7 @@ class KeySet:
             found = PyJWKSet.from_json(text.decode()).keys
             self._keys = {key.key_id: key for key in found if key.key_type in ALGORITHMS}
         except Exception as error:
-            # Whatever a bad answer raises: the next one may be good.
+            # Any exception of an invalid response: the next one may be valid.
             if not failures:
                 logger.warning("the keys at %s cannot be read, %d are known: %s", *self._state, error)
             return False
@@ -97,18 +97,18 @@ class KeySet:
 
 
 class KeySets:
-    """The key sets that listeners need; those that none needs any more are read no more."""
+    """The key sets of all listeners; unused ones are stopped."""
 
     def __init__(self) -> None:
         self._sets: dict[JwksSettings, KeySet] = {}
 
     def of(self, settings: JwksSettings) -> KeySet:
-        """Return the keys of a place, which may have been read before."""
+        """Return the keys at a URL, cached if they are in use."""
         if settings not in self._sets:
             self._sets[settings] = KeySet(settings)
         return self._sets[settings]
 
     def keep(self, needed: set[JwksSettings]) -> None:
-        """End all others."""
+        """Stop all other key sets."""
         for settings in self._sets.keys() - needed:
             self._sets.pop(settings).end()

@@ -1,6 +1,6 @@
-"""What a listener offers to clients that authenticate by SASL: its mechanisms, and the limits of their exchanges.
+"""The SASL settings of a listener: its mechanisms, and the limits of exchanges.
 
-Pure. Made anew when a setting changes; exchanges under way go on with what they began with.
+Pure. Replaced when a setting changes; running exchanges keep their settings.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from rotunda.broker.security.sasl.mechanism import SaslServer
 
 
 class SaslListener(NamedTuple):
-    """One listener. ``servers`` makes, by mechanism, the server of a new exchange."""
+    """One listener. ``servers`` creates, by mechanism, the server of a new exchange."""
 
     name: str
     servers: Mapping[str, Callable[[], SaslServer]]
     max_receive_bytes: int
-    #: By mechanism: how long a session may last before its client authenticates again; 0: for ever.
+    #: By mechanism: maximum lifetime of a session before its client must re-authenticate; 0: no limit.
     max_reauth_ms: Mapping[str, int]
 
     @property
     def mechanisms(self) -> list[str]:
-        """The mechanisms, as the answer to a SaslHandshake lists them."""
+        """The mechanisms, in the order of a SaslHandshake response."""
         return list(self.servers)

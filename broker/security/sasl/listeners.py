@@ -1,6 +1,6 @@
-"""The listeners with SASL, made from the settings: which mechanisms each offers, and with what they check clients.
+"""Creates the listeners with SASL from the settings: the mechanisms of each, and their credentials.
 
-Pure but for the keys of OAUTHBEARER, which are read besides (`jwks`).
+Pure except for the keys of OAUTHBEARER, which a thread reads (`jwks`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _REAUTH = "connections.max.reauth.ms"
 
 
 class SaslListeners:
-    """Makes the listeners, and keeps between times what is read besides the settings."""
+    """Creates the listeners, and holds the key sets, which outlive changes of the settings."""
 
     def __init__(self, wall_ms: Callable[[], int]) -> None:
         self._wall_ms = wall_ms

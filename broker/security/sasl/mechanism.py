@@ -1,6 +1,7 @@
-"""What the SASL mechanisms have in common: a server that answers tokens until it knows the user, or fails.
+"""The common part of the SASL mechanisms: a server that responds to tokens until it knows the user, or fails.
 
-Pure. A failure has two texts: what its client may know, which helps nobody to guess, and what the broker's log says.
+Pure. A failure has two texts: one for the client, which must not help an attacker to guess, and one for the broker's
+log.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from rotunda.broker.security.session import MOST_USER_BYTES
 
 INVALID_CREDENTIALS: Final = "Authentication failed during {} due to invalid credentials with SASL mechanism {}"
 
-#: Of a token with names, passwords or proofs: room for the name of a user as SCRAM writes it. Those of OAUTHBEARER,
-#: which hold signed claims, have no bound but that of the frame.
+#: Limit of a token with names, passwords or proofs: room for a user name as SCRAM encodes it. Tokens of OAUTHBEARER,
+#: which hold signed claims, are limited only by the frame.
 MOST_TOKEN_BYTES: Final = 3 * MOST_USER_BYTES
 
 
 class SaslFailed(Exception):  # noqa: N818 - named for what happened
-    """The client is not who it says, or does not keep to the protocol of SASL.
+    """The client failed to authenticate, or violated the SASL protocol.
 
-    ``cause`` is for the log, ``told`` for the client: None stands for INVALID_CREDENTIALS, as in Kafka.
+    ``cause`` is for the log, ``told`` for the client: None means INVALID_CREDENTIALS, as in Kafka.
     """
 
     def __init__(self, cause: str, told: str | None = None, user: str = "") -> None:
@@ -28,7 +29,7 @@ class SaslFailed(Exception):  # noqa: N818 - named for what happened
 
 
 def check_length(token: bytes) -> None:
-    """Raise SaslFailed for a token that is too long: it would cost time before anybody is known."""
+    """Raise SaslFailed for a token that is too long: it would cost time before the client is authenticated."""
     if len(token) > MOST_TOKEN_BYTES:
         raise SaslFailed(f"the client's token has {len(token)} bytes; {MOST_TOKEN_BYTES} at most are accepted")
 
@@ -43,4 +44,4 @@ class SaslServer(Protocol):
     """When the credential ends that it has shown, in milliseconds of the wall clock."""
 
     def respond(self, token: bytes) -> bytes:
-        """Return the answer to a client's token. Raises SaslFailed."""
+        """Return the response to a client's token. Raises SaslFailed."""

@@ -1,7 +1,7 @@
-"""SASL/OAUTHBEARER (RFC 7628): the client shows a token that somebody has signed whom the broker trusts.
+"""SASL/OAUTHBEARER (RFC 7628): the client presents a token, signed by an issuer that the broker trusts.
 
-Pure but for the clock. A token that is refused is answered with an error in JSON, which the client acknowledges with
-one byte before it is told that it has failed. What is wrong with the token the log says, and the client does not learn.
+Pure except for the clock. The response to a rejected token is an error in JSON, which the client acknowledges with one
+byte before its authentication fails. The defect of the token is logged, and not sent to the client.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OTHER_ID = (
     "Authentication failed: Client requested an authorization id that is different from the token's principal name"
 )
 
-#: By the type of a key, the signatures that may be made with it. None of a shared secret, and never none at all.
+#: By the type of a key, the accepted signature algorithms. No shared secrets, and never "none".
 ALGORITHMS: Mapping[str, tuple[str, ...]] = {
     "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     "EC": ("ES256", "ES384", "ES512", "ES256K"),
@@ -33,22 +33,22 @@ ALGORITHMS: Mapping[str, tuple[str, ...]] = {
 
 
 class TokenRefused(Exception):  # noqa: N818 - named for what happened
-    """A token that proves nothing; the text is for the log."""
+    """An invalid token; the text is for the log."""
 
 
 class Token(NamedTuple):
-    """What a token says that is believed."""
+    """The accepted claims of a token."""
 
     user: str
     expires_ms: int
 
 
-#: Returns what a token says. Raises TokenRefused.
+#: Returns the claims of a token. Raises TokenRefused.
 Validate = Callable[[str], Token]
 
 
 class Rules(NamedTuple):
-    """What a token must hold."""
+    """The required claims of a token."""
 
     user_claim: str
     scope_claim: str
@@ -58,7 +58,7 @@ class Rules(NamedTuple):
 
 
 class OAuthBearerServer:
-    """One exchange: a token, and if it is refused the client's acknowledgement."""
+    """One exchange: a token, and if it is rejected the client's acknowledgement."""
 
     def __init__(self, validate: Validate) -> None:
         self._validate = validate
@@ -68,7 +68,7 @@ class OAuthBearerServer:
         self.expires_ms: int | None = None
 
     def respond(self, token: bytes) -> bytes:
-        """Return the empty answer, or the error in JSON. Raises SaslFailed."""
+        """Return the empty response, or the error in JSON. Raises SaslFailed."""
         if self._refusal is not None:
             raise SaslFailed(self._refusal, _REFUSED)
         try:
@@ -92,7 +92,7 @@ class OAuthBearerServer:
 
 
 def signed(rules: Rules, find_key: Callable[[str | None], Any]) -> Validate:
-    """Return what checks signed tokens. ``find_key`` returns a PyJWK by its id, or None."""
+    """Return a validator of signed tokens. ``find_key`` returns a PyJWK by its id, or None."""
 
     def validate(text: str) -> Token:
         import jwt  # noqa: PLC0415 - costs 100 ms, and no other mechanism needs it
@@ -119,7 +119,7 @@ def signed(rules: Rules, find_key: Callable[[str | None], Any]) -> Validate:
 
 
 def unsecured(rules: Rules, wall_ms: Callable[[], int]) -> Validate:
-    """Return what believes tokens without a signature: only for development."""
+    """Return a validator that accepts tokens without a signature: only for development."""
 
     def validate(text: str) -> Token:
         head, _, rest = text.partition(".")

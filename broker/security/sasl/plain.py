@@ -1,7 +1,7 @@
 """SASL/PLAIN (RFC 4616): the client sends its name and its password.
 
-Pure. The passwords are those of the listener's JAAS line, as in Kafka: who has SCRAM credentials alone has none here.
-All of them are compared in constant time, and an unknown user's with something that no password is.
+Pure. The passwords are those of the listener's JAAS line, as in Kafka: SCRAM credentials do not apply. All of them are
+compared in constant time, and an unknown user's with a random value that is no password.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class PlainServer:
     """One exchange: a single token."""
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
-        """``passwords``: by user."""
+        """Store the ``passwords`` by user."""
         self._passwords = passwords
         self.user = ""
         self.is_complete = False
         self.expires_ms: int | None = None
 
     def respond(self, token: bytes) -> bytes:
-        """Return the empty answer. Raises SaslFailed."""
+        """Return the empty response. Raises SaslFailed."""
         check_length(token)
         try:
             parts = token.decode().split("\0")

@@ -1,7 +1,8 @@
-"""SCRAM (RFC 5802, RFC 7677) as Kafka's servers speak it: the client proves that it knows the password.
+"""SCRAM (RFC 5802, RFC 7677) as in Kafka's servers: the client proves that it has the password.
 
-Pure. No channel binding. Delegation tokens, which Kafka lets in by an extension, are not served. Whoever is unknown is
-given a salt and a number of iterations as the users have, always the same ones, and fails as with a wrong password.
+Pure. No channel binding. Delegation tokens, which Kafka accepts with an extension, are not supported. An unknown user
+receives a salt and an iteration count like those of the known users, always the same, and fails as with a wrong
+password.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _LETTERS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class ScramServer:
-    """One exchange: the client's first message, ours with the salt, its proof, our signature."""
+    """One exchange: the client's first message, the server's with the salt, the proof, the server's signature."""
 
     def __init__(
         self, mechanism: str, credentials: UserCredentials, new_nonce: Callable[[], str] = secrets.token_urlsafe
@@ -46,7 +47,7 @@ class ScramServer:
         self.expires_ms: int | None = None
 
     def respond(self, token: bytes) -> bytes:
-        """Return our next message. Raises SaslFailed."""
+        """Return the server's next message. Raises SaslFailed."""
         check_length(token)
         try:
             text = token.decode()
@@ -68,7 +69,7 @@ class ScramServer:
         if asked_for and _unescaped(asked_for) != self.user:
             raise SaslFailed(f"the client asks to be {_unescaped(asked_for)}", _OTHER_ID, self.user)
         found = self._credentials.find(self._mechanism, self.user)
-        # Made for known users too, so that both take the same time.
+        # Also for known users, so that both need the same time.
         decoy = self._decoy()
         self._is_known = found is not None
         self._credential = credential = found or decoy
@@ -83,7 +84,7 @@ class ScramServer:
         if match is None:
             raise SaslFailed("the client's last message is none of SCRAM", user=self.user)
         without_proof, binding, nonce, _, proof_text = match.groups()
-        # As in Kafka: librdkafka before 2.3 puts its own part in front of it once more.
+        # As in Kafka: librdkafka before 2.3 prepends its own part once more.
         if not nonce.endswith(self._nonce):
             raise SaslFailed("the nonce in the client's last message is not ours", user=self.user)
         try:
@@ -108,20 +109,20 @@ class ScramServer:
         return "unknown user: rotunda user add makes one"
 
     def _decoy(self) -> ScramCredential:
-        """Return what nobody has the password of, like the credential of some user, for this name always the same."""
+        """Return a credential without a password, similar to a user's, and always the same for this name."""
         digest = hmac.digest(self._credentials.secret, self.user.encode(), "sha512")
         like = self._credentials.example(self._mechanism)
         if like is None:
             return ScramCredential(digest[:26], digest[: hashlib.new(self._hash).digest_size], b"", FEWEST_ITERATIONS)
         salt = digest * (1 + len(like.salt) // len(digest))
         if all(byte in _LETTERS for byte in like.salt):
-            # Kafka's tools make such salts.
+            # Kafka's tools generate such salts.
             salt = bytes(_LETTERS[byte % len(_LETTERS)] for byte in salt)
         return ScramCredential(salt[: len(like.salt)], digest[: len(like.stored_key)], b"", like.iterations)
 
 
 def escaped(name: str) -> str:
-    """Return a user's name as SCRAM writes it."""
+    """Return a user's name as SCRAM encodes it."""
     return name.replace("=", "=3D").replace(",", "=2C")
 
 

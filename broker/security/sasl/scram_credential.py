@@ -1,7 +1,7 @@
-"""SCRAM credentials (RFC 5802, RFC 7677): what is kept of a password, how it is made and how it is written.
+"""SCRAM credentials (RFC 5802, RFC 7677): the stored form of a password, its computation and its encoding.
 
-Pure. What is kept lets the broker check a proof, and does not let its reader log in elsewhere; it is a secret all the
-same. Written as Kafka writes it.
+Pure. A stored credential lets the broker verify a proof, and does not let its reader log in elsewhere; it is secret all
+the same. Encoded as in Kafka.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Final, NamedTuple
 
 from rotunda.broker.config.settings.sasl import SCRAM_SHA_256, SCRAM_SHA_512
 
-#: By mechanism its hash, as hashlib calls it.
+#: Hash of each mechanism, by its name in hashlib.
 HASHES: Final[Mapping[str, str]] = MappingProxyType({SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"})
 
-#: Kafka's bounds.
+#: Kafka's limits.
 FEWEST_ITERATIONS: Final = 4096
 MOST_ITERATIONS: Final = 16384
 
@@ -30,7 +30,7 @@ _WRITTEN = re.compile(r"salt=([^,]*),stored_key=([^,]+),server_key=([^,]+),itera
 
 
 class ScramCredential(NamedTuple):
-    """What is kept of one user's password for one mechanism."""
+    """The stored form of one user's password for one mechanism."""
 
     salt: bytes
     stored_key: bytes
@@ -39,7 +39,7 @@ class ScramCredential(NamedTuple):
 
 
 def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """Return the salted password, which clients of the admin API send. Takes milliseconds."""
+    """Return the salted password, which clients of the admin API send. Needs milliseconds."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
 
 
@@ -52,23 +52,23 @@ def credential_of(mechanism: str, salted_password: bytes, salt: bytes, iteration
 
 
 def new_salt() -> bytes:
-    """Return a salt that nobody has."""
+    """Return a new random salt."""
     return os.urandom(_SALT_BYTES)
 
 
 def new_password() -> str:
-    """Return a password that nobody guesses: 128 bits in hexadecimal digits, which no shell takes for anything else."""
+    """Return a random password: 128 bits in hexadecimal digits, without characters special to a shell."""
     return secrets.token_hex(16)
 
 
 def written(credential: ScramCredential) -> str:
-    """Return a credential as text."""
+    """Encode a credential as text."""
     salt, stored_key, server_key = (base64.b64encode(each).decode() for each in credential[:3])
     return f"salt={salt},stored_key={stored_key},server_key={server_key},iterations={credential.iterations}"
 
 
 def read(text: str) -> ScramCredential:
-    """Return the credential that `written` has written. Raises ValueError for any other text."""
+    """Decode a credential encoded by `written`. Raises ValueError for any other text."""
     match = _WRITTEN.fullmatch(text)
     if match is None:
         raise ValueError("invalid SCRAM credential: not salt=,stored_key=,server_key=,iterations=")

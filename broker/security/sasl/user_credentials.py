@@ -1,7 +1,7 @@
-"""The users with SCRAM credentials, as the processes that check them have them in memory.
+"""The users with SCRAM credentials, in the memory of the processes that authenticate them.
 
-Pure. Filled from what the controller stores (`broker.metadata`), whole or by what has changed; exchanges under way see
-a change at once. Beside the users stands a secret, from which the salts of unknown users are made.
+Pure. Filled from the controller's stored values (`broker.metadata`), all or only the changed ones; running exchanges
+see a change at once. It also holds a secret, from which the salts of unknown users are derived.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Final
 
 from rotunda.broker.security.sasl.scram_credential import HASHES, ScramCredential, read
 
-#: Under this name, which no user has, the secret is stored with the credentials.
+#: The secret is stored with the credentials, under this name, which no user has.
 SECRET_NAME: Final = ""
 SALT_KEY: Final = "salts"
 
-#: By user, by mechanism: the credential as `scram_credential.written` writes it.
+#: By user and mechanism: the credential as encoded by `scram_credential.written`.
 Stored = Mapping[str, Mapping[str, object]]
 
 
 class UserCredentials:
-    """What is known of each user, by mechanism."""
+    """The credentials of each user, by mechanism."""
 
     def __init__(self, stored: Stored | None = None) -> None:
         self._by_mechanism: dict[str, dict[str, ScramCredential]] = {mechanism: {} for mechanism in HASHES}
@@ -28,25 +28,25 @@ class UserCredentials:
         self.take(stored or {})
 
     def find(self, mechanism: str, user: str) -> ScramCredential | None:
-        """Return what is known of a user for a mechanism."""
+        """Return a user's credential for a mechanism, or None."""
         return self._by_mechanism[mechanism].get(user)
 
     def example(self, mechanism: str) -> ScramCredential | None:
-        """Return the credential of some user, always of the same one while it has it; None if nobody has any."""
+        """Return the credential of one user, the same one as long as it exists; None if there is none."""
         return next(iter(self._by_mechanism[mechanism].values()), None)
 
     def mechanisms_of(self, user: str) -> list[str]:
-        """Return for which mechanisms a user has a credential."""
+        """Return the mechanisms for which a user has a credential."""
         return [mechanism for mechanism, users in self._by_mechanism.items() if user in users]
 
     def replace(self, stored: Stored) -> None:
-        """Forget all users, and take those that are stored."""
+        """Replace all users with the stored ones."""
         for users in self._by_mechanism.values():
             users.clear()
         self.take(stored)
 
     def take(self, changed: Stored) -> None:
-        """Take over users that have changed; one without values is gone."""
+        """Update changed users; one without values is deleted."""
         for user, values in changed.items():
             if user == SECRET_NAME:
                 self.secret = str(values.get(SALT_KEY, "")).encode()

@@ -1,1 +1,1 @@
-"""TLS: what a listener shows and whom it trusts, and who the holder of a certificate is. No sockets."""
+"""TLS: the certificates and trusted authorities of a listener, and the users of client certificates. No sockets."""

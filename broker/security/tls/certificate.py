@@ -1,8 +1,7 @@
-"""What the broker reads of a certificate: when it ends, what it is for, and the name of its holder as Java writes it.
+"""Reads fields of a certificate: its expiration, its host names, and its subject in Java's form.
 
-Runs in processors, for certificates that OpenSSL has accepted. A few elements of DER are all that is needed, which
-costs no memory; a name has to keep the form in which it is written (RFC 2253 asks for it), which the standard
-library's own reading does not.
+Runs in processors, for certificates that OpenSSL has accepted. Only a few DER elements are parsed, which costs no
+memory; a subject must keep its written form (RFC 2253 requires it), which the standard library's parser does not.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _KEYWORDS = {
     "0.9.2342.19200300.100.1.25": "DC",
 }
 
-#: Types of strings, and how their characters are encoded.
+#: Types of strings, and their character encodings.
 _ENCODINGS = {12: "utf-8", 19: "ascii", 20: "latin-1", 22: "ascii", 27: "latin-1", 30: "utf-16-be"}
 
 _VERSION_TAG, _UTC_TIME_TAG = 0xA0, 23
@@ -35,25 +34,28 @@ _ESCAPED = frozenset(',=+<>#;"\\')
 _LONG_FORM = 0x80
 _WHITESPACE = (" ", "\r")
 
-#: Tag, where the content begins, where it ends.
+#: Tag, start and end of the content.
 _Element = tuple[int, int, int]
 
 
 def not_after(der: bytes) -> int:
-    """Return when a certificate ends, in seconds since 1970. Raises ValueError or IndexError if it is none."""
+    """Return the expiration of a certificate, in seconds since 1970.
+
+    Raises ValueError or IndexError if it is malformed.
+    """
     validity = _fields(der)[1]
     tag, start, end = list(_elements(der, validity[1], validity[2]))[1]
     text = der[start:end].decode("ascii")
     if tag == _UTC_TIME_TAG:
-        # Of two digits 50 to 99 are of the last century (RFC 5280).
+        # Two-digit years from 50 to 99 belong to the last century (RFC 5280).
         text = ("19" if text[0] >= "5" else "20") + text
     return int(datetime.strptime(text, _TIME_FORMAT).replace(tzinfo=UTC).timestamp())
 
 
 def subject(der: bytes) -> str:
-    """Return the name of a certificate's holder as Java's ``X500Principal.getName`` does, most specific part first.
+    """Return the subject of a certificate as Java's ``X500Principal.getName`` does, most specific part first.
 
-    Empty if it has none. Raises ValueError or IndexError if it is no certificate.
+    Empty if it has none. Raises ValueError or IndexError if it is malformed.
     """
     _, start, end = _fields(der)[2]
     parts = [_relative_name(der, part) for part in _elements(der, start, end)]
@@ -61,9 +63,9 @@ def subject(der: bytes) -> str:
 
 
 def names(der: bytes) -> frozenset[str]:
-    """Return the host names and addresses that a certificate is for, as its extension of alternative names has them.
+    """Return the host names and addresses in a certificate's extension of alternative names.
 
-    Raises ValueError or IndexError if it is no certificate.
+    Raises ValueError or IndexError if it is malformed.
     """
     found = set()
     for tag, start, end in _extension(der, _ALTERNATIVE_NAMES):
@@ -75,19 +77,19 @@ def names(der: bytes) -> frozenset[str]:
 
 
 def covers(names: Set[str], name: str) -> bool:
-    """Whether a certificate for these names is for this one: `*` stands for the first label of a host name."""
+    """Return whether a certificate for these names covers a name: `*` matches the first label of a host name."""
     return name in names or f"*.{name.partition('.')[2]}" in names
 
 
 def _extension(der: bytes, number: str) -> Iterator[_Element]:
-    """Yield the elements of an extension whose value is a sequence; none if it is not there."""
+    """Yield the elements of an extension with a sequence as its value; none if the extension is missing."""
     _, start, end = _element(der, _element(der, 0)[1])
     for tag, extensions, _ in _elements(der, start, end):
         if tag != _EXTENSIONS_TAG:
             continue
         _, first, last = _element(der, extensions)
         for _, at, until in _elements(der, first, last):
-            # Its number, whether it is critical, which may be left out, and its value as a string of bytes.
+            # Its number, its optional critical flag, and its value as a string of bytes.
             (_, id_start, id_end), *_, (_, value, _) = _elements(der, at, until)
             if _object_id(der[id_start:id_end]) == number:
                 _, at_first, behind = _element(der, value)
@@ -99,7 +101,7 @@ def _fields(der: bytes) -> list[_Element]:
     certificate = _element(der, 0)
     to_be_signed = _element(der, certificate[1])
     fields = list(_elements(der, to_be_signed[1], to_be_signed[2]))
-    # Serial number and algorithm stand before them, and in newer certificates the version.
+    # They follow the serial number and the algorithm, and in newer certificates the version.
     first = 3 if fields[0][0] == _VERSION_TAG else 2
     return fields[first : first + 3]
 
@@ -114,7 +116,7 @@ def _attribute(der: bytes, attribute: _Element) -> str:
     keyword = _KEYWORDS.get(number)
     encoding = _ENCODINGS.get(tag)
     if keyword is None or encoding is None:
-        # The value with its own tag and length, which begin where the number ends.
+        # The value with its own tag and length, which begin at the end of the number.
         return f"{keyword or number}=#{der[id_end:end].hex()}"
     return f"{keyword}={_escape(der[start:end].decode(encoding, errors='replace'))}"
 

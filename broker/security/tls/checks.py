@@ -1,4 +1,4 @@
-"""Whether listeners of TLS can be served as configured; asked before a broker starts, and before settings change."""
+"""Checks that the TLS listeners can be served as configured, before a broker starts and before settings change."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def check_tls(config: BrokerConfig, before: BrokerConfig | None = None) -> None:
-    """Raise ConfigError, worded for the user, unless every listener of TLS, and the status page, could be served.
+    """Raise ConfigError, worded for the user, unless every TLS listener, and the status page, can be served.
 
-    ``before``: what was served with these settings is served on, whatever has become of its files.
+    Settings that are in ``before`` are not checked again: they stay in service, even if their files have changed.
     """
     served = [] if before is None else all_tls(before)
     for settings in all_tls(config):

@@ -1,8 +1,8 @@
-"""The TLS context of a listener, made of its settings and what its stores have.
+"""The TLS context of a listener, created from its settings and stores.
 
-Runs in processors, which make one for each listener of TLS and a new one when certificates have been replaced; and
-wherever settings are checked: what can be made here can be served. OpenSSL takes keys from files only, so they pass
-through a file in memory.
+Runs in processors, which create one for each TLS listener and a new one when certificates are replaced; and wherever
+settings are validated: a context that can be created can be served. OpenSSL reads keys from files only, so they are
+written to a file in memory.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ _PEM_END = b"\n"
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """What the handshakes of a listener go by.
+    """The TLS parameters of a listener's handshakes.
 
-    ``not_after_s``: when its certificate ends, in seconds since 1970; ``names``: hosts and addresses that it is for.
+    ``not_after_s``: expiration of its certificate, in seconds since 1970; ``names``: hosts and addresses that it
+    covers.
     """
 
     settings: ListenerTls
@@ -39,13 +40,13 @@ class ServerTls:
 
 
 class Asked(Protocol):
-    """A connection that takes the name which its client asks for."""
+    """A connection that stores the server name requested by its client (SNI)."""
 
     asked_name: str
 
 
 def make(settings: ListenerTls) -> ServerTls:
-    """Return what a listener serves with. Raises ConfigError that names listener, setting, cause and remedy."""
+    """Return the TLS parameters of a listener. Raises ConfigError with listener, setting, cause and remedy."""
     try:
         return _make(settings)
     except ConfigError as error:
@@ -62,7 +63,7 @@ def _make(settings: ListenerTls) -> ServerTls:
     load_key(context, material)
     if settings.client_auth != NONE:
         context.verify_mode = ssl.CERT_REQUIRED if settings.client_auth == REQUIRED else ssl.CERT_OPTIONAL
-        # As in Java whatever certificate stands in the truststore is trusted, not only one that issued itself.
+        # As in Java, any certificate in the truststore is trusted, not only a self-signed one.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         _load_trusted(context, settings)
     try:
@@ -101,11 +102,11 @@ def _set_versions(context: ssl.SSLContext, settings: ListenerTls) -> None:
 
 
 def load_key(context: ssl.SSLContext, material: KeyMaterial) -> None:
-    """Show these certificates in a context's handshakes. Raises ConfigError."""
+    """Load these certificates and their key into a context. Raises ConfigError."""
     file = os.memfd_create("keystore", os.MFD_CLOEXEC)
     try:
         os.write(file, _PEM_END.join((material.key, *material.chain)) + _PEM_END)
-        # A password is always given: without one OpenSSL would ask for it at the terminal.
+        # A password is always passed: without one OpenSSL would prompt for it at the terminal.
         context.load_cert_chain(f"/proc/self/fd/{file}", password=material.password or "")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":

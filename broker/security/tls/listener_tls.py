@@ -1,4 +1,4 @@
-"""What a listener is told about TLS: its settings, its own before the broker's (`H05`). Pure."""
+"""The TLS settings of a listener: its own before the broker's (`H05`). Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rotunda.broker.config.settings.tls import NONE
 if TYPE_CHECKING:
     from rotunda.broker.config.broker_config import BrokerConfig
 
-#: Protocols that are spoken inside TLS.
+#: Protocols with TLS.
 PROTOCOLS = ("SSL", "SASL_SSL")
 
 #: No listener has this name, nor settings of its own.
@@ -21,7 +21,7 @@ _PAGE = "(status page)"
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Where certificates, and a key, are found: a file, or the text itself. ``setting`` names it in complaints."""
+    """The source of certificates, and of a key: a file, or inline text. ``setting`` is its name in error messages."""
 
     setting: str
     kind: str
@@ -34,7 +34,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class ListenerTls:
-    """The settings of one listener. Two that are equal make the same of the same files."""
+    """The settings of one listener. Equal settings with the same files have the same result."""
 
     listener: str
     keystore: Store
@@ -46,13 +46,13 @@ class ListenerTls:
 
 
 def all_tls(config: BrokerConfig) -> list[ListenerTls]:
-    """Return the settings of everything that speaks TLS: listeners, and the status page."""
+    """Return the TLS settings of all listeners with TLS, and of the status page."""
     found = [*(tls_of(config, each) for each in config.bound_listeners), page_tls(config)]
     return [each for each in found if each is not None]
 
 
 def page_tls(config: BrokerConfig) -> ListenerTls | None:
-    """Return what the status page serves with: the broker's certificate, and none from browsers; None without HTTPS."""
+    """Return the status page's settings: the broker's certificate, without client certificates; None without HTTPS."""
     if not (config.status_page_enable and config.status_ssl_enable):
         return None
     settings = tls_of(config, Listener(_PAGE, config.status_host, config.status_port, "SSL"))
@@ -60,7 +60,7 @@ def page_tls(config: BrokerConfig) -> ListenerTls | None:
 
 
 def tls_of(config: BrokerConfig, listener: Listener) -> ListenerTls | None:
-    """Return the settings of a listener; None if it does not speak TLS."""
+    """Return the TLS settings of a listener; None without TLS."""
     if listener.protocol not in PROTOCOLS:
         return None
 
@@ -68,7 +68,7 @@ def tls_of(config: BrokerConfig, listener: Listener) -> ListenerTls | None:
         return config.of_listener(listener.name, name)
 
     client_auth = value("ssl.client.auth")
-    # As in Kafka the broker's setting is not for clients who prove by SASL who they are.
+    # As in Kafka the broker's setting does not apply to clients that authenticate with SASL.
     if listener.protocol != "SSL" and own_name(listener.name, "ssl.client.auth") not in config.of_listeners:
         client_auth = NONE
     return ListenerTls(

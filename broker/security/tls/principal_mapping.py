@@ -1,8 +1,9 @@
-"""``ssl.principal.mapping.rules``: from the name in a client's certificate to a user (Kafka's SslPrincipalMapper).
+"""``ssl.principal.mapping.rules``: maps the subject of a client's certificate to a user (Kafka's SslPrincipalMapper).
 
-Pure. Rules are tried in order. ``DEFAULT`` takes the whole name; ``RULE:pattern/replacement/`` applies where the
-pattern fits the whole name, and L or U behind it make the result lower or upper case. Patterns are Java's, whose
-differences from Python's are translated: names of groups, ``$1`` in replacements; ``w``, ``d`` and ``s`` are of ASCII.
+Pure. Rules are tried in order. ``DEFAULT`` maps to the whole name; ``RULE:pattern/replacement/`` applies if the pattern
+matches the whole name, and a trailing L or U converts the result to lower or upper case. Patterns have Java's syntax,
+translated to Python's where they differ: names of groups, ``$1`` in replacements; ``w``, ``d`` and ``s`` are ASCII
+only.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _REFERENCE = re.compile(r"\\(.)|\$(\d)|\$\{([A-Za-z][A-Za-z0-9]*)\}", re.DOTALL)
 
 
 class _Rule(NamedTuple):
-    """``pattern`` is None for DEFAULT."""
+    """One rule. ``pattern`` is None for DEFAULT."""
 
     pattern: re.Pattern[str] | None
     replacement: str
@@ -28,7 +29,7 @@ class PrincipalMapping:
     """The rules of a listener."""
 
     def __init__(self, text: str) -> None:
-        """Raise ValueError, worded for the user, if the rules cannot be read."""
+        """Parse the rules. Raises ValueError, worded for the user, if they are invalid."""
         self._text = text
         self._rules: list[_Rule] = []
         at, text = 0, text.strip()
@@ -41,7 +42,7 @@ class PrincipalMapping:
             at = behind.end()
 
     def user_of(self, name: str) -> str | None:
-        """Return the user that a certificate's holder is; None if no rule fits."""
+        """Return the user of a certificate's subject; None if no rule matches."""
         for pattern, replacement, case in self._rules:
             if pattern is None:
                 return name
@@ -63,7 +64,7 @@ def _read(match: re.Match[str]) -> _Rule:
 
 
 def _filled(replacement: str, match: re.Match[str]) -> str:
-    """Return a replacement with its references; one to a group that there is not stands as it is written."""
+    """Return a replacement with its references resolved; a reference to an unknown group stays as written."""
 
     def value(reference: re.Match[str]) -> str:
         escaped, number, group = reference.groups()

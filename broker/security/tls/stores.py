@@ -1,7 +1,7 @@
-"""Keystores and truststores: from a file, or from text in the settings, to PEM.
+"""Reads keystores and truststores, from a file or from text in the settings, and converts them to PEM.
 
-Runs in processors, and wherever settings are checked. Whatever the form of a store, PEM in memory comes out of it, and
-nothing of it is ever written to a disk. Java's own format is recognised and refused with the command that converts it.
+Runs in processors, and wherever settings are validated. A store of any format is converted to PEM in memory, and
+nothing of it is ever written to a disk. Java's own format is detected and rejected, with the command that converts it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _JKS_MAGICS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _KEY = re.compile(rb"-----BEGIN ([A-Z ]*)PRIVATE KEY-----.+?-----END \1PRIVATE KEY-----", re.DOTALL)
 _ENCRYPTED = (b"ENCRYPTED PRIVATE KEY", b"Proc-Type: 4,ENCRYPTED")
-#: A store is at most so large; the file is no store then.
+#: Size limit of a store; a larger file is invalid.
 _MOST_BYTES = 16 * 1024 * 1024
 
 
@@ -30,7 +30,7 @@ class KeyMaterial(NamedTuple):
 
 
 def read_keystore(store: Store) -> KeyMaterial:
-    """Return what a listener shows. Raises ConfigError that names setting, cause and remedy."""
+    """Return a listener's key and certificates. Raises ConfigError with setting, cause and remedy."""
     inline = store.certificates or store.key
     if store.location is None and not inline:
         raise ConfigError(
@@ -52,7 +52,7 @@ def read_keystore(store: Store) -> KeyMaterial:
 
 
 def read_truststore(store: Store) -> tuple[bytes, ...] | None:
-    """Return the certificates that a listener trusts, as PEM; None if none are named. Raises ConfigError."""
+    """Return the certificates that a listener trusts, as PEM; None if none are configured. Raises ConfigError."""
     if store.certificates:
         if store.kind != "PEM":
             raise ConfigError(
@@ -73,7 +73,7 @@ def read_truststore(store: Store) -> tuple[bytes, ...] | None:
 
 
 def _content(store: Store) -> bytes:
-    """Return what is in the file of a store, whose type has been looked at."""
+    """Return the content of a store's file, after checking that its type matches."""
     where = f"{store.setting}.location={store.location}"
     assert store.location is not None  # noqa: S101 - the callers have looked
     try:
@@ -120,8 +120,8 @@ def _from_pkcs12(store: Store, content: bytes) -> KeyMaterial:
 
 
 def _opened(store: Store, content: bytes) -> tuple[bytes | None, bytes | None, tuple[bytes, ...]]:
-    """Return what a file of PKCS#12 has, as PEM: its key, the certificate for that, and the others."""
-    # Only those who have such a file pay for the memory of it.
+    """Return the content of a PKCS#12 file, as PEM: its key, the certificate for it, and the others."""
+    # Loaded here, because only such a file needs the memory for it.
     from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415
         Encoding,
         NoEncryption,
@@ -151,5 +151,5 @@ def _certificates(content: bytes, where: str) -> tuple[bytes, ...]:
 
 
 def _encoded(text: str) -> bytes:
-    """Return PEM that stands in a setting; line ends may be written as in properties files."""
+    """Return PEM from a setting; line ends may be written as in properties files."""
     return text.replace("\\n", "\n").encode()
