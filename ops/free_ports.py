@@ -1,8 +1,8 @@
-"""Free ports for brokers whose ports are known before they start.
+"""Free ports for brokers whose ports must be known before they start.
 
-They lie below those that the kernel gives to whoever connects: what is free there is not taken by a connection between
-the look and the start of a broker, which for Apache Kafka lasts seconds, or while one that was killed is away: not even
-by that of its own client, which may otherwise come from the port that it tries to reach, and reaches itself.
+They lie below the kernel's range of ephemeral ports, so no outgoing connection can occupy one between the check and the
+start of a broker, which for Apache Kafka lasts seconds, or while a killed broker is down. That includes connections of
+its own client, which could otherwise use the port that it tries to reach as its source port, and reach itself.
 """
 
 import secrets
@@ -17,7 +17,7 @@ _GIVEN_BY_THE_KERNEL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_ports(count: int) -> list[int]:
-    """Return so many ports of 127.0.0.1 that nobody listens on, chosen by chance: others look for some as well."""
+    """Return this many unused ports of 127.0.0.1, chosen at random: other processes may be searching as well."""
     above = int(_GIVEN_BY_THE_KERNEL.read_text().split()[0])
     found: list[int] = []
     with ExitStack() as held:

@@ -1,7 +1,7 @@
-"""Writes the lock files from what is installed: ``.venv/bin/python ops/lock.py``.
+"""Writes the lock files from the installed packages: ``.venv/bin/python ops/lock.py``.
 
-``requirements.lock`` pins what the broker and its status page need to be built and run, ``requirements-test.lock``
-what their tests need on top. Names and versions only: where packages come from is the machine's business.
+``requirements.lock`` pins the packages that build and run the broker and its status page, ``requirements-test.lock``
+the additional ones of their tests. Names and versions only: the package sources are the machine's business.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes the generated pages, or checks them: ``python ops/pages.py [--check | --list] [PAGE...]``.
 
-Each page is the return value of a function that stands beside what it describes.
+Each page is the return value of a function in the module that it describes.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ def committed(page: str) -> str:
 
 
 def is_stale(page: str) -> bool:
-    """Return whether the page differs from what it should be."""
+    """Return whether the committed page differs from the generated one."""
     return committed(page) != generate(page)
 
 
 def difference(page: str) -> list[str]:
-    """Return what is stale in the page, as a unified diff."""
+    """Return the differences of the page, as a unified diff."""
     have, want = committed(page).splitlines(keepends=True), generate(page).splitlines(keepends=True)
     return list(difflib.unified_diff(have, want, f"{page} as committed", f"{page} as generated"))
 

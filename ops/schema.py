@@ -117,7 +117,7 @@ def field_lines(field: dict[str, Any], indent: str) -> Iterator[str]:
 
 
 def default_of(field: dict[str, Any]) -> str | None:
-    """Return a field's default unless it is zero or empty; a JSON null is no default, as for Kafka's generator.
+    """Return a field's default unless it is zero or empty; a JSON null counts as none, as for Kafka's generator.
 
     A field that may be null and has no default in Kafka's definitions is null.
     """

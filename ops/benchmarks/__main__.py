@@ -1,10 +1,9 @@
-"""Measure the broker against the ruler and print one table; `--record` also puts it into docs/performance.md.
+"""Measure the broker against the ruler and print one table; `--record` also writes it to docs/performance.md.
 
-Every case runs the same load against the broker and against `bare`, in turns; the figure kept is the median of the
-turns' ratios. With `--against-kafka` Apache Kafka has its turns as well; `--crowds` has a broker with thousands of
-connections against the same one without; `--capacity` holds what the report on capacity says of twice the load against
-twice the load. Exit status 1 when a figure falls short of
-what is expected on 2 cores, 2 when a program failed.
+Every case runs the same load against the broker and `bare`, alternately; the figure is the median ratio of the turns.
+`--against-kafka` adds Apache Kafka. `--crowds` compares a broker with thousands of connections with the same broker
+without them. `--capacity` checks the capacity report's prediction for twice the load against a run at twice the load.
+Exit status 1 when a figure is below the one expected on 2 cores, 2 when a program failed.
 """
 
 import argparse
@@ -38,7 +37,7 @@ E2E_RECORD_BYTES = 100
 
 
 def main() -> int:
-    """Run what the command line asks for; returns the exit status."""
+    """Run the measurements of the command line; return the exit status."""
     options = parse_options()
     try:
         with tempfile.TemporaryDirectory(prefix="rotunda-bench-", dir=options.dir) as name:
@@ -144,14 +143,14 @@ def measure_start(directory: Path, options: argparse.Namespace, add: Callable[[R
 
 
 def measure_load(directory: Path, options: argparse.Namespace, add: Callable[[Row], None]) -> None:
-    """Everything that one running broker can answer."""
+    """Run all measurements that need only one running broker."""
     with programs.broker(directory / "load", options.set) as running:
         if cases.is_chosen("idle", options.case):
             pids = running.pids()
             cpu_percent = idle.idle_cpu_percent(pids, 5.0)
             add(plain_row("idle: processor time", cpu_percent, "% of a core", cases.IDLE_CPU_PERCENT))
             add(plain_row("idle: memory (PSS)", idle.memory_mb(pids), "MB", cases.IDLE_MEMORY_MB))
-        # Before megabytes are on their way to the disk.
+        # First, before megabytes of dirty pages are being written to the disk.
         if cases.is_chosen("produce to fetch", options.case):
             measure_latency(directory, options, running.port, add)
         for number, case in enumerate(cases.CASES):
@@ -160,7 +159,7 @@ def measure_load(directory: Path, options: argparse.Namespace, add: Callable[[Ro
 
 
 def measure_case(directory: Path, options: argparse.Namespace, port: int, number: int) -> Row:
-    """One case: broker and ruler in turns; the row holds the medians."""
+    """Measure one case, broker and ruler alternately; the row holds the medians."""
     case, topic = cases.CASES[number], f"case-{number}"
     if case.command != "api":
         programs.kload(directory, "create", port, [topic, str(PARTITIONS)])
@@ -196,7 +195,7 @@ def measure_groups(directory: Path, options: argparse.Namespace, add: Callable[[
 def measure_beside_groups(
     directory: Path, options: argparse.Namespace, port: int, offsets: int, add: Callable[[Row], None]
 ) -> None:
-    """Measure beside groups whose commits have so many offsets."""
+    """Measure small Produce while groups commit this many offsets."""
     case, topic = cases.BESIDE_GROUPS, f"beside-groups-{offsets}"
     programs.kload(directory, "create", port, [topic, str(PARTITIONS)])
     arguments = case.kload_arguments(topic, PARTITIONS, options.seconds / turns.PER_LOAD)
@@ -222,7 +221,7 @@ def measure_beside_groups(
 
 
 def measure_request_log(directory: Path, options: argparse.Namespace, add: Callable[[Row], None]) -> None:
-    """Measure what the request log costs: two brokers that differ in it alone."""
+    """Measure the cost of the request log: two brokers that differ only in it."""
     chosen = [case for case in cases.REQUEST_LOG if cases.is_chosen(f"request log: {case.title}", options.case)]
     if not chosen:
         return
@@ -264,13 +263,13 @@ def measure_against(
 
 
 def turns_row(title: str, case: cases.Case, other: str, rates: Sequence[float], ratio: float) -> Row:
-    """Return the row of a case that was measured in turns with something else."""
+    """Return the row of a case that was measured alternately with another load."""
     reached = verdict(f"≥ {case.expected_ratio}", ratio >= (case.expected_ratio or 0))
     return Row(title, f"{median(rates):,.0f} {UNITS[case.unit]}", other, f"{ratio:.2f}", reached)
 
 
 def measure_watched(directory: Path, options: argparse.Namespace, add: Callable[[Row], None]) -> None:
-    """Measure what the status page costs the broker while browsers look at it; its own process is not counted."""
+    """Measure the cost of the status page for the broker while browsers watch; its own process is not counted."""
     title = f"status page, {cases.BROWSERS} browsers"
     if not cases.is_chosen(title, options.case):
         return
@@ -297,7 +296,7 @@ def measure_watched(directory: Path, options: argparse.Namespace, add: Callable[
 
 
 def measure_crowds(directory: Path, options: argparse.Namespace, add: Callable[[Row], None]) -> None:
-    """Measure what many connections cost that do nothing, drip, or come and go."""
+    """Measure the cost of connections that are idle, slow, or opened and closed in quick succession."""
     silent, dripping = (
         f"{cases.SILENT:,} silent connections",
         f"{cases.DRIPPING:,} connections that send a byte a second",

@@ -1,10 +1,9 @@
-"""What ACLs cost: small Produce at a broker with an authorizer and at two without one, in short turns.
+"""The cost of ACLs: small Produce at a broker with an authorizer and at two without one, in short turns.
 
-`python -m ops.benchmarks.acls_cost [ROUNDS]` prints processor time a request, which unlike a rate does not depend on
-how busy the machine is, and how much more it is with ACLs. An authorizer is there from a broker's start on or not at
-all, and two brokers differ by some per cent from the beginning, by where things happen to lie in memory. So each round
-starts others, and the two without ACLs, held against each other, say what is chance. Exit status 1 when ACLs cost more
-than `MOST`, 2 when a program failed.
+`python -m ops.benchmarks.acls_cost [ROUNDS]` prints processor time per request, which unlike a rate does not depend on
+the load of the machine, and the increase with ACLs. An authorizer exists from a broker's start or not at all, and two
+brokers differ by some per cent because of their memory layout. So each round starts new brokers; the difference between
+the two without ACLs is the noise. Exit status 1 when ACLs cost more than `MOST`, 2 when a program failed.
 """
 
 import sys
@@ -27,10 +26,10 @@ AUTHORIZER = (
 )
 BROKERS = {"with ACLs": AUTHORIZER, "without": (), "another without": ()}
 WITH, WITHOUT, CHANCE = BROKERS
-#: ACLs that are there besides, of users who do not come.
+#: Additional ACLs, of users without connections.
 OTHERS = 100
 
-#: By what the processes do, and of both: ns of processor time a request.
+#: By role of process, and of both: ns of processor time per request.
 Figures = dict[str, float]
 
 
@@ -52,9 +51,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def measured(directory: Path, index: int) -> dict[str, Figures]:
-    """Return what one round finds for each broker: medians of its turns."""
+    """Return the figures of one round for each broker: medians of its turns."""
     names = list(BROKERS)
-    # Whoever comes first finds another machine.
+    # Rotate the order: the first broker measured finds a different state of the machine.
     names = names[index % len(names) :] + names[: index % len(names)]
     with ExitStack() as stack:
         turns = {}
@@ -76,7 +75,7 @@ def measured(directory: Path, index: int) -> dict[str, Figures]:
 
 
 def guard(broker: RunningBroker) -> None:
-    """Allow the load what it does, and others what they do not."""
+    """Add the ACLs that allow the load, and others for users without connections."""
     principals = ["User:ANONYMOUS", *(f"User:{number}" for number in range(OTHERS))]
     allowed = [text for principal in principals for text in ("--allow-principal", principal)]
     rotunda("acl", "add", "--run-dir", str(broker.run_dir), *allowed, "--producer", "--topic", TOPIC)
@@ -89,7 +88,7 @@ def ratio(rounds: Sequence[dict[str, Figures]], name: str, what: str) -> float:
 
 
 def report(rounds: Sequence[dict[str, Figures]]) -> float:
-    """Print what ACLs cost, and what is chance; return the median ratio."""
+    """Print the cost of ACLs and the noise; return the median ratio."""
     for what in (*ROLES, "both"):
         for name in (WITH, CHANCE):
             ratios = sorted(each[name][what] / each[WITHOUT][what] for each in rounds)

@@ -20,7 +20,7 @@ from ops.benchmarks.report import UNITS
 
 PARTITIONS = 4
 E2E_RECORD_BYTES = 100
-#: A turn before those that count, and each load of the warm-up, takes so long at least.
+#: Minimum duration of the turn before the counted ones, and of each warm-up load.
 LEAST_SECONDS = 0.2
 
 
@@ -46,7 +46,7 @@ class Place:
         return programs.kload(self.directory, command, server.port, arguments)
 
     def turn(self, server: Server, command: str, arguments: list[str]) -> tuple[dict[str, float], dict[str, Spent]]:
-        """Run kload against one server and return its figures and the processor time that the server took."""
+        """Run kload against one server and return its figures and the processor time that the server used."""
         before = server.spent()
         found = self.kload(server, command, arguments)
         return found, processor_time.since(before, server.spent())
@@ -132,7 +132,7 @@ def prepare_load(place: Place, case: cases.Case, topic: str) -> None:
 
 
 def warm_up_load(case: cases.Case, place: Place, seconds: float) -> None:
-    """Run a case's load against both, against Kafka for as long as its compilers want."""
+    """Run a case's load against both; against Kafka for as long as its JIT compilers need."""
     topic = f"warm-up-{topic_of(case.title)}"
     prepare_load(place, case, topic)
     for server, lasting in zip(place.brokers, (LEAST_SECONDS, seconds), strict=True):
@@ -140,7 +140,7 @@ def warm_up_load(case: cases.Case, place: Place, seconds: float) -> None:
 
 
 def measure_load(case: cases.Case, place: Place) -> list[Comparison]:
-    """Measure one case: brokers and ruler in turns."""
+    """Measure one case: brokers and ruler alternately."""
     topic, sides = topic_of(case.title), {name: Side() for name in (ROTUNDA, KAFKA, RULER)}
     prepare_load(place, case, topic)
     with programs.bare(place.directory, case.ruler, case.ruler_bytes) as bare:
@@ -156,7 +156,7 @@ def measure_load(case: cases.Case, place: Place) -> list[Comparison]:
                 if turn >= 0:
                     sides[server.name].add(found[case.unit], found["requests"], spent)
                 if case.ruler == "append":
-                    # Or the next one would wait for what this one has left to be written to the disk.
+                    # Flush now: the next case would otherwise wait for this one's dirty pages.
                     os.sync()
     return [Comparison(case.title, UNITS[case.unit], sides, case.expected_ratio)]
 
@@ -167,7 +167,7 @@ def topic_of(title: str) -> str:
 
 
 def rotated(servers: list[Server], turn: int) -> list[Server]:
-    """Return the servers in the order of a turn; each is first as often as the others."""
+    """Return the servers in the order of a turn; each is first equally often."""
     first = turn % len(servers)
     return servers[first:] + servers[:first]
 
@@ -176,21 +176,21 @@ def rotated(servers: list[Server], turn: int) -> list[Server]:
 
 
 def warm_up_latency(place: Place, seconds: float) -> None:
-    """Let records go through both."""
+    """Send records through both brokers."""
     for server, lasting in zip(place.brokers, (LEAST_SECONDS, seconds), strict=True):
         place.kload(server, "create", ["latency", "1"])
         place.kload(server, "e2e", ["latency", "1", str(lasting), str(E2E_RECORD_BYTES)])
 
 
 def measure_latency(place: Place) -> list[Comparison]:
-    """Measure the time from a Produce to the answer of a fetch that waits for it. A ruler keeps no fetch waiting."""
+    """Measure the time from a Produce to the response of a Fetch that waits for it. The ruler does not hold fetches."""
     sides = {key: {ROTUNDA: Side(), KAFKA: Side()} for key in cases.FASTER_PRODUCE_TO_FETCH}
     arguments = ["latency", "1", str(place.options.seconds), str(E2E_RECORD_BYTES)]
     for turn in range(place.options.turns):
         for server in rotated(list(place.brokers), turn):
             found, spent = place.turn(server, "e2e", arguments)
             for key, of_key in sides.items():
-                # What a record costs is told once.
+                # The processor time of a record is counted once only.
                 of_key[server.name].add(found[key], found["requests"] if key == "p50_us" else 0, spent)
     return [
         Comparison(f"produce to fetch, {key.removesuffix('_us')}", "µs", sides[key], expected, less_is_better=True)
@@ -198,32 +198,32 @@ def measure_latency(place: Place) -> list[Comparison]:
     ]
 
 
-# ---- beside groups ----
+# ---- with groups ----
 
 
 def groups_title(offsets: int) -> str:
-    """Return the title of a measurement beside groups whose commits have so many offsets."""
+    """Return the title of a measurement with groups whose commits have this many offsets."""
     requests = f"{offsets} to a request" if offsets > 1 else "a request each"
     commits = f"{cases.COMMITS_PER_SECOND:,} offsets committed a second, {requests}"
     return f"share of small Produce kept beside {cases.GROUPS:,} groups with {commits}"
 
 
 def warm_up_groups(_: int, place: Place, seconds: float) -> None:
-    """Let members of groups commit in both, whose coordinators are there afterwards."""
+    """Commit offsets of group members in both, so that their coordinators are loaded."""
     for server, lasting in zip(place.brokers, (LEAST_SECONDS, seconds), strict=True):
         place.kload(server, "create", ["warm-up-groups", str(PARTITIONS)])
         place.kload(server, "commit", ["warm-up-groups", str(PARTITIONS), "16", "1", str(lasting)])
 
 
 def measure_groups(offsets: int, place: Place) -> list[Comparison]:
-    """Measure how much of small Produce is left beside the heartbeats and commits of many groups."""
+    """Measure the share of small Produce that remains during the heartbeats and commits of many groups."""
     case, topic, sides = cases.BESIDE_GROUPS, f"beside-groups-{offsets}", {ROTUNDA: Side(), KAFKA: Side()}
     arguments = case.kload_arguments(topic, PARTITIONS, place.options.seconds)
     members = [topic, str(cases.GROUPS), str(cases.GROUP_CONNECTIONS), str(cases.HEARTBEAT_MS)]
     members += [str(cases.COMMITS_PER_SECOND), str(offsets)]
     for server in place.brokers:
         place.kload(server, "create", [topic, str(PARTITIONS)])
-        # One broker's groups are gone before the other's form: their sessions would not outlast its turns.
+        # One broker's groups are deleted before the other's form: their sessions would expire during its turns.
         with programs.gload(place.directory, server.port, members) as groups:
             for turn in range(-1, place.options.turns):
                 alone = place.kload(server, case.command, arguments)
@@ -238,5 +238,5 @@ def measure_groups(offsets: int, place: Place) -> list[Comparison]:
 
 
 def measure_security(place: Place) -> list[Comparison]:
-    """Measure what TLS and SASL leave, on brokers of its own while those of the other loads are idle."""
+    """Measure the cost of TLS and SASL, on brokers of its own while those of the other loads are idle."""
     return security.measure(place.directory, place.options.turns, place.options.set)

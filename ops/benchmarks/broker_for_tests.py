@@ -1,9 +1,9 @@
-"""How long a broker for tests takes to start, to be reset and to end, and how much processor time.
+"""Time and processor time that a broker for tests needs to start, reset and stop.
 
 ``python -m ops.benchmarks.broker_for_tests [TURNS]``: each turn starts one as the pytest plugin does, waits until all
 its processes serve, resets it and stops it, each time with 10 topics of 3 partitions; and resets it when there is
-nothing to delete. Times are those that a test waits; on a machine with other work on it they say more about that work.
-Processor time, of all its processes and of the test's, says what a machine with time to spare would take at most.
+nothing to delete. Times are wall-clock times that a test waits, so they include other load of the machine. Processor
+time, of the broker's processes and the test's, is the upper bound on an idle machine.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ TURNS = 10
 
 
 class Times:
-    """What calls have taken, by name, in milliseconds: on the clock, and of processors."""
+    """Durations of calls by name, in milliseconds: wall-clock time and processor time."""
 
     def __init__(self) -> None:
         self._waited: dict[str, list[float]] = defaultdict(list)
         self._worked: dict[str, list[float]] = defaultdict(list)
 
     def take(self, name: str, broker: RotundaBroker, call: Callable[[], object]) -> None:
-        """Make a call, and take its times."""
+        """Make a call and record its times."""
         begin, worked = time.perf_counter(), processor_ms(broker)
         call()
         self._waited[name].append((time.perf_counter() - begin) * 1000)
@@ -54,7 +54,7 @@ def main() -> None:
         broker = RotundaBroker()
         times.take("start", broker, broker.start)
         create_topics(broker)
-        # Those that start behind the others are ready once it has recorded what it was asked for.
+        # Processes that start after the others are ready once the request log has recorded the requests.
         broker.requests()
         times.take("reset", broker, broker.reset)
         times.take("empty reset", broker, broker.reset)
@@ -83,7 +83,7 @@ def with_descendants(pid: int) -> Iterator[int]:
 
 
 def create_topics(broker: RotundaBroker) -> None:
-    """Make topics, which have to go again."""
+    """Create topics that the reset has to delete."""
     for number in range(TOPICS):
         broker.create_topic(f"topic-{number}", 3)
 

@@ -1,8 +1,8 @@
-"""What `rotunda report capacity` says of twice the load, held against a run with twice the load.
+"""Check the prediction of `rotunda report capacity` for twice the load against a run with twice the load.
 
-A broker gets small Produce requests at random moments, as Poisson's arrivals have it, and then the same ones twice as
-fast; `rotunda bench` sends each when it is due, whatever is still unanswered. The report reads the request log of both
-runs: of the first it is asked what twice as much would do, of the second what there was.
+A broker gets small Produce requests at random times (Poisson arrivals), and then the same ones twice as fast; `rotunda
+bench` sends each when it is due, even while others have no response yet. The report reads the request log of both runs:
+the prediction for twice the load comes from the first, the actual figures from the second.
 """
 
 import argparse
@@ -29,7 +29,7 @@ CONNECTIONS, PARTITIONS, RECORD_BYTES = 16, 4, 200
 #: Files of the request log are finished, and processes write down how busy they are, so often.
 ROLL_MS = 1000
 SETTINGS = (f"request.log.roll.ms={ROLL_MS}", f"request.log.roles.interval.ms={ROLL_MS}")
-#: What is left out of a run at both ends, where the load is not yet or no longer what it is said to be.
+#: Cut off at both ends of a run, where the load has not yet, or no longer, its nominal rate.
 EDGE = timedelta(seconds=1)
 WARM_UP_S, DEADLINE_S, LOOK_S = 3.0, 60.0, 0.2
 #: One window for a whole run: the load is the same all the time.
@@ -108,7 +108,7 @@ def _send(port: int, profile: Path, speed: int, seconds: float) -> tuple[datetim
 
 
 def _reported(log: Path, output: Path, sent: tuple[datetime, int]) -> tuple[Load, Load]:
-    """Return what the report says of the load that was sent: as it was, and of twice as much."""
+    """Return the report's figures for the load that was sent: measured, and predicted for twice the load."""
     begin, end = (f"{time:%Y-%m-%dT%H:%M:%S.%f}" for time in _recorded(log, *sent))
     where = ["--input", str(log), "--output", str(output), "--rollups", str(output / "none"), "--master", "local[2]"]
     what = ["--from", begin, "--to", end, "--window", WINDOW, "--format", "json"]
@@ -124,7 +124,7 @@ def _reported(log: Path, output: Path, sent: tuple[datetime, int]) -> tuple[Load
 
 
 def _recorded(log: Path, since: datetime, requests: int) -> tuple[datetime, datetime]:
-    """Wait until all the requests are in finished files; return from when to when they came, without the edges."""
+    """Wait until all requests are in finished files; return the first and last time of them, without the edges."""
     sql = f"""SELECT count(*), epoch_us(min(time)), epoch_us(max(time)) FROM read_parquet('{log}/requests/**/*.parquet')
               WHERE requestApiKeyName = 'PRODUCE' AND epoch_us(time) >= {round(since.timestamp() * 1e6)}"""  # noqa: S608
     deadline = time.monotonic() + DEADLINE_S
@@ -175,6 +175,6 @@ def _loads(turn: Turn) -> tuple[Load, Load, Load]:
 
 
 def _text(values: list[float | None], form: str) -> str:
-    """Return the median of what is known."""
+    """Return the median of the values that are not None."""
     known = [value for value in values if value is not None]
     return format(median(known), form) if known else "-"

@@ -1,7 +1,7 @@
-"""The cases: a row a question, the ruler it is held against, the figure expected on 2 cores.
+"""The cases: one row per question, its ruler, and the figure expected on 2 cores.
 
-A case names the load (arguments of kload after the port) and the ruler (the kind of bare). Both get exactly
-the same load, one after the other, so that only their ratio matters and not the machine.
+A case names the load (arguments of kload after the port) and the ruler (the kind of bare). Both get exactly the same
+load, one after the other, so that only their ratio matters and not the machine.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 MEGABYTE_RECORDS = ("1000", "1000")  # 1000 records of 1000 bytes: one batch just under message.max.bytes
 FETCH_BYTES = 1048576
-BATCH_BYTES = 1009997  # what such a batch takes in a file, and so what a fetch of FETCH_BYTES brings
+BATCH_BYTES = 1009997  # bytes of such a batch in a file, and so of the response to a fetch of FETCH_BYTES
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,13 @@ class Case:
     unit: str
     expected_ratio: float | None
     ruler_bytes: int = FETCH_BYTES
-    #: What each partition is filled with before: records of a batch, bytes of a record.
+    #: Initial content of each partition: records of a batch, bytes of a record.
     fill: tuple[str, ...] = ()
-    #: How many topics there are, for a load that asks about topics; 0: it uses one.
+    #: Number of topics, for a load that requests metadata of topics; 0: it uses one.
     topics: int = 0
 
     def kload_arguments(self, topic: str, partitions: int, seconds: float) -> list[str]:
-        """Return what follows the port on kload's command line."""
+        """Return kload's arguments after the port."""
         fixed = [topic, str(self.topics or partitions), str(self.connections), str(self.depth), str(seconds)]
         return fixed + list(self.records)
 
@@ -48,7 +48,7 @@ def small_produce(connections: int, depth: int, expected_ratio: float | None) ->
 
 
 def one_megabyte_fetch(title: str, ruler_bytes: int) -> Case:
-    """Return the case of one batch a fetch, against bare file with answers of so many bytes."""
+    """Return the case of one batch per fetch, against bare file with responses of this size."""
     return Case(title, "fetch", 4, 1, (str(FETCH_BYTES),), "file", "mb_s", 0.7, ruler_bytes, MEGABYTE_RECORDS)
 
 
@@ -78,16 +78,16 @@ REQUEST_LOG = (
     Case("1 MB Produce, 4 connections", "produce", 4, 1, MEGABYTE_RECORDS, "append", "mb_s", 0.99),
 )
 
-#: What so many browsers on the status page add to the broker's processor time, at 500 requests/s of 64 connections.
+#: Processor time that this many browsers on the status page add, at 500 requests/s of 64 connections.
 WATCHED = Case("", "produce", 64, 1, ("1", "100", "1", "500"), "echo", "req_s", None)
 BROWSERS = 20
 WATCHED_CPU_PERCENT = 1.0
 
-#: Beside so many connections that do nothing: KB of each, and the share of small Produce that is left.
+#: With this many idle connections: KB of each, and the remaining share of small Produce.
 SILENT = 10_000
 SILENT_KB = 10.0
 BESIDE_SILENT = small_produce(64, 1, 0.9)
-#: Beside so many that send a byte a second: by how much the 99th percentile of a client's small Produce grows.
+#: With this many connections that send a byte a second: factor by which the 99th percentile of small Produce grows.
 DRIPPING = 5_000
 BESIDE_DRIPPING = Case("small Produce, 4 connections", "produce", 4, 1, ("1", "100", "1", "500"), "echo", "req_s", 2.0)
 #: Connections that are opened and closed in a second, and for how many seconds.
@@ -102,11 +102,11 @@ IDLE_CPU_PERCENT = 0.5
 
 
 def small_answer(title: str, command: str, topics: int = 0) -> Case:
-    """Return the case of a request whose answer says little, from 64 connections."""
+    """Return the case of a request with a small response, from 64 connections."""
     return Case(f"{title}, 64 connections", command, 64, 1, (), "echo", "req_s", 1.0, topics=topics)
 
 
-#: Against Apache Kafka; the expected ratio is Rotunda's rate to Kafka's. What fills the page cache comes last.
+#: Against Apache Kafka; the expected ratio is Rotunda's rate to Kafka's. Cases that fill the page cache are last.
 AGAINST_KAFKA = (
     small_produce(16, 1, 1.1),
     small_produce(64, 1, 1.2),
@@ -128,5 +128,5 @@ AGAINST_KAFKA = (
 )  # fmt: skip
 #: Kafka's time divided by Rotunda's.
 FASTER_PRODUCE_TO_FETCH = {"p50_us": 1.2, "p99_us": 2.0}
-#: The share of small Produce that is left beside groups, Rotunda's divided by Kafka's.
+#: The remaining share of small Produce with groups, Rotunda's divided by Kafka's.
 KEPT_BESIDE_GROUPS = 1.0

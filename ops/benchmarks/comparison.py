@@ -1,4 +1,4 @@
-"""The comparison: what a case found of Rotunda, of Kafka and of the ruler, turn by turn, and the two tables made of it.
+"""The comparison: the figures of a case for Rotunda, Kafka and the ruler, turn by turn, and the two tables made of it.
 
 Knows neither how anything is measured nor which programs there are.
 """
@@ -19,7 +19,7 @@ _LEAST_US = 0.05
 
 @dataclass
 class Side:
-    """One server in one case: what each turn found, and the processor time of its parts over all of them."""
+    """One server in one case: the figure of each turn, and the processor time of its parts over all of them."""
 
     found: list[float] = field(default_factory=list)
     requests: float = 0.0
@@ -49,7 +49,7 @@ class Comparison:
         return [kafka / ours if self.less_is_better else ours / kafka for ours, kafka in pairs]
 
     def falls_short(self) -> bool:
-        """Return whether the median ratio is below what is expected."""
+        """Return whether the median ratio is below the expected one."""
         return self.expected_ratio is not None and median(self.ratios()) < self.expected_ratio
 
     def summary(self) -> str:

@@ -1,8 +1,8 @@
-"""The cost of many connections: those that do nothing, those that drip, and those that come and go.
+"""The cost of many connections: idle ones, slow ones, and ones that are opened and closed in quick succession.
 
-Each crowd is held against the same broker without it: memory of a connection, small Produce beside it, the tail of a
-client that behaves, descriptors when it has gone. Clients come from several addresses of the loopback network, because
-one has too few ports for as many as have just gone.
+Each crowd is compared with the same broker without it: memory per connection, small Produce during it, tail latency of
+a normal client, open descriptors after its end. Clients use several addresses of the loopback network, because one
+address has too few ports while closed connections still occupy theirs.
 """
 
 import resource
@@ -22,11 +22,11 @@ from ops.benchmarks import idle, programs
 _OF_AN_ADDRESS = 5000
 #: That this process has open besides.
 _OTHER_DESCRIPTORS = 100
-#: The kernel drops what finds no room in the backlog, and its client tries again a second later.
+#: The kernel drops connections that overflow the backlog; their clients retry a second later.
 _AT_ONCE, _PAUSE_SECONDS = 20, 0.01
 _SETTLE_SECONDS = 3.0
 _DEADLINE_SECONDS = 60.0
-#: How a request begins that never ends: of 1,000 bytes one comes each second.
+#: The begin of a request that never ends: one of 1,000 bytes is sent each second.
 _DRIPPED = (1000).to_bytes(4, "big") + bytes(1000)
 _DRIP_SECONDS = 1.0
 
@@ -95,7 +95,7 @@ def dripping(port: int, count: int) -> Iterator[None]:
 
 
 def memory_of_a_connection(running: programs.RunningBroker, count: int) -> float:
-    """Return how many KB of the broker's memory (PSS) one of so many silent connections takes."""
+    """Return the KB of the broker's memory (PSS) per connection, with this many silent connections."""
     pids = running.pids()
     with silent(running.port, 1):
         before_mb = idle.memory_mb(pids)
@@ -104,7 +104,7 @@ def memory_of_a_connection(running: programs.RunningBroker, count: int) -> float
 
 
 def in_turns(crowd: Callable[[], AbstractContextManager[None]], measure: Callable[[], float], turns: int) -> Crowd:
-    """Return the median of a figure with a crowd and without, measured in turns."""
+    """Return the median of a figure with a crowd and without, measured alternately."""
     beside, alone = [], []
     for _ in range(turns):
         alone.append(measure())

@@ -1,7 +1,7 @@
-"""Apache Kafka's broker from Maven Central, as the scripts and the sample configuration of its distribution start it.
+"""Apache Kafka's broker from Maven Central, started like the scripts and sample configuration of its distribution do.
 
 One node that is broker and controller, with the heap and the collector of its scripts, on free ports, with its data in
-a directory given. Nothing is set for speed. Knows nothing of what is measured.
+the given directory. Nothing is tuned for speed. Knows nothing of the measurements.
 """
 
 import os
@@ -25,10 +25,10 @@ from rotunda.broker.log.data_dir import random_uuid
 START_SECONDS = 90.0
 LOG_TAIL_CHARACTERS = 2000
 _LOOK_S = 0.05
-#: The last words of a start: a socket is open before the broker may be given topics.
+#: The log line at the end of a start: the socket opens before the broker accepts topic creation.
 _STARTED = "Kafka Server started"
 
-#: What kafka-server-start.sh and kafka-run-class.sh give to java.
+#: JVM options of kafka-server-start.sh and kafka-run-class.sh.
 JAVA_OPTIONS = (
     "-Xmx1G",
     "-Xms1G",
@@ -79,7 +79,7 @@ appender.file.layout.type=PatternLayout
 appender.file.layout.pattern=[%d] %p %m (%c)%n
 """
 
-#: Threads by kind, known by the beginning of their name in a thread dump.
+#: Threads by kind, recognised by the prefix of their name in a thread dump.
 KINDS = {
     "network threads": r"data-plane-kafka-network-thread-",
     "request handlers": r"data-plane-kafka-request-handler-",
@@ -131,9 +131,9 @@ def prepare() -> None:
 def kafka(directory: Path, settings: Mapping[str, str] = MappingProxyType({})) -> Iterator[RunningKafka]:
     """Format a directory, start a broker on it and yield it once it has started; `prepare` has been called.
 
-    ``settings`` come after those of the sample configuration.
+    ``settings`` are appended to those of the sample configuration.
 
-    Raises MeasurementError with the end of its log when it does not come up.
+    Raises MeasurementError with the end of its log when it does not start.
     """
     directory.mkdir(parents=True)
     properties, log = directory / "server.properties", directory / "server.log"

@@ -1,9 +1,8 @@
-"""What limits that nobody meets cost: small Produce at one broker, in short turns with and without limits.
+"""The cost of limits that no client reaches: small Produce at one broker, in short turns with and without limits.
 
-`python -m ops.benchmarks.limits_cost [TURNS]` prints processor time a request, which unlike a rate does not depend on
-how busy the machine is, and how much more it is with the limits. All of them are dynamic: the same processes are
-measured with them and without, which no two brokers can be. Exit status 1 when they cost more than `MOST`, 2 when a
-program failed.
+`python -m ops.benchmarks.limits_cost [TURNS]` prints processor time per request, which unlike a rate does not depend on
+the load of the machine, and the increase with the limits. All of them are dynamic, so the same processes are measured
+with and without them; two brokers would differ. Exit status 1 when they cost more than `MOST`, 2 when a program failed.
 """
 
 import subprocess
@@ -23,7 +22,7 @@ TURNS = 30
 TURN_S = 0.5
 #: A change is in force within a second.
 IN_FORCE_S = 1.2
-#: What all limits together may add.
+#: The maximum increase with all limits together.
 MOST = 0.03
 TOPIC = "limits"
 LOAD = small_produce(64, 1, None)
@@ -64,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def limited(broker: RunningBroker, turn: Callable[[], Figures], settings: Sequence[str]) -> Figures:
-    """Return what a turn finds while quotas for each client id, and these settings, are in force."""
+    """Return a turn's figures while quotas for each client id, and these settings, are in force."""
     whose = ("--run-dir", str(broker.run_dir), "--default", "client-id")
     brokers = ("--run-dir", str(broker.run_dir))
     rotunda("quota", "set", *whose, *QUOTAS)
@@ -80,14 +79,14 @@ def limited(broker: RunningBroker, turn: Callable[[], Figures], settings: Sequen
 
 
 def rotunda(*arguments: str) -> None:
-    """Run one of the broker's commands. Raises MeasurementError with what it printed."""
+    """Run one of the broker's commands. Raises MeasurementError with its output."""
     done = subprocess.run(programs.rotunda(*arguments), capture_output=True, text=True, check=False)
     if done.returncode:
         raise MeasurementError(done.stdout + done.stderr)
 
 
 def turn_of(directory: Path, broker: RunningBroker) -> Callable[[], Figures]:
-    """Return what loads a broker for a turn and returns ns of processor time a request, by role and of both."""
+    """Return a function that runs the load for a turn and returns ns of processor time a request, by role and total."""
     processes = broker.roles()
 
     def turn() -> Figures:
@@ -100,7 +99,7 @@ def turn_of(directory: Path, broker: RunningBroker) -> Callable[[], Figures]:
 
 
 def report(what: str, ones: Sequence[Figures], others: Sequence[Figures]) -> float:
-    """Print what limits cost, by the median of turns and by the least of them; return the median ratio."""
+    """Print the cost of limits, by the median and the minimum of the turns; return the median ratio."""
     ratio = 1.0
     for role in (*ROLES, "both"):
         with_limits, without = [each[role] for each in ones], [each[role] for each in others]

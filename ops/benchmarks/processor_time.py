@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-#: Places in a `stat` file behind the name, which may itself contain spaces.
+#: Places in a `stat` file after the name, which may itself contain spaces.
 _USER, _SYSTEM = 11, 12
 
 
@@ -24,7 +24,7 @@ class Spent(NamedTuple):
         return Spent(self.user + other.user, self.system + other.system)
 
     def minus(self, other: "Spent") -> "Spent":
-        """Return the difference, never below nothing: a thread that has ended is no longer counted."""
+        """Return the difference, at least zero: a thread that has ended is no longer counted."""
         return Spent(max(self.user - other.user, 0.0), max(self.system - other.system, 0.0))
 
 
@@ -32,9 +32,9 @@ NOTHING = Spent(0.0, 0.0)
 
 
 def of_process(pid: int) -> Spent:
-    """Return what a process with all its threads has taken, those that have ended included; nothing once it has gone.
+    """Return the processor time of a process with all its threads, ended ones included; zero once it has ended.
 
-    The recorder gives its place to another one now and then, which gives back memory.
+    The recorder is replaced by a new process now and then, which frees memory.
     """
     try:
         return _read(Path(f"/proc/{pid}/stat"))
@@ -43,7 +43,7 @@ def of_process(pid: int) -> Spent:
 
 
 def of_threads(pid: int, threads: Iterable[int]) -> Spent:
-    """Return what some threads of a process have taken; those that have ended count nothing."""
+    """Return the processor time of some threads of a process; those that have ended count as zero."""
     total = NOTHING
     for thread in threads:
         try:
@@ -62,7 +62,7 @@ def total(each: Iterable[Spent]) -> Spent:
 
 
 def since(before: Mapping[str, Spent], after: Mapping[str, Spent]) -> dict[str, Spent]:
-    """Return what each part has taken between two readings."""
+    """Return the processor time of each part between two readings."""
     return {part: spent.minus(before[part]) for part, spent in after.items()}
 
 

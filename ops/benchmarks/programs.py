@@ -1,6 +1,6 @@
-"""The programs a measurement needs: kload, gload and bare, built here from C, and the broker, started by its CLI.
+"""The programs of a measurement: kload, gload and bare, built here from C, and the broker, started by its CLI.
 
-Knows nothing of what is measured. Every server listens on a free port and is gone after its `with`.
+Knows nothing of the measurements. Every server listens on a free port and is stopped at the end of its `with`.
 """
 
 import json
@@ -25,7 +25,7 @@ DEADLINE_SECONDS = 30.0
 
 
 class MeasurementError(Exception):
-    """A program ended with an error; the text says which and what it printed."""
+    """A program ended with an error; the text names it and has its output."""
 
 
 def build(directory: Path) -> None:
@@ -47,20 +47,20 @@ def kload(directory: Path, command: str, port: int, arguments: list[str]) -> dic
 
 
 class Groups:
-    """Many groups whose members are silent but inside `busy`."""
+    """Many groups whose members are silent except inside `busy`."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self._process = process
         self._log = log
 
     def check(self, *, is_fine: bool) -> None:
-        """Raise MeasurementError with what the load has printed unless all is well."""
+        """Raise MeasurementError with the output of the load unless `is_fine`."""
         if not is_fine:
             raise MeasurementError(f"{' '.join(map(str, self._process.args))}: {self._log.read_text().strip()}")
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """Let the members send what they have to."""
+        """Have the members send their requests."""
         self._tell(b"g")
         yield
         self._tell(b"p")
@@ -74,9 +74,9 @@ class Groups:
 
 @contextmanager
 def gload(directory: Path, port: int, arguments: list[str]) -> Iterator[Groups]:
-    """Form the groups; all that they have sent must have been answered when they leave at the end of the `with`.
+    """Form the groups; when they leave at the end of the `with`, every request must have its response.
 
-    Raises MeasurementError when the broker answered an error or could not keep up.
+    Raises MeasurementError when the broker returned an error or could not keep up.
     """
     line = [str(directory / "gload"), str(port), *arguments]
     log = directory / "gload.log"
@@ -129,14 +129,14 @@ class RunningBroker:
     ready_seconds: float
 
     def status(self) -> dict[str, Any]:
-        """Return what `rotunda status --json` tells."""
+        """Return the output of `rotunda status --json`."""
         command = rotunda("status", "--json", "--run-dir", str(self.run_dir))
         done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY)
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 
     def roles(self) -> dict[str, list[int]]:
-        """Return the process ids by what the processes do."""
+        """Return the process ids by role."""
         status = self.status()
         found = {"supervisor": [int(status["pid"])]}
         for entry in status["processes"]:

@@ -1,7 +1,7 @@
-"""What each report answers, asked of DuckDB: SQL of its own, which shares nothing with the jobs but the question.
+"""The questions of each report as DuckDB SQL, which shares no code with the jobs.
 
-The tests hold every number of a job against it, `ops/bench --spark` the job's time. Most of it asks `r`, the rows of a
-dataset in a range with their weight `w`, and `q`, those of its requests (`of_range`); the rest reads a whole log.
+The tests compare every number of a job with it, `ops/bench --spark` the job's time. Most queries read `r`, the rows of
+a dataset in a range with their weight `w`, and `q`, those of its requests (`of_range`); the rest read a whole log.
 """
 
 from collections.abc import Iterable
@@ -57,7 +57,7 @@ SKEW = """
 SELECT m.scope, m.topic, count(*), sum(b), any_value(d) / (2 * count(*) * sum(b)), arg_max(member, b), max(b) / sum(b)
 FROM m JOIN d ON m.scope = d.scope AND m.topic IS NOT DISTINCT FROM d.topic GROUP BY m.scope, m.topic
 """
-#: What `SKEW` asks of: `of`, `topic`, `member` and `where`.
+#: Parameters of `SKEW`: `of`, `topic`, `member` and `where`.
 SKEWS = (
     ("'all partitions'", "NULL", "concat_ws('-', topic, partition)", "partition IS NOT NULL"),
     ("'partitions of a topic'", "topic", "concat_ws('-', topic, partition)", "partition IS NOT NULL"),
@@ -165,7 +165,7 @@ SELECT handler, sum(n), sum(n) / any_value(span) * 1e6, any_value(s), greatest(0
 FROM r JOIN span USING (w) JOIN busy USING (w, handler) GROUP BY w, handler HAVING count(*) >= 30 ORDER BY w, handler
 """
 
-#: Of a whole log: what the diagnosis looks at, by windows of `window_s` seconds.
+#: Of a whole log: the diagnosis's features, by windows of `window_s` seconds.
 FEATURES = """
 WITH log AS (SELECT *, time_bucket(INTERVAL '{window_s} seconds', time AT TIME ZONE 'UTC') w,
   CASE requestApiKey WHEN 0 THEN remoteTimeUs
@@ -204,7 +204,7 @@ FROM total JOIN slow USING (w) LEFT JOIN hot USING (w) JOIN client USING (w) LEF
 LEFT JOIN own USING (w) LEFT JOIN conn USING (w) ORDER BY w
 """
 
-#: Of a log in a range: what each is charged for in each second, and the rate then: over ten other seconds, by a join.
+#: Of a log in a range: each user's charge in each second, and the rate then: over ten other seconds, by a join.
 CHARGES = """
 WITH r AS (SELECT *, epoch_us(time) + requestQueueTimeUs + localTimeUs + remoteTimeUs answered
            FROM read_parquet('{log}/requests/**/*.parquet', hive_partitioning = true)
@@ -236,7 +236,7 @@ MUTATION_CHARGES = """
 
 
 def of_range(log: Path, dataset: str, time_range: tuple[str, str], sql: str) -> str:
-    """Return a query of `r` and `q` with what they are: rows of a log in a range of two ISO times of UTC."""
+    """Return a query on `r` and `q` with their definitions: rows of a log in a range of two ISO times of UTC."""
     start, end = (f"TIMESTAMPTZ '{text}+00'" for text in time_range)
     tables = (
         f"{name} AS (SELECT *{weight} FROM read_parquet('{log}/{of}/**/*.parquet', hive_partitioning = true, "  # noqa: S608

@@ -1,10 +1,9 @@
 """Kafka's own load tools under quotas, on this broker and on Apache Kafka at the same time.
 
 `python -m ops.benchmarks.quotas` sets the same quotas on both with kafka-configs, runs kafka-producer-perf-test and
-kafka-consumer-perf-test against each, and prints the rates that they had over half a minute. Who sends as fast as it
-may has a burst of ten seconds' worth every eleven seconds, when the windows of the last one are forgotten; so the time
-that is measured begins and ends with whole rounds. Exit status 1 when a rate is off by more than `TOLERANCE`, 2 when a
-program failed.
+kafka-consumer-perf-test against each, and prints their rates over half a minute. A client without pacing sends ten
+seconds' worth in a burst every eleven seconds, when the windows of the last burst expire; so the measured time begins
+and ends with whole rounds. Exit status 1 when a rate is off by more than `TOLERANCE`, 2 when a program failed.
 """
 
 import os
@@ -29,7 +28,7 @@ QUOTA = 1_000_000
 RECORD_BYTES = 1000
 RECORDS = 90_000
 TOLERANCE = 0.05
-#: Rounds of all windows: what goes before, and what is measured.
+#: Rounds of all windows: before the measurement, and during it.
 SETTLE_S, MEASURED_S = 22.0, 33.0
 DEADLINE_S = 180.0
 LOOK_S = 0.1
@@ -157,7 +156,7 @@ def running(main_class: str, *arguments: str) -> Iterator["subprocess.Popen[str]
 
 
 def tool(main_class: str, port: int, *arguments: str) -> None:
-    """Run one of Kafka's tools to its end. Raises MeasurementError with what it said when it fails."""
+    """Run one of Kafka's tools to its end. Raises MeasurementError with its output when it fails."""
     command = ["java", "-cp", CLASSES, main_class, "--bootstrap-server", f"127.0.0.1:{port}", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
     if done.returncode:

@@ -1,6 +1,6 @@
 """The figures as a Markdown table, and their place in docs/performance.md.
 
-Only what stands between the two markers of a part of that page is replaced; what is written around it by hand stays.
+Replaces only the text between the two markers of a part of that page; the surrounding text is hand-written and stays.
 """
 
 import os
@@ -95,7 +95,7 @@ def record_rows(page: Path, part: Part, surroundings: str, tables: str) -> None:
     """Replace the rows of these titles in the tables of a part of `page`, and note when they were measured."""
     head, *old_tables = _content(page, part).split("\n\n")
     new_tables = _without_parts(tables).split("\n\n")
-    #: Behind the head and the line below it.
+    #: Placed after the head and the line below it.
     titles = ", ".join(list(_rows(new_tables[0]))[2:])
     lines = [line for line in head.splitlines() if not line.startswith(f"{titles}: ")]
     lines.append(f"{titles}: m{surroundings[1:]}")

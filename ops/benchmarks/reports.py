@@ -1,8 +1,8 @@
-"""The Spark jobs over logs of growing size, each beside DuckDB with the same question on the same files.
+"""The Spark jobs over logs of growing size, each compared with DuckDB for the same question on the same files.
 
 Every job runs as its users start it, start of Java included, on two cores with Spark's driver of 2 GB. DuckDB has two
-threads in this process; where SQL has only a part of what a job works out, the row says which. Processor time stands
-beside the time on the clock, because the machine may be shared.
+threads in this process; where SQL covers only part of a job, the row names the part. Both wall-clock and processor time
+are printed, because the machine may be shared.
 """
 
 import os
@@ -41,7 +41,7 @@ _KEYS = ", ".join(KEYS)
 
 @dataclass(frozen=True)
 class Taken:
-    """What a run took."""
+    """The time and memory of a run."""
 
     seconds: float
     cpu_seconds: float
@@ -49,7 +49,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Question:
-    """A run of a job, and statements that ask DuckDB the same; `asked` says what of it, if not all."""
+    """A run of a job, and equivalent DuckDB statements; `asked` names the part they cover, if not all."""
 
     title: str
     job: str
@@ -77,7 +77,7 @@ def measure(directory: Path, rows: int, add: Callable[[Row], None]) -> None:
 
 
 def questions_of(log: Path, root: Path, time_range: tuple[str, str]) -> Iterable[Question]:
-    """Return what is asked, in order: first of the log, then with the hourly tables, and last of files that change."""
+    """Return the questions, in order: on the log, then with the hourly tables, and last on files that change."""
 
     def of(sql: str, dataset: str = "requests") -> str:
         return questions.of_range(log, dataset, time_range, sql)
@@ -120,11 +120,11 @@ def questions_of(log: Path, root: Path, time_range: tuple[str, str]) -> Iterable
 
 
 def _kept(end: str) -> Iterable[str]:
-    """Return the questions of the sample of objectives: by minute, and over the last of what alerts look at."""
+    """Return the questions of the sample objectives: by minute, and over the last period that alerts examine."""
     for objective in read_objectives(str(_OBJECTIVES)):
         values = {name: ", ".join(f"'{value}'" for value in found) for name, found in objective.chosen.items()}
         chosen = " AND ".join(f"{name} IN ({found})" for name, found in values.items()) or "true"
-        # What a Fetch waits for others is no fault of the broker.
+        # The time that a Fetch is parked for records is not the broker's fault.
         bad = f"totalTimeUs - if(requestApiKeyName = 'FETCH', remoteTimeUs, 0) > {objective.latency_us}"
         if objective.latency_us is None:
             allowed = "".join(f" AND errorName <> '{name}'" for name in objective.allowed_errors)

@@ -1,15 +1,15 @@
-"""Request logs of any size for measuring the Spark jobs, written by DuckDB where the recorder would put them.
+"""Request logs of any size for measuring the Spark jobs, written by DuckDB in the recorder's layout.
 
-Sixty clients, each with a library, a listener and one or two topics of its own, send what a busy broker sees: mostly
-Produce and Fetch, some of the rest, few errors. Durations spread over some powers of two, as measured ones do. Beside
-the requests stand what else the recorder writes in that time: connections, groups, and what the processes did.
+Sixty clients, each with a library, a listener and one or two topics of its own, send the mix of a busy broker: mostly
+Produce and Fetch, a few other requests, few errors. Durations spread over several powers of ten, like measured ones.
+The recorder's other datasets are written too: connections, groups, and processes.
 """
 
 from pathlib import Path
 
 import duckdb
 
-#: Rows of an hour, about what 1,200 requests a second come to.
+#: Rows of an hour, about 1,200 requests a second.
 ROWS_PER_HOUR = 4_200_000
 START = "2026-03-01 00:00:00+00"
 _FILES_OF_AN_HOUR = 2
@@ -81,7 +81,7 @@ SELECT time, event, connection, clientId, '10.0.0.' || client AS address, 'PLAIN
     range AS client FROM range(60)
   UNION ALL SELECT {start} + to_seconds(60 * range + 30) + to_milliseconds(if(e = 'close', 100, 0)), e,
     '0-2-' || range, 'cron', 60 FROM range({seconds} // 60), unnest(['open', 'close']) AS events(e))""",
-    # Ten groups that rebalance once in ten minutes, and of which each ten seconds it is told what they have not read.
+    # Ten groups that rebalance once in ten minutes, and whose lag is recorded every ten seconds.
     "groups": """
 SELECT time, 'group-' || g AS "group", member, event, reason, (g % 4)::SMALLINT AS handler, 'classic' AS kind,
   generation::INTEGER AS generation, 3::INTEGER AS members, durationUs::BIGINT AS durationUs, topic,
@@ -109,14 +109,14 @@ SELECT {start} AS time, {start} AS since, 'requests' AS dataset, 'processor' AS 
 
 
 def generate(root: Path, rows: int) -> int:
-    """Write a log of so many rows and return over how many hours they go; the requests of an hour are in two files."""
+    """Write a log of this many rows and return the number of hours it covers; each hour's requests are in two files."""
     hours = max(1, -(-rows // ROWS_PER_HOUR))
     parts = _FILES_OF_AN_HOUR * hours
     for dataset in ("requests", *_OTHERS):
         (root / dataset).mkdir(parents=True)
     with duckdb.connect() as connection:
         for part in range(parts):
-            # The first row of a part is the first whose time, rounded down, lies in it.
+            # The first row of a part is the first one with its rounded-down time in that part.
             first, last = -(-rows * part // parts), -(-rows * (part + 1) // parts)
             numbered = _ROWS.format(first=first, last=last, rows=rows, span_us=hours * 3_600_000_000)
             sql = f"WITH rows AS ({numbered}), details AS ({_DETAILS}) {_COLUMNS}"

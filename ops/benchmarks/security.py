@@ -1,11 +1,11 @@
-"""What TLS and SASL cost: one client over PLAINTEXT, SSL and SASL_SSL, on Rotunda and on Apache Kafka in turns.
+"""The cost of TLS and SASL: one client over PLAINTEXT, SSL and SASL_SSL, on Rotunda and on Apache Kafka in turns.
 
 Each has a broker of its own here, with a listener of each protocol. Shares of the same broker's PLAINTEXT can be
-compared, rates cannot: the client, librdkafka, encrypts as well, and takes its part of the machine.
+compared, rates cannot: the client, librdkafka, encrypts as well, and uses its part of the machine.
 
-By how many letters stand before a batch librdkafka decides how much of it is copied into one piece; of every other
-record it makes two of TLS. So the topics of all protocols have names of one length, and producing is measured with one
-that has few pieces made and one that has many: both brokers get the same.
+The number of bytes before a batch decides how much of it librdkafka copies into one buffer, and so the number of TLS
+records: up to two for each record. So the topics of all protocols have names of one length, and producing is measured
+with a length that leads to few TLS records and one that leads to many: both brokers get the same.
 """
 
 import subprocess
@@ -42,17 +42,17 @@ MECHANISM = "SCRAM-SHA-256"
 PLAIN = "PLAINTEXT"
 PROTOCOLS = (PLAIN, "SSL", "SASL_SSL")
 BROKERS = (ROTUNDA, KAFKA)
-#: Of what TLS leaves, Rotunda's share to Kafka's.
+#: Rotunda's share that remains under TLS, divided by Kafka's.
 KEPT_OVER_TLS = 1.0
 
 #: A client's settings for one listener.
 Settings = dict[str, Any]
-#: Tells the processor time of a broker's parts so far.
+#: Returns the processor time of a broker's parts so far.
 Spending = Callable[[], dict[str, Spent]]
 
 
 class Load(NamedTuple):
-    """One thing to measure: what it is, what returns its rate in records a second, and its topics' length."""
+    """One measurement: its name, a function that returns its rate in records a second, and its topics' length."""
 
     name: str
     measure: Callable[[Settings, str], float]
@@ -61,13 +61,13 @@ class Load(NamedTuple):
 
 
 def measure(directory: Path, turns: int, own: list[str]) -> list[Comparison]:
-    """Return the rates over PLAINTEXT, and what the other protocols leave of them; ``own``: Rotunda's settings."""
+    """Return the rates over PLAINTEXT, and the remaining shares over the others; ``own``: Rotunda's settings."""
     sides = {(load.name, protocol): {who: Side() for who in BROKERS} for load in LOADS for protocol in PROTOCOLS}
     with brokers(directory, own) as (clients, spent):
         order = [(who, protocol) for who in BROKERS for protocol in PROTOCOLS]
         # The first turn warms both up.
         for turn in range(-1, turns):
-            # What is measured later finds more of the disk's writes under way.
+            # Later measurements run while more of the disk's writes are under way.
             order.append(order.pop(0))
             for load in LOADS:
                 found = {each: turn_of(load, clients[each], each[1], spent[each[0]]) for each in order}
@@ -79,7 +79,7 @@ def measure(directory: Path, turns: int, own: list[str]) -> list[Comparison]:
 
 
 def turn_of(load: Load, settings: Settings, protocol: str, spent: Spending) -> tuple[float, dict[str, Spent]]:
-    """Return the rate of one turn, and the processor time that the broker took."""
+    """Return the rate of one turn, and the processor time that the broker used."""
     before = spent()
     return load.measure(settings, topic_of(protocol, load.name_letters)), processor_time.since(before, spent())
 
@@ -96,7 +96,7 @@ def compared(load: Load, protocol: str, sides: dict[str, Side]) -> Comparison:
 def brokers(directory: Path, own: list[str]) -> Iterator[tuple[dict[tuple[str, str], Settings], dict[str, Spending]]]:
     """Start both brokers with a listener of each protocol.
 
-    Yields the clients' settings by broker and protocol, and what tells each broker's processor time.
+    Yields the clients' settings by broker and protocol, and a function that returns each broker's processor time.
     """
     made = subprocess.run(
         programs.rotunda("tls", "init", "--dir", str(directory / "tls")), capture_output=True, text=True, check=False
@@ -128,7 +128,7 @@ def brokers(directory: Path, own: list[str]) -> Iterator[tuple[dict[tuple[str, s
 
 
 def settings(directory: Path, ports: list[int]) -> list[str]:
-    """Return what a broker is set for its three listeners, each as key=value."""
+    """Return the settings of a broker for its three listeners, each as key=value."""
     listeners = ",".join(f"{each}://127.0.0.1:{port}" for each, port in zip(PROTOCOLS, ports, strict=True))
     return [
         f"listeners={listeners}",
@@ -168,7 +168,7 @@ def topic_of(protocol: str, letters: int) -> str:
 
 
 def produced(settings: Settings, topic: str) -> float:
-    """Return at what rate records come in, in batches of 128 KB."""
+    """Return the rate of produced records, in batches of 128 KB."""
     producer = Producer({**settings, "linger.ms": 5, "batch.size": 131_072, "acks": 1})
     connect(producer, topic)
     begun = time.monotonic()
@@ -182,7 +182,7 @@ def produced(settings: Settings, topic: str) -> float:
 
 
 def fetched(settings: Settings, topic: str) -> float:
-    """Return at what rate the last records go out, which are cached."""
+    """Return the rate of fetched records, the last ones of the log, which are cached."""
     consumer = Consumer(
         {**settings, "group.id": "bench", "enable.auto.commit": False, "fetch.message.max.bytes": 1 << 20}
     )
@@ -207,7 +207,7 @@ def connect(producer: Producer, topic: str) -> None:
 
 
 def one_by_one(settings: Settings, topic: str) -> float:
-    """Return at what rate records come in of which each waits for the answer to the one before."""
+    """Return the rate of produced records when each waits for the response to the one before."""
     producer = Producer({**settings, "linger.ms": 0, "acks": 1})
     connect(producer, topic)
     begun = time.monotonic()

@@ -1,6 +1,6 @@
-"""Two loads in short turns, so that what the machine does meanwhile, which may be more than either, falls out.
+"""Two loads in short alternating turns, which cancels out other load of the machine.
 
-Each turn of the one is held against the mean of the two turns of the other around it.
+Each turn of the one is compared with the mean of the two turns of the other around it.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ def count(rounds: int) -> int:
 
 
 def alternate(turns: int, one: Callable[[], Found], other: Callable[[], Found]) -> tuple[list[Found], list[Found]]:
-    """Return what was found by so many turns of the one, and by one more of the other, which is first and last."""
+    """Return the results of this many turns of the one, and of one more of the other, which is first and last."""
     ones: list[Found] = []
     others = [other()]
     for _ in range(turns):

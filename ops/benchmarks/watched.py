@@ -1,8 +1,8 @@
-"""The cost of the status page while twenty browsers look at it.
+"""The cost of the status page while twenty browsers watch it.
 
-One broker under the same load in turns, with and without twenty open screens. What counts is the processor time of
-everything but the page's own process; what that one takes is told beside it. What is done for whoever looks depends on
-the number of connections and not on the rate: the load has many of those, and a rate so low that what is added shows.
+One broker under the same load in turns, with and without twenty open screens. The result is the processor time of all
+processes except the page's own, which is listed separately. The cost of watching depends on the number of connections
+and not on the rate: the load has many connections, and a rate low enough for the increase to show.
 """
 
 import selectors
@@ -19,7 +19,7 @@ from ops.benchmarks import idle, programs
 
 SCREENS = ("overview", "clients", "topics", "groups", "requests", "processes", "configuration")
 
-#: So long after the last browser has gone processes go on telling what they only tell while somebody looks.
+#: Time for which processes go on publishing watch-only facts after the last browser has left.
 FORGET_SECONDS = 6.0
 WARM_UP_SECONDS = 1.0
 
@@ -71,7 +71,7 @@ def browsers(url: str, count: int) -> Iterator[None]:
 
 
 class Figures(NamedTuple):
-    """Medians, in percent of a core: the broker with browsers and without, what they add, and the page's process."""
+    """Medians, in percent of a core: the broker with browsers and without, their difference, and the page's process."""
 
     watched: float
     alone: float

@@ -1,9 +1,9 @@
 """Run real clients against the broker and print one table; `--record` also writes docs/compatibility.md.
 
-With `--only` it writes the rows of those clients there, and leaves the others as they are.
+With `--only`, `--record` replaces the rows of those clients and leaves the other rows unchanged.
 
-Exit status 1 when a feature failed, 2 when the broker itself could not be run. A client whose tools are missing on
-this machine is "not run", with the reason.
+Exit status 1 when a feature failed, 2 when the broker itself could not be run. A client whose tools are missing on this
+machine is "not run", with the reason.
 """
 
 import argparse
@@ -22,7 +22,7 @@ PAGE = preparation.REPOSITORY / "docs" / "compatibility.md"
 
 
 def main() -> int:
-    """Do what the command line asks for; returns the exit status."""
+    """Run the clients of the command line; return the exit status."""
     options = parse_options()
     chosen = [client for client in CLIENTS if not options.only or client.key in options.only]
     if options.list:

@@ -1,6 +1,6 @@
-"""The broker that the clients are run against: one of our own, in a temporary directory, or an address given.
+"""The broker under test: one started here, in a temporary directory, or a given address.
 
-A broker of our own can be killed piece by piece while a client works.
+A broker started here can be killed process by process while a client runs.
 """
 
 import json
@@ -29,12 +29,12 @@ SETTINGS = {
 
 
 class BrokerError(Exception):
-    """The broker did not start or did not stop as it should; the text is what it logged."""
+    """The broker did not start or stop properly; the text is its log."""
 
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker that answers. A foreign one has no run directory and no data directory."""
+    """A running broker. A foreign one has no run directory and no data directory."""
 
     bootstrap: str
     run_dir: Path | None = None
@@ -51,7 +51,7 @@ class Broker:
 
 
 def rotunda(*arguments: str) -> str:
-    """Run one subcommand of the broker and return what it printed."""
+    """Run one subcommand of the broker and return its output."""
     command = [sys.executable, "-m", "rotunda", *arguments]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=60)
     if done.returncode:
@@ -61,9 +61,9 @@ def rotunda(*arguments: str) -> str:
 
 @contextmanager
 def started(directory: Path, settings: Mapping[str, str]) -> Iterator[Broker]:
-    """Start a broker that keeps its data in `directory`, and stop it at the end; the data stays.
+    """Start a broker with its data in `directory`, and stop it at the end; the data stays.
 
-    `settings` come after those that every client's broker has.
+    `settings` are appended to those that every client's broker has.
     """
     run_dir, data_dir = directory / "run", directory / "data"
     for path in (run_dir, data_dir):

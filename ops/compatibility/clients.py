@@ -1,4 +1,4 @@
-"""Every client that is run: what it needs, how it is started, and how its words are read.
+"""All clients: their requirements, how to start them, and how to parse their output.
 
 A row of CLIENTS is one program run against one broker. Knows nothing of pytest and nothing of how the table is shown.
 """
@@ -30,9 +30,9 @@ GO_OTHERS_SKIPPED = "^(TestGroupETL|TestTxnEtl|TestShare.*|TestSCRAM.*)$"
 
 @dataclass(frozen=True)
 class Client:
-    """One client program. `key` is what --only takes; `part` is what has to be prepared for it.
+    """One client program. `key` is its name for --only; `part` is the part of the preparation that it needs.
 
-    While it runs, a handler is killed every `kill_seconds` (0: none is). `settings` are what its broker needs.
+    While it runs, a handler is killed every `kill_seconds` (0: none is). `settings` are its broker's settings.
     """
 
     key: str
@@ -48,7 +48,7 @@ class Client:
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, broker: Broker, features: tuple[str, ...] = ()) -> list[Outcome]:
-        """Run it to its end, or for its time, and return what came of each feature (none named: all)."""
+        """Run it to its end, or for its time, and return the outcome of each feature (none named: all)."""
         environment = {**os.environ, **self.environment, "KGO_SEEDS": broker.bootstrap}
         if broker.data_dir is not None:
             environment["ROTUNDA_DATA"] = str(broker.data_dir)
@@ -126,7 +126,7 @@ def librdkafka(suite: str) -> Callable[[Broker, tuple[str, ...]], list[str]]:
 
 
 def in_environment(part: str) -> Callable[[Broker, tuple[str, ...]], list[str]]:
-    """Return the command of a Python program whose libraries have an environment of their own."""
+    """Return the command of a Python program with an environment of its own for its libraries."""
     program = str(SOURCES / part / f"with_{part}.py")
     return lambda broker, features: [str(preparation.python_of(part)), program, broker.bootstrap, *features]
 

@@ -1,11 +1,11 @@
-"""librdkafka's own tests against a broker: its test-runner, one process a test, a few of them at a time.
+"""librdkafka's own tests against a broker: its test-runner, one process per test, several at a time.
 
 Command line: bootstrap address, the name of a suite, then features (none: all of it). Prints a line for each feature,
-as `outcomes` reads them: the gates by their names, the others together. A feature is a test, or a test, a slash and
-one of its subtests where all of it would take too long or wants what this broker does not have: an authorizer, SCRAM.
+in the format of `outcomes`: the gates by their names, the others together. A feature is a test, or a test, a slash and
+one of its subtests where the whole test is too slow or needs features that this broker lacks: an authorizer, SCRAM.
 
 A suite has its own scenario or group protocol; the one for a broker whose handlers are killed has no tests that count
-how often members join. What all of them lack are tests that need no broker, several, a secured one or share groups.
+how often members join. No suite has the tests that need no broker, several brokers, a secured one or share groups.
 """
 
 import os
@@ -42,7 +42,7 @@ GROUP_GATES = (
     "0113_cooperative_rebalance/t_max_poll_interval_exceeded",
     "0033_regex_subscribe",
 )
-# 0118 expects what a generation brings about: a KIP-848 member that commits late is right when it has not left.
+# 0118 expects the effect of a generation: a late commit of a KIP-848 member that has not left is valid.
 CLASSIC_GATES = ("0118_commit_rebalance", "0132_strategy_ordering", "0103_transactions")
 GROUP_TESTS = (
     "0018_cgrp_term",
@@ -229,7 +229,7 @@ def reason(feature: str, output: str, status: int | None) -> str:
 
 
 def environment_of(sources: Path, bootstrap: str) -> dict[str, str]:
-    """Return what every test finds in its environment."""
+    """Return the environment of every test."""
     home = Path(__file__).parent / "librdkafka"
     return {
         "LD_LIBRARY_PATH": f"{sources / 'src'}:{sources / 'src-cpp'}",
@@ -241,7 +241,7 @@ def environment_of(sources: Path, bootstrap: str) -> dict[str, str]:
 
 
 def lines(suite: Suite, runner: Runner, wanted: tuple[str, ...]) -> Iterator[str]:
-    """Run the suite, or what is wanted of it, and yield the lines to print."""
+    """Run the suite, or the wanted features of it, and yield the lines to print."""
     gates = [name for name in suite.gates if not wanted or name in wanted]
     others = [name for name in suite.others if not wanted or name in wanted]
     names = [*gates, *([OTHERS] if others else [])]
@@ -259,7 +259,7 @@ def lines(suite: Suite, runner: Runner, wanted: tuple[str, ...]) -> Iterator[str
 
 
 def main() -> None:
-    """Run what the command line says."""
+    """Run the suite and features of the command line."""
     bootstrap, name, *wanted = sys.argv[1:]
     suite, sources = SUITES[name], Path(os.environ[LIBRDKAFKA])
     with tempfile.TemporaryDirectory(prefix="rotunda-librdkafka-") as directory:

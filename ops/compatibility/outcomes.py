@@ -1,7 +1,7 @@
-"""The outcome of a feature, read from what a client program printed.
+"""The outcome of a feature, parsed from the output of a client program.
 
-Client programs print a line for each feature: planned, passed or failed, a tab, the name, a tab, what went wrong. A
-feature that was planned and never came to an end has failed. Go's test tool has its own lines.
+Client programs print a line for each feature: planned, passed or failed, a tab, the name, a tab, the error. A feature
+that was planned and never finished has failed. Go's test tool has its own lines.
 """
 
 import re
@@ -18,7 +18,7 @@ TAIL_CHARACTERS = 400
 
 
 class Verdict(Enum):
-    """The three things that a cell of the table can say."""
+    """The three possible values of a cell of the table."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -27,7 +27,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """One feature of one client; `detail` says why it failed or was not run."""
+    """One feature of one client; `detail` is the reason why it failed or was not run."""
 
     feature: str
     verdict: Verdict

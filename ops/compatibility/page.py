@@ -1,7 +1,7 @@
-"""The table of what was run: printed, and kept as docs/compatibility.md.
+"""The table of outcomes: printed, and stored as docs/compatibility.md.
 
-The page has one row a client, with the day of its run. It is rewritten as a whole, or only the rows of the clients that
-were run.
+The page has one row per client, with the day of its run. Either the whole page is rewritten, or only the rows of the
+clients that were run.
 """
 
 import datetime
@@ -53,7 +53,7 @@ class Table:
         self._rows: list[tuple[Client, Outcome]] = []
 
     def add(self, client: Client, outcomes: list[Outcome]) -> None:
-        """Take in what came of one client and print it."""
+        """Add the outcomes of one client and print them."""
         for outcome in outcomes:
             self._rows.append((client, outcome))
             print(f"{outcome.verdict.value:8} {client.key:16} {outcome.feature}  {outcome.detail}".rstrip(), flush=True)
@@ -67,7 +67,7 @@ class Table:
         return counted([outcome.verdict.value for _, outcome in self._rows])
 
     def record(self, page: Path, kafka: str, clients: Sequence[Client]) -> None:
-        """Write the page: what was run, and of the other ``clients`` the rows that it has."""
+        """Write the page: the clients that were run, and the existing rows of the other ``clients``."""
         day = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
         ran = {client.name for client, _ in self._rows}
         rows = [row for row in rows_of(page) if row[0] not in ran]
@@ -119,7 +119,7 @@ def features_of(outcomes: Sequence[Outcome]) -> str:
 
 
 def result_of(outcomes: Sequence[Outcome]) -> str:
-    """Return how many features passed, and what went wrong with the others."""
+    """Return the number of passed features, and the errors of the others."""
     numbers = Counter(outcome.verdict for outcome in outcomes)
     text = ", ".join(f"{numbers[verdict]} {verdict.value}" for verdict in Verdict if numbers[verdict])
     faults = [f"{each.feature}: {each.detail}" for each in outcomes if each.verdict is Verdict.FAILED]

@@ -1,7 +1,7 @@
-"""Brings what the client programs need below `.venv/compatibility`: jars, classes, test binaries, node modules.
+"""Installs the client programs' requirements below `.venv/compatibility`: jars, classes, test binaries, node modules.
 
-Each part has a stamp of the files that name its versions, so that a second call does nothing. Packages come from
-wherever this machine's mvn, go, npm and pip are configured to take them.
+Each part has a stamp of the files that name its versions, so that a second call does nothing. Packages are downloaded
+from the sources configured for this machine's mvn, go, npm and pip.
 """
 
 import fcntl
@@ -40,11 +40,11 @@ GO_PACKAGE = "github.com/twmb/franz-go/pkg/kgo"
 
 
 class PreparationError(Exception):
-    """Something that a client needs could not be had; the text says what."""
+    """A client's requirement could not be installed; the text has the cause."""
 
 
 def run(*command: str, cwd: Path = SOURCES) -> str:
-    """Run a command of the preparation and return its output; PreparationError with what it printed when it fails."""
+    """Run a command of the preparation and return its output. Raises PreparationError with the output when it fails."""
     program = shutil.which(command[0])
     if program is None:
         raise PreparationError(f"{command[0]} is not installed")
@@ -75,7 +75,7 @@ def prepare_java() -> None:
 
 
 def prepare_kafka() -> None:
-    """Bring what Kafka's broker needs beside the jars of the Java clients."""
+    """Install the requirements of Kafka's broker in addition to the jars of the Java clients."""
     prepare("java")
     copy_jars(SOURCES / "kafka" / "pom.xml", KAFKA_JARS)
 
@@ -94,15 +94,15 @@ def compile_java(folder: str, classes: Path, jars: Path) -> None:
 
 
 def prepare_mirror() -> None:
-    """Bring MirrorMaker beside Kafka's broker."""
+    """Install MirrorMaker in addition to Kafka's broker."""
     prepare("kafka")
     copy_jars(SOURCES / "mirror" / "pom.xml", MIRROR_JARS)
 
 
 def prepare_go() -> None:
-    """Build the test binary of franz-go's client package, and note where its sources lie: some tests read them.
+    """Build the test binary of franz-go's client package, and link its sources: some tests read them.
 
-    And the program that is run under limits.
+    Build also the program that is run under limits.
     """
     run("go", "mod", "download", cwd=SOURCES / "go")
     GO_SOURCES.unlink(missing_ok=True)
@@ -112,14 +112,14 @@ def prepare_go() -> None:
 
 
 def prepare_node() -> None:
-    """Install the JavaScript clients beside a copy of the programs, where node looks for them."""
+    """Install the JavaScript clients next to a copy of the programs, where node looks for them."""
     shutil.rmtree(NODE, ignore_errors=True)
     shutil.copytree(SOURCES / "node", NODE)
     run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=NODE)
 
 
 def prepare_librdkafka() -> None:
-    """Build librdkafka with its test-runner from the sources that come with its JavaScript binding.
+    """Build librdkafka with its test-runner from the sources in its JavaScript binding.
 
     Without optimisation, which is twice as quick to build. Some of its tests call one of Kafka's commands.
     """
@@ -141,7 +141,7 @@ def python_of(part: str) -> Path:
 
 
 def prepare_environment(part: str) -> None:
-    """Make an environment of its own with what a part's lock names."""
+    """Create a virtual environment with the packages of a part's lock file."""
     python = python_of(part)
     if not python.exists():
         run(sys.executable, "-m", "venv", str(python.parent.parent))
@@ -173,7 +173,7 @@ PREPARE: dict[str, Callable[[], None]] = {
 
 
 def prepare(part: str) -> None:
-    """Bring one part unless its stamp says that it is there; PreparationError when it cannot be had."""
+    """Install one part unless its stamp is up to date. Raises PreparationError when that fails."""
     HOME.mkdir(parents=True, exist_ok=True)
     stamp, wanted = HOME / f"stamp-{part}", stamp_of(part)
     with locked(part):

@@ -1,7 +1,7 @@
-"""Attack the broker under real clients for as long as told, check every record, and end with a table.
+"""Attack the broker under real clients for a given time, check every record, and print a table at the end.
 
-Exit status 1 when a record was lost, came twice, out of order or although aborted, or when the broker has ended;
-2 when the campaign could not begin.
+Exit status 1 when a record was lost, repeated, reordered, or read although aborted, or when the broker has ended; 2
+when the campaign could not begin.
 """
 
 import argparse
@@ -19,7 +19,7 @@ PAGE = REPOSITORY / "docs" / "reliability.md"
 
 
 def main() -> int:
-    """Do what the command line asks for; returns the exit status."""
+    """Run the campaign of the command line; return the exit status."""
     options = parse_options()
     orders = Orders(
         seed=options.seed if options.seed is not None else secrets.randbits(32),
@@ -30,7 +30,7 @@ def main() -> int:
         attacks=tuple(options.only or ATTACKS),
         settings=dict(pair.split("=", 1) for pair in options.set),
     )
-    # Asked to end, it ends its broker and its clients first, and takes its disk away.
+    # On SIGTERM, stop the broker and the clients, and unmount the disk, before exiting.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))
     directory = Path(options.directory or tempfile.mkdtemp(prefix="rotunda-campaign-"))
     directory.mkdir(parents=True, exist_ok=True)

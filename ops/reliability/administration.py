@@ -10,10 +10,10 @@ from rotunda.broker.protocol.api_keys import ApiKey
 
 SET = 0
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
-#: The names of what must stay.
+#: Name prefixes of topics that must not be deleted.
 KEPT = ("campaign-", "__")
 MOST_TOPICS = 12
-#: Settings and the values that they are given; none of them lets a record go.
+#: Settings and the values to set; none of them can delete a record.
 TOPIC_SETTINGS = {
     "segment.bytes": ("1048576", "4194304", "1073741824"),
     "segment.ms": ("5000", "60000", "604800000"),

@@ -1,7 +1,7 @@
-"""Attacks: what is done to the broker again and again, each in a thread of its own at moments of chance.
+"""Attacks: faults injected into the broker repeatedly, each in a thread of its own at random times.
 
-An attack is a function that does one thing and notes it in the journal. Those that need the whole broker for
-themselves, as a restart does, take the battlefield alone; the others share it.
+An attack is a function that does one thing and notes it in the journal. Attacks that need the whole broker, such as a
+restart, hold the battlefield exclusively; the others share it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ops.reliability.journal import Journal
 
 
 class Battlefield:
-    """The broker, the journal, and who may act: any number of attacks at once, or one alone."""
+    """The broker, the journal, and a lock: any number of attacks at once, or one alone."""
 
     def __init__(self, broker: Broker, journal: Journal) -> None:
         self.broker, self.journal = broker, journal
@@ -30,7 +30,7 @@ class Battlefield:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Act beside others."""
+        """Hold the battlefield together with other attacks."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_taken)
             self._sharing += 1
@@ -43,7 +43,7 @@ class Battlefield:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Act when no other does, and let none begin."""
+        """Hold the battlefield exclusively: wait for the others to end, and block new ones."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_taken)
             self._is_taken = True
@@ -58,10 +58,10 @@ class Battlefield:
 
 @dataclass(frozen=True)
 class Attack:
-    """One thing to do, every `mean_seconds` on average, with its own source of chance.
+    """One action, every `mean_seconds` on average, with its own random source.
 
-    `act` returns False when it has done all that it was told to do. One that is even comes after half to one and a half
-    times its mean; the others come as independent events do, in bursts too.
+    `act` returns False when it has done all that was ordered. An even attack waits for half to one and a half times its
+    mean; the others are independent events (Poisson), with bursts.
     """
 
     name: str
@@ -72,10 +72,10 @@ class Attack:
     is_even: bool = False
 
     def run(self, field: Battlefield) -> None:
-        """Do it until the campaign has ended; what it raises ends the campaign's claim to have been complete."""
+        """Repeat the action until the campaign has ended. An exception marks the campaign as incomplete."""
         due = time.monotonic()
         while True:
-            # Times are kept on average: what took long is made up for.
+            # The average rate is maintained: a long action is followed by shorter waits.
             due = max(due + self._draw_seconds(), time.monotonic() - self.mean_seconds)
             if field.ended.wait(max(0.0, due - time.monotonic())):
                 return
@@ -84,7 +84,7 @@ class Attack:
                     if field.ended.is_set() or self.act() is False:
                         return
             except OSError as failure:
-                # The broker may be at its worst at this moment: that is noted, and judged by who reads the table.
+                # The broker may be failing right now: note it, and leave the verdict to the reader of the table.
                 field.journal.note(f"{self.name} not done", detail=str(failure))
             except Exception as failure:
                 field.failures.append(f"{self.name}: {type(failure).__name__}: {failure}")

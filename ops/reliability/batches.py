@@ -19,7 +19,7 @@ def record(number: int, key: bytes | None, value: bytes | None, delta_ms: int = 
 
 
 def unreadable(garbage: bytes) -> dict[str, tuple[bytes, int]]:
-    """Return records that nobody can read, and how many there are said to be."""
+    """Return unreadable records, each with its claimed number of records."""
     three, head = records([b"one", b"two", b"three"]), b"\0\0\0" + sized(None) + sized(b"v")
     return {
         "random bytes": (garbage, 3),
@@ -80,5 +80,5 @@ def varint(value: int) -> bytes:
 
 
 def sized(data: bytes | None) -> bytes:
-    """Return bytes behind their length; -1 for None."""
+    """Return bytes with their length as prefix; -1 for None."""
     return varint(-1) if data is None else varint(len(data)) + data

@@ -1,6 +1,6 @@
-"""The broker under attack: a whole instance of its own, its processes as the system shows them, and what it uses.
+"""The broker under attack: an instance of its own, its processes as the system shows them, and its resource usage.
 
-Only what an operator sees is used: the command line, signals, /proc and /dev/shm.
+Uses only an operator's means: the command line, signals, /proc and /dev/shm.
 """
 
 import os
@@ -20,12 +20,12 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at, never written to
 START_SECONDS = 60.0
 LOG_TAIL_CHARACTERS = 2000
 ROLES = ("acceptor", "processor", "handler", "controller", "cleaner", "recorder", "web")
-#: The broker and its bystanders are what is measured, and not how long they wait for those who attack: they come first
-#: where there are too few cores for everybody, if this may be arranged.
+#: The campaign measures the broker and its bystanders, and not how long they wait for a core while the attackers run:
+#: they get priority, if the system allows it.
 NICENESS = -10
 #: Where the kernel groups processes by session, a niceness holds within that session alone, and this is the group's.
 SESSION = Path("/proc/self/autogroup")
-#: What differs from the defaults: groups form at once, and compaction and expiry have something to do within minutes.
+#: Differences from the defaults: groups form at once, and compaction and expiry run within minutes.
 SETTINGS = {
     "num.network.threads": "2",
     "num.io.threads": "2",
@@ -38,7 +38,7 @@ SETTINGS = {
 
 
 class BrokerError(Exception):
-    """The broker did not start, did not stop, or ended by itself; the text ends with what it logged."""
+    """The broker did not start, did not stop, or ended by itself; the text ends with its log."""
 
 
 class Broker:
@@ -94,7 +94,7 @@ class Broker:
             raise BrokerError(f"the broker did not start: {self.log_tail()}")
 
     def terminate(self) -> None:
-        """SIGTERM, and wait for its end; BrokerError when that takes too long."""
+        """Send SIGTERM and wait for its end. Raises BrokerError on timeout."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -133,7 +133,7 @@ class Broker:
         return sum(entries(Path(f"/proc/{pid}/fd")) for pid in pids)
 
     def shared_files(self) -> list[str]:
-        """Return the names of what this project has in /dev/shm, of this instance or of one before."""
+        """Return the names of this project's files in /dev/shm, of this instance or of one before."""
         instances = f"rotunda-{self.pid}."
         return sorted(path.name for path in SHARED_MEMORY.glob("rotunda-*") if path.name.startswith(instances))
 
@@ -142,7 +142,7 @@ class Broker:
         return self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
 
     def log_tail(self) -> str:
-        """Return the end of what it logged."""
+        """Return the end of its log."""
         return self._log.read_text(errors="replace")[-LOG_TAIL_CHARACTERS:] if self._log.exists() else ""
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
@@ -154,7 +154,7 @@ class Broker:
 
 
 def raise_session() -> None:
-    """Let the processes of this session come before those of others, as the broker does within it.
+    """Raise the priority of this session's processes over other sessions, as the broker has it within its session.
 
     Only root may, and only where the kernel groups processes by session: elsewhere nothing changes.
     """
@@ -163,7 +163,7 @@ def raise_session() -> None:
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the process ids of a process's children; none when it is gone."""
+    """Return the process ids of a process's children; none when it has ended."""
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
@@ -176,7 +176,7 @@ def pids_of(supervisor: int, role: str) -> list[int]:
 
 
 def role_of(pid: int) -> str:
-    """Return the role in a process's name (`rot-handler-1`); empty when it is gone or has none yet."""
+    """Return the role in a process's name (`rot-handler-1`); empty when it has ended or has none yet."""
     try:
         words = Path(f"/proc/{pid}/comm").read_text().strip().split("-")
     except OSError:
@@ -185,7 +185,7 @@ def role_of(pid: int) -> str:
 
 
 def proportional_bytes(pid: int) -> int:
-    """Return a process's share of memory; 0 when it is gone."""
+    """Return a process's share of memory; 0 when it has ended."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -194,7 +194,7 @@ def proportional_bytes(pid: int) -> int:
 
 
 def entries(directory: Path) -> int:
-    """Return how many entries a directory has; 0 when it is gone."""
+    """Return how many entries a directory has; 0 when it does not exist."""
     try:
         return len(os.listdir(directory))
     except OSError:

@@ -1,8 +1,8 @@
-"""The bystanders: plain clients in a process of their own that do nothing but ask and time the answers.
+"""The bystanders: plain clients in a process of their own that only send requests and time the responses.
 
-Each keeps one connection, and asks on it in turn for versions, to keep a record, to give it back, and for metadata.
-Whatever is done to the broker is none of their business, so a pause or a closed connection is noted with the process
-that served them: the kernel says whose descriptor the other end of a connection is.
+Each has one connection, and sends on it in turn ApiVersions, Produce, Fetch and Metadata. No attack targets them, so a
+pause or a closed connection is noted with the process that served them: the kernel shows the process that has the
+descriptor of the connection's other end.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ TOPIC = "campaign-bystanders"
 REST_SECONDS = 0.02
 #: Shorter pauses are not worth a word.
 PAUSE_SECONDS = 0.1
-#: For an answer; who has none by then has waited for something that never comes.
+#: Timeout of a response; a later one is treated as lost.
 ANSWER_SECONDS = 60.0
 _ESTABLISHED = "01"
 
 
 class Pause(NamedTuple):
-    """A time without an answer, in monotonic seconds; `pid` is the processor of that bystander, 0 if unknown."""
+    """A time without a response, in monotonic seconds; `pid` is the processor of that bystander, 0 if unknown."""
 
     begin: float
     end: float
@@ -78,7 +78,7 @@ class Bystanders:
         self._supervisor.value = self._now()
 
     def finish(self) -> Sightings:
-        """End it and return what was seen."""
+        """End it and return its observations."""
         self._ours.send(None)
         sightings = self._ours.recv() if self._ours.poll(2 * ANSWER_SECONDS) else Sightings(0, {"no end": 1}, [])
         self.kill()
@@ -103,7 +103,7 @@ class Bystander:
         self._pid = 0
 
     def run(self, ended: threading.Event) -> None:
-        """Ask until told to end."""
+        """Send requests until told to stop."""
         lost_at, lost_pid = 0.0, 0
         while not ended.is_set():
             try:
@@ -123,7 +123,7 @@ class Bystander:
                 time.sleep(REST_SECONDS)
 
     def _round(self, wire: Wire) -> None:
-        """Ask each question once."""
+        """Send each kind of request once."""
         now_ms = int(time.time() * 1000)
         kept = batches.batch(batches.records([b"%d" % self.answers]), 1, now_ms)
         produced = self._ask(
@@ -200,7 +200,7 @@ def run(port: int, supervisor: Any, pipe: Connection) -> None:
 
 
 def processor_of(wire: Wire, supervisor: int) -> int:
-    """Return the process id of the processor that holds the other end of a connection; 0 when nobody does any more."""
+    """Return the process id of the processor that has the other end of a connection; 0 when none has it any more."""
     inode = inode_of(wire.socket.getpeername()[1], wire.socket.getsockname()[1])
     wanted = f"socket:[{inode}]"
     for pid in pids_of(supervisor, "processor"):

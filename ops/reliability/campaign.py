@@ -28,15 +28,15 @@ from ops.reliability.turns import Turns
 
 #: The beginning, against which memory at the end is held: everything is loaded and every client is at work.
 WARM_SECONDS = 15.0
-#: After the last attack the broker has this long to come to rest.
+#: After the last attack the broker has this long to settle.
 REST_SECONDS = 5.0
 PROGRESS_SECONDS = 10.0
-#: The kills that were ordered come a little faster than needed, so that none is left at the end.
+#: Ordered kills run a little faster than needed, so that all are done at the end.
 HASTE = 0.92
-#: A bystander's pause that is longer than this, beside anything but the stop of its own process, is a fault.
+#: A longer pause of a bystander is a fault, unless the cause is the stop of its own process.
 LONGEST_PAUSE_SECONDS = 1.0
 DISK_MEGABYTES = 4096
-#: How often each attack comes on average, in seconds, where nothing else is ordered.
+#: Mean interval of each attack, in seconds, where nothing else is ordered.
 MEAN_SECONDS = {
     "kill": 1.0,
     "stop": 5.0,
@@ -57,7 +57,7 @@ FRAMES_PER_SECOND = 300.0
 
 @dataclass(frozen=True)
 class Orders:
-    """What the campaign is told to do.
+    """The parameters of a campaign.
 
     `kills` of each role and `frames` are spread evenly over the time; `load` is a factor on the rate of the clients.
     """
@@ -73,7 +73,7 @@ class Orders:
 
 @dataclass
 class Footprint:
-    """What the broker uses at a moment."""
+    """The broker's resource usage at one time."""
 
     memory: dict[str, int]
     descriptors: int
@@ -87,9 +87,9 @@ class Footprint:
 
 @dataclass
 class Result:
-    """What came of a campaign. `footprints` are of the beginning, each quarter and the end.
+    """The result of a campaign. `footprints` are of the beginning, each quarter and the end.
 
-    `remarks` say what could not be done and what is to be looked at.
+    `remarks` list actions that failed and findings to look at.
     """
 
     orders: Orders
@@ -277,7 +277,7 @@ class Campaign:
 
 
 def at_quarters(samples: list[Footprint]) -> list[Footprint]:
-    """Return what was used in the first three quarters: of each the sample with the most memory."""
+    """Return the footprints of the first three quarters: of each the sample with the most memory."""
     size = max(1, len(samples) // 4)
     quarters = [samples[first : first + size] for first in (0, size, 2 * size)]
     return [max(quarter, key=lambda each: each.total) for quarter in quarters if quarter]

@@ -26,7 +26,7 @@ from rotunda.broker.protocol.api_keys import ApiKey
 
 LIBRARIES = ("with_confluent", "with_kafka_python", "with_aiokafka", "with_rotunda")
 TALLY_SECONDS = 1.0
-#: The broker's processes come first where there are too few cores for everybody.
+#: The broker's processes have priority where there are too few cores.
 NICENESS = 5
 END_SECONDS = 400.0
 FINISH = "finish"
@@ -41,7 +41,7 @@ class ClientProcess:
         self._ours, self._theirs = context.Pipe()
         self._process = context.Process(target=run, args=(module, bootstrap, seed, load, self._theirs), daemon=True)
         self._tallies: dict[str, Tally] = {}
-        #: What went wrong in the process itself, which then says nothing of the broker.
+        #: Failures of the process itself, which do not count against the broker.
         self.failures: list[str] = []
 
     def start(self) -> None:
@@ -65,12 +65,12 @@ class ClientProcess:
         return self._process.is_alive()
 
     def ask_to_finish(self) -> None:
-        """Ask the workloads to write no more and to read all that is there."""
+        """Stop the workloads' writers and have them read everything."""
         if self.is_alive:
             self._ours.send(FINISH)
 
     def finish(self) -> dict[str, Tally]:
-        """Wait for the last tallies; TimeoutError when none come, EOFError when the process ends without."""
+        """Wait for the last tallies. Raises TimeoutError when none arrive, EOFError when the process ends early."""
         is_last = False
         while not is_last:
             if not self._ours.poll(END_SECONDS):
@@ -119,7 +119,7 @@ def make_topics(bootstrap: str, workloads: list[Workload]) -> None:
 
 
 def workloads_of(library: Library, seed: int) -> list[Workload]:
-    """Return what the clients of a library do."""
+    """Return the workloads of a library."""
     topics = {kind: TopicWorkload(library, kind, chance.source(seed, f"{library.name} {kind.value}")) for kind in Kind}
     groups = [
         GroupWorkload(

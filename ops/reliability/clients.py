@@ -1,7 +1,7 @@
-"""The three client libraries behind one interface: a producer that sends a batch, a reader, a member of a group.
+"""The three client libraries with one interface: a producer that sends a batch, a reader, a member of a group.
 
-Each is unmodified and has its own defaults, but for what the work needs. What a library raises becomes a ClientError
-that says what to do next; each is counted by its text. No judgement of records here.
+Each is unmodified and has its own defaults, but for settings that the workloads need. An exception of a library becomes
+a ClientError that names the remedy; each is counted by its text. Does not validate records.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ WAIT_SECONDS = 60.0
 
 
 class Kind(Enum):
-    """The three kinds of producers. A plain one may send a record again when it has no answer."""
+    """The three kinds of producers. A plain one may send a record again when it gets no response."""
 
     IDEMPOTENT = "idempotent"
     TRANSACTIONAL = "transactional"
@@ -23,7 +23,7 @@ class Kind(Enum):
 
 
 class Isolation(Enum):
-    """What a reader sees."""
+    """The isolation level of a reader."""
 
     COMMITTED = "read_committed"
     UNCOMMITTED = "read_uncommitted"
@@ -47,7 +47,7 @@ class ToSend(NamedTuple):
 
 
 class Remedy(Enum):
-    """What the caller of a client can do after a fault."""
+    """The caller's possible reaction to an error."""
 
     RETRY = "call again"
     ABORT = "abort the transaction"
@@ -55,7 +55,7 @@ class Remedy(Enum):
 
 
 class ClientError(Exception):
-    """A client's own exception, with what can be done about it."""
+    """A client's own exception, with its remedy."""
 
     def __init__(self, failure: BaseException, remedy: Remedy) -> None:
         super().__init__(text_of(failure))
@@ -66,7 +66,7 @@ class Producer(Protocol):
     """A producer of one topic."""
 
     def send(self, records: Sequence[ToSend]) -> list[int | str]:
-        """Send all and wait for each: its offset (`ledger.ACKNOWLEDGED` where none is named), or what went wrong."""
+        """Send all and wait for each: its offset (`ledger.ACKNOWLEDGED` where none is named), or the error."""
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -104,7 +104,7 @@ class Member(Protocol):
         """Return the next records, none after a fraction of a second."""
 
     def commit(self, offsets: Mapping[int, int]) -> None:
-        """Commit these offsets and wait for the answer."""
+        """Commit these offsets and wait for the response."""
 
     def close(self) -> None:
         """Leave the group."""
@@ -118,7 +118,7 @@ class Library:
     """One client library: how its clients are made.
 
     `producer(kind, topic, transactional_id)`, `reader(topic, isolation, offsets)`, `member(topic, group, protocol,
-    assigned)`; `assigned` is called with the partitions that have come. `protocols` are the group protocols it speaks.
+    assigned)`; `assigned` is called with the newly assigned partitions. `protocols` are its group protocols.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""A compacted topic: its writer gives a few keys new values all the time, its reader reads all of it again and again.
+"""A compacted topic: its writer updates a few keys all the time, its reader reads the whole topic repeatedly.
 
-Whatever compaction has taken out, the last word on each key is there: a value no older than the newest that had been
-acknowledged when the reading began, or nothing where the key was deleted by then or later. Offsets never go back.
+Whatever records compaction has removed, the last value of each key is there: a value no older than the newest one
+acknowledged when the reading began, or nothing where the key was deleted by then or later. Offsets never decrease.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class KeyLedger:
         self.deletions: dict[bytes, int] = {}
 
     def missing(self, before: dict[bytes, int], found: dict[bytes, int]) -> list[str]:
-        """Return a line for each key whose last word is not there: `found` has the number last read, if it has a value.
+        """Return a line for each key whose last value is missing: `found` has the number last read, if it has a value.
 
-        `before` is `newest` as it was when the reading began.
+        `before` is a copy of `newest` from the begin of the reading.
         """
         return [
             f"{time.strftime('%H:%M:%S')} {key.decode()} has {found.get(key, 'nothing')}, not {number} or a newer value"
@@ -79,7 +79,7 @@ class CompactedWorkload:
         self._read_once()
 
     def tally(self, at_end: bool) -> Tally:  # noqa: ARG002 - every reading is judged when it has come to its end
-        """Return what has been seen."""
+        """Return the observations."""
         ledger = self._ledger
         return Tally(
             sent=ledger.sent,
@@ -134,7 +134,7 @@ class CompactedWorkload:
             self._read_once()
 
     def _read_once(self) -> None:
-        """Read the topic from its begin to its end, and judge; a reading that its client breaks off is begun anew."""
+        """Read the topic from its begin to its end, and validate it; restart a reading that its client aborts."""
         deadline = time.monotonic() + READ_SECONDS
         while time.monotonic() < deadline:
             before = dict(self._ledger.newest)

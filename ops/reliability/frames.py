@@ -1,7 +1,8 @@
-"""Frames to be mutated: valid requests of every API in every version that a broker serves, filled by chance.
+"""Frames to be mutated: valid requests of every API in every version that a broker serves, with random content.
 
-They name topics, groups and producers of the fuzzer alone, so that nothing it does can harm what the clients wrote: not
-even __consumer_offsets, which whoever may delete topics may delete. They ask for short waits, so that few are parked.
+They name only topics, groups and producers of the fuzzer, so that nothing it does can harm the clients' records: not
+even __consumer_offsets, which every client with the right to delete topics may delete. Their wait times are short, so
+that few are parked.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from rotunda.broker.protocol.api_keys import request_header_version
 from rotunda.broker.protocol.compile import read, write
 from rotunda.broker.protocol.schema.definitions import Field, MessageDefinition, StructureDefinition, request
 
-#: What the fuzzer calls its topics, groups, members and transactional ids.
+#: Names of the fuzzer's topics, groups, members and transactional ids.
 NAMES = tuple(f"fuzz-{number}" for number in range(24))
 ODD_TEXTS = ("", "é\N{SNOWMAN}", "fuzz-0/../x", "a" * 300, "fuzz*", "\0", "__fuzz")
 NUMBERS = (-2, -1, 0, 0, 0, 1, 1, 2, 3, 5, 100)
@@ -30,13 +31,13 @@ ODD_SHARE = 1 / 16
 NULL_SHARE = 1 / 8
 #: Of each frame so many bytes are tried out.
 MOST_TRIED = 60
-#: The client's id, behind its length.
+#: The client id, after its length.
 _CLIENT_ID = slice(14, 14 + len("fuzz-0"))
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "uint16": 16}
 
 
 class Template(NamedTuple):
-    """A valid frame, and what can change in it without harm to its structure: places, each with bits to flip."""
+    """A valid frame, and the places where it can change without harm to its structure, each with bits to flip."""
 
     frame: bytes
     values: tuple[tuple[int, int], ...]

@@ -1,8 +1,8 @@
 """The fuzzer: a process that sends mutated frames of every API and version through many connections at once.
 
-A frame counts when the broker has dealt with it: answered it, or closed the connection over it. What stood behind
-a frame that closed its connection is sent again. A connection whose next answer does not come soon (a fetch or a join
-that waits as it was told to) is given up, uncounted.
+A frame counts when the broker has sent its response, or closed the connection over it. Frames after the one that closed
+its connection are sent again. A connection whose next response is late (a fetch or a join that waits as requested) is
+closed, uncounted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rotunda.broker.protocol.api_keys import ApiKey
 CONNECTIONS = 16
 AT_ONCE = 48
 FRAMES_OF_A_VERSION = 12
-#: What makes and removes files: one frame in some seconds is as good as a hundred.
+#: APIs that create and delete files: one frame in some seconds is as good as a hundred.
 EXPENSIVE = (
     ApiKey.METADATA,
     ApiKey.CREATE_TOPICS,
@@ -37,19 +37,19 @@ EXPENSIVE = (
     ApiKey.CREATE_PARTITIONS,
     ApiKey.DELETE_RECORDS,
 )
-#: Versions of Produce below this are refused, each at the price of a connection.
+#: Versions of Produce below this are rejected, each at the price of a connection.
 OLDEST_PRODUCE = 3
 FEW_FRAMES = 1
 #: A connection that has brought nothing for this long is given up.
 PATIENCE_SECONDS = 0.5
 LOOK_SECONDS = 0.1
-#: Less than its patience, or it would give up what it has not looked at.
+#: Shorter than its patience; otherwise it would close connections before it has read from them.
 LONGEST_REST_SECONDS = 0.2
 TOPICS = 8
 
 
 class Counts(ctypes.Structure):
-    """What the process has done so far; written by it, read by the campaign."""
+    """The fuzzer's progress; written by its process, read by the campaign."""
 
     _fields_ = tuple(
         (name, ctypes.c_int64)
@@ -77,12 +77,12 @@ class Fuzzer:
             self._process.join()
 
     def numbers(self) -> dict[str, int]:
-        """Return what it has done so far."""
+        """Return the counts so far."""
         return {name: getattr(self.counts, name) for name, _ in Counts._fields_}
 
 
 class Attacker:
-    """One connection of the fuzzer and what it has under way."""
+    """One connection of the fuzzer and its frames in flight."""
 
     def __init__(self, port: int, counts: Counts) -> None:
         self._port, self._counts = port, counts
@@ -100,15 +100,15 @@ class Attacker:
         self._counts.connections += 1
 
     def send(self, frames: Iterator[bytes], now: float) -> None:
-        """Send what is left of before, with new frames to make it enough."""
+        """Send the remaining frames, and new ones up to the number in flight."""
         self.waiting.extend(itertools.islice(frames, AT_ONCE - len(self.waiting)))
         self.last_moment = now
         with contextlib.suppress(BlockingIOError):
-            # What does not fit is cut: the rest of it stays in the list, and is sent on the next connection.
+            # A partly sent frame is cut: it stays in the list, and is sent whole on the next connection.
             self.socket.send(b"".join(self.waiting))
 
     def receive(self, now: float) -> bool:
-        """Take the answers that have come; return False when the broker has closed the connection."""
+        """Read the available responses; return False when the broker has closed the connection."""
         try:
             data = self.socket.recv(RECEIVE_BYTES)
         except BlockingIOError:
@@ -134,7 +134,7 @@ class Attacker:
         return True
 
     def close(self) -> None:
-        """Close with a reset, so that no port stays behind."""
+        """Close with a reset, so that no port stays in TIME_WAIT."""
         if self.socket is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.socket.close()
@@ -151,7 +151,7 @@ class Barrage:
         self._by_fd: dict[int, Attacker] = {}
 
     def turn(self) -> None:
-        """Wait for answers, take them and send more."""
+        """Wait for responses, read them and send more."""
         now = time.monotonic()
         for attacker in self._attackers:
             if attacker.socket is None:
@@ -179,7 +179,7 @@ class Barrage:
         attacker.send(self._frames, now)
 
     def _lose(self, attacker: Attacker, how: str) -> None:
-        """Give up a connection; the frame that was next to be answered is what it was lost over."""
+        """Close a connection; count its first frame without a response as the cause."""
         if attacker.waiting:
             attacker.waiting.popleft()
             setattr(self._counts, how, getattr(self._counts, how) + 1)
@@ -211,7 +211,7 @@ def mutated_frames(templates: list[Template], source: random.Random) -> Iterator
 
 
 def templates_of(port: int, source: random.Random, counts: Counts) -> list[Template]:
-    """Return frames of every version that is served, once the broker says what that is."""
+    """Return frames of every served version, once the broker returns the versions."""
     while True:
         try:
             with Wire(port) as wire:

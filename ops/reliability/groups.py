@@ -1,9 +1,9 @@
-"""Consumer groups: members that come and go read a topic together, and each commit must hold.
+"""Consumer groups: members that join and leave read a topic together, and each commit must hold.
 
-What a member gets first after partitions were assigned to it must lie neither before what had been committed by then
-(that would be a commit that was lost: records come twice) nor behind what any member has got so far (records that
-nobody gets). In between it gets every offset once, in order. The topic is one without transactions, so that its
-offsets have no gaps.
+The first offset that a member gets after partitions were assigned to it must be neither below the committed one (a lost
+commit: records are repeated) nor above the highest offset that any member has read so far (records that no member
+gets). In between it gets every offset once, in order. The topic is one without transactions, so that its offsets have
+no gaps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MEAN_STAY_SECONDS = 20.0
 
 
 class GroupLedger:
-    """What a group has got and committed of each partition, whoever of its members it was."""
+    """The offsets that a group's members have read and committed, by partition."""
 
     def __init__(self, partitions: int) -> None:
         self.committed = [0] * partitions
@@ -54,10 +54,10 @@ class GroupLedger:
                 self.committed[partition] = offset
 
     def doubt(self, offsets: dict[int, int]) -> None:
-        """Note a commit that has failed, and may yet have been made.
+        """Note a failed commit that may still have been applied.
 
-        aiokafka sends a commit again for whatever generation it is in by then. So it may come after one of the member
-        that has the partition now, and the broker, as Kafka, takes it.
+        aiokafka retries a commit in any generation that it is in by then. So it may arrive after a commit of the
+        partition's new member, and the broker accepts it, like Kafka.
         """
         with self._lock:
             for partition, offset in offsets.items():
@@ -65,7 +65,7 @@ class GroupLedger:
 
 
 class MemberView:
-    """What one member expects of each partition since it was assigned."""
+    """The offsets that one member expects of each partition since it was assigned."""
 
     def __init__(self, ledger: GroupLedger) -> None:
         self._ledger = ledger
@@ -73,13 +73,13 @@ class MemberView:
         self._floors: dict[int, int] = {}
 
     def assigned(self, partitions: Sequence[int]) -> None:
-        """Begin anew with partitions that have come."""
+        """Reset the expected offsets of newly assigned partitions."""
         for partition in partitions:
             self._floors[partition] = self._ledger.committed[partition]
             self._expected[partition] = None
 
     def take(self, records: Sequence[Record]) -> dict[int, int]:
-        """Hold records against what is expected; return the offsets to be committed after them."""
+        """Compare records with the expected offsets; return the offsets to be committed after them."""
         for partition, offset, _, _ in records:
             self._ledger.take(partition, offset, self._expected.get(partition), self._floors.get(partition, 0))
             self._expected[partition] = offset + 1
@@ -87,7 +87,7 @@ class MemberView:
 
 
 class GroupWorkload:
-    """A group of one protocol that reads what an idempotent producer of the same library writes."""
+    """A group of one protocol that reads the records of an idempotent producer of the same library."""
 
     def __init__(self, library: Library, protocol: str, source: TopicWorkload, chance: random.Random) -> None:
         self.name = f"{library.name} {protocol} group"
@@ -101,7 +101,7 @@ class GroupWorkload:
         self._threads = [threading.Thread(target=self._run_members, daemon=True) for _ in range(MEMBERS)]
 
     def start(self) -> None:
-        """Let the members join."""
+        """Start the members."""
         for thread in self._threads:
             thread.start()
 
@@ -119,7 +119,7 @@ class GroupWorkload:
             thread.join(READ_SECONDS)
 
     def tally(self, at_end: bool) -> Tally:  # noqa: ARG002 - what nobody has got by the end was counted there
-        """Return what has been seen."""
+        """Return the observations."""
         ledger = self._ledger
         return Tally(
             read=ledger.read,
@@ -156,7 +156,7 @@ class GroupWorkload:
         member.close()
 
     def _ends(self) -> dict[int, int]:
-        """Return the ends of the topic, once somebody says what they are."""
+        """Return the ends of the topic, once a client returns them."""
         partitions = range(self._source.topic.partitions)
         reader = Client(
             lambda: self._library.reader(self._source.topic.name, Isolation.UNCOMMITTED, dict.fromkeys(partitions, 0)),

@@ -1,7 +1,7 @@
-"""The journal: what was done to the broker, when and to which process.
+"""The journal: the faults injected into the broker, with time and process.
 
 Every fault is a window of time on the clock that all processes of the machine share, so that a pause or a closed
-connection can be laid to what was going on. It is kept as a file of JSON lines beside the broker's log.
+connection can be attributed to it. It is written as a file of JSON lines next to the broker's log.
 """
 
 import json
@@ -41,7 +41,7 @@ class Journal:
 
     @contextmanager
     def window(self, action: str, *, pid: int = 0, role: str = "", detail: str = "") -> Iterator[Window]:
-        """Note what the block does, from its begin to its end; what fails is not counted."""
+        """Note the action of the block, from its begin to its end; a failed one is not counted."""
         window = Window(action, time.monotonic(), float("inf"), pid, role, detail)
         with self._lock:
             self.windows.append(window)
@@ -58,11 +58,11 @@ class Journal:
                     file.write(json.dumps(asdict(window)) + "\n")
 
     def note(self, action: str, *, pid: int = 0, role: str = "", detail: str = "") -> None:
-        """Note what is done in a moment."""
+        """Note an instantaneous action."""
         with self.window(action, pid=pid, role=role, detail=detail):
             pass
 
     def during(self, begin: float, end: float) -> list[Window]:
-        """Return what was going on in that time."""
+        """Return the actions that overlap with that time."""
         with self._lock:
             return [window for window in self.windows if window.touches(begin, end)]

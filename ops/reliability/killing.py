@@ -1,4 +1,4 @@
-"""SIGKILL and SIGSTOP of every role: processes die, or stand still until they are woken or given up."""
+"""SIGKILL and SIGSTOP of every role: processes die, or are stopped until they are continued or replaced."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ops.reliability.broker import ROLES, is_alive, send
 
 KILL, STOP = "SIGKILL", "SIGSTOP"
 LONGEST_SHORT_STOP_SECONDS = 1.5
-#: A stopped process that nobody has replaced by now is woken.
+#: A stopped process that has not been replaced by now is continued.
 LONGEST_STOP_SECONDS = 20.0
 LOOK_SECONDS = 0.02
-#: A role rests while so many others have their turn, so that who has been replaced has work to do before it dies again.
+#: A role rests for this many kills of others, so that a replacement has some load before it dies again.
 REST_TURNS = 4
 
 
@@ -42,7 +42,7 @@ class Killing:
         return True
 
     def _draw(self) -> str | None:
-        """Return whose turn it is: one of those that have been killed least, but for those that rest."""
+        """Return the next role: one of the least killed ones, except for those that rest."""
         left = [role for role in ROLES if self._wanted is None or self._kills[role] < self._wanted]
         ready = [role for role in left if role not in self._resting] or left
         if not ready:
@@ -60,7 +60,7 @@ class Stopping:
         self._field, self._chance = field, chance
 
     def __call__(self) -> None:
-        """Stop one process and wait until it goes on, or another has its place."""
+        """Stop one process and wait until it continues, or has been replaced."""
         living = self._field.broker.processes()
         role = self._chance.choice(ROLES)
         seconds = self._chance.uniform(0.05, LONGEST_SHORT_STOP_SECONDS)

@@ -1,8 +1,8 @@
-"""The ledger of one topic: what its writer sent, what became of it, and what a reader of it found.
+"""The ledger of one topic: the records that its writer sent, their outcomes, and the records that a reader found.
 
-A record's value is its number in its partition, so what is read can be held against what was sent. Outcomes and
-positions are arrays indexed by that number: eight bytes a record each, so that a campaign of hours stays small.
-Knows no client library. One thread writes, one reads, any may judge.
+A record's value is its number in its partition, so read records can be compared with sent ones. Outcomes and positions
+are arrays indexed by that number: eight bytes a record each, so that a campaign of hours stays small. Knows no client
+library. One thread writes, one reads, any may validate.
 """
 
 from array import array
@@ -11,16 +11,16 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-#: Outcomes of a record beside the offset at which it was acknowledged.
+#: Outcomes of a record other than the offset at which it was acknowledged.
 PENDING, FAILED, ACKNOWLEDGED, ABORTED = -1, -2, -3, -4
 NOWHERE = -1
-#: So many faults of one kind are told of one by one.
+#: Number of faults of one kind that are reported individually.
 MOST_EVIDENCE = 5
 
 
 @dataclass
 class Tally:
-    """What the writers and readers of one workload have seen; tallies add.
+    """The observations of the writers and readers of one workload; tallies add.
 
     `repeated_by_client` are records of a plain producer that sent them again itself. `torn` counts transactions of
     which a reader saw a part. `errors` are counted by their text; `evidence` are lines on the first few faults.
@@ -54,7 +54,7 @@ class Tally:
 
 
 class Ledger:
-    """The writer's side of one topic. `is_exact` says that no client sends a record of it a second time by itself."""
+    """The writer's side of one topic. `is_exact`: no client sends a record of it a second time by itself."""
 
     def __init__(self, partitions: int, is_exact: bool = True) -> None:
         self.is_exact = is_exact
@@ -72,7 +72,7 @@ class Ledger:
         return len(self.outcomes[partition]) - 1
 
     def settle(self, partition: int, number: int, outcome: int) -> None:
-        """Note what became of a record: the offset that the broker named, or one of the constants above."""
+        """Note the outcome of a record: the offset that the broker named, or one of the constants above."""
         self.outcomes[partition][number] = outcome
 
     def leave_undecided(self, records: list[tuple[int, int]]) -> None:
@@ -93,7 +93,7 @@ class Reading:
         self._evidence: list[str] = []
 
     def take(self, partition: int, offset: int, value: bytes | None) -> None:
-        """Note a record, which must come after the one before."""
+        """Note a read record, whose offset must be above the previous one."""
         self.read += 1
         if offset < self.next_offsets[partition]:
             self._strange += 1
@@ -133,7 +133,7 @@ class Reading:
         return tally
 
     def _judge_partition(self, partition: int, tally: Tally, at_end: bool) -> None:
-        # The reader goes on meanwhile: what it has passed by is asked for before what it has found.
+        # The reader continues meanwhile: read its position before its findings.
         passed = self.next_offsets[partition]
         outcomes = copied(self.ledger.outcomes[partition])
         found = self._positions(partition, len(outcomes))

@@ -1,4 +1,4 @@
-"""The machine's misfortunes: its disk fills up and is freed again, the whole broker ends and is started anew."""
+"""Faults of the machine: its disk fills up and is freed again, the whole broker ends and is started again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Disk:
         return done.stderr.strip()
 
     def unmount(self, *, keeps_data: bool) -> None:
-        """Take it away with all that is in it, or leave a copy in its place."""
+        """Unmount it with all its content, or leave a copy in its place."""
         if not self.is_mounted:
             return
         copy = self.directory.with_name("copy")
@@ -50,7 +50,7 @@ class Disk:
             copy.rename(self.directory)
 
     def fill(self) -> None:
-        """Take all the room there is with a file that nobody else needs."""
+        """Fill the free space with a file that nothing else uses."""
         with self._balloon.open("wb") as balloon:
             chunk, size = CHUNK_BYTES, 0
             while chunk >= SMALLEST_CHUNK_BYTES:

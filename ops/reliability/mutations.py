@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from ops.reliability.frames import Template
 
-#: Size, API key, version and correlation id: what lies before belongs to the frame's way, not to its content.
+#: Size, API key, version and correlation id: the fields before the frame's content.
 HEADER_BYTES = 12
 LENGTHS = (
     b"\0\0",
@@ -19,16 +19,16 @@ LENGTHS = (
     b"\x7f\xff\xff\xff",
     b"\x80\0\0\0",
 )
-#: Most mutations change values alone. A frame that is not well-formed costs its connection, and the frames behind it.
+#: Most mutations change values alone. A malformed frame costs its connection, and the frames after it.
 VALUES_SHARE = 63 / 64
-#: A frame whose size lies makes the frames behind it part of it.
+#: A frame with a wrong size makes the following frames part of it.
 LYING_SIZE_SHARE = 1 / 2000
 HEADER_SHARE = 1 / 1000
 MOST_VALUES = 4
 
 
 class Mutator:
-    """Changes frames; `templates` is where pieces to splice come from."""
+    """Changes frames; `templates` is the source of fragments to splice in."""
 
     def __init__(self, chance: random.Random, templates: Sequence[Template]) -> None:
         self._random, self._templates = chance.random, templates

@@ -1,4 +1,4 @@
-"""The causes of bystanders' pauses and closed connections: what the journal says was going on at that moment."""
+"""The causes of bystanders' pauses and closed connections: the journal's actions at that time."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ STOPPED = "its own processor was stopped"
 HANDLER_STOPPED = "a handler was stopped"
 BESIDE = "anything else"
 CAUSES = (RESTARTED, DIED, LEFT, STOPPED, HANDLER_STOPPED, BESIDE)
-#: What ends all processes at once.
+#: Actions that end all processes at once.
 WHOLE = ("restart", "crash of all")
 #: The death of a processor is noted a moment before or after its connections know of it.
 SLACK_SECONDS = 0.5
-#: A bystander may be slow to ask again, and learns of the death only then. A number is no other process's so soon.
+#: A bystander may be slow to send again, and detects the death only then. A process id is not reused that soon.
 DEATH_SECONDS = 10.0
-#: So many of the longest are told of one by one.
+#: Number of the longest ones that are reported individually.
 MOST_EPISODES = 12
 
 
@@ -51,10 +51,10 @@ def by_cause(pauses: Iterable[Pause], journal: Journal) -> list[CauseOfPauses]:
 
 
 def cause_of(pause: Pause, journal: Journal) -> str:
-    """Return the first of CAUSES that was the case during a pause.
+    """Return the first of CAUSES that applies to a pause.
 
     A connection may be closed by the death of its processor alone, or of all; a stop that ended in a replacement is
-    one. A connection whose processor died before it was known which it was may have been any's.
+    one. A connection whose processor died before it was identified may have been any processor's.
     """
     windows = journal.during(pause.begin - SLACK_SECONDS, pause.end)
     if any(window.action in WHOLE for window in windows):
@@ -87,7 +87,7 @@ class Episode(NamedTuple):
     pauses: list[Pause]
 
     def words(self, journal: Journal) -> str:
-        """Return what it was, and what was going on."""
+        """Return the description of it, and the actions at that time."""
         around = Counter(f"{w.action} {w.role}".strip() for w in journal.during(self.begin - SLACK_SECONDS, self.end))
         beside = ", ".join(name if count == 1 else f"{name} ({count} times)" for name, count in sorted(around.items()))
         asked = ", ".join(sorted({pause.what for pause in self.pauses}))

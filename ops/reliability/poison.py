@@ -1,8 +1,8 @@
-"""Poison: single requests that once cost a broker much more than they cost their sender, each as found.
+"""Poison: single requests that once cost a broker much more than they cost their sender, as found.
 
-Each is a function that sends what it is named for. Whether it is refused, answered or its connection closed is the
-broker's choice; what it must not do is to make anybody else wait. Of some the outcome is checked: batches that nobody
-can read must not be stored, headers without the largest timestamp must not hide their records or make them come twice.
+Each is a function that sends the request that it is named for. The broker may reject it, send a response or close its
+connection; it must not delay any other client. Of some the outcome is checked: unreadable batches must not be stored,
+headers without the largest timestamp must not hide their records or repeat them.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ BROKER_RESOURCE, TOPIC_RESOURCE, GROUP_RESOURCE = 4, 2, 32
 LARGEST_COUNT = 2**31 - 1
 SUBSCRIPTION_BYTES = 900_000
 LONG_TOPIC, LONG_TOPICS, LONGEST_TOPIC, LONGEST_ID = "poison-long", 300, 249, 32_767
-#: How often a pattern repeats a part of itself: as a broker takes it, and too often.
+#: How often a pattern repeats a part of itself: accepted by a broker, and too often.
 REPEATS = (100, 800, 990)
 TRANSACTION = {"transaction_timeout_ms": 1000, "producer_id": -1, "producer_epoch": -1}
 
 
 class OutcomeError(Exception):
-    """The broker did what it must not do."""
+    """The broker violated a requirement."""
 
 
 def topics(wire: Wire, _chance: random.Random) -> None:
@@ -74,7 +74,7 @@ def empty_record(wire: Wire, _chance: random.Random) -> None:
 
 
 def lying_time(wire: Wire, _chance: random.Random) -> None:
-    """Send batches whose latest time is none of their records', and ask where that time is."""
+    """Send batches whose header's max timestamp is not the one of any record, and look up the offset for that time."""
     late_ms = now_ms() + 3_000_000
     payload = batches.records([b"." * 1000] * 100)
     for _ in range(10):
@@ -84,18 +84,18 @@ def lying_time(wire: Wire, _chance: random.Random) -> None:
 
 
 def described_configs(wire: Wire, _chance: random.Random) -> None:
-    """Ask two thousand times for the settings of the one broker, in one request."""
+    """Describe the configuration of the one broker two thousand times, in one request."""
     resources = [{"resource_type": BROKER_RESOURCE, "resource_name": "0"}] * MANY
     ask(wire, ApiKey.DESCRIBE_CONFIGS, 4, {"resources": resources, "include_synonyms": True})
 
 
 def described_groups(wire: Wire, _chance: random.Random) -> None:
-    """Ask two thousand times for one group, in one request."""
+    """Describe one group two thousand times, in one request."""
     ask(wire, ApiKey.DESCRIBE_GROUPS, 5, {"groups": ["poison-0"] * MANY})
 
 
 def unknown_names(wire: Wire, chance: random.Random) -> None:
-    """Ask for ten thousand topics that nobody has made."""
+    """Request the metadata of ten thousand topics that do not exist."""
     names = [{"name": f"unknown-{chance.randrange(10**9)}"} for _ in range(10_000)]
     ask(wire, ApiKey.METADATA, 9, {"topics": names, "allow_auto_topic_creation": False})
 
@@ -122,7 +122,7 @@ def large_subscription(wire: Wire, chance: random.Random) -> None:
 
 
 def parked_fetches(wire: Wire, chance: random.Random) -> None:
-    """Wait for records of a hundred partitions in each of fifty requests, and go away."""
+    """Wait for records of a hundred partitions in each of fifty requests, and disconnect."""
     partitions = [{"partition": n % 2, "fetch_offset": LARGEST_COUNT, "partition_max_bytes": 1000} for n in range(100)]
     fields = {
         "replica_id": -1,
@@ -147,7 +147,7 @@ def odd_versions(wire: Wire, _chance: random.Random) -> None:
 
 
 def lying_size(wire: Wire, chance: random.Random) -> None:
-    """Claim a frame of a hundred megabytes or more, send some of it, and go away."""
+    """Claim a frame of a hundred megabytes or more, send some of it, and disconnect."""
     size = chance.choice((LARGEST_COUNT, 100 << 20, (100 << 20) + 1, -1))
     wire.send(struct.pack(">ihhi", size, chance.choice((0, 1, 18)), 3, 1) + bytes(chance.randrange(100_000)))
     time.sleep(chance.random())
@@ -165,7 +165,7 @@ def altered_groups(wire: Wire, chance: random.Random) -> None:
 
 
 def new_producers(wire: Wire, chance: random.Random) -> None:
-    """Ask for a thousand producer ids, most of them for transactions."""
+    """Request a thousand producer ids, most of them for transactions."""
     for number in range(1000):
         fields = {"transactional_id": f"poison-{chance.randrange(200)}" if number % 4 else None}
         fields["transaction_timeout_ms"] = 1000
@@ -183,7 +183,7 @@ def large_commit(wire: Wire, chance: random.Random) -> None:
 
 
 def costly_subscription(wire: Wire, chance: random.Random) -> None:
-    """Subscribe ten members to patterns that take long to match, and make one more topic of a long name."""
+    """Subscribe ten members to patterns that are slow to match, and create one more topic with a long name."""
     names = [f"{LONG_TOPIC}-{number:03}-".ljust(LONGEST_TOPIC, "ab"[number % 2]) for number in range(LONG_TOPICS)]
     make_topics(wire, names)
     group_id, members = f"poison-pattern-{chance.randrange(5)}", [f"member-{number}" for number in range(10)]
@@ -205,7 +205,7 @@ def costly_subscription(wire: Wire, chance: random.Random) -> None:
 
 
 def costly_list(wire: Wire, chance: random.Random) -> None:
-    """List transactions by patterns that take long to match, where ids are as long as they may be."""
+    """List transactions by patterns that are slow to match, where ids have their maximum length."""
     for number in range(40):
         fields = {"transactional_id": f"poison-{number}".ljust(LONGEST_ID, "ab"[number % 2]), **TRANSACTION}
         ask(wire, ApiKey.INIT_PRODUCER_ID, 4, fields)
@@ -215,7 +215,7 @@ def costly_list(wire: Wire, chance: random.Random) -> None:
 
 
 def unreadable_records(wire: Wire, chance: random.Random) -> None:
-    """Send batches with a right checksum that nobody can read: none may be stored."""
+    """Send unreadable batches with a right checksum: none may be stored."""
     codec, garbage = chance.choice(batches.CODECS), chance.randbytes(60)
     for name, (records, count) in batches.unreadable(garbage).items():
         _refused(wire, name, batches.batch(batches.compressed(records, codec), count, now_ms(), attributes=codec))
@@ -298,33 +298,33 @@ def make_topics(wire: Wire, names: list[str]) -> None:
 
 
 def produce(wire: Wire, topic: str, batch: bytes) -> None:
-    """Send a batch to the first partition of a topic, and take the answer."""
+    """Send a batch to the first partition of a topic, and read the response."""
     topic_data = [{"name": topic, "partition_data": [{"index": 0, "records": batch}]}]
     ask(wire, ApiKey.PRODUCE, 9, {"acks": 1, "timeout_ms": 5000, "topic_data": topic_data})
 
 
 def produced(wire: Wire, topic: str, batch: bytes) -> Any:
-    """Send a batch to the first partition of a topic, and return what the answer says of it."""
+    """Send a batch to the first partition of a topic, and return its partition's response."""
     topic_data = [{"name": topic, "partition_data": [{"index": 0, "records": batch}]}]
     fields = {"acks": -1, "timeout_ms": 5000, "topic_data": topic_data}
     return wire.ask(ApiKey.PRODUCE, 8, fields).responses[0].partition_responses[0]
 
 
 def ask(wire: Wire, api_key: ApiKey, version: int, fields: dict[str, Any]) -> None:
-    """Send a request; what comes of it is taken and not looked at."""
+    """Send a request; read its response and ignore it."""
     wire.send(codec.encode_request(api_key, version, 1, CLIENT_ID, fields))
     receive(wire)
 
 
 def receive(wire: Wire) -> None:
-    """Take an answer, or the end of the connection, or nothing in time."""
+    """Read a response, or the end of the connection, or nothing within the timeout."""
     with contextlib.suppress(OSError):
         wire.receive()
 
 
 @functools.cache
 def bomb(codec: int) -> bytes:
-    """Return a gigabyte of zeros as the codec packs it: both formats may be put one behind the other."""
+    """Return a gigabyte of zeros compressed by the codec: both formats can be concatenated."""
     return batches.compressed(bytes(BOMB_PIECE_BYTES), codec) * BOMB_PIECES
 
 

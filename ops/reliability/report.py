@@ -34,7 +34,7 @@ COLUMNS = (
 
 
 def text(result: Result) -> str:
-    """Return everything that came of a campaign."""
+    """Return the whole report of a campaign."""
     parts = [
         f"Seed {result.orders.seed}, {result.seconds / 60:.1f} minutes of attacks.",
         actions(result),
@@ -68,7 +68,7 @@ def actions(result: Result) -> str:
 
 
 def bystanders(sightings: Sightings, pauses: list[CauseOfPauses]) -> str:
-    """Return how the bystanders fared, by what was going on."""
+    """Return the bystanders' pauses and closed connections, by cause."""
     rows = [
         (row.cause, f"{row.pauses:,}", f"{row.worst_seconds:.2f} s" if row.pauses else "none", f"{row.closed:,}")
         for row in pauses
@@ -80,7 +80,7 @@ def bystanders(sightings: Sightings, pauses: list[CauseOfPauses]) -> str:
 
 
 def records(tallies: dict[str, Tally]) -> str:
-    """Return what the clients saw, workload by workload and together."""
+    """Return the tallies of the clients, by workload and in total."""
     rows = [*tallies.items(), ("together", sum(tallies.values(), Tally()))]
     head = ("clients", *(title for title, _ in COLUMNS), "errors", "longest pause")
     return table(
@@ -98,13 +98,13 @@ def records(tallies: dict[str, Tally]) -> str:
 
 
 def errors(tallies: dict[str, Tally]) -> str:
-    """Return what the clients complained of."""
+    """Return the clients' errors."""
     counted = sum(tallies.values(), Tally()).errors
     return table(("error of a client", "times"), ((name, f"{count:,}") for name, count in counted.most_common()))
 
 
 def usage(footprints: list[Footprint]) -> str:
-    """Return what the broker used from the beginning to the end."""
+    """Return the broker's resource usage from the beginning to the end."""
     roles = sorted({role for each in footprints for role in each.memory})
     rows = [
         (f"memory of {role} (PSS)", *(megabytes(each.memory.get(role, 0)) for each in footprints)) for role in roles

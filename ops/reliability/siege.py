@@ -1,7 +1,7 @@
-"""Strangers at the listeners of a secured broker, a million of their frames if wanted, while a client works.
+"""Strangers at the listeners of a secured broker, up to millions of mutated frames, while a client works.
 
-`python -m ops.reliability.siege --frames 1000000` ends with a table. Exit status 1 when a process of the broker died,
-a connection was neither answered nor closed, an error of the broker's own was met, or the client was not served.
+`python -m ops.reliability.siege --frames 1000000` prints a table at the end. Exit status 1 when a process of the broker
+died, a connection got neither response nor close, the broker logged an internal error, or the client was not served.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from rotunda.broker.errors import RotundaError
 
 AT_ONCE = 64
 LOOK_SECONDS = 0.05
-#: Who has no answer to a mutated frame for so long has sent half of one: it ends its side, and is to be closed then.
+#: A mutated frame without response for this long is incomplete: its sender shuts down its side, and must be closed.
 PATIENCE_SECONDS = 0.5
-#: Who is neither answered nor closed for so long is stuck.
+#: A connection without response or close for this long is stuck.
 STUCK_SECONDS = 60.0
-#: The broker and its client come first.
+#: The broker and its client have priority.
 NICENESS = 10
 PROGRESS_SECONDS = 10.0
 RECORD_SECONDS = 0.5
 TOPIC = "siege"
 DEADLINE_SECONDS = 120.0
-#: What the broker's log has where an exception of its own was met.
+#: The broker's log lines for an internal exception.
 FAULTS = ("fault on", "Traceback")
 
 
 @dataclass
 class Found:
-    """What came of it."""
+    """The findings of a run."""
 
     seed: int
     seconds: float = 0.0
@@ -79,7 +79,7 @@ class Crowd:
         self._ended: set[int] = set()
 
     def turn(self) -> None:
-        """Let new ones come, take what has come, and look who waits."""
+        """Open new connections, handle available data, and check timeouts."""
         while len(self._by_fd) < AT_ONCE and self._come():
             pass
         for fd, _ in self._poll.poll(LOOK_SECONDS):
@@ -130,14 +130,14 @@ class Crowd:
         except StopIteration:
             self._leave(fd)
         except (OSError, RotundaError):
-            # Inside TLS the end is part of what came.
+            # Inside TLS the end of the connection is part of the received data.
             self._closed(fd, stranger)
         else:
             with contextlib.suppress(OSError):
                 sock.send(sent)
 
     def _closed(self, fd: int, stranger: Stranger) -> None:
-        """Count over what the broker has closed a connection."""
+        """Count the frame over which the broker has closed a connection."""
         if stranger.is_mutated:
             self._counts.closed += 1
             self._counts.frames += 1
@@ -150,7 +150,7 @@ class Crowd:
         del self._since[fd]
         self._ended.discard(fd)
         self._poll.unregister(fd)
-        # With a reset, so that no port stays behind.
+        # With a reset, so that no port stays in TIME_WAIT.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         sock.close()
 
@@ -166,7 +166,7 @@ def run(ports: Ports, trusted: str, seed: int, wanted: int, counts: Counts) -> N
 
 
 def trusting(trusted: str) -> ssl.SSLContext:
-    """Return what a client that trusts these certificates goes by."""
+    """Return the TLS context of a client that trusts these certificates."""
     return ssl.create_default_context(cafile=trusted)
 
 
@@ -236,7 +236,7 @@ class Siege:
         return found
 
     def numbers(self) -> dict[str, int]:
-        """Return what the strangers have done so far."""
+        """Return the strangers' counts so far."""
         return {name: getattr(self.counts, name) for name, _ in Counts._fields_}
 
     def _failures(
@@ -302,13 +302,13 @@ def settings(directory: Path, ports: Ports) -> dict[str, str]:
         "sasl.enabled.mechanisms": f"PLAIN,{SCRAM}",
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": jaas,
         "listener.name.sasl_ssl.plain.sasl.jaas.config": jaas,
-        # Who fails is not kept waiting for long, so that more may.
+        # Failed authentications are not delayed for long, so that more fit into the time.
         "connection.failed.authentication.delay.ms": "10",
     }
 
 
 def text(found: Found) -> str:
-    """Return what came of it as a table."""
+    """Return the findings as a table."""
     numbers = found.numbers
     before, after = found.memory
     rows = [
@@ -326,7 +326,7 @@ def text(found: Found) -> str:
 
 
 def main() -> int:
-    """Do what the command line asks for; returns the exit status."""
+    """Run the siege of the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="ops.reliability.siege", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--frames", type=int, default=100_000, help="how many mutated frames (default 100,000)")
     parser.add_argument("--seed", type=int, default=secrets.randbits(32), help="repeat the chance of another run")

@@ -21,14 +21,14 @@ LONGEST_SLOW_SECONDS = 8.0
 DRIP_SECONDS = 0.05
 RESET = struct.pack("ii", 1, 0)
 VERSIONS = codec.encode_request(ApiKey.API_VERSIONS, 0, 1, CLIENT_ID, {})
-#: What somebody who opens a connection may have to say.
+#: The first bytes that a new connection may send.
 OPENINGS = (b"", b"\0", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00", VERSIONS, VERSIONS[:-1], VERSIONS * 50)
 SMALL_BUFFER_BYTES = 4096
 FETCHES = 50
 
 
 class Storm:
-    """Opens hundreds of connections at once; each says something, or nothing, and is reset."""
+    """Opens hundreds of connections at once; each sends something, or nothing, and is reset."""
 
     def __init__(self, field: Battlefield, chance: random.Random) -> None:
         self._field, self._chance = field, chance
@@ -53,7 +53,7 @@ class Storm:
 
 
 class SlowReaders:
-    """Ask for much, again and again, and take it in small sips."""
+    """Request large responses repeatedly, and read them slowly."""
 
     def __init__(self, field: Battlefield, chance: random.Random) -> None:
         self._field, self._chance = field, chance

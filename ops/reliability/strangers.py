@@ -1,7 +1,7 @@
-"""Those whom a broker does not know yet: mutated frames before, within and behind authentication, and mutated TLS.
+"""Unauthenticated clients: mutated frames before, within and after authentication, and mutated TLS.
 
-Each connection follows a script: so many steps as a client takes them, and then steps that are mutated. A script is a
-generator that yields what to send and is sent what has come; it runs over plain text or inside TLS alike.
+Each connection follows a script: a number of steps like a client's, and then steps that are mutated. A script is a
+generator that yields bytes to send and is sent the received bytes; it runs over plain text or inside TLS alike.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from rotunda.broker.client import sasl
 from rotunda.broker.protocol import codec
 from rotunda.broker.protocol.api_keys import ApiKey
 
-#: What is to be sent, what has come, and at the end a whole answer.
+#: Yields bytes to send, is sent received bytes, and returns a whole response.
 Steps = Generator[bytes, bytes, bytes]
 #: The user that all scripts have, by PLAIN and SCRAM-SHA-256.
 USER, PASSWORD = "stranger", "strange-password"
 SCRAM = "SCRAM-SHA-256"
 MECHANISMS = ("PLAIN", SCRAM, "OAUTHBEARER", "GSSAPI", "")
-#: A connection that the broker goes on answering has had enough.
+#: Maximum number of frames of a connection that the broker keeps serving.
 MOST_FRAMES = 12
 VERSIONS_SHARE = 0.7
 _SIZE_BYTES = 4
@@ -49,7 +49,7 @@ class PlainText:
         yield
 
     def ask(self, frame: bytes) -> Steps:
-        """Send a frame and return what answers it."""
+        """Send a frame and return its response."""
         received = yield frame
         while not is_whole(received):
             received += yield b""
@@ -65,7 +65,7 @@ class Secure:
         self._unsent = b""
 
     def flight(self, received: bytes = b"") -> bytes:
-        """Go on with the handshake; return what is to be sent. Raises ssl.SSLError when it has failed."""
+        """Continue the handshake; return the bytes to send. Raises ssl.SSLError when it has failed."""
         self._incoming.write(received)
         try:
             self._tls.do_handshake()
@@ -75,7 +75,7 @@ class Secure:
         return b""
 
     def open(self) -> Steps:
-        """Shake hands; the last flight goes out with the first frame."""
+        """Shake hands; the last flight is sent with the first frame."""
         flight = self.flight()
         while flight:
             flight = self.flight((yield flight))
@@ -88,7 +88,7 @@ class Secure:
         return unsent + self._outgoing.read()
 
     def ask(self, frame: bytes) -> Steps:
-        """Send a frame and return what answers it."""
+        """Send a frame and return its response."""
         sent, answer = self.records(frame), b""
         while not is_whole(answer):
             self._incoming.write((yield sent))
@@ -106,7 +106,7 @@ Layer = PlainText | Secure
 
 
 class Scripts:
-    """What strangers do. ``sent`` says whether the last step was a mutated one, which is not over yet."""
+    """The strangers' scripts. ``sent``: whether the last step was a mutated one, which is not over yet."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Scripts:
         self._of_tls = (self.hello, self.last_flight, self.record)
 
     def draw(self, ports: Ports) -> Stranger:
-        """Return somebody new."""
+        """Return a new stranger."""
         draw = self._source.random()
         if draw < 1 / 4:
             stranger = Stranger(self._source.choice((ports.ssl, ports.sasl_ssl)))
@@ -139,7 +139,7 @@ class Scripts:
     # ---- frames ----
 
     def before(self, stranger: Stranger, layer: Layer) -> Steps:
-        """Ask for versions, and for what nobody may ask before it is known who they are."""
+        """Send ApiVersions, and requests that need authentication first."""
         yield from layer.open()
         for _ in range(MOST_FRAMES):
             of_versions = self._source.random() < VERSIONS_SHARE
@@ -165,7 +165,7 @@ class Scripts:
         return b""
 
     def last_token(self, stranger: Stranger, layer: Layer) -> Steps:
-        """Begin as who knows the password does, and end with a mutated proof."""
+        """Begin like a client with the right password, and end with a mutated proof."""
         yield from layer.open()
         yield from layer.ask(handshake(SCRAM, 1))
         exchange = sasl.exchange(SCRAM, USER, PASSWORD, "")
@@ -193,7 +193,7 @@ class Scripts:
         return (yield from self._try(stranger, anything(self._mutator.of_bytes(Secure(self._context).flight()))))
 
     def last_flight(self, stranger: Stranger) -> Steps:
-        """End the handshake with a mutated flight, with a request behind it."""
+        """End the handshake with a mutated flight, with a request after it."""
         layer = Secure(self._context)
         yield from layer.open()
         sent = self._mutator.of_bytes(layer.records(self._templates[0].frame))
@@ -207,10 +207,10 @@ class Scripts:
         sent = self._mutator.of_bytes(layer.records(self._source.choice(self._templates).frame))
         return (yield from self._try(stranger, anything(sent)))
 
-    # ---- what they are made of ----
+    # ---- their parts ----
 
     def _try(self, stranger: Stranger, steps: Steps) -> Steps:
-        """Take mutated steps to their end, and count them."""
+        """Run mutated steps to their end, and count them."""
         stranger.is_mutated = True
         answer = yield from steps
         stranger.is_mutated = False
@@ -233,7 +233,7 @@ class Scripts:
 
 
 class Stranger:
-    """One connection: where it goes, its script, and whether a mutated step of it is under way."""
+    """One connection: its destination, its script, and whether a mutated step of it is in progress."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -242,12 +242,12 @@ class Stranger:
 
 
 def anything(sent: bytes) -> Steps:
-    """Send bytes and return what comes next, whatever it is."""
+    """Send bytes and return the next received bytes."""
     return (yield sent)
 
 
 def is_whole(received: bytes) -> bool:
-    """Return whether an answer has come."""
+    """Return whether a whole response was received."""
     size = int.from_bytes(received[:_SIZE_BYTES], "big")
     return len(received) >= _SIZE_BYTES + size if len(received) >= _SIZE_BYTES else False
 

@@ -1,4 +1,4 @@
-"""The numbers of processors and handlers change, up and down as Kafka allows it, while everything else goes on."""
+"""The numbers of processors and handlers change, up and down as Kafka allows it, during all other attacks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ops.reliability.attacks import Battlefield
 from ops.reliability.wire import Wire
 from rotunda.broker.protocol.api_keys import ApiKey
 
-#: Of each setting the role whose processes it counts.
+#: The role that each setting counts.
 ROLES = {"num.network.threads": "processor", "num.io.threads": "handler"}
 MOST = 4
 FEWER, OTHER = "fewer processors", "more processors, or other handlers"
-#: Those that go answer first what is under way.
+#: Processes that are removed first finish their pending requests.
 LONGEST_SECONDS = 30.0
 LOOK_SECONDS = 0.05
 

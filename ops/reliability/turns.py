@@ -1,8 +1,8 @@
 """Slow turns, from the lines of the broker's log: turns of more than 50 ms of a process that serves requests.
 
 One that used more than 50 ms of processor time is the broker's own doing; in the others it waited for a processor or a
-disk. Of lines of the same kind the log keeps the first and a count, so the worst that is told here is the worst of
-those that were written.
+disk. Of lines of the same kind the log has only the first and a count, so the worst turn here is the worst of the
+written lines.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LINE = re.compile(r"a turn took (?P<took>\d+) ms, .*?at most (?P<own>\d+) ms of
 
 @dataclass
 class Turns:
-    """What the log says of slow turns. `busy` are the lines on those that used the processor themselves."""
+    """The slow turns of the log. `busy` are the lines of turns that used the processor themselves."""
 
     lines: int = 0
     worst_ms: int = 0
@@ -26,7 +26,7 @@ class Turns:
 
     @classmethod
     def of(cls, log: Iterable[str]) -> Turns:
-        """Return what the lines of a log say."""
+        """Return the slow turns in the lines of a log."""
         turns = cls()
         for found in filter(None, map(_LINE.search, log)):
             took_ms, own_ms = int(found["took"]), int(found["own"])

@@ -40,14 +40,14 @@ class Wire:
         self.socket.sendall(data)
 
     def receive(self) -> bytes:
-        """Return the next answer without its size."""
+        """Return the next response without its size."""
         (size,) = struct.unpack(">i", self._take(4))
         if not 0 <= size <= LARGEST_ANSWER_BYTES:
             raise ConnectionError(f"an answer of {size} bytes")
         return self._take(size)
 
     def ask(self, api_key: ApiKey, version: int, fields: dict[str, Any]) -> Any:
-        """Send a request and return its answer as a compiled message."""
+        """Send a request and return its response as a compiled message."""
         self.send(codec.encode_request(api_key, version, 1, CLIENT_ID, fields))
         answer = self.receive()
         return codec.decode_response(api_key, version, answer, 0, len(answer))

@@ -1,4 +1,4 @@
-"""aiokafka behind the interface of `clients`: all of its clients share one event loop in a thread of its own."""
+"""aiokafka with the interface of `clients`: all of its clients share one event loop in a thread of its own."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class EventLoop:
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
 
     def run(self, work: Coroutine[Any, Any, Value], seconds: float = 3 * WAIT_SECONDS) -> Value:
-        """Return what the coroutine returns; what the library raises becomes a ClientError."""
+        """Return the coroutine's result; an exception of the library becomes a ClientError."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(seconds)
@@ -95,7 +95,7 @@ class AiokafkaProducer:
         self._loop.run(self._producer.abort_transaction())
 
     def close(self) -> None:
-        """Drop what is under way."""
+        """Drop records in flight."""
         self._loop.run(self._producer.stop())
 
 
@@ -135,7 +135,7 @@ class AiokafkaReader:
         return {place.partition: end for place, end in ends.items()}
 
     def positions(self) -> dict[int, int]:
-        """Return what is read next."""
+        """Return the next offset to read, by partition."""
         return {each: self._loop.run(self._consumer.position(place)) for each, place in self._places.items()}
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class AiokafkaReader:
 
 
 class Listener(ConsumerRebalanceListener):
-    """Passes on which partitions have come."""
+    """Passes on the newly assigned partitions."""
 
     def __init__(self, assigned: Assigned) -> None:
         self._assigned = assigned
@@ -154,7 +154,7 @@ class Listener(ConsumerRebalanceListener):
         self._assigned([place.partition for place in assigned])
 
     async def on_partitions_revoked(self, revoked: Sequence[Place]) -> None:
-        """Nothing: what comes next counts."""
+        """Do nothing: only assignments count."""
 
 
 class AiokafkaMember:
@@ -202,7 +202,7 @@ async def started(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
 
 
 async def outcome_of(future: asyncio.Future[Any]) -> int | str:
-    """Wait for a record's future and return its offset, or what went wrong."""
+    """Wait for a record's future and return its offset, or the error."""
     try:
         offset = (await future).offset
     except KafkaError as failure:
@@ -217,8 +217,8 @@ async def polled(consumer: AIOKafkaConsumer) -> list[Record]:
 
 
 def remedy_for(failure: BaseException) -> Remedy:
-    """Return what can be done after an exception of the library."""
-    # Its states are asserted: what is asked of a client that has given itself up for lost is an AssertionError.
+    """Return the remedy for an exception of the library."""
+    # Its states are asserted: a call to a producer in its fatal state raises AssertionError.
     if isinstance(failure, AssertionError) or type(failure).__name__ in FATAL:
         return Remedy.REPLACE
     return Remedy.RETRY if getattr(failure, "retriable", False) else Remedy.ABORT

@@ -1,8 +1,8 @@
-"""confluent-kafka: librdkafka's clients behind the interface of `clients`. Its plain producer never sends twice.
+"""confluent-kafka: librdkafka's clients with the interface of `clients`. Its plain producer never sends twice.
 
-Without retries it sends again all the same what is in flight when it bootstraps anew, which it does whenever its last
-connection has closed, also when it is connected again by then: it drops that connection, and takes what it has sent
-there for not sent. So it is not to bootstrap anew.
+Even without retries it resends the requests in flight when it bootstraps again. It does so whenever its last connection
+has closed, even if it has reconnected by then: it drops that connection, and treats the requests sent there as not
+sent. So bootstrapping again is disabled.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ops.reliability.clients import (
 )
 from ops.reliability.ledger import ACKNOWLEDGED
 
-#: librdkafka tells of every disconnection on standard error.
+#: librdkafka logs every disconnection to standard error.
 SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
 POLL_SECONDS = 0.2
 BATCH = 500
@@ -44,7 +44,7 @@ PRODUCER_SETTINGS: dict[Kind, dict[str, object]] = {
 
 
 class ConfluentProducer:
-    """A producer; what fails is reported by its callbacks, record by record."""
+    """A producer; its callbacks report errors, record by record."""
 
     def __init__(self, bootstrap: str, kind: Kind, topic: str, transactional_id: str) -> None:
         self._topic = topic
@@ -90,7 +90,7 @@ class ConfluentProducer:
         translated(self._producer.abort_transaction, WAIT_SECONDS)
 
     def close(self) -> None:
-        """Drop what is under way."""
+        """Drop records in flight."""
         self._producer.purge()
 
 
@@ -127,7 +127,7 @@ class ConfluentReader:
         }
 
     def positions(self) -> dict[int, int]:
-        """Return what is read next."""
+        """Return the next offset to read, by partition."""
         places = translated(self._consumer.position, [TopicPartition(self._topic, each) for each in self._partitions])
         return {place.partition: max(0, place.offset) for place in places}
 
@@ -198,7 +198,7 @@ def translated(function: object, *arguments: object, **named: object) -> object:
 
 
 def remedy_for(error: KafkaError) -> Remedy:
-    """Return what librdkafka says should be done."""
+    """Return librdkafka's own remedy for an error."""
     if error.fatal():
         return Remedy.REPLACE
     return Remedy.ABORT if error.txn_requires_abort() else Remedy.RETRY

@@ -1,4 +1,4 @@
-"""kafka-python behind the interface of `clients`. Its plain producer sends again what was not answered in time."""
+"""kafka-python with the interface of `clients`. Its plain producer resends a request after a timeout."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class KafkaPythonProducer:
         translated(self._producer.abort_transaction)
 
     def close(self) -> None:
-        """Drop what is under way."""
+        """Drop records in flight."""
         self._producer.close(timeout=0)
 
 
@@ -110,7 +110,7 @@ class KafkaPythonReader:
         return {place.partition: end for place, end in ends.items()}
 
     def positions(self) -> dict[int, int]:
-        """Return what is read next."""
+        """Return the next offset to read, by partition."""
         return {partition: translated(self._consumer.position, place) for partition, place in self._places.items()}
 
     def close(self) -> None:
@@ -119,11 +119,11 @@ class KafkaPythonReader:
 
 
 class Listener(ConsumerRebalanceListener):
-    """Passes on which partitions have come, and lets the consumer forget those that go.
+    """Passes on the newly assigned partitions, and clears the consumer's positions of revoked ones.
 
     kafka-python 3.0.12 keeps positions from one assignment to the next where Java's consumer begins with none. A member
-    that never had the answer to its SyncGroup misses a generation, in which others may have read and committed, and
-    would go on from where it stood before. In the same way it keeps the answer to an OffsetFetch that came too late.
+    that never got the response to its SyncGroup misses a generation, in which others may have read and committed, and
+    would continue from its old position. In the same way it keeps the response to an OffsetFetch that was too late.
     """
 
     def __init__(self, assigned: Assigned, forget: Callable[[Sequence[Place]], None]) -> None:
@@ -177,7 +177,7 @@ class KafkaPythonMember:
 
 
 def outcome_of(future: object) -> int | str:
-    """Wait for a record's future and return its offset, or what went wrong."""
+    """Wait for a record's future and return its offset, or the error."""
     try:
         offset = future.get(timeout=3 * WAIT_SECONDS).offset
     except KafkaError as failure:
@@ -200,7 +200,7 @@ def translated(function: Callable[..., Value], *arguments: object, **named: obje
 
 
 def remedy_for(failure: KafkaError) -> Remedy:
-    """Return what can be done after an exception of the library."""
+    """Return the remedy for an exception of the library."""
     if type(failure).__name__ in FATAL:
         return Remedy.REPLACE
     return Remedy.RETRY if failure.retriable or type(failure).__name__ == "KafkaTimeoutError" else Remedy.ABORT

@@ -1,4 +1,4 @@
-"""Our own producer behind the interface of `clients`. What it has written is read by librdkafka's consumers."""
+"""Our own producer with the interface of `clients`. Its records are read by librdkafka's consumers."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class RotundaProducer:
         translated(self._producer.abort_transaction)
 
     def close(self) -> None:
-        """Drop what is under way."""
+        """Drop records in flight."""
         self._producer.close(0)
 
 
@@ -77,7 +77,7 @@ def translated(call: Callable[[], None]) -> None:
 
 
 def remedy_for(failure: KafkaError) -> Remedy:
-    """Return what the producer's documentation says should be done."""
+    """Return the remedy that the producer's documentation names."""
     if isinstance(failure, DeliveryTimeout):
         return Remedy.RETRY
     if isinstance(failure, ProducerFenced | InvalidProducerEpoch) or "close the producer" in str(failure):

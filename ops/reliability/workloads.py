@@ -1,7 +1,7 @@
 """The workloads of the clients, each in threads of its own: write a topic and read it, in transactions or not.
 
-A workload is given a library and makes its own clients anew when they break, going on where it was: a client that gives
-up is counted, and never a reason to stop. Groups and the compacted topic have modules of their own.
+A workload gets a library and recreates its own clients when they break, resuming from its position: a client that fails
+for good is counted, and never a reason to stop. Groups and the compacted topic have modules of their own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ops.reliability.ledger import ABORTED, FAILED, Ledger, Reading, Tally
 PARTITIONS = 4
 LARGEST_BATCH = 20
 PADDING_BYTES = 200
-#: How long a reader may take at the end to come to what was acknowledged.
+#: Timeout for a reader, at the end, to reach the acknowledged records.
 READ_SECONDS = 90.0
 MOST_TRIES = 30
 PAUSE_SECONDS = 0.2
@@ -35,7 +35,7 @@ class Topic:
     configs: Mapping[str, str] = field(default_factory=dict)
 
     def wanted(self) -> dict[str, object]:
-        """Return what CreateTopics is told."""
+        """Return the topic's entry in a CreateTopics request."""
         configs = [{"name": name, "value": value} for name, value in self.configs.items()]
         return {"name": self.name, "num_partitions": self.partitions, "replication_factor": 1, "configs": configs}
 
@@ -50,10 +50,10 @@ class Workload(Protocol):
         """Begin, in threads."""
 
     def finish(self) -> None:
-        """Write no more, and read what is there."""
+        """Stop writing, and read all records."""
 
     def tally(self, at_end: bool) -> Tally:
-        """Return what has been seen so far, or at the end."""
+        """Return the observations so far, or at the end."""
 
 
 class Client:
@@ -76,7 +76,7 @@ class Client:
             self.close()
 
     def close(self) -> None:
-        """Close the client; it is made anew when it is asked for."""
+        """Close the client; the next use creates a new one."""
         client, self._client = self._client, None
         try:
             if client is not None:
@@ -143,7 +143,7 @@ class TopicWorkload:
         follow(self._library, self.topic.name, self._isolation, self._again, self._read, self._errors)
 
     def tally(self, at_end: bool) -> Tally:
-        """Return what has been seen; what the second reader found counts as the first's."""
+        """Return the observations; the second reader's count as the first's."""
         tally = self._reading.judge(at_end)
         if at_end:
             again = self._again.judge(at_end)
@@ -222,9 +222,9 @@ class TopicWorkload:
             self.ledger.settle(partition, number, outcome)
 
     def _end(self, end: Callable[[], None]) -> bool:
-        """Commit or abort, as often as the client says that this can be repeated; return whether it was done.
+        """Commit or abort, with as many retries as the client's remedy allows; return whether it was done.
 
-        A client that has failed in this is replaced: the next one of its id aborts what was left open.
+        A client that has failed in this is replaced: the next one with its id aborts the open transaction.
         """
         for _ in range(MOST_TRIES):
             try:

@@ -1,8 +1,8 @@
-"""Takes a picture of every screen: ``ops/screenshots [--all] [--only SCREEN] [--to DIR]``.
+"""Takes a screenshot of every screen: ``ops/screenshots [--all] [--only SCREEN] [--to DIR]``.
 
-Without options: each screen once in the light theme, the overview in the dark one too, and with a handler that has
-stopped, as docs/ has them. With --all: both themes at all widths, to be looked at. The screen Reports shows real runs
-of Spark jobs over what the broker recorded meanwhile.
+Without options: each screen once in the light theme, the overview also in the dark theme, and with a handler that has
+stopped, for docs/. With --all: both themes at all widths, for visual review. The screen Reports shows real runs of
+Spark jobs over the request log of this broker.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STOPPED_MS = 6000
 
 
 class Picture(NamedTuple):
-    """One picture to be taken."""
+    """One screenshot to make."""
 
     screen: str
     theme: str
@@ -54,7 +54,7 @@ class Picture(NamedTuple):
 
 
 def main() -> int:
-    """Start a broker and its clients, take the pictures, stop."""
+    """Start a broker and its clients, make the screenshots, stop."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--all", action="store_true", help="both themes at all widths")
     parser.add_argument("--only", choices=[screen.name for screen in SCREENS], help="no other screen")
@@ -81,7 +81,7 @@ def main() -> int:
 
 
 def start(run_dir: str) -> dict[str, str]:
-    """Return what the ready line of a new broker says."""
+    """Start a broker and return the values of its ready line."""
     settings = (
         "listeners=PLAINTEXT://127.0.0.1:0", "status.port=0", "num.network.threads=2", "num.io.threads=2",
         "request.log.roll.ms=1000",
@@ -93,14 +93,14 @@ def start(run_dir: str) -> dict[str, str]:
 
 
 def rotunda(*arguments: str) -> str:
-    """Run the command line and return what it prints."""
+    """Run the command line and return its output."""
     return subprocess.run(
         [sys.executable, "-m", "rotunda", *arguments], check=True, capture_output=True, text=True
     ).stdout
 
 
 def pictures(*, every: bool) -> list[Picture]:
-    """Return what is to be taken."""
+    """Return the screenshots to make."""
     if every:
         return [
             Picture(screen.name, theme, width)
@@ -112,7 +112,7 @@ def pictures(*, every: bool) -> list[Picture]:
 
 
 def take(url: str, wanted: list[Picture], directory: Path) -> None:
-    """Take the pictures, after one look long enough for rates and sparklines."""
+    """Make the screenshots, after watching long enough for rates and sparklines."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         pages: dict[tuple[str, int], Page] = {}
@@ -133,13 +133,13 @@ def take(url: str, wanted: list[Picture], directory: Path) -> None:
                 page.wait_for_timeout(200)
             if picture.screen == "reports":
                 page.wait_for_selector("#report-chart svg")
-            # The configuration is long; its beginning shows what it is like.
+            # The configuration is long; its beginning is enough.
             save(page, directory / picture.file, full_page=picture.screen != "configuration")
         browser.close()
 
 
 def take_queue(url: str, handler_pid: int, directory: Path) -> None:
-    """Take the picture of requests that queue for a handler; it goes on afterwards."""
+    """Make the screenshot of requests that queue for a stopped handler; the handler resumes afterwards."""
     picture = Picture("overview", "light", WIDE)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
@@ -169,7 +169,7 @@ def save(page: Page, path: Path, *, full_page: bool = True) -> None:
 
 
 def looked_at(browser: Browser, url: str, picture: Picture) -> Page:
-    """Return a page that has looked for a while at the screens whose tiles have sparklines."""
+    """Return a page after watching the screens whose tiles have sparklines for a while."""
     page = browser.new_page(viewport={"width": picture.width, "height": HEIGHT}, color_scheme=picture.theme)  # type: ignore[arg-type]
     with_sparklines = ("", "topics", "groups", "processes")
     for path in with_sparklines:

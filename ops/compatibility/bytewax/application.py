@@ -1,7 +1,7 @@
 """A Bytewax dataflow: sums orders by key in windows, and joins each order with its payment.
 
-Its windows, joins and places in the topics are snapshots in a recovery store. What it needs to know stands in the
-environment: BOOTSTRAP, ORDERS, PAYMENTS, SUMS, PAID, and TAIL when it is to wait for more than there is.
+Its windows, joins and offsets are snapshots in a recovery store. Its parameters are environment variables: BOOTSTRAP,
+ORDERS, PAYMENTS, SUMS, PAID, and TAIL when it is to wait for more records at the end of the topics.
 """
 
 import json
@@ -42,7 +42,7 @@ orders = op.map("read order", op.input("orders", flow, source), read)
 source = KafkaSource(brokers, [os.environ["PAYMENTS"]], tail=tail, batch_size=50)
 payments = op.map("read payment", op.input("payments", flow, source), read)
 
-# The clock is the records' own: the snapshots of a life that was killed say how far it had come.
+# Event time, from the records: the snapshots of a killed process hold its progress.
 clock = win.EventClock(time_of, timedelta(days=1), now_getter=lambda: FIRST, to_system_utc=lambda _: None)
 windows = win.fold_window(
     "windows",

@@ -45,14 +45,14 @@ def payments(first: int, end: int) -> list[Record]:
 
 
 def dataflow(store: str, **environment: str) -> Application:
-    """Return the dataflow with its recovery store; it takes a snapshot every second."""
+    """Return the dataflow with its recovery store; it makes a snapshot every second."""
     os.environ.update(environment)
     place = f"{Path(__file__).parent / 'application.py'}:flow"
     return Application("-m", "bytewax.run", place, "-w", str(WORKERS), "-r", store, "-s", "1", "-b", "0")
 
 
 def windows_and_join(bootstrap: str, deaths: bool) -> None:
-    """Begin with half of the records, end it, and let it go on to the end of all of them."""
+    """Process half of the records, end the process, and let a second one continue to the end."""
     order_topic, payment_topic, sums, paid = new_topics(bootstrap, "orders", "payments", "sums", "paid")
     half = COUNT // 2
     with scratch() as store:
@@ -68,7 +68,7 @@ def windows_and_join(bootstrap: str, deaths: bool) -> None:
             del os.environ["TAIL"]
             flow.start()
             flow.finish()
-    # What was sent after the last snapshot is sent again by the second life, and says the same.
+    # Records sent after the last snapshot are sent again by the second process, with the same values.
     found = {}
     for key, value in committed(bootstrap, sums):
         window = json.loads(value)

@@ -1,8 +1,8 @@
 """A FastStream application: counts orders by customer and sends a receipt for each order and for each batch of them.
 
 Command line: kafka (aiokafka) or confluent (librdkafka), bootstrap address, group, and the topics of orders, receipts
-and batches; `stumble` behind them makes each hundredth order fail at its first delivery. A receipt says how many orders
-of its customer this process had taken before.
+and batches; a final `stumble` makes each hundredth order fail at its first delivery. A receipt has the number of orders
+of its customer that this process had handled before.
 """
 
 import asyncio
@@ -27,20 +27,20 @@ stumbled: set[int] = set()
 
 
 class Order(BaseModel):
-    """What stands in each record."""
+    """The value of each record."""
 
     number: int
     customer: str
 
 
 class Receipt(Order):
-    """The answer to an order."""
+    """The receipt of an order."""
 
     before: int
 
 
 class Batch(BaseModel):
-    """The answer to the orders that came together."""
+    """The receipt of the orders that arrived in one batch."""
 
     numbers: list[int]
 
@@ -63,7 +63,7 @@ async def take(order: Order) -> None:
 @broker.subscriber(orders, group_id=f"{group}-batches", batch=True, ack_policy=AckPolicy.ACK, **settings)
 @broker.publisher(batches)
 async def count(together: list[Order]) -> Batch:
-    """Say which orders came together."""
+    """Return the numbers of the orders of one batch."""
     return Batch(numbers=[order.number for order in together])
 
 

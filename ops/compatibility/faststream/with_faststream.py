@@ -28,7 +28,7 @@ def records(first: int, end: int) -> list[Record]:
 
 
 def receipts(library: str, bootstrap: str) -> None:
-    """Take all orders in one life: each has one receipt, its customer's in order, and stands in one batch."""
+    """Handle all orders in one process: each has one receipt, its customer's in order, and is in one batch."""
     topics = new_topics(bootstrap, "orders", "receipts", "batches")
     order_topic, receipt_topic, batch_topic = topics
     with application(__file__, library, bootstrap, unique("faststream"), *topics, "stumble") as app:
@@ -42,10 +42,10 @@ def receipts(library: str, bootstrap: str) -> None:
 
 
 def at_least_once(library: str, bootstrap: str) -> None:
-    """Kill the process midway: the next one goes on after what was committed, and no order is without its receipt.
+    """Kill the process midway: the next one resumes from the committed offset, and every order has its receipt.
 
-    None is refused: over librdkafka FastStream commits a refused record with the next one of another partition, so that
-    one is lost which is not delivered again before the process dies, against Kafka's brokers too.
+    No order is rejected: over librdkafka FastStream commits a rejected record with the next one of another partition,
+    so a record that is not delivered again before the process dies is lost, against Kafka's brokers too.
     """
     topics = new_topics(bootstrap, "orders", "receipts", "batches")
     order_topic, receipt_topic, batch_topic = topics
@@ -61,7 +61,7 @@ def at_least_once(library: str, bootstrap: str) -> None:
         wait_for("all batches", (app,), lambda: batched(bootstrap, batch_topic).keys() >= wanted)
         app.stop()
     again = [number for number, times in receipted(bootstrap, receipt_topic).items() if times > 1]
-    # A process takes one order at a time; commits are milliseconds behind.
+    # A process handles one order at a time; commits lag by milliseconds.
     require(len(again) <= 50, f"{len(again)} of {before} orders were taken again")
 
 
@@ -71,7 +71,7 @@ def receipted(bootstrap: str, topic: str) -> Counter[int]:
 
 
 def batched(bootstrap: str, topic: str) -> Counter[int]:
-    """Return in how many batches each order stands."""
+    """Return the number of batches that each order is in."""
     return Counter(number for _, value in committed(bootstrap, topic) for number in json.loads(value)["numbers"])
 
 

@@ -33,7 +33,7 @@ app = faust.App(
 
 
 class Numbered(faust.Record):
-    """What stands in each record."""
+    """The value of each record."""
 
     number: int
     time_ms: int

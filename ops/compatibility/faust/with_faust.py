@@ -35,7 +35,7 @@ def tables(bootstrap: str) -> None:
     name, half = unique("faust"), COUNT // 2
     with scratch() as data, application(__file__, bootstrap, name, source, counts, windows, data) as worker:
         fill(bootstrap, source, records(0, half))
-        # Faust commits what it has taken without waiting for what it sends.
+        # Faust commits the records it has read without waiting for the records it sends.
         wait_for("the first half is committed", (worker,), lambda: taken(bootstrap, name, source) >= half)
         for topic in (counts, windows, f"{name}-totals-changelog", f"{name}-sums-changelog"):
             wait_for(topic, (worker,), lambda topic=topic: len(committed(bootstrap, topic)) >= half)
@@ -55,7 +55,7 @@ def tables(bootstrap: str) -> None:
 
 
 def at_least_once(bootstrap: str) -> None:
-    """Kill a worker midway: the next one goes on after what was committed, and none is left out."""
+    """Kill a worker midway: the next one resumes from the committed offset, and no record is left out."""
     source, counts, windows = new_topics(bootstrap, "numbers", "counts", "windows")
     name, half = unique("faust"), COUNT // 2
     with scratch() as data, application(__file__, bootstrap, name, source, counts, windows, data) as worker:

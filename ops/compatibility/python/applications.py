@@ -1,7 +1,7 @@
-"""What the checks of stream frameworks share: an application as a process of its own, and the records around it.
+"""Shared code of the checks of stream frameworks: an application as a process of its own, and its records.
 
 Imported by the programs of ops/compatibility/{faststream,quixstreams,faust,bytewax}, each in its framework's own
-environment. Knows Kafka by confluent-kafka alone.
+environment. Uses Kafka only through confluent-kafka.
 """
 
 import os
@@ -26,7 +26,7 @@ LOG_CHARACTERS = 2000
 PARTITIONS = 4
 KEYS = 20
 COUNT = 2000
-# Recent, as retention goes by records' times.
+# Recent, because retention depends on records' times.
 FIRST_MS = int(time.time()) // 3600 * 3_600_000
 STEP_MS = 50
 WINDOW_MS = 10_000
@@ -56,7 +56,7 @@ class Application:
         self._log.close()
 
     def start(self) -> None:
-        """Start it; its output goes to a file of its own."""
+        """Start it with its output in a file of its own."""
         self._process = subprocess.Popen(
             [sys.executable, *self._command], stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log
         )
@@ -73,7 +73,7 @@ class Application:
             self._process.wait()
 
     def stop(self) -> None:
-        """Let it end as its users would: by SIGTERM."""
+        """Stop it like its users would: by SIGTERM."""
         assert self._process is not None  # noqa: S101 - it has been started
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(STOP_SECONDS)
@@ -84,7 +84,7 @@ class Application:
         require(self._process.wait(WAIT_SECONDS) == 0, f"the application failed: {self.log_tail()}")
 
     def log_tail(self) -> str:
-        """Return the end of what it printed."""
+        """Return the end of its output."""
         self._log.seek(0)
         return self._log.read().decode(errors="replace")[-LOG_CHARACTERS:]
 
@@ -95,7 +95,7 @@ def application(folder: str, *arguments: str) -> Application:
 
 
 def new_topics(bootstrap: str, *names: str) -> list[str]:
-    """Create topics of four partitions whose names begin like these and return the names."""
+    """Create topics of four partitions with these name prefixes and return their names."""
     full = [unique(name) for name in names]
     client = AdminClient({"bootstrap.servers": bootstrap})
     for future in client.create_topics([NewTopic(name, PARTITIONS, 1) for name in full]).values():
@@ -117,7 +117,7 @@ def fill(bootstrap: str, topic: str, records: Iterable[Record]) -> None:
 
 
 def committed(bootstrap: str, topic: str) -> list[tuple[str, bytes]]:
-    """Return keys and values of what stands in a topic, up to its last stable offset, without what was aborted."""
+    """Return the keys and values of a topic up to its last stable offset, without aborted records."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -195,5 +195,5 @@ def window_sums(count: int) -> dict[tuple[str, int], int]:
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:
-    """Return a directory for an application's own state, gone at the end of its block."""
+    """Return a directory for an application's own state, deleted at the end of its block."""
     return tempfile.TemporaryDirectory(prefix="application-", dir=os.environ.get("TMPDIR"), ignore_cleanup_errors=True)

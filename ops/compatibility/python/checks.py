@@ -1,7 +1,7 @@
 """The runner of the Python programs of this folder: named features, one after the other, each with a verdict.
 
-Each prints one line: passed or failed, a tab, its name, a tab, what went wrong. Command line: bootstrap address, then
-the features (none: all). Runs in a process of its own; knows nothing of the broker but its address.
+Each prints one line: passed or failed, a tab, its name, a tab, the error. Command line: bootstrap address, then the
+features (none: all). Runs in a process of its own; knows nothing of the broker but its address.
 """
 
 import faulthandler
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 LIMIT_SECONDS = 30.0
 
-#: What it returns, if that is text, is said of a feature that has passed.
+#: A returned text is printed with the verdict of a passed feature.
 Feature = Callable[[str], str | None]
 
 
@@ -37,7 +37,7 @@ def until(what: str, condition: Callable[[], object]) -> None:
 
 
 def run(features: dict[str, Feature]) -> None:
-    """Run what the command line names and print the verdicts."""
+    """Run the features of the command line and print the verdicts."""
     bootstrap, *wanted = sys.argv[1:]
     faulthandler.enable()
     chosen = {name: feature for name, feature in features.items() if not wanted or name in wanted}
@@ -53,7 +53,7 @@ def verdict(name: str, feature: Feature, bootstrap: str) -> str:
     """Run one feature and return its line."""
     try:
         said = feature(bootstrap)
-    except Exception as fault:  # whatever a client raises is the verdict
+    except Exception as fault:  # any exception of a client is the verdict
         lines = [frame.lineno for frame in traceback.extract_tb(fault.__traceback__) if frame.filename == sys.argv[0]]
         text = " ".join(f"{type(fault).__name__}: {fault} at lines {lines}".split())
         return f"failed\t{name}\t{text}"

@@ -1,7 +1,7 @@
-"""One client under a limit: does one kind of work and prints what the application has seen, as JSON.
+"""One client under a limit: performs one kind of task and prints the application's observations as JSON.
 
-How much was done, errors, the longest throttle time in ms, whether a connection was closed from outside. Arguments: the
-library (confluent or kafka-python), bootstrap address, client id, topic, work, and how much of it.
+These are the amount done, errors, the longest throttle time in ms, and whether a connection was closed by the broker.
+Arguments: the library (confluent or kafka-python), bootstrap address, client id, topic, task, and its amount.
 """
 
 import faulthandler
@@ -43,7 +43,7 @@ class Confluent:
         self.throttle_ms = max(self.throttle_ms, event.throttle_time * 1000)
 
     def _told(self, error: confluent_kafka.KafkaError) -> None:
-        # For information: what it was asked to do goes on.
+        # Informational only: the running operation continues.
         if error.code() in {error._TRANSPORT, error._ALL_BROKERS_DOWN}:
             self.closed = True
         else:
@@ -56,7 +56,7 @@ class Confluent:
             self.done += 1
 
     def _producer(self) -> confluent_kafka.Producer:
-        # What is in flight when a throttle time is given is answered: not everything may be.
+        # Requests in flight when a throttle time arrives are still answered, so they must not be the whole load.
         return confluent_kafka.Producer({**self.settings, "batch.size": BATCH_BYTES, "max.in.flight": 2})
 
     def produce(self) -> None:
@@ -111,7 +111,7 @@ class Confluent:
 class KafkaPython:
     """kafka-python.
 
-    It stands still for good when it has sent as much as may be in flight while a throttle time lasts: so that is a lot.
+    It hangs for good once the maximum in flight is reached while a throttle time lasts, so that maximum is large.
     """
 
     def __init__(self, bootstrap: str, client_id: str, topic: str, count: int):
@@ -127,7 +127,7 @@ class KafkaPython:
         }
 
     def _sees(self, line: logging.LogRecord) -> bool:
-        # No metric tells a connection that was lost from one that the client has closed.
+        # No metric distinguishes a lost connection from one closed by the client.
         self.closed |= line.getMessage().find("Connection lost") >= 0
         return True
 
@@ -209,15 +209,15 @@ LIBRARIES: dict[str, type[Confluent | KafkaPython]] = {"confluent": Confluent, "
 
 
 def main() -> None:
-    """Work, and print what has been seen."""
+    """Run the task and print the observations."""
     library, bootstrap, client_id, topic, work, count = sys.argv[1:]
-    # Who stands still says where, and what the library has logged is on stderr.
+    # A hanging client dumps its stack, and the library's log is on stderr.
     faulthandler.dump_traceback_later(LIMIT_S / 2)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     client = LIBRARIES[library](bootstrap, client_id, topic, int(count))
     try:
         getattr(client, work)()
-    except Exception as failure:  # what the application sees
+    except Exception as failure:  # the exception that the application sees
         client.errors.append(repr(failure))
     print(json.dumps({each: getattr(client, each) for each in ("done", "errors", "throttle_ms", "closed")}))
 

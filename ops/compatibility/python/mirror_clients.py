@@ -1,4 +1,4 @@
-"""Clients that move to another cluster: a producer of numbered records, and groups that note what they read."""
+"""Clients that move to another cluster: a producer of numbered records, and groups that record their reads."""
 
 import threading
 import time
@@ -11,11 +11,11 @@ RECORDS_A_SECOND = 100
 
 
 class Writer:
-    """Produces numbers to each partition of a topic, in a thread, until it is stopped; it can go on elsewhere."""
+    """Produces numbers to each partition of a topic, in a thread, until stopped; can continue at another cluster."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self._bootstrap, self._topic = bootstrap, topic
-        #: What was acknowledged, by partition.
+        #: Acknowledged numbers, by partition.
         self.written: list[list[int]] = [[] for _ in range(partitions)]
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -28,7 +28,7 @@ class Writer:
         return self
 
     def go_on(self, bootstrap: str) -> None:
-        """Go on at another cluster, or the same."""
+        """Continue at another cluster, or the same."""
         self._bootstrap = bootstrap
         self.start()
 
@@ -59,12 +59,12 @@ class Writer:
 
 
 class Reader:
-    """One member of a group that commits what it has read; it can go on elsewhere from the group's positions alone."""
+    """One group member that commits what it reads; it can move to another cluster using only the group's offsets."""
 
     def __init__(self, bootstrap: str, topic: str, group: str, protocol: str) -> None:
         self._bootstrap, self._topic, self.group, self._protocol = bootstrap, topic, group, protocol
         self.read: list[list[int]] = [[], [], []]
-        #: What had been read when it moved.
+        #: Numbers of records read before the move.
         self._before: list[int] = [0, 0, 0]
         self._reset = "earliest"
         self._ended = threading.Event()
@@ -79,7 +79,7 @@ class Reader:
         return self
 
     def go_on(self, bootstrap: str) -> None:
-        """Go on at another cluster, where a missing position is an error."""
+        """Continue at another cluster, where a missing offset is an error."""
         self._bootstrap, self._reset = bootstrap, "error"
         self._before = [len(each) for each in self.read]
         self.start()
@@ -91,7 +91,7 @@ class Reader:
             self._thread.join()
 
     def count(self) -> int:
-        """Return how many records were read; raises what has ended the reading."""
+        """Return the number of records read. Raises the exception that ended the reading."""
         if self._fault is not None:
             raise self._fault
         return sum(map(len, self.read))
@@ -101,14 +101,14 @@ class Reader:
         return self.count() - sum(self._before)
 
     def has_read(self, written: list[list[int]]) -> bool:
-        """Return whether it has read what was acknowledged."""
+        """Return whether all acknowledged records have been read."""
         self.count()
         return all(
             not sent or (found and found[-1] >= sent[-1]) for found, sent in zip(self.read, written, strict=True)
         )
 
     def check(self, written: list[list[int]]) -> int:
-        """Stop; return how many records were read twice. AssertionError if one was lost or came out of order."""
+        """Stop; return how many records were read twice. AssertionError if one was lost or out of order."""
         self.stop()
         twice = 0
         for found, before, sent in zip(self.read, self._before, written, strict=True):
@@ -132,7 +132,7 @@ class Reader:
                     self.read[message.partition()].append(int(message.value()))
                 if messages:
                     consumer.commit(asynchronous=False)
-        except Exception as fault:  # whoever counts is told
+        except Exception as fault:  # raised to the caller by count()
             self._fault = fault
         finally:
             consumer.close()

@@ -17,7 +17,7 @@ LIMIT_SECONDS = 40
 
 
 def in_loop(work: Callable[[str, AsyncExitStack], Awaitable[None]], bootstrap: str) -> None:
-    """Run one feature; what it puts on the stack is closed at its end."""
+    """Run one feature; clients on the stack are closed at its end."""
 
     async def whole() -> None:
         async with AsyncExitStack() as stack:
@@ -57,7 +57,7 @@ async def poll_until(consumers: tuple[AIOKafkaConsumer, ...], into: list[str], c
 
 
 async def two_members(assignor: object, bootstrap: str, stack: AsyncExitStack) -> None:
-    """Share four partitions, leave, and continue with a third member after what was committed."""
+    """Share four partitions, leave, and continue with a third member from the committed offsets."""
     topic, group = await new_topic(bootstrap, 4), unique("group")
     values: list[str] = []
     strategy = {"partition_assignment_strategy": (assignor,)}
@@ -84,7 +84,7 @@ async def two_members(assignor: object, bootstrap: str, stack: AsyncExitStack) -
 
 
 async def static_member(bootstrap: str, stack: AsyncExitStack) -> None:
-    """Let a static member come back: it gets its partitions."""
+    """Restart a static member: it gets its partitions again."""
     topic, group = await new_topic(bootstrap, 4), unique("group")
     ignored: list[str] = []
     first = await stack.enter_async_context(consumer_of(bootstrap, group, topic, group_instance_id="a"))
@@ -99,7 +99,7 @@ async def static_member(bootstrap: str, stack: AsyncExitStack) -> None:
 
 
 async def transactions(bootstrap: str, stack: AsyncExitStack) -> None:
-    """Commit and abort in turns, with offsets of a group; only what was committed is read."""
+    """Commit and abort alternately, with offsets of a group; only committed records are read."""
     topic, group = await new_topic(bootstrap, 2), unique("group")
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=unique("tx"))
     await stack.enter_async_context(producer)

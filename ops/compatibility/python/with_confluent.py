@@ -39,7 +39,7 @@ def fill(bootstrap: str, topic: str, partitions: int, count: int, prefix: str = 
 
 
 def consumer_of(bootstrap: str, group: str, **settings: object) -> Consumer:
-    """Return a consumer; underscores in the names stand for dots."""
+    """Return a consumer; underscores in the names of settings mean dots."""
     named = {key.replace("_", "."): value for key, value in settings.items()}
     return Consumer(
         {
@@ -62,7 +62,7 @@ def poll_all(consumers: Iterable[Consumer], into: list[str]) -> bool:
 
 
 def two_members(settings: dict[str, object], bootstrap: str) -> None:
-    """Share four partitions, leave, and continue with a third member after what was committed."""
+    """Share four partitions, leave, and continue with a third member from the committed offsets."""
     topic, group = new_topic(bootstrap), unique("group")
     values: list[str] = []
     first, second = consumer_of(bootstrap, group, **settings), consumer_of(bootstrap, group, **settings)
@@ -93,7 +93,7 @@ def two_members(settings: dict[str, object], bootstrap: str) -> None:
 
 
 def static_member(settings: dict[str, object], bootstrap: str) -> None:
-    """Let a static member come back: it gets its partitions, and nobody else is rebalanced."""
+    """Restart a static member: it gets its partitions again, without a rebalance of the other members."""
     topic, group = new_topic(bootstrap), unique("group")
     rebalances: list[int] = []
     first = consumer_of(bootstrap, group, group_instance_id="a", **settings)
@@ -122,7 +122,7 @@ def static_member(settings: dict[str, object], bootstrap: str) -> None:
 
 
 def transactions(bootstrap: str) -> None:
-    """Commit and abort in turns; only what was committed is read."""
+    """Commit and abort alternately; only committed records are read."""
     topic = new_topic(bootstrap, 2)
     producer = Producer(
         {"bootstrap.servers": bootstrap, "transactional.id": unique("tx"), "transaction.timeout.ms": 60000}

@@ -50,7 +50,7 @@ def poll_all(consumers: tuple[KafkaConsumer, ...], into: list[str]) -> bool:
 
 
 def two_members(settings: dict[str, object], bootstrap: str) -> None:
-    """Share four partitions, leave, and continue with a third member after what was committed."""
+    """Share four partitions, leave, and continue with a third member from the committed offsets."""
     topic, group = new_topic(bootstrap, 4), unique("group")
     values: list[str] = []
     first, second = (consumer_of(bootstrap, group, topic, **settings) for _ in range(2))
@@ -78,7 +78,7 @@ def two_members(settings: dict[str, object], bootstrap: str) -> None:
 
 
 def static_member(bootstrap: str) -> None:
-    """Let a static member come back: it gets its partitions."""
+    """Restart a static member: it gets its partitions again."""
     topic, group = new_topic(bootstrap, 4), unique("group")
     ignored: list[str] = []
     first, second = (consumer_of(bootstrap, group, topic, group_instance_id=name, **RANGE) for name in "ab")
@@ -96,7 +96,7 @@ def static_member(bootstrap: str) -> None:
 
 
 def transactions(bootstrap: str) -> None:
-    """Commit and abort in turns, with offsets of a group; only what was committed is read."""
+    """Commit and abort alternately, with offsets of a group; only committed records are read."""
     topic, group = new_topic(bootstrap, 2), unique("group")
     producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=unique("tx"))
     producer.init_transactions()

@@ -1,7 +1,7 @@
-"""MirrorMaker 2 carries a broker over to an Apache Kafka, by what `rotunda mirror-config` prints, while clients run.
+"""MirrorMaker 2 copies a broker to an Apache Kafka, using the output of `rotunda mirror-config`, while clients run.
 
-Starts an Apache Kafka and MirrorMaker of its own. Records have numbers, so that what is lost, read twice or out of
-order shows. Runs in a process of its own; needs the repository on its path.
+Starts an Apache Kafka and MirrorMaker of its own. Records have numbers, so that lost, repeated and reordered records
+are found. Runs in a process of its own; needs the repository on its path.
 """
 
 import json
@@ -24,7 +24,7 @@ from ops.compatibility.brokers import rotunda
 from ops.compatibility.mirror_maker import MirrorMaker
 
 DEADLINE_SECONDS = 110
-#: What `rotunda mirror-config` sets: positions are carried over every 5 s, and so are the pairs of offsets.
+#: `rotunda mirror-config` sets an interval of 5 s for copying group offsets, and for emitting offset pairs.
 SETTLED_SECONDS = 16
 PARTITIONS = 3
 #: Set to yes: MirrorMaker carries Kafka over to the broker.
@@ -32,7 +32,7 @@ BACK = "ROTUNDA_MIRROR_BACK"
 
 
 def until(what: str, condition: Callable[[], object]) -> None:
-    """Wait for the condition; AssertionError naming it when it does not come."""
+    """Wait for the condition. AssertionError naming it on timeout."""
     end = time.monotonic() + DEADLINE_SECONDS
     while not condition():
         require(time.monotonic() < end, f"not within {DEADLINE_SECONDS} s: {what}")
@@ -79,7 +79,7 @@ def topics_and_settings(target: str, source: str) -> None:
 
 
 def settings_of(topic: str, bootstrap: str) -> dict[str, str]:
-    """Return what is set for a topic."""
+    """Return the settings of a topic."""
     return dict(json.loads(rotunda("topic", "describe", topic, "--json", "--bootstrap", bootstrap))["configs"])
 
 
@@ -122,7 +122,7 @@ def records(target: str, source: str) -> str:
 def groups_go_on(target: str, source: str) -> str:
     """Move consumers of both protocols one after the other, then the producer: each record is read, in order.
 
-    What was read since the last position that was carried over is read again: that is MirrorMaker's rule.
+    Records read since the last copied group offset are read again: that is MirrorMaker's rule.
     """
     topic = new_topic(source, "moving")
     writer = Writer(source, topic, PARTITIONS).start()
@@ -149,7 +149,7 @@ def groups_go_on(target: str, source: str) -> str:
 
 
 def nothing_twice(target: str, source: str) -> str:
-    """Move a group that has read to the end: it goes on with the next record."""
+    """Move a group that has read to the end: it continues with the next record."""
     topic = new_topic(source, "ended")
     writer = Writer(source, topic, PARTITIONS).start()
     until("records", lambda: writer.count() > 300)
@@ -161,7 +161,7 @@ def nothing_twice(target: str, source: str) -> str:
 
     def settled() -> bool:
         found = positions(target, topic, reader.group)
-        # Behind the last record there may be the marker of MirrorMaker's transaction.
+        # After the last record there may be the marker of MirrorMaker's transaction.
         return len(found) == PARTITIONS and all(found[each] >= numbers[each] for each in range(PARTITIONS))
 
     until("its positions are at the end", settled)
@@ -193,7 +193,7 @@ def killed(target: str, source: str, maker: MirrorMaker) -> str:
 
 
 def main() -> None:
-    """Start what is needed and run the features."""
+    """Start both clusters and MirrorMaker, and run the features."""
     with mirrored(sys.argv[1], is_back=os.environ.get(BACK) == "yes") as (source, target, maker):
         features: dict[str, Callable[[str, str], str | None]] = {
             "topics, partitions and settings": topics_and_settings,

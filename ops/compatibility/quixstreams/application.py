@@ -18,7 +18,7 @@ def count(value: dict, state: State) -> dict:
 
 
 def main() -> None:
-    """Run until a signal comes."""
+    """Run until a signal arrives."""
     bootstrap, group, source, counts, windows, state_dir = sys.argv[1:]
     app = Application(
         bootstrap,
@@ -27,7 +27,7 @@ def main() -> None:
         auto_offset_reset="earliest",
         commit_interval=0.3,
         state_dir=state_dir,
-        # Who was killed is missed soon, and its open transaction does not hold up readers for long.
+        # A killed member is removed soon, and its open transaction does not hold up readers for long.
         consumer_extra_config={"session.timeout.ms": 6000, "heartbeat.interval.ms": 500},
         producer_extra_config={"transaction.timeout.ms": 10000},
     )

@@ -37,13 +37,13 @@ def closing_records(count: int) -> list[Record]:
 
 
 def counts_and_windows(bootstrap: str, deaths: bool) -> None:
-    """Count and sum while instances come and die; every count and window is there once."""
+    """Count and sum while instances join and die; every count and window exists once."""
     source, counts, windows = new_topics(bootstrap, "numbers", "counts", "windows")
     group, half = unique("quix"), COUNT // 2
     with scratch() as first_state, scratch() as second_state:
         arguments = (bootstrap, group, source, counts, windows)
         first = application(__file__, *arguments, first_state)
-        # The second has no state of its own: what the first counted comes from the changelog.
+        # The second has no state of its own: the first one's counts are restored from the changelog.
         second = application(__file__, *arguments, second_state)
         with first:
             fill(bootstrap, source, records(0, half))

@@ -32,7 +32,7 @@ def session() -> SparkSession:
 
 
 def numbers(spark: SparkSession, count: int, start: int = 0) -> DataFrame:
-    """Return keys and values as Kafka's sink wants them."""
+    """Return keys and values in the columns that Kafka's sink requires."""
     ids = spark.range(start, start + count)
     return ids.select(
         F.concat(F.lit("key-"), "id").alias("key"),
@@ -94,7 +94,7 @@ def by_timestamp(bootstrap: str) -> None:
 
 
 def streaming(bootstrap: str) -> None:
-    """Stream from topic to topic; after a restart it goes on where its checkpoint stands, and loses nothing."""
+    """Stream from topic to topic; after a restart it resumes from its checkpoint, and loses nothing."""
     spark, source, target = session(), unique("spark"), unique("spark")
     with tempfile.TemporaryDirectory() as checkpoint:
         for life in range(2):
@@ -109,7 +109,7 @@ def streaming(bootstrap: str) -> None:
 
 @contextmanager
 def stream(spark: SparkSession, bootstrap: str, source: str, target: str, checkpoint: str) -> Iterator[None]:
-    """Copy what is there from one topic to the other, then end."""
+    """Copy the available records from one topic to the other, then end."""
     reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
     frame = (
         reader.option("subscribe", source)
@@ -172,7 +172,7 @@ def committed(bootstrap: str) -> None:
 
 
 def request_log(bootstrap: str) -> None:
-    """Open the broker's request log as it is and find what has just been asked of it."""
+    """Read the broker's request log unchanged and find the requests just sent."""
     spark, topic = session(), unique("spark")
     write(numbers(spark, 100), bootstrap, topic)
     path = f"{os.environ['ROTUNDA_DATA']}/request-log/requests"
