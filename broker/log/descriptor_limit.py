@@ -20,7 +20,7 @@ def partitions_in(data_dir: Path) -> int:
 
 
 def want_of_descriptors(data_dir: Path, handlers: int, limit: int) -> str | None:
-    """Return a warning with the shortage and the remedy; None if so many handlers have enough descriptors.
+    """Return a warning with the shortage and the remedy; None if the handlers have enough descriptors.
 
     `limit` applies to each process, -1 for none. Raises OSError.
     """

@@ -2,10 +2,10 @@
 
 Runs in handler processes. A file lock serialises them; the kernel releases it when a handler is killed. Kafka's files
 have no checksum, and one wrong digit can hide records or leave them unchecked; so a separate file holds the checksums.
-It is written first and has two for each file, of the old and of the new content: a file with neither was changed by
-another program, whenever a process dies. Such a file is ignored, which costs time at the start, and may expose records
-again that DeleteRecords had hidden. Without the file of checksums the checkpoints are trusted, as in a directory that
-Kafka wrote.
+It is written first and has two for each file, of the old and of the new content: even after a crash at any moment, a
+file that matches neither was changed by another program. Such a file is ignored, which costs time at the start, and may
+expose records again that DeleteRecords had hidden. Without the file of checksums the checkpoints are trusted, as in a
+directory that Kafka wrote.
 """
 
 import fcntl

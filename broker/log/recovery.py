@@ -283,7 +283,7 @@ def _recover(directory: Path, bases: list[int], shape: SegmentShape, resume: Che
 def _without_torn(directory: Path, bases: list[int], cut: int, recovery_point: int) -> list[int]:
     """Remove the segments after one that was cut, and return the remaining base offsets.
 
-    The segments after a durable one are durable themselves, and are not removed because a part of that one is lost.
+    If the cut segment was durable, the later ones are kept: the damage does not extend to them.
     """
     later = bases[cut + 1 :]
     if later and later[0] <= recovery_point:

@@ -27,7 +27,7 @@ from rotunda.broker.protocol.steps import Steps
 #: Limits of one search: records and batch headers, and bytes of uncompressed records.
 MOST_RECORDS: Final = 500_000
 MOST_BYTES: Final = 32 * 1024 * 1024
-#: After so many of them the search yields.
+#: Records or headers between two yields.
 SLICE: Final = 1000
 
 _NO_LEADER_EPOCH: Final = -1

@@ -84,7 +84,7 @@ class ProducerState:
         return self._unpacked(producer_id, entry) if isinstance(entry, int) else entry
 
     def pack(self, at_once: int) -> Iterator[tuple[bytes, bytes, bytes]]:
-        """Yield the snapshot data of so many producers at a time (see `packed_producers.pack`)."""
+        """Yield the snapshot data of `at_once` producers at a time (see `packed_producers.pack`)."""
         left = iter(self._entries.values())
         while some := list(islice(left, at_once)):
             yield pack(some, self._packed)

@@ -86,7 +86,7 @@ class OpenSegments:
         return True
 
     def _close_idle(self, count: int) -> None:
-        """Close so many segments, beginning with those without a write since their last check."""
+        """Close `count` segments, beginning with those without a write since their last check."""
         seen = self._seen
         for _ in range(len(seen)):
             segment, position = seen.popitem(last=False)
