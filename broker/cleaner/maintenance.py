@@ -231,7 +231,7 @@ class Upkeep:
             unreadable[offsets[0]],
         )
 
-    # ---- what is on its way out --------------------------------------------------------------------------------------
+    # ---- files marked as deleted -------------------------------------------------------------------------------------
 
     def remove_doomed_files(self) -> int | None:
         """Remove files that were marked as deleted long enough ago; return the ms until the next one is due."""
