@@ -92,7 +92,7 @@ class MetadataCache:
         self.authorizer = _authorizer_of(broker_config)
 
     def own_by(self, handlers: int) -> None:
-        """Distribute all partitions to so many handlers, after a change of their number (`E04`)."""
+        """Recompute the owners of all partitions for a changed number of handlers (`E04`)."""
         self._handlers = handlers
         for topic in list(self._by_id.values()):
             name_hash = topic_hash(topic.name.encode())

@@ -38,12 +38,12 @@ class Room(NamedTuple):
 
 
 def most_processors(started: int) -> int:
-    """Return the largest number of processors without a restart, for a broker that starts with so many."""
+    """Return the largest number of processors without a restart, for a broker started with `started` of them."""
     return max(8, 4 * started)
 
 
 def most_handlers(started: int) -> int:
-    """Return the largest number of handlers without a restart, for a broker that starts with so many."""
+    """Return the largest number of handlers without a restart, for a broker started with `started` of them."""
     return max(4, 2 * started)
 
 

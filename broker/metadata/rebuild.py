@@ -1,9 +1,9 @@
 """Checks the metadata file against the partition directories, and rebuilds it from them on request.
 
-Runs in the supervisor, before the file is opened for regular use. A lost or damaged file must not result in a broker
-that is ready, without topics, in front of directories full of records: the start fails instead, with instructions.
-Names, ids and partitions of topics are in the directories too; settings, quotas and features are not. So a rebuilt
-topic keeps its records forever until a user changes its settings, and producer ids start beyond all earlier ones.
+Runs in the supervisor, before the file is opened for regular use. With a lost or damaged file a broker must not become
+ready without topics, while its directories are full of records: the start fails instead, with instructions. Names, ids
+and partitions of topics are in the directories too; settings, quotas and features are not. So a rebuilt topic keeps its
+records forever until a user changes its settings, and producer ids start beyond all earlier ones.
 """
 
 from __future__ import annotations

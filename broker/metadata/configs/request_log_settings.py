@@ -17,7 +17,7 @@ _NS_PER_MS = 1_000_000
 
 
 def store_settings(rings: RecorderRings, config: BrokerConfig, processors: int, *, has_room: bool = True) -> None:
-    """Publish the request log settings for so many processors; recording is off while the disk is full."""
+    """Publish the request log settings for this number of processors; recording is off while the disk is full."""
     rows_per_second = config.request_log_rows_per_second
     rings.settings().store(
         enabled=config.request_log_enable and has_room,

@@ -22,7 +22,7 @@ from rotunda.broker.errors import ApiError
 from rotunda.broker.protocol.error_codes import ErrorCode
 from rotunda.shm.tables.partitions import STATE_CLOSED, PartitionTable
 
-#: Limit of rows released with one change: ten milliseconds of it.
+#: Limit of rows released with one change: they add ten milliseconds to it.
 MOST_LET_GO = 1000
 
 
