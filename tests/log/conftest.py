@@ -1,4 +1,4 @@
-"""What the kernel does for a killed process: it closes the descriptors that an abandoned log had open."""
+"""Fixtures that close the descriptors of an abandoned log, as the kernel does for a killed process."""
 
 import os
 from collections.abc import Iterator

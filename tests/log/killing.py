@@ -1,7 +1,7 @@
-"""A process that dies between two system calls, or in the middle of one, without dying.
+"""Simulates a process killed between or during two system calls.
 
 Every call of `os` that changes or opens a file counts one step. At the chosen step `Killed` is raised: before the call,
-after it, or, for a write, after part of it. The descriptors are closed as the kernel would, and nothing is tidied up.
+after it, or, for a write, after part of it. The descriptors are closed as the kernel would, without any cleanup.
 """
 
 import os
@@ -29,7 +29,7 @@ BEFORE, AFTER, PARTLY = range(3)
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """The process was killed."""
 
 
 class Killer:
@@ -67,7 +67,7 @@ class Killer:
 
 
 def _file_of(fd: int) -> str:
-    """Return what a descriptor stands for, whatever its name is now; nothing when it is closed."""
+    """Return the device and inode of a descriptor, or "" if it is closed."""
     try:
         found = os.fstat(fd)
     except OSError:
@@ -77,7 +77,7 @@ def _file_of(fd: int) -> str:
 
 @contextmanager
 def killed_at(step: int, moment: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Killer]:
-    """Let what runs inside be killed at `step`. `killer.step` says how far it came."""
+    """Run the body and kill it at `step`. `killer.step` is the number of executed steps."""
     killer = Killer(step, moment)
     with monkeypatch.context() as patched:
         for name in STEPS:
@@ -86,6 +86,6 @@ def killed_at(step: int, moment: int, monkeypatch: pytest.MonkeyPatch) -> Iterat
             yield killer
         except Killed:
             for fd, file in killer.fds.items():
-                # What was closed may have been given to another thread since.
+                # Another thread may have reused a closed descriptor.
                 if _file_of(fd) == file:
                     os.close(fd)

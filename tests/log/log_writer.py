@@ -1,4 +1,4 @@
-"""A partition log with what a handler does around it, and a list beside it that says what must be in it."""
+"""A partition log driven as by a handler, with a list of its expected contents."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -47,7 +47,7 @@ def stage(log: PartitionLog, data: memoryview, commit: Callable[[], object] = la
 
 
 def stored(data: memoryview, base_offset: int, leader_epoch: int) -> bytes:
-    """Return a batch as it must stand in the log."""
+    """Return a batch as the log must store it."""
     copy = bytearray(data)
     patch_base_offset(copy, base_offset, leader_epoch)
     return bytes(copy)
@@ -72,7 +72,7 @@ def log_bytes(directory: Path) -> bytes:
 
 
 def read_everything(directory: Path, end: tuple[int, int, int], start: int = 0, max_bytes: int = 2**31) -> bytes:
-    """Return what a consumer gets that reads from `start` to the end."""
+    """Return the bytes that a consumer reads from `start` to the end."""
     reader = LogReader(directory)
     parts = []
     while start < end[0]:
@@ -86,7 +86,7 @@ def read_everything(directory: Path, end: tuple[int, int, int], start: int = 0, 
 
 
 class ModelLog:
-    """A log, the batches that are acknowledged, and what is published."""
+    """A log, its acknowledged batches, and its published end."""
 
     def __init__(self, directory: Path, config: LogConfig, clock: FakeClock | None = None) -> None:
         self.directory = directory
@@ -104,7 +104,7 @@ class ModelLog:
         return self.log
 
     def append(self, batches: list[memoryview], *, is_own: bool = False) -> list[tuple[int, int, int]]:
-        """Stage all, commit, publish, acknowledge: in this order. What is its own is not validated."""
+        """Stage all, commit, publish, acknowledge, in this order. The broker's own batches are not validated."""
         log = self.log
         assert log is not None
         results: list[tuple[int, int, int]] = []
@@ -134,11 +134,11 @@ class ModelLog:
         return state
 
     def check(self) -> None:
-        """Compare everything that can be seen of the log with the acknowledged batches."""
+        """Compare all visible state of the log with the acknowledged batches."""
         log = self.log
         assert log is not None
         content = b"".join(self.acknowledged)
-        # Preallocated bytes lie behind the end.
+        # Preallocated bytes follow the end.
         on_disk = log_bytes(self.directory)
         assert (on_disk.rstrip(b"\0") == content.rstrip(b"\0")) if self.config.preallocate else (on_disk == content)
         assert read_everything(self.directory, end_of(log)) == content

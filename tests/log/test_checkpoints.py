@@ -1,4 +1,4 @@
-"""Kafka's text files, and the leader epochs as Kafka's LeaderEpochFileCache answers."""
+"""Kafka's text files, and leader epochs with the results of Kafka's LeaderEpochFileCache."""
 
 import errno
 import os
@@ -78,7 +78,7 @@ def test_an_unreadable_leader_epoch_file_is_damage(tmp_path: Path, text: str) ->
 
 
 def test_end_offsets_of_epochs() -> None:
-    """The largest known epoch not above the one asked for, and where it ends (KIP-279)."""
+    """Return the largest known epoch not above the requested one, and its end (KIP-279)."""
     epochs = LeaderEpochs([(2, 10), (4, 20), (5, 30)])
     asked = {-1: (-1, -1), 0: (0, 10), 1: (1, 10), 2: (2, 20), 3: (2, 20), 4: (4, 30), 5: (5, 99), 6: (-1, -1)}
     assert {epoch: epochs.end_offset_for(epoch, 99) for epoch in asked} == asked
@@ -111,7 +111,7 @@ def test_epochs_are_cut_with_the_log_at_either_end() -> None:
 
 
 def test_a_new_leader_begins_an_epoch_where_the_log_ends(tmp_path: Path) -> None:
-    """It is on disk with the first batch; a replacement goes on with the epoch that its predecessor published."""
+    """It is on disk with the first batch; a replacement continues the epoch that its predecessor published."""
     for _ in range(2):
         assert resume_epochs(tmp_path, [], 0, [], least_epoch=None).entries == [(0, 0)]
     assert not (tmp_path / "leader-epoch-checkpoint").exists()
@@ -122,7 +122,7 @@ def test_a_new_leader_begins_an_epoch_where_the_log_ends(tmp_path: Path) -> None
     assert read_epochs(tmp_path).entries == [(0, 0)]
     assert resume_epochs(tmp_path, [(1, 0), (4, 3)], 5, [], least_epoch=None).entries == [(1, 0), (4, 3), (5, 5)]
     assert read_epochs(tmp_path).entries == [(1, 0), (4, 3), (5, 5)], "what the file lacked is written at once"
-    # Cut back to before the newest epoch's first record: it goes on from the new end.
+    # After truncation below the newest epoch's first record, the epoch starts at the new end.
     assert resume_epochs(tmp_path, [], 4, [], least_epoch=5).entries == [(1, 0), (4, 3), (5, 4)]
 
 
@@ -138,7 +138,7 @@ def test_the_topic_id_stands_in_kafkas_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_ours", [True, False], ids=["as it was written", "without checksums"])
 def test_the_lines_of_deleted_partitions_are_taken_out(tmp_path: Path, *, is_ours: bool) -> None:
-    """Of these alone: names and numbers may begin alike. What has none of them is not written again."""
+    """Only theirs: names and numbers may share a prefix. A file without their lines is not rewritten."""
     checkpoints = OffsetCheckpoints(tmp_path)
     offsets = {("a", 1): 5, ("a", 11): 6, ("a-1", 1): 7, ("b.a", 1): 8, ("a", 10): 1}
     checkpoints.merge({"one": offsets, "other": {("b.a", 1): 8}})
@@ -150,7 +150,7 @@ def test_the_lines_of_deleted_partitions_are_taken_out(tmp_path: Path, *, is_our
     assert (tmp_path / "one").read_text() == "0\n3\na 10 1\na 11 6\nb.a 1 8\n"
     assert (tmp_path / "other").stat().st_ino == untouched
     assert checkpoints.read("one", "other") == [left, {("b.a", 1): 8}]
-    # What is not as it was written is still found out.
+    # Other damage to a file is still detected.
     (tmp_path / "one").write_text("0\n1\na 11 9\n")
     assert checkpoints.read("one") == [{}]
     checkpoints.merge({"one": {}}, {("a", 11)})

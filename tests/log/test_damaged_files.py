@@ -101,7 +101,7 @@ def zero(path: Path) -> None:
     path.write_bytes(bytes(path.stat().st_size))
 
 
-#: An offset index that lacks entries costs time alone, and one that is missing is made again without a word.
+#: An offset index without some entries only costs time, and a missing one is rebuilt without a log line.
 NOTICED = [("timeindex", damage) for damage in (*list(DAMAGES.values())[1:], cut_by_an_entry, zero)]
 NOTICED += [("index", DAMAGES["truncated"]), ("index", DAMAGES["garbage"]), ("index", zero)]
 
@@ -126,7 +126,7 @@ def test_a_damaged_index_of_a_durable_segment_is_built_anew_with_a_warning(
 def test_times_are_found_whatever_has_happened_to_time_indexes(
     tmp_path: Path, damage: Callable[[Path], object]
 ) -> None:
-    """Also in the segment that is appended to, and of what is appended later."""
+    """Also in the active segment, and for records appended later."""
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     random.seed(seed)

@@ -1,4 +1,4 @@
-"""The data directory: whose it is, its lock, its marks."""
+"""The data directory: ownership, lock and marker files."""
 
 import subprocess
 import sys
@@ -71,8 +71,8 @@ def test_a_file_in_the_place_of_the_directory(tmp_path: Path) -> None:
     ],
 )
 def test_a_directory_that_other_users_can_read_is_a_warning(parent: int, mode: int, is_exposed: bool) -> None:
-    """Also from above: nobody gets through a parent directory that is closed. A group is chosen on purpose."""
-    # Beside the directories of the tests, which nobody else can reach.
+    """Also by its parents: a closed parent directory blocks all other users. Access by a group is deliberate."""
+    # Outside the directories of the tests, which other users cannot reach.
     with TemporaryDirectory(dir="/tmp") as outer:
         Path(outer).chmod(parent)
         directory = Path(outer) / "data"

@@ -1,4 +1,4 @@
-"""The two index files: Kafka's bytes, look-ups, and what is cut."""
+"""The two index files: Kafka's bytes, lookups, and truncation."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""What takes long to judge is judged in steps: none unpacks, looks at, packs or copies much, whatever a batch holds.
+"""Validation of large batches in steps: none unpacks, inspects, packs or copies much, for any batch.
 
-Time is what has been called, and what has been made of bytes.
+Time is measured as the number of calls and the bytes processed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def calls_of(act: Callable[[], Any]) -> int:
 
 
 def judged_in_steps(log: PartitionLog, batch: bytes) -> tuple[Any, int, int]:
-    """Return what comes of a batch, in how many steps, and how many calls the longest made."""
+    """Return the result of a batch, the number of steps, and the most calls of one step."""
     data = memoryview(bytearray(batch))
     header = unpack_header(data)
     assert log.stage(data, header) == TO_BE_JUDGED
@@ -79,7 +79,7 @@ def judged_in_steps(log: PartitionLog, batch: bytes) -> tuple[Any, int, int]:
     ("codec", "source", "times"), [("gzip", 0, 1), ("snappy", GZIP, 2), ("lz4", SNAPPY, 1), ("zstd", GZIP, 2)]
 )
 def test_bytes_are_unpacked_and_packed_a_piece_at_a_time(tmp_path: Path, codec: str, source: int, times: int) -> None:
-    """But for snappy in one chunk, which the library unpacks at once, and much faster than gzip."""
+    """Except snappy in one chunk, which the library unpacks in one call, and much faster than gzip."""
     log = open_log(tmp_path, compression_type=codec)
     numbers = random.Random(random_seed())
     values = [numbers.randbytes(50_000).hex().encode() for _ in range(SIZE // 100_000)]

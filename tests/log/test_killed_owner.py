@@ -1,4 +1,4 @@
-"""A handler killed at any instruction: its replacement finds exactly what was published, and goes on."""
+"""A handler killed at any instruction: its replacement finds exactly the published records and continues."""
 
 import mmap
 import os
@@ -37,7 +37,7 @@ class Work:
         self.clock_ms = TIMESTAMP_MS
 
     def next_batches(self) -> list[memoryview]:
-        """Return batches that go on from what is acknowledged: what a client sends again after a crash."""
+        """Return the batches after the acknowledged ones: the client's retries after a crash."""
         state = self.model.expected_producers()
         following = {producer_id: entry.next_sequence for producer_id, entry in by_id(state).items()}
         batches = []
@@ -57,7 +57,7 @@ class Work:
 
 @pytest.fixture(autouse=True)
 def often_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let snapshots come every few batches, so that kills hit them too."""
+    """Write a snapshot every few batches, so that kills hit them too."""
     monkeypatch.setattr(snapshot_schedule, "SNAPSHOT_INTERVAL_BYTES", 20_000)
 
 
@@ -67,7 +67,7 @@ def often_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_killed_at_any_step_of_appending(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: LogConfig, moment: int, are_large: bool
 ) -> None:
-    """The larger ones of large batches are written ahead, in pieces."""
+    """The larger ones of the large batches are written ahead, in chunks."""
     if are_large:
         monkeypatch.setattr(append_limits, "WRITTEN_AT_ONCE_BYTES", 120)
         monkeypatch.setattr(log_segment, "_AHEAD_PIECE_BYTES", 70)
@@ -113,7 +113,7 @@ def test_killed_again_while_the_replacement_opens(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("moment", [BEFORE, AFTER])
 def test_killed_while_the_log_is_first_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
-    """Nothing is published then, so the replacement opens it as a start of the broker would."""
+    """Nothing is published then, so the replacement opens it like a start of the broker."""
     for step in range(1, 100):
         model = ModelLog(tmp_path / f"{step}" / "topic-0", LogConfig())
         with killed_at(step, moment, monkeypatch) as killer:

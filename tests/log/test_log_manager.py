@@ -221,7 +221,7 @@ def test_a_full_disk_keeps_no_log_from_being_removed(
 
 
 def test_no_turn_waits_for_the_disk(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tick begins to flush; appends, rolls and further ticks go on while the disk takes its time."""
+    """A tick starts a flush; appends, rolls and further ticks continue during the disk write."""
     manager = LogManager(tmp_path, clock, EXPIRATION_MS)
     log = manager.open(name("a"), LogConfig(flush_ms=50, internal_segment_bytes=200), None)
     append(log)
@@ -248,7 +248,7 @@ def test_no_turn_waits_for_the_disk(tmp_path: Path, clock: FakeClock, monkeypatc
 
 
 def test_no_turn_waits_for_a_checkpoint(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is written beside the loop, as of the tick that began it; only a deletion waits for what has its partition."""
+    """A thread writes it with the state of its tick; only a deletion waits for a checkpoint with its partition."""
     manager = LogManager(tmp_path, clock, EXPIRATION_MS)
     logs = [manager.open(name(topic), LogConfig(), None) for topic in "ab"]
     append(logs[0])
@@ -283,7 +283,7 @@ def test_on_a_full_disk_every_log_is_closed(
     caplog: pytest.LogCaptureFixture,
     written_bytes: int,
 ) -> None:
-    """No snapshot can be written, and half of one is not left behind; the records become durable all the same."""
+    """No snapshot can be written and no partial one remains; the records are made durable nevertheless."""
     manager = LogManager(tmp_path, clock, EXPIRATION_MS)
     logs = [manager.open(name(topic), LogConfig(), None) for topic in "ab"]
     for log in logs:
@@ -296,7 +296,7 @@ def test_on_a_full_disk_every_log_is_closed(
         return writev(fd, [b"".join(pieces)[:written_bytes]])
 
     with monkeypatch.context() as patch:
-        # Nothing else is written by it.
+        # It writes no other files.
         patch.setattr(os, "writev", full)
         manager.close()
     assert [log.recovery_point for log in logs] == [1, 1]

@@ -1,4 +1,4 @@
-"""Finding batches and timestamps in the files, held against a list of what was appended."""
+"""Locating batches and timestamps in the files, compared with the list of appended batches."""
 
 import os
 import random
@@ -80,7 +80,7 @@ def expected(model: ModelLog, offset: int, max_bytes: int, segment_ends: set[int
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
 def test_locate_against_the_list(model: ModelLog, data: st.DataObject) -> None:
-    """Any offset, also in the middle of a batch (`12`), any size, one reader that remembers and one that does not."""
+    """Any offset, also in the middle of a batch (`12`), any size, one reader with a cache and one without."""
     assert model.log is not None
     bases = {info.base_offset for info in model.log.segments()}
     reader = LogReader(model.directory)
@@ -172,7 +172,7 @@ def test_segments_that_retention_took(tmp_path: Path) -> None:
 
 
 def test_a_segment_that_had_come_and_has_gone_hides_none_that_begins_before_it(tmp_path: Path) -> None:
-    """An owner whose write fails takes back a segment that it had begun, and may begin the next one earlier."""
+    """An owner whose write fails removes a new segment again, and may start the next one at a lower offset."""
     model = ModelLog(tmp_path / "topic-0", SMALL)
     log = model.open()
     model.append([batch(1)])
@@ -217,7 +217,7 @@ def all_records(model: ModelLog) -> list[tuple[int, int]]:
 @given(timestamp=st.integers(TIMESTAMP_MS - 300, TIMESTAMP_MS + 1300), start=st.integers(0, 300))
 def test_offset_for_timestamp_against_the_list(model: ModelLog, timestamp: int, start: int) -> None:
     """The first record at or after the timestamp, from the log start on, in compressed batches too (`9`)."""
-    # Kafka judges a batch by its largest timestamp, which the producer states: here the last record's.
+    # Kafka searches batches by their largest timestamp, which the producer sets: here the last record's.
     wanted = [
         (record.timestamp_ms, record.offset)
         for data in model.acknowledged
@@ -334,7 +334,7 @@ def test_look_ups_in_what_an_earlier_version_has_stored(tmp_path: Path) -> None:
 
 
 def test_leader_epochs_are_read_again_when_they_change(tmp_path: Path) -> None:
-    """Answers OffsetForLeaderEpoch for any partition (`39`)."""
+    """OffsetForLeaderEpoch for any partition reads them (`39`)."""
     model = ModelLog(tmp_path / "topic-0", LogConfig())
     model.open()
     model.append([batch(3)])
@@ -351,7 +351,7 @@ def test_leader_epochs_are_read_again_when_they_change(tmp_path: Path) -> None:
 
 
 def test_many_consumers_of_the_same_records_search_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What ends below the end of the log stays the same answer however much is appended."""
+    """A batch that ends below the log end is the same result after any number of appends."""
     model = filled(tmp_path / "topic-0", 7, config=LogConfig(message_timestamp_after_max_ms=2**60))
     reader = LogReader(model.directory)
     first = reader.locate(3, end(model), 1_000)
@@ -363,7 +363,7 @@ def test_many_consumers_of_the_same_records_search_once(tmp_path: Path, monkeypa
 
 
 def promising(count: int, codec: int = 0) -> memoryview:
-    """Return a batch that promises a record a day later than the last one that it has, as earlier versions took it."""
+    """Return a batch whose header claims a record a day after its last one, as earlier versions accepted it."""
     records = records_of(record_batch([b"x" * 50] * count))
     promised_ms = TIMESTAMP_MS + 86_400_000
     return memoryview(bytearray(lying_batch(records, count, codec=codec, max_timestamp_ms=promised_ms)))
@@ -383,7 +383,7 @@ def test_a_few_promises_that_are_not_kept_do_not_matter(tmp_path: Path, codec: i
 
 
 def test_how_far_promises_are_followed_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer is then where the search has come to: nothing before it is what was asked for."""
+    """The result is then the offset that the search has reached: no earlier record matches."""
     monkeypatch.setattr(timestamp_search, "MOST_RECORDS", 50)
     model = ModelLog(tmp_path / "topic-0", SMALL)
     model.open()
@@ -413,7 +413,7 @@ def test_a_large_batch_is_looked_into_to_the_record_and_others_are_served_meanwh
 
 
 def test_headers_that_are_looked_at_count_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A segment may hold millions of them behind a promise."""
+    """A segment may hold millions of them in a batch with a false timestamp."""
     monkeypatch.setattr(timestamp_search, "MOST_RECORDS", 100)
     model = ModelLog(tmp_path / "topic-0", LogConfig(message_timestamp_after_max_ms=2**60))
     model.open()

@@ -1,4 +1,4 @@
-"""Files that were removed by hand from a partition that had been closed in order: reported, and nothing is deleted."""
+"""Files removed by hand after a clean close of the partition: reported, and no other file is deleted."""
 
 import logging
 import shutil
@@ -158,7 +158,7 @@ def test_gaps_of_a_compacted_log_are_not_reported(tmp_path: Path, caplog: pytest
 def test_a_log_that_ends_below_its_start_is_set_aside(
     tmp_path: Path, is_clean_start: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Deleted records do not come back, and the next offset is none that was used before."""
+    """Deleted records do not reappear, and the next offset has never been used."""
     paths = fill(tmp_path)
     content = log_bytes(tmp_path / "t-0")
     (tmp_path / "checkpoint-checksums").unlink()

@@ -1,4 +1,4 @@
-"""Fewer descriptors than segments: those that are idle close, nothing that was written is lost, and it goes on."""
+"""Fewer descriptors than segments: idle ones are closed, written data is not lost, and the log continues."""
 
 import errno
 import os
@@ -32,7 +32,7 @@ MOST = 3
 
 
 class Segment:
-    """A segment that is said to be open, and where it ends."""
+    """A segment with an open flag and an end position."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -44,7 +44,7 @@ class Segment:
 
 @pytest.fixture
 def pool(monkeypatch: pytest.MonkeyPatch) -> OpenSegments:
-    """Return what all segments made from here on are closed by."""
+    """Return the pool that closes all segments created from here on."""
     pool = OpenSegments(MOST)
     for module in ("log.segments.log_segment", "log.indexes.index_file", "log.committed_log", "log.flush_state"):
         monkeypatch.setattr(f"broker.{module}.OPEN_SEGMENTS", pool)
@@ -60,7 +60,7 @@ def logs_in(directory: Path, count: int, config: LogConfig = SMALL) -> list[Mode
 
 @contextmanager
 def no_descriptors(monkeypatch: pytest.MonkeyPatch, left: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """Let nothing be opened or listed unless some are `left`."""
+    """Fail to open or list any file unless `left` returns True."""
 
     def exhausted(function: Callable[..., object]) -> Callable[..., object]:
         def call(*arguments: object, **named: object) -> object:
@@ -93,7 +93,7 @@ def test_who_was_written_to_since_the_last_look_stays() -> None:
     assert not idle.is_open
     assert busy.is_open
     assert other.is_open
-    # Nobody has been idle: the one looked at longest ago gives way.
+    # No segment is idle: the least recently used one is closed.
     busy.position = other.position = fourth.position = 200
     pool.admit(fifth)
     assert [each.is_open for each in (busy, other, fourth, fifth)].count(False) == 1
@@ -135,7 +135,7 @@ def test_idle_segments_give_their_descriptors_up_when_there_are_none(
 def test_without_descriptors_a_log_refuses_and_takes_records_again_when_there_are_some(
     tmp_path: Path, pool: OpenSegments, monkeypatch: pytest.MonkeyPatch, batches: int
 ) -> None:
-    """That it cannot be restored either takes it offline no longer than that."""
+    """A failed restore for the same reason takes it offline only until descriptors are available."""
     [model] = logs_in(tmp_path, 1)
     model.append([batch(), batch()])
     log = model.log
@@ -161,7 +161,7 @@ def test_without_descriptors_a_log_refuses_and_takes_records_again_when_there_ar
 
 
 def test_a_log_that_is_offline_for_good_is_not_tried_again(tmp_path: Path) -> None:
-    """What the system failed to bring to disk it does not write again, whatever it lacked."""
+    """Data that the system failed to write to disk is not written again, for any cause."""
     [model] = logs_in(tmp_path, 1)
     model.append([batch()])
     assert model.log is not None

@@ -1,4 +1,4 @@
-"""Producers that are unpacked when somebody asks for them: nobody sees a difference to those that were never packed."""
+"""Producers unpacked on access: they behave exactly like those that were never packed."""
 
 import struct
 from itertools import chain
@@ -31,7 +31,7 @@ def read_again(state: ProducerState) -> ProducerState:
 
 
 def take(state: ProducerState, offset: int, step: Step) -> object:
-    """Take a step and return what came of it. Times rise with offsets, and a marker has that of the batch before."""
+    """Run a step and return its result. Times rise with offsets, and a marker has the time of the previous batch."""
     kind, producer_id, epoch, number = step
     if kind == "marker":
         entry = state.get(producer_id)
@@ -66,7 +66,7 @@ steps = st.tuples(
 def test_a_state_that_is_read_again_and_again_is_like_one_that_never_was(
     taken: list[tuple[Step, bool]], most: int
 ) -> None:
-    """In its verdicts, its duplicates, its transactions, in what is forgotten, and byte for byte on disk."""
+    """In verdicts, duplicates, transactions, expirations, and in the bytes on disk."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(producer_state, "MOST_PRODUCERS", most)
         whole, again = ProducerState(), ProducerState()
@@ -124,7 +124,7 @@ def test_whoever_reads_the_producers_sees_each_as_it_is_by_then() -> None:
 
 
 def test_a_tail_in_which_each_batch_has_its_producers_id_is_read() -> None:
-    """As snapshots were written before the numbers of batches stood in them."""
+    """Earlier snapshots repeat the producer id for each batch instead of a batch count."""
     state = ProducerState()
     for offset, producer_id in enumerate((7, 8, 9, 7, 9, 9, 7, 10, 7, 7, 7)):
         sequence = 0 if (entry := state.get(producer_id)) is None else entry.next_sequence

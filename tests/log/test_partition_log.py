@@ -1,4 +1,4 @@
-"""Appending: places, limits, producers, rolls, durability, and what a failed write leaves."""
+"""Appends: offsets, limits, producers, rolls, durability, and the state after a failed write."""
 
 import errno
 import os
@@ -223,7 +223,7 @@ def test_roll_when_an_index_is_full(tmp_path: Path) -> None:
     for _ in range(20):
         model.append([batch(1)])
     assert model.log is not None
-    assert len(model.log.segments()) == 4  # four entries fit beside the one that is kept free, and so five batches
+    assert len(model.log.segments()) == 4  # four entries fit besides the reserved one, and so five batches
     model.check()
 
 
@@ -265,7 +265,7 @@ def test_flush_ms_and_the_recovery_point(tmp_path: Path) -> None:
 
 
 def test_closing_an_idle_log_costs_nothing(model: ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker with many partitions must stop quickly; only what was appended to is made durable."""
+    """A broker with many partitions must stop quickly; only logs with new records are made durable."""
 
     def fail(_: int) -> None:
         raise AssertionError("made durable again")
@@ -346,7 +346,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def refuses_all_until_it_has_caught_up(log: PartitionLog) -> None:
-    """Look what a log says of itself meanwhile: what it has, nothing to flush, nothing more to commit."""
+    """Check the log's own state meanwhile: same end, no flush due, no further commit."""
     end, segments = log.log_end_offset, log.segments()
     assert log.is_behind
     assert log.flush_due_ns() is None
@@ -364,7 +364,7 @@ def refuses_all_until_it_has_caught_up(log: PartitionLog) -> None:
 def test_what_a_failed_write_has_left_goes_with_a_clean_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: LogConfig
 ) -> None:
-    """A start of the broker would take whole batches for acknowledged."""
+    """A start of the broker would treat whole batches as acknowledged."""
     model = opened(tmp_path, config)
     model.append([idempotent(i) for i in range(3)])
     log = model.log

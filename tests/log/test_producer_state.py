@@ -1,4 +1,4 @@
-"""Judging idempotent producers as Kafka's ProducerAppendInfo does, and the snapshot file."""
+"""Validation of idempotent producers as in Kafka's ProducerAppendInfo, and the snapshot file."""
 
 import struct
 from pathlib import Path
@@ -29,7 +29,7 @@ def header(sequence: int, count: int = 1, epoch: int = 0, producer_id: int = 7, 
 
 
 class Producers:
-    """Producer state with an end offset: judges, and appends what is accepted."""
+    """Producer state with an end offset: validates, and appends the accepted batches."""
 
     def __init__(self) -> None:
         self.state = ProducerState()
@@ -115,7 +115,7 @@ def test_an_open_transaction_does_not_expire() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 2), st.integers(0, 2), st.integers(0, 12), st.integers(1, 3)), max_size=60))
 def test_against_a_model(sends: list[tuple[int, int, int, int]]) -> None:
-    """The model keeps every accepted batch and reads the rules off that list."""
+    """The model stores every accepted batch and derives the rules from that list."""
     producers = Producers()
     accepted: list[tuple[int, int, int, int, int]] = []
     for producer_id, epoch, sequence, count in sends:
@@ -141,7 +141,7 @@ ONE_ENTRY = struct.pack(">hiqiqihq", 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 def test_bytes_of_a_snapshot() -> None:
-    """Kafka's version 1, field by field; one batch a producer leaves no room for anything of ours."""
+    """Kafka's version 1, field by field; the one batch per producer has no room for our own fields."""
     state = ProducerState()
     state.append(header(10, 3, epoch=2, producer_id=4711, timestamp=99), 500, 2, 99)
     body = bytes.fromhex(
@@ -178,7 +178,7 @@ def test_a_snapshot_gives_back_the_state(batches: list[tuple[int, int]]) -> None
 
 
 def test_kafkas_reader_takes_our_tail() -> None:
-    """It checks the CRC over all that follows, reads the entries and leaves the rest alone."""
+    """It checks the CRC of all following bytes, reads the entries and ignores the rest."""
     producers = Producers()
     for i in range(3):
         producers.send(i)
@@ -225,14 +225,14 @@ def test_snapshots_that_nobody_needs_go(tmp_path: Path) -> None:
 
 
 def test_of_too_many_producers_the_silent_ones_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after their expiration: they may begin with any sequence number. What is left follows from the log alone."""
+    """As after expiration, they may start with any sequence number. The remaining ones depend on the log alone."""
     monkeypatch.setattr(producer_state, "MOST_PRODUCERS", 20)
     producers = Producers()
     for number in range(100):
         assert producers.send(0, producer_id=number) == 0
         assert producers.send(number, producer_id=1000) == 0
     assert len(producers.state) <= 20
-    # One that writes all the time is known, with its duplicates; so is the newest. The first is not.
+    # A producer that writes all the time is known, with its duplicates; so is the newest. The first is not.
     assert producers.send(99, producer_id=1000) < 0
     assert producers.send(5, producer_id=99) == 45
     assert producers.send(5, producer_id=0) == 0
@@ -249,7 +249,7 @@ def test_a_producer_with_an_open_transaction_is_not_forgotten(monkeypatch: pytes
 
 
 def test_a_snapshot_has_each_batch_where_kafka_and_we_look_for_it() -> None:
-    """The last one in the producer's entry, older ones in the tail; of a producer without any there is an entry."""
+    """The last one in the producer's entry, older ones in the tail; a producer without batches has an entry too."""
     state = ProducerState()
     for sequence in (5, 7):
         state.append(header(sequence, 2, 3, 9), sequence, 1, 70)
@@ -262,7 +262,7 @@ def test_a_snapshot_has_each_batch_where_kafka_and_we_look_for_it() -> None:
 
 
 def test_a_snapshot_of_many_is_written_in_pieces_and_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More entries than one piece has, and more pieces than the kernel takes at once."""
+    """More entries than one chunk holds, and more chunks than one system call writes."""
     state = ProducerState()
     rows, older, tail = [], [], []
     for number in range(1500):

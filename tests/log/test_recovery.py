@@ -1,4 +1,4 @@
-"""Starting after the machine went down: what is whole stays, what is torn goes, indexes come back."""
+"""Start after a power loss: intact batches remain, torn ones are removed, indexes are rebuilt."""
 
 import random
 from bisect import bisect_right
@@ -19,7 +19,7 @@ SMALL = LogConfig(internal_segment_bytes=2_000, index_interval_bytes=100)
 
 
 def filled(directory: Path, config: LogConfig, count: int, size: int = 60) -> ModelLog:
-    """Return a log of `count` batches that nobody closed."""
+    """Return a log of `count` batches that was not closed."""
     model = ModelLog(directory, config)
     model.open()
     for i in range(count):
@@ -29,7 +29,7 @@ def filled(directory: Path, config: LogConfig, count: int, size: int = 60) -> Mo
 
 
 def start(model: ModelLog, resume: Checkpointed | None = None) -> PartitionLog:
-    """Open as a start of the broker does; what is then in the log is what the model must hold."""
+    """Open the log like a start of the broker, and compare it with the model."""
     model.log = PartitionLog.open(model.directory, NAME, model.config, model.clock, resume or Checkpointed())
     content = log_bytes(model.directory)
     stand = [content[at : at + header.size_bytes] for at, header in batch_headers(content)]
@@ -44,7 +44,7 @@ def active_file(model: ModelLog) -> Path:
 
 @pytest.mark.parametrize("quarter", range(4))
 def test_cut_at_every_byte(tmp_path: Path, quarter: int) -> None:
-    """The last segment is cut at every byte of its final 4 KiB: exactly the whole batches stay (`36`)."""
+    """The last segment is cut at every byte of its final 4 KiB: exactly the whole batches remain (`36`)."""
     config = LogConfig(index_interval_bytes=500)
     model = filled(tmp_path / "t", config, 60)
     content = b"".join(model.acknowledged)
@@ -83,7 +83,7 @@ def test_a_corrupt_batch_ends_the_log(tmp_path: Path) -> None:
 
 
 def test_below_the_recovery_point_nothing_is_checked(tmp_path: Path) -> None:
-    """What was made durable is trusted; that is what makes a start fast (`36`)."""
+    """Durable records are trusted, which makes a start fast (`36`)."""
     model = filled(tmp_path / "t", SMALL, 50)
     assert model.log is not None
     model.log.close()
@@ -101,7 +101,7 @@ def test_below_the_recovery_point_nothing_is_checked(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["removed", "cut", "zeros", "noise"])
 @pytest.mark.parametrize("recovery_point", [0, 20, 50])
 def test_what_can_be_rebuilt_is_rebuilt(tmp_path: Path, suffix: str, damage: str, recovery_point: int) -> None:
-    """Indexes and snapshots that a crash lost or spoiled beyond the recovery point come back."""
+    """Indexes and snapshots lost or damaged by a crash beyond the recovery point are rebuilt."""
     model = filled(tmp_path / "t", SMALL, 50)
     assert model.log is not None
     for info in model.log.segments():
@@ -146,7 +146,7 @@ def test_leftovers_of_other_steps_go(tmp_path: Path) -> None:
 
 
 def test_a_start_begins_an_epoch_and_a_replacement_does_not(tmp_path: Path) -> None:
-    """Epoch lines with nothing in them do not pile up, nor are they written (`39`)."""
+    """Empty epoch lines do not accumulate, nor are they written (`39`)."""
     model = filled(tmp_path / "t", LogConfig(), 5)
     path = model.directory / "leader-epoch-checkpoint"
     assert model.log is not None
@@ -176,7 +176,7 @@ def test_epochs_that_the_file_lost_are_read_from_the_batches(tmp_path: Path) -> 
 
 
 def test_a_start_beyond_the_end_begins_anew(tmp_path: Path) -> None:
-    """Deleted records must not come back when the files behind them were lost."""
+    """Deleted records must not reappear after the loss of the later files."""
     model = filled(tmp_path / "t", SMALL, 50)
     log = PartitionLog.open(model.directory, NAME, SMALL, model.clock, Checkpointed(0, log_start_offset=70))
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (70, 70, 0)
@@ -187,14 +187,14 @@ def test_a_start_beyond_the_end_begins_anew(tmp_path: Path) -> None:
     "published", [PublishedEnd(9, 0, 10_000, 0), PublishedEnd(3, 3, 10, 0), PublishedEnd(1, 0, 100, 0)]
 )
 def test_files_that_lack_what_was_acknowledged_are_not_touched(tmp_path: Path, published: PublishedEnd) -> None:
-    """Longer than the file, in a segment that is gone, in the middle of a batch: the partition stays offline."""
+    """Beyond the file's end, in a missing segment, in the middle of a batch: the partition stays offline."""
     model = filled(tmp_path / "t", LogConfig(), 5)
     with pytest.raises(LogDamaged):
         PartitionLog.open(model.directory, NAME, LogConfig(), model.clock, published)
 
 
 def test_owners_that_die_before_a_snapshot_is_due_do_not_walk_ever_further(tmp_path: Path) -> None:
-    """What the one before has walked over is in a snapshot, unless it is short."""
+    """The predecessor's walk ends in a snapshot, unless it is short."""
     model = ModelLog(tmp_path / "topic-0", LogConfig())
     longest = snapshot_schedule.LONG_WALK_BYTES // snapshot_schedule.WALK_BYTES_PER_BATCH
     sequence, most = 0, 0

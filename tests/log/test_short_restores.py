@@ -1,6 +1,6 @@
-"""What a log takes to go back to what is committed does not grow with what it has: its owner does it in one turn.
+"""Rolling a log back to its committed end costs the same for a log of any size: its owner does it in one turn.
 
-Looks into files are counted, not time.
+Reads of files are counted instead of time.
 """
 
 import errno
@@ -45,7 +45,7 @@ def log_of(model: ModelLog) -> PartitionLog:
 
 
 def commit_fails(model: ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stage over several segments, and let what is written last find no room."""
+    """Stage over several segments, and fail the last write with ENOSPC."""
     log = log_of(model)
     for _ in range(20):
         assert stage(log, batch(1, size=80))[0] == 0
@@ -161,7 +161,7 @@ def test_markers_are_read_wherever_what_is_read_at_a_time_ends(tmp_path: Path, s
 
 
 def test_what_was_walked_counts_for_the_next_snapshot(tmp_path: Path) -> None:
-    """However often the owner dies, no more stands behind a snapshot than is said."""
+    """After any number of owner deaths, the records after a snapshot are bounded."""
     model = opened(tmp_path)
     full = log_of(model)._snapshots.left_bytes
     assert full == SNAPSHOT_INTERVAL_BYTES
@@ -192,7 +192,7 @@ def test_the_end_of_a_transaction_counts_for_two_batches(tmp_path: Path) -> None
 
 
 def test_a_start_that_walks_much_takes_the_snapshot_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not the first commit, which very many logs may have in the same turn."""
+    """Not the first commit, which very many logs may have in the same turn."""
     model = opened(tmp_path)
     log = log_of(model)
     model.append([batch(1, producer_id=5, producer_epoch=0, base_sequence=number) for number in range(20)])
@@ -204,7 +204,7 @@ def test_a_start_that_walks_much_takes_the_snapshot_itself(tmp_path: Path, monke
 
 
 def test_the_first_of_very_many_transactions_is_found_without_a_walk_over_those_that_have_ended() -> None:
-    """A plain dict keeps the places of what has been taken out, and passes them each time."""
+    """A plain dict skips over removed entries on each iteration."""
     state = ProducerState()
     for number in range(5000):
         data = batch(1, producer_id=number, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL)

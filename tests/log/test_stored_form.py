@@ -1,4 +1,4 @@
-"""Topic settings that change what is stored: compression.type and its levels, message.timestamp.type."""
+"""Topic settings that change stored batches: compression.type and its levels, message.timestamp.type."""
 
 import random
 
@@ -42,7 +42,8 @@ def test_batches_are_stored_in_the_topics_codec(tmp_path, clock: FakeClock, targ
         batch = sent(source, producer_id=4, producer_epoch=0, base_sequence=50 * number)
         before = bytes(batch)
         assert stage(log, batch) == (0, 50 * number, -1)
-        # The note in the client's own memory, which is read again after a crash; nothing else has changed there.
+        # The note in the client's own memory, read again after a crash. Other bytes are unchanged, except the leader
+        # epoch of a batch that keeps its codec.
         assert int.from_bytes(batch[:8], "big") == 50 * number
         unchanged = 16 if source == CODECS[target] else 8
         assert bytes(batch[unchanged:]) == before[unchanged:]
@@ -92,7 +93,7 @@ def test_levels_take_effect(tmp_path, clock: FakeClock, codec: str) -> None:
 
 
 def test_limits_hold_before_and_after(tmp_path, clock: FakeClock) -> None:
-    """users.md row 12: max.message.bytes is for what came, and for what would be stored."""
+    """users.md row 12: max.message.bytes applies to the received batch and to the stored one."""
     log = open_log(tmp_path, clock, compression_type="uncompressed", max_message_bytes=3_000)
     batch = memoryview(bytearray(record_batch([b"x" * 4_000])))
     assert stage(log, batch)[0] == int(ErrorCode.MESSAGE_TOO_LARGE)
@@ -128,7 +129,7 @@ ROOM = 1 << 20
 STRICT = [{"cleanup_policy": ("compact",)}, {"compression_type": "uncompressed"}, {"compression_type": "zstd"}]
 
 
-# A batch that has the topic's own codec already is stored as it came.
+# A batch with the topic's own codec is stored unchanged.
 UNPACKED = [
     (codec, settings)
     for codec in (1, 2, 3, 4)
@@ -139,7 +140,7 @@ UNPACKED = [
 
 @pytest.mark.parametrize(("codec", "settings"), UNPACKED)
 def test_records_that_expand_beyond_the_limit_are_refused(tmp_path, clock: FakeClock, codec: int, settings) -> None:
-    """Java's producer sends them again in smaller batches when it sees this error."""
+    """Java's producer resends them in smaller batches after this error."""
     log = open_log(tmp_path, clock, internal_max_uncompressed_bytes=ROOM, max_message_bytes=ROOM, **settings)
     for size, error in ((ROOM + 1000, ErrorCode.MESSAGE_TOO_LARGE), (ROOM - 1000, ErrorCode.NONE)):
         batch = memoryview(bytearray(record_batch([bytes(size)], keys=[b"k"], codec=codec)))
@@ -171,7 +172,7 @@ def test_compacted_topics_take_nothing_that_cannot_be_read_again(tmp_path, clock
 
 
 def test_how_many_records_a_batch_may_claim(tmp_path, clock: FakeClock) -> None:
-    """More than fit into the largest number of bytes are refused before they are unpacked."""
+    """Counts above the largest number of bytes are rejected before unpacking."""
     log = open_log(tmp_path, clock, internal_max_uncompressed_bytes=ROOM, max_message_bytes=ROOM)
     most = ROOM // 7
     for count, error in ((most + 1, 10), (2**31 - 1, 10), (most, 87)):

@@ -1,4 +1,4 @@
-"""Symbolic links in the place of a data directory's files: not followed, so that no other file is changed."""
+"""Symbolic links in place of a data directory's files: not followed, so that no other file is changed."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -46,7 +46,7 @@ def fill(data_dir: Path) -> None:
 
 
 def replace_by_link(path: Path, decoys: Path) -> Path:
-    """Move a file elsewhere, leave a link to it, and return where it is now."""
+    """Move a file elsewhere, replace it by a link, and return its new path."""
     decoys.mkdir(exist_ok=True)
     decoy = decoys / path.name
     decoy.write_bytes(path.read_bytes() if path.exists() else b"precious")

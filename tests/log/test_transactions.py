@@ -1,4 +1,4 @@
-"""Transactions in the log: stable offset, aborted transactions and producer state, whatever happens to the owner."""
+"""Transactions in the log: stable offset, aborted transactions and producer state, with deaths of the owner."""
 
 import random
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def open_log(directory: Path, config: LogConfig = CONFIG) -> ModelLog:
 
 
 def send(model: ModelLog, producer_id: int, *, transactional: bool = True, count: int = 1) -> int:
-    """Append what the producer sends next; return its offset."""
+    """Append the producer's next batch; return its offset."""
     entry = model.expected_producers().get(producer_id)
     sequence, epoch = (entry.next_sequence, entry.epoch) if entry else (0, 0)
     attributes = TRANSACTIONAL if transactional else 0
@@ -51,7 +51,7 @@ def send(model: ModelLog, producer_id: int, *, transactional: bool = True, count
 
 
 def end(model: ModelLog, producer_id: int, *, commit: bool, bump: int = 0) -> int:
-    """Append a marker as the coordinator asks for it; return its offset."""
+    """Append a marker for the coordinator; return its offset."""
     entry = model.expected_producers().get(producer_id)
     epoch = (entry.epoch if entry else 0) + bump
     log = model.log
@@ -67,7 +67,7 @@ def end(model: ModelLog, producer_id: int, *, commit: bool, bump: int = 0) -> in
 
 
 def test_stable_offset_and_index_by_example(tmp_path: Path) -> None:
-    """users.md row 11: the stable part ends where the earliest open transaction begins."""
+    """users.md row 11: the stable part ends at the start of the earliest open transaction."""
     model = open_log(tmp_path / "t", ONE_SEGMENT)
     log = model.log
     assert log is not None
@@ -116,7 +116,7 @@ def test_an_abort_that_was_not_written_leaves_no_entry(tmp_path: Path) -> None:
 
 
 def test_markers_are_judged(tmp_path: Path) -> None:
-    """KIP-98, KIP-890: an older producer epoch or coordinator is fenced; version 2 wants a newer epoch."""
+    """KIP-98, KIP-890: an older producer epoch or coordinator is fenced; version 2 requires a newer epoch."""
     model = open_log(tmp_path / "t")
     log = model.log
     assert log is not None
@@ -127,7 +127,7 @@ def test_markers_are_judged(tmp_path: Path) -> None:
     assert (entry.epoch, entry.coordinator_epoch, entry.batches, entry.next_sequence) == (1, 3, (), 0)
     assert log.stage_marker(2, 0, 3, commit=True) == (invalid_epoch, -1, -1)
     assert log.stage_marker(2, 1, 2, commit=True) == (fenced, -1, -1)
-    # Nothing is open: with the same epoch it is the same marker again, and is written.
+    # No transaction is open: with the same epoch it is a repeated marker, and is written.
     assert log.stage_marker(2, 1, 3, commit=True, transaction_version=2)[0] == 0
     log.discard_staged()
     send(model, 2)
@@ -151,7 +151,7 @@ def test_a_transaction_takes_only_its_own(tmp_path: Path) -> None:
 
 
 def test_batches_of_a_coordinator_have_no_sequence(tmp_path: Path) -> None:
-    """TxnOffsetCommit writes transactional batches without sequence numbers: only their epoch is judged."""
+    """TxnOffsetCommit writes transactional batches without sequence numbers: only their epoch is validated."""
     model = open_log(tmp_path / "t")
     log = model.log
     assert log is not None
@@ -173,7 +173,7 @@ def test_batches_of_a_coordinator_have_no_sequence(tmp_path: Path) -> None:
 
 
 def test_deleting_records_of_an_open_transaction(tmp_path: Path) -> None:
-    """As in Kafka: the records go, the transaction stays open, the log is stable up to its start."""
+    """As in Kafka: the records are removed, the transaction stays open, the log is stable up to its start."""
     model = open_log(tmp_path / "t")
     log = model.log
     assert log is not None
@@ -225,7 +225,7 @@ class Work:
 
 
 def restart(model: ModelLog, recovery_point: int) -> PartitionLog:
-    """Open the log as a start of the broker does that knows it durable up to `recovery_point`."""
+    """Open the log like a start of the broker with a given `recovery_point`."""
     model.log = PartitionLog.open(model.directory, NAME, model.config, model.clock, Checkpointed(recovery_point))
     model.published = published_end(model.log)
     return model.log
@@ -233,7 +233,7 @@ def restart(model: ModelLog, recovery_point: int) -> PartitionLog:
 
 @pytest.fixture(autouse=True)
 def often_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let snapshots come every few batches."""
+    """Write a snapshot every few batches."""
     monkeypatch.setattr(snapshot_schedule, "SNAPSHOT_INTERVAL_BYTES", 20_000)
 
 
@@ -271,7 +271,7 @@ def test_readers_see_what_is_committed_whatever_is_interleaved(tmp_path: Path) -
 @pytest.mark.parametrize("moment", [BEFORE, AFTER, PARTLY])
 @pytest.mark.parametrize("config", [CONFIG, ONE_SEGMENT], ids=["rolls", "one segment"])
 def test_killed_at_any_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: LogConfig, moment: int) -> None:
-    """No step of appending markers leaves an entry without its marker, or a marker without its entry."""
+    """No step of appending markers ends with an entry without its marker, or a marker without its entry."""
     for step in range(1, 10_000):
         model = open_log(tmp_path / f"{step}" / "topic-0", config)
         reader = LogReader(model.directory)
@@ -293,7 +293,7 @@ def test_killed_at_any_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, con
 
 
 def test_a_machine_that_lost_its_power(tmp_path: Path) -> None:
-    """What is beyond the recovery point may be there in any part; the index is made anew where it lacks entries."""
+    """Any part beyond the recovery point may exist; the index is rebuilt where it lacks entries."""
     numbers = random.Random(random_seed())
     for run in range(25):
         model = open_log(tmp_path / f"{run}" / "topic-0", numbers.choice([CONFIG, ONE_SEGMENT]))
@@ -366,7 +366,7 @@ def test_an_unpublished_entry_is_never_believed(tmp_path: Path) -> None:
 
 
 def test_an_old_end_and_a_newer_stable_offset_never_go_together(tmp_path: Path) -> None:
-    """A reader takes the stable offset first, then the end: every marker that it relies on lies below that end."""
+    """A reader reads the stable offset first, then the end: every marker that it relies on is below that end."""
     model = open_log(tmp_path / "t", ONE_SEGMENT)
     log = model.log
     assert log is not None
@@ -374,14 +374,14 @@ def test_an_old_end_and_a_newer_stable_offset_never_go_together(tmp_path: Path) 
     reader = LogReader(tmp_path / "t")
     stable = log.last_stable_offset
     end(model, 1, commit=False)
-    # The stable offset from before the marker, the end from behind it: nothing is stable yet.
+    # The stable offset from before the marker, the end from after it: no batch is stable yet.
     assert stable == 0
     assert consume(reader, stable, end_of(log), 10_000) == []
     assert consume(reader, log.last_stable_offset, end_of(log), 10_000) == []
 
 
 def test_slices_of_other_readers_do_not_show_what_is_not_stable(tmp_path: Path) -> None:
-    """Answers that are remembered for plain reads end beyond the stable offset."""
+    """Cached slices for read_uncommitted readers end beyond the stable offset."""
     model = open_log(tmp_path / "t")
     log = model.log
     assert log is not None
@@ -418,7 +418,7 @@ def test_a_batch_is_delivered_whole(tmp_path: Path) -> None:
 
 
 def test_transactions_that_span_segments(tmp_path: Path) -> None:
-    """The entry stands in the segment of the marker; a fetch in an earlier segment gets it all the same."""
+    """The entry is in the segment of the marker; a fetch from an earlier segment includes it nevertheless."""
     model = open_log(tmp_path / "t")
     log = model.log
     assert log is not None

@@ -1,6 +1,6 @@
-"""A large batch lies in the file, behind the end of the log, before it is staged; what comes in between costs nothing.
+"""A large batch is written after the end of the log before it is staged; concurrent appends are not delayed.
 
-Sizes are made small.
+Sizes are reduced.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Written:
-    """A log with one batch in it, and a large one that is being written behind that."""
+    """A log with one batch, and a large batch being written after it."""
 
     def __init__(self, tmp_path: Path, **settings: Any) -> None:
         self.model = ModelLog(tmp_path / "topic-0", LogConfig(**settings), FakeClock(wall_ms=TIMESTAMP_MS))
@@ -51,13 +51,13 @@ class Written:
         self.steps: Steps[None] = self.log.write_ahead(self.data, lambda: self.rolled.append(self.log.segment_base))
 
     def stage(self) -> tuple[int, int, int]:
-        """Stage it, as far as it may be, and take batches of others again."""
+        """Stage the large batch if possible, and accept other batches again."""
         result = self.log.stage(self.data, self.header, judged=self.admitted)
         self.log.end_ahead()
         return result
 
     def commit(self) -> None:
-        """Commit it with what else is staged; it stands, once, and nothing is lost."""
+        """Commit it with the other staged batches; it is in the log once, and nothing is lost."""
         base_offset = unpack_header(self.data)[0]
         self.log.commit()
         self.model.acknowledged.append(stored(self.data, base_offset, self.log.leader_epoch))
@@ -120,7 +120,7 @@ def test_meanwhile_batches_of_clients_wait_and_are_taken_again(written: Written)
 
 @pytest.mark.parametrize("steps", range(8))
 def test_what_this_process_appends_does_not_wait(written: Written, steps: int) -> None:
-    """It stands where the large one had been written, which is then written again behind it."""
+    """It is stored at the position of the large one, which is then written again after it."""
     for _ in range(steps):
         next(written.steps)
     own = batch(1)
@@ -212,7 +212,7 @@ def test_one_that_is_refused_in_the_end_leaves_nothing(written: Written) -> None
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 def test_a_disk_that_does_not_take_it(written: Written, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """Of a full one the commit makes nothing worse; one that is broken is not asked again."""
+    """With a full disk the commit does no further harm; a broken disk is not written again."""
     next(written.steps)
 
     def fails(*_: Any) -> int:
@@ -247,7 +247,7 @@ def test_a_log_that_must_take_nothing_more(written: Written) -> None:
 
 @pytest.mark.parametrize("steps", range(9))
 def test_a_start_of_the_broker_finds_nothing_of_it_before_its_commit(tmp_path: Path, steps: int) -> None:
-    """A batch has no offset while it is written ahead: the note in its place is that of one that is not appended."""
+    """A batch has no offset while it is written ahead: its note marks a batch that is not appended."""
     written = Written(tmp_path)
     written.data[:8] = b"\xff" * 8
     for _ in range(steps):
@@ -272,7 +272,7 @@ def test_with_the_brokers_time_its_copy_is_what_is_written(tmp_path: Path) -> No
 
 
 def test_a_log_that_is_closed_meanwhile_ends_where_it_did(written: Written) -> None:
-    """Whoever has the steps may drop them later, when the files are another's."""
+    """The owner of the steps may drop them later, when the files belong to another log."""
     next(written.steps)
     written.log.close()
     content = log_bytes(written.model.directory)

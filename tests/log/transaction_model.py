@@ -1,7 +1,7 @@
-"""What a log with transactions must look like, read off the plain list of its batches, and a consumer that reads it.
+"""The expected state of a log with transactions, from the list of its batches, and a consumer.
 
-The consumer does what Java's does: it remembers the producers of aborted transactions that have begun, drops their
-batches, and forgets them at the abort marker.
+The consumer works like Java's: it records the producers of started aborted transactions, drops their batches, and
+forgets them at the abort marker.
 """
 
 import os
@@ -26,7 +26,7 @@ class Aborted(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What the batches of a log mean."""
+    """The expected meaning of the batches of a log."""
 
     stable_offset: int
     aborted: list[Aborted]
@@ -35,12 +35,12 @@ class Expected(NamedTuple):
 
 
 def marker_type(data: bytes) -> bytes | None:
-    """Return the key of a control batch's record; None if compaction has left none."""
+    """Return the key of a control batch's record; None if compaction has emptied it."""
     return next((record.key for record in iterate_records(data)), None)
 
 
 def expectation(batches: list[bytes]) -> Expected:
-    """Return what the batches mean, by walking them once."""
+    """Return the expected state, in one walk over the batches."""
     opened: dict[int, int] = {}
     aborted: list[Aborted] = []
     data_of: dict[int, list[tuple[BatchHeader, bytes]]] = {}
@@ -67,13 +67,13 @@ def expectation(batches: list[bytes]) -> Expected:
 
 
 def consume(reader: LogReader, stable: int, end: End, max_bytes: int, start: int = 0) -> list[bytes]:
-    """Return the data batches that an application sees which reads committed records from `start` on."""
+    """Return the data batches that an application gets with read_committed from `start` on."""
     seen = []
     while start < stable:
         found, aborted = reader.locate_committed(start, stable, end, max_bytes)
         assert found is not None
         if not found.length:
-            # Compaction has left nothing from here to the last stable offset.
+            # Compaction has removed all records from here to the last stable offset.
             break
         with open(found.path, "rb") as file:
             data = os.pread(file.fileno(), found.length, found.position)
@@ -109,7 +109,7 @@ def index_entries(directory: Path) -> list[Aborted]:
 
 
 def check_transactions(model: ModelLog, readers: list[LogReader], max_bytes: int) -> None:
-    """Compare a log's transactions, and what readers make of them, with its acknowledged batches."""
+    """Compare a log's transactions, and the views of its readers, with its acknowledged batches."""
     log = model.log
     assert log is not None
     expected = expectation(model.acknowledged)
