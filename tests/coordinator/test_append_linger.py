@@ -1,4 +1,4 @@
-"""CommitBatcher: the commits of few clients are written at once, those of many wait for the end of their window."""
+"""CommitBatcher: commits of few clients are written immediately, those of many wait for the end of their window."""
 
 import pytest
 

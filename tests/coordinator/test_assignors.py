@@ -1,4 +1,4 @@
-"""The assignors: everything is given once, to subscribers; uniform is even and moves no more than it has to."""
+"""The assignors: each partition is assigned once, to a subscriber; uniform is balanced and moves as few as possible."""
 
 import random
 
@@ -25,7 +25,7 @@ def member(name: str, *topics: bytes, instance: str | None = None) -> MemberSubs
 
 
 class Course:
-    """A group whose members come and go, with the assignment of each step as the next one's start."""
+    """A group with joining and leaving members; each step starts from the previous step's assignment."""
 
     def __init__(self, seed: int, *, alike: bool) -> None:
         self.random = random.Random(seed)
@@ -94,7 +94,7 @@ def test_uniform_is_even_and_moves_no_more_than_it_has_to(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_uniform_is_as_even_as_subscriptions_allow(seed: int) -> None:
-    """No single partition can be moved to make it more even, and asked again the answer is the same."""
+    """Moving any single partition does not improve the balance, and a repeated assignment is the same."""
     course = Course(seed, alike=False)
     for _ in range(10):
         course.change()

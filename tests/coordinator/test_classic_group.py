@@ -1,4 +1,4 @@
-"""Classic groups from the first member to the last: who waits for whom, how long, and what is left after a death."""
+"""Classic groups from the first member to the last: waits, timeouts, and the state after a coordinator's death."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def coordinator() -> Coordinator:
 
 
 def beat_for(coordinator: Coordinator, ms: int, *members: str) -> list[int]:
-    """Let time pass while members send heartbeats; return the last answers."""
+    """Advance the time while members send heartbeats; return the last error codes."""
     answers: list[int] = []
     for _ in range(ms // 1000):
         coordinator.advance_ms(1000)
@@ -142,7 +142,7 @@ def test_who_does_not_join_again_in_time_is_left_out_and_another_leads(coordinat
 
 
 def test_a_join_that_is_sent_again_answers_the_earlier_one(coordinator: Coordinator) -> None:
-    """A member whose connection died sends its request once more; the old one must not stay open for ever."""
+    """A member whose connection died repeats its request; the earlier request must not remain open for ever."""
     leader, follower = stable_group(coordinator)
     first = join(coordinator, leader)
     again = join(coordinator, leader)
@@ -266,7 +266,7 @@ def test_heartbeats_set_no_timers(coordinator: Coordinator) -> None:
 
 
 def test_the_last_member_leaves_an_empty_group_and_its_generation_behind(coordinator: Coordinator) -> None:
-    """I13: one request removes both members, and names the one that is unknown."""
+    """I13: one request removes both members and names the unknown one."""
     members = stable_group(coordinator)
     assert leave(coordinator, *[(member, None) for member in members], ("nobody", None)) == [0, 0, UNKNOWN_MEMBER_ID]
     assert (coordinator.group.state_name, coordinator.group.generation) == ("Empty", 2)
@@ -320,7 +320,7 @@ def test_a_static_member_comes_back_without_a_rebalance(coordinator: Coordinator
 def test_a_static_leader_that_comes_back_need_not_assign(
     coordinator: Coordinator, version: int, skip: bool, members: int
 ) -> None:
-    """KIP-814: it is told to skip the assignment, or, before version 9, that somebody else leads."""
+    """KIP-814: its response skips the assignment or, before version 9, names another leader."""
     leader, _ = static_group(coordinator)
     answers = join(coordinator, instance_id="a", version=version)
     coordinator.turn()
@@ -356,7 +356,7 @@ def test_a_static_member_that_is_away_keeps_its_place_until_its_session_ends(coo
     assert follower not in coordinator.group.members
 
 
-# ---- the coordinator dies --------------------------------------------------------------------------------------------
+# ---- coordinator deaths ----------------------------------------------------------------------------------------------
 
 
 def test_a_stable_group_goes_on_under_another_coordinator(coordinator: Coordinator) -> None:
@@ -370,7 +370,7 @@ def test_a_stable_group_goes_on_under_another_coordinator(coordinator: Coordinat
 
 
 def test_a_rebalance_that_is_cut_off_begins_again(coordinator: Coordinator) -> None:
-    """Members of the last committed generation are known, and are told to join again; nobody is stuck."""
+    """Members of the last committed generation are known and must join again; no request hangs."""
     leader, follower = stable_group(coordinator)
     join(coordinator, leader)
     join(coordinator, follower)
@@ -384,7 +384,7 @@ def test_a_rebalance_that_is_cut_off_begins_again(coordinator: Coordinator) -> N
 
 @pytest.mark.parametrize("how", ["leaves", "expires"])
 def test_who_has_gone_is_not_waited_for_by_another_coordinator(coordinator: Coordinator, how: str) -> None:
-    """The departure is committed when LeaveGroup is answered, and the others are told to join again."""
+    """The departure is committed before LeaveGroup returns, and the other members must join again."""
     leader, second, third = stable_group(coordinator, (RANGE, RANGE, RANGE))
     if how == "leaves":
         assert leave(coordinator, (leader, None)) == [0]

@@ -1,4 +1,4 @@
-"""Every request of a member against every state of its group: the answers of Kafka's coordinator."""
+"""Every request of a member in every state of its group: the responses of Kafka's coordinator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rotunda.broker.coordinator.offsets.commits import Committer, validate_commi
 from tests.support.groups.coordinator import GROUP, Coordinator
 from tests.support.groups.members import heartbeat, join, leave, stable_group, sync
 
-#: The request is not answered before something else happens.
+#: The request gets no response before another event.
 WAITS = "waits"
 
 STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead")
@@ -20,7 +20,7 @@ Outcome = int | str
 
 
 class Scene:
-    """A group in some state with two members: a leader and a follower. Dead: there is no such group."""
+    """A group in some state with two members: a leader and a follower. Dead: the group does not exist."""
 
     def __init__(self, state: str) -> None:
         self.coordinator = Coordinator()

@@ -1,4 +1,4 @@
-"""Members come, go, report late and change their minds, and the coordinator dies in between: what must always hold."""
+"""Consumer groups with members that join, leave, report late and resubscribe, and coordinator deaths: invariants."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Simulation:
                 self._deliver(member, request)
 
     def come_back(self) -> None:
-        """Let a static member come back under another id."""
+        """Start a static member again with another member id."""
         gone = [member for member in self.members if member.is_gone and member.instance_id is not None]
         taken = {member.instance_id for member in self.alive()}
         free = [member for member in gone if member.instance_id not in taken]
@@ -135,7 +135,7 @@ class Simulation:
             self.random.choice(self.alive()).is_gone = True
 
     def die(self) -> None:
-        """Kill the coordinator: before or after the commit, with answers sent or not; its requests come once more."""
+        """Kill the coordinator before or after the commit, with or without sent responses; then resend its requests."""
         if self.random.random() < 0.5:
             told = self.coordinator.write()
             for tell in told[: self.random.randrange(len(told) + 1)]:
@@ -150,8 +150,8 @@ class Simulation:
         for member in again:
             if member.request is not None:
                 self._deliver(member, member.request)
-        # Answered already, and handled once more all the same: the second answer is ignored. Not so one that joins,
-        # which says that its member owns nothing: Kafka takes its word at any time.
+        # Repeat some requests that already have a response: the second response is ignored. Joins are excluded: they
+        # report that the member owns nothing, and Kafka accepts that at any time.
         for member, _ in taken:
             if member.request is not None and member.request["member_epoch"] and self.random.random() < 0.7:
                 self.coordinator.heartbeat(lambda _: None, **member.request)
@@ -175,7 +175,7 @@ class Simulation:
         self.group_epoch = group.epoch
 
     def settle(self) -> None:
-        """Let everybody report until nothing changes; whoever is gone is forgotten when its session ends."""
+        """Send heartbeats of all members until the group is stable; the sessions of departed members expire."""
         for _ in range(90):
             self.turn()
             for member, answers in self.waiting:

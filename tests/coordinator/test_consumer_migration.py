@@ -1,4 +1,4 @@
-"""Members of the classic protocol in consumer groups: they come along when a group changes over, and go on together."""
+"""Members of the classic protocol in consumer groups: they survive the conversion of their group in both directions."""
 
 import pytest
 
@@ -72,7 +72,7 @@ def test_partitions_pass_from_kind_to_kind_only_when_they_have_been_given_up() -
 
 
 def test_an_eager_member_is_served_too() -> None:
-    """It gives up everything before it joins."""
+    """It gives up all its partitions before it joins."""
     coordinator = coordinator_with()
     client = classic_group(coordinator)
     coordinator.join("new", "a")
@@ -249,7 +249,7 @@ def test_what_a_classic_member_may_not() -> None:
 
 
 def test_an_administrator_removes_members_of_either_protocol() -> None:
-    """`Admin.removeMembersFromConsumerGroup` sends LeaveGroup, whatever the members speak."""
+    """`Admin.removeMembersFromConsumerGroup` sends LeaveGroup for members of either protocol."""
     coordinator = coordinator_with()
     client = mixed_group(coordinator)
     coordinator.join("static", "a", instance_id="one")

@@ -1,4 +1,4 @@
-"""Consumer groups request by request: what each is answered, in which state, and what time and death do to a group."""
+"""Consumer groups request by request: the response in each state, and the effect of timeouts and deaths on a group."""
 
 from itertools import count
 from typing import Any
@@ -24,7 +24,7 @@ ALL = frozenset(range(4))
 
 @pytest.fixture
 def coordinator() -> Coordinator:
-    """Return a coordinator that knows topic "a" of 4 partitions and "b" of 2."""
+    """Return a coordinator with topic "a" of 4 partitions and "b" of 2."""
     return Coordinator(topics=FakeTopics({"a": 4, "b": 2}))
 
 
@@ -53,7 +53,7 @@ def test_the_first_member_gets_everything_and_hears_no_more_of_it(coordinator: C
 
 
 def test_partitions_change_hands_only_when_they_have_been_given_up(coordinator: Coordinator) -> None:
-    """I68: a member reconciles before another gets what it had."""
+    """I68: a member first revokes its partitions, then another receives them."""
     coordinator.join("m1", "a")
     assert coordinator.join("m2", "a").assignment == {}
     told = coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={A: ALL})
@@ -69,13 +69,13 @@ def test_partitions_change_hands_only_when_they_have_been_given_up(coordinator: 
 
 
 def test_what_a_member_has_not_taken_yet_is_not_given_away(coordinator: Coordinator) -> None:
-    """It may take it at any time, having been told to: only what it says after it was told otherwise counts."""
+    """A member may start consuming an assigned partition at any time: only its reports after the revocation count."""
     coordinator.join("m1", "a")
     coordinator.join("m2", "a")
     coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={})
     assert coordinator.consumer_group.members["m1"].state is MemberState.UNREVOKED_PARTITIONS
     assert coordinator.ask(member_id="m2", member_epoch=3).assignment is None
-    # It says no more: it still owns what it owned when it last said so, which is nothing.
+    # A heartbeat without partitions repeats the last report, which was an empty list.
     coordinator.ask(member_id="m1", member_epoch=2)
     assert coordinator.ask(member_id="m2", member_epoch=3).assignment is not None
 
@@ -116,7 +116,7 @@ def test_the_assignor_that_most_want_divides(coordinator: Coordinator) -> None:
 
 
 def test_an_assignment_stays_for_as_long_as_is_set() -> None:
-    """Who comes meanwhile is a member without partitions; the first heartbeat afterwards makes the next."""
+    """Members that join meanwhile get no partitions; the first heartbeat afterwards computes the next assignment."""
     topics = FakeTopics({"a": 4})
     coordinator = Coordinator({"group.consumer.assignment.interval.ms": "1000"}, topics)
     assert coordinator.join("m1", "a").assignment == {A: ALL}, "the first is made at once"
@@ -230,7 +230,7 @@ def test_the_epoch_before_is_answered_with_what_the_member_missed(coordinator: C
 
 
 def test_a_fenced_member_joins_again_under_its_id(coordinator: Coordinator) -> None:
-    """It has given up what it had: nobody else waits for it to say so."""
+    """A fenced member has lost its partitions: no other member waits for its revocation."""
     two_members(coordinator)
     assert coordinator.ask(member_id="m1", member_epoch=8).error_code == ErrorCode.FENCED_MEMBER_EPOCH
     again = coordinator.join("m1", "b")
@@ -371,7 +371,7 @@ def test_a_rebalance_timeout_begins_anew_with_a_new_coordinator(coordinator: Coo
 
 
 def test_what_a_carried_over_request_says_of_ownership_is_not_trusted(coordinator: Coordinator) -> None:
-    """It may have been answered by the predecessor, with partitions that it does not know of."""
+    """The predecessor may have sent its response, with partitions that the member does not yet own."""
     coordinator.join("m1", "a")
     coordinator.join("m2", "a")
     coordinator.ask(member_id="m1", member_epoch=2, topic_partitions={A: ALL})

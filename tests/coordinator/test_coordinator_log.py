@@ -1,4 +1,4 @@
-"""CoordinatorLog: records of a turn share batches, those of one call stay together, and everybody is told once."""
+"""CoordinatorLog: records of a turn share batches, those of one call are not split, and each callback runs once."""
 
 import random
 from collections import Counter
@@ -16,11 +16,11 @@ Answer = Callable[[int, int, int], None]
 
 
 class Appends:
-    """What a log staged, to be answered by hand."""
+    """The batches staged by a log; the test completes them."""
 
     def __init__(self) -> None:
         self.staged: list[tuple[memoryview, Answer]] = []
-        #: What the next batches are refused with, at once.
+        #: Errors with which the next batches are rejected immediately.
         self.refusals: list[int] = []
         self.log = CoordinatorLog("__consumer_offsets", 3, self.append, lambda: 1_000)
 
@@ -123,7 +123,7 @@ def test_after_a_failure_nobody_is_told_that_anything_stands() -> None:
 
 
 def test_everybody_is_told_once_and_only_when_it_is_so() -> None:
-    """Any course: of patient and urgent calls, of failures, of what answers append, of the partition being closed."""
+    """Random sequences of patient and urgent calls, failures, append results, and the closing of the partition."""
     seed = random_seed()
     print(f"seed {seed}")
     choice = random.Random(seed)
@@ -132,7 +132,7 @@ def test_everybody_is_told_once_and_only_when_it_is_so() -> None:
 
 
 class Course:
-    """One log, and whom it has told what."""
+    """One log, and the callbacks that have run."""
 
     def __init__(self, choice: random.Random) -> None:
         self.choice = choice
@@ -146,7 +146,7 @@ class Course:
         self.told: Counter[int] = Counter()
         self.waits = 0
         self.appended: list[int] = []
-        #: Whose records are written.
+        #: The keys whose records are written.
         self.standing: set[int] = set()
         self.is_closed = False
 
@@ -208,7 +208,7 @@ class Course:
             elif what < 0.8:
                 if self.choice.random() < 0.1:
                     self.appends.refusals = [10] * self.choice.randint(1, 2)
-                # Whoever has something to write is known to whoever flushes.
+                # on_dirty has run if and only if flush has records to write.
                 is_dirty, self.dirty = bool(self.dirty), 0
                 assert self.log.flush() == is_dirty
                 self.appends.refusals = []

@@ -1,4 +1,4 @@
-"""What is told of groups of both kinds: how long rebalances take, of which generation, with how many members."""
+"""Published events of classic and consumer groups: duration of rebalances, generation, number of members."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Told = tuple[str, int, int, int | None]
 
 
 def told(events: list[GroupEvent]) -> list[Told]:
-    """Return what was told: (event, generation, members, duration in ms)."""
+    """Return the published events: (event, generation, members, duration in ms)."""
     return [(event.event, event.generation, event.members, event.duration_ms) for event in events]
 
 

@@ -1,4 +1,4 @@
-"""What groups take in memory: counted as it comes, found again as it goes, and bounded."""
+"""The memory of groups: counted on every change, subtracted on removal, and bounded."""
 
 import pytest
 
@@ -27,7 +27,7 @@ class Bench:
         shard.admit = self.memory.admit
 
     def join(self, group_id: str, metadata_bytes: int, member_id: str = "") -> JoinResult:
-        """Let somebody join; return the answer."""
+        """Join a member; return the response."""
         protocols = (("range", bytes(metadata_bytes)),)
         answers = join(self.coordinator, member_id, protocols, version=3, group_id=group_id)
         self.coordinator.turn()
@@ -49,7 +49,7 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Bench:
-    """Return a coordinator whose groups may take 1 MB."""
+    """Return a coordinator whose groups may use 1 MB."""
     return Bench()
 
 
@@ -58,7 +58,7 @@ def test_a_member_for_which_there_is_no_room_is_refused(bench: Bench, caplog: py
     assert codes == [0, 0, 0, *[int(ErrorCode.GROUP_MAX_SIZE_REACHED)] * 3]
     assert bench.memory.refusals == 3
     assert bench.memory.used_bytes <= MB
-    # One line for all of them, which says what was seen and which setting it is.
+    # A single log line for all of them, with the size and the setting.
     [line] = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
     assert "group-3" in line
     assert "group.state.max.bytes" in line
@@ -94,13 +94,13 @@ def test_offsets_count_and_have_a_limit(bench: Bench):
     bench.limit_bytes = 10 * (OFFSET_BYTES + 1000)
     codes = [bench.commit("m" * 1000, partition) for partition in range(12)]
     assert codes == [0] * 10 + [int(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)] * 2
-    # What takes no more is taken all the same.
+    # A request that needs no additional memory is accepted.
     assert bench.commit("n" * 1000, 3) == 0
     assert bench.commit("", 3) == 0
 
 
 def test_what_is_counted_is_what_was_added(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    """In slices, and with what comes meanwhile."""
+    """In slices, with concurrent changes."""
     monkeypatch.setattr(group_memory, "SLICE", 3)
     for number in range(8):
         bench.join(f"group-{number}", 10_000)

@@ -1,4 +1,4 @@
-"""Classic groups of so many members that not all are answered in one turn: what happens between two answers."""
+"""Classic groups with too many members to send all responses in one turn: events between two responses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MANY = {f"m-{number}": b"assigned %d" % number for number in range(4 * ELEMENTS_
 
 @pytest.fixture(autouse=True)
 def few_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three at once, and then one in each turn."""
+    """Limit a group to three responses at first, and then one per turn."""
     monkeypatch.setattr(rebalance, "MOST_ANSWERED_AT_ONCE", AT_ONCE)
     monkeypatch.setattr(timers, "AT_ONCE_NS", 0)
 
@@ -33,7 +33,7 @@ def coordinator() -> Coordinator:
 
 
 def joining(coordinator: Coordinator) -> dict[str, list[JoinResult]]:
-    """Let all join; some of them have been answered then."""
+    """Join all members and run until the first responses are sent."""
     answers = dict(join_twice(coordinator) for _ in range(MEMBERS))
     while not any(answers.values()):
         coordinator.turn()
@@ -87,7 +87,7 @@ def test_one_that_joins_again_meanwhile_has_both_answers(coordinator: Coordinato
 
 @pytest.mark.parametrize("syncs", [False, True])
 def test_nobody_is_taken_for_dead_who_waits_for_an_answer(coordinator: Coordinator, syncs: bool) -> None:
-    """Sessions of all begin with the first answer, however long they have waited for that."""
+    """All sessions start with the first response, after any wait."""
     answers = joining(coordinator)
     if syncs:
         turns_until_all(coordinator, answers)
@@ -109,7 +109,7 @@ def test_an_assignment_is_the_one_of_its_generation(coordinator: Coordinator) ->
     given[leader] = sync(coordinator, leader, {each: each.encode() for each in answers})
     coordinator.turn()
     assert sum(map(len, given.values())) == AT_ONCE
-    # As if the next generation had its assignment before the last of these is given.
+    # Simulate an assignment of the next generation before the last response of this one.
     for member in coordinator.group.members.values():
         member.assignment = b"next"
     for _ in range(MEMBERS):

@@ -1,4 +1,4 @@
-"""Members of both protocols come, go and report in one group whose coordinator dies: what must always hold."""
+"""Members of both protocols join, leave and report in one group with coordinator deaths: invariants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.consumer.migration.p
 
 
 class Classic:
-    """A classic consumer that does its steps one at a time: joins, asks for its assignment, reports."""
+    """A classic consumer that runs its steps one at a time: join, sync, heartbeat."""
 
     def __init__(self, coordinator: Coordinator, name: str) -> None:
         self.client = ClassicMember(coordinator, name)
@@ -38,7 +38,7 @@ class Classic:
         if error and error != ErrorCode.REBALANCE_IN_PROGRESS:
             self.begin_anew()
         else:
-            # A cooperative consumer that has given something up joins again.
+            # A cooperative consumer joins again after it has revoked partitions.
             self.next = self.join if error or before - self.owned else self.report
 
     def report(self) -> None:

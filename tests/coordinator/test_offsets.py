@@ -1,4 +1,4 @@
-"""Committed offsets: which counts, what a transaction keeps back, and what goes when its retention is over."""
+"""Committed offsets: the effective commit, pending commits of transactions, and expiration by retention."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_deleted_offset_is_not_brought_back_by_a_transaction() -> None:
 
 
 def test_any_order_of_commits_leaves_what_was_written_last() -> None:
-    """A model: of the commits that count, the one that was written last."""
+    """A model: of all effective commits, the offset of the last one written."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     choice = random.Random(seed)
@@ -110,7 +110,7 @@ def test_any_order_of_commits_leaves_what_was_written_last() -> None:
 
 
 def test_what_is_committed_again_is_there_for_whoever_looks() -> None:
-    """Whatever is asked first: nobody sees the offset before the last."""
+    """After any first query, no reader gets the previous offset."""
     parts = [CommitTarget(topic, partition, 3, "text", bytes(16)) for topic in ("a", "b") for partition in (0, 1)]
     looks: list[Callable[[OffsetStore], object]] = [
         lambda store: store.of_group(GROUP),
@@ -166,7 +166,7 @@ def all_that_is_told(store: OffsetStore, groups: Sequence[str], topics: Sequence
 
 
 class Twins:
-    """Two stores: one takes repeated commits as they come, the other has each of their offsets put at once."""
+    """Two stores: one receives repeated commits as such, the other each of their offsets separately."""
 
     GROUPS, TOPICS, PRODUCERS = ("first", "second", "third"), ("a", "b"), range(3)
 
@@ -213,7 +213,7 @@ class Twins:
 
 
 def is_empty(store: OffsetStore) -> bool:
-    """Return whether a store keeps nothing at all, in whatever it keeps things by."""
+    """Return whether all maps of a store are empty."""
     return not any(each for each in vars(store).values() if isinstance(each, dict | list | set))
 
 
@@ -237,7 +237,7 @@ def test_what_is_only_noted_is_as_if_it_had_been_put_and_leaves_nothing_behind()
 
 
 def test_what_is_noted_of_a_group_that_nobody_asks_about_is_bounded() -> None:
-    """Whenever topics change members are remembered anew, and what was noted of the old memory stays."""
+    """Each topic change replaces the cached commits of members; offsets remain noted in at most 256 old entries."""
     store = OffsetStore()
     noted: list[CommitTargets] = []
     part = CommitTarget("topic", 0, -1, "", bytes(16))
@@ -350,7 +350,7 @@ def test_all_offsets_of_a_group_go_with_it_pending_ones_included() -> None:
 
 
 def test_a_group_record_says_when_the_group_became_empty() -> None:
-    """Else the retention would begin anew with every handler that is replaced."""
+    """Otherwise the retention would start over with every replacement of a handler."""
     coordinator = Coordinator()
     members = stable_group(coordinator)
     coordinator.advance_ms(777)

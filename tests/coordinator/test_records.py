@@ -1,4 +1,4 @@
-"""The records of the internal topics: the bytes that Kafka writes, every version that may be read, and unknown ones."""
+"""The records of the internal topics: the bytes that Kafka writes, every readable version, and unknown ones."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def classic_member(number: int = 1, instance_id: str | None = "static", timeout_
 
 
 def group_value(version: int) -> bytes:
-    """Return a group of one member in a version, without what that version does not have."""
+    """Return a group of one member in a version, without the fields that it lacks."""
     string = compact if version >= 4 else text
     size = (lambda n: bytes((n + 1,))) if version >= 4 else (lambda n: struct.pack(">i", n))
     tags = b"\x00" if version >= 4 else b""

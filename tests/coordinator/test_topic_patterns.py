@@ -1,4 +1,4 @@
-"""The topics of patterns: evaluated once for each pattern and metadata version, in steps, of what a client may see."""
+"""Topic patterns: evaluated once per pattern and metadata version, in steps, on the topics visible to a client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rotunda.broker.security.session import Session
 from tests.support.fakes import FakeClock
 from tests.support.groups.coordinator import FakeTopics
 
-#: Each match of it with one of the names costs more than is done at once.
+#: Each match of it with one of the names costs more than the budget of a single step.
 HEAVY = "(a?b?){300}.*"
 TOPICS = 50
 ALICE, BOB = Session("alice", "::1"), Session("bob", "::1")
@@ -31,7 +31,7 @@ def clock() -> FakeClock:
 
 
 def taken(steps: Steps[Matches]) -> tuple[int, Matches]:
-    """Return the number of steps, and what they end with."""
+    """Return the number of steps and their result."""
     for number in count():
         try:
             next(steps)
@@ -116,7 +116,7 @@ def test_a_result_is_of_the_version_with_which_the_wait_began(topics: FakeTopics
 
 
 def test_only_topics_that_the_client_may_describe_are_matched(topics: FakeTopics, clock: FakeClock) -> None:
-    """Others cost nothing, and are not found."""
+    """Other topics cost nothing and are not matched."""
     seen = sorted(topics.topic_names())[:3]
     authorizer = Authorizer()
     allow = [

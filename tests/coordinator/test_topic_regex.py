@@ -1,4 +1,4 @@
-"""Patterns of topics: they mean what `re` means by them, are refused where RE2 refuses, and take no time to match."""
+"""Topic patterns: same meaning as in `re`, rejected where RE2 rejects them, and matched in bounded time."""
 
 import random
 import re
@@ -80,14 +80,14 @@ def test_what_re2_refuses_is_refused(pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["(a+)+b", "(a|a)*b", "(a*)*b", "(.*){40}b", "(a?){200}a{200}", "([a-z]+)+[0-9]"])
 def test_no_pattern_keeps_a_handler_busy(pattern: str) -> None:
-    """Python's own would not come to an end on most of these."""
+    """Python's own engine would not terminate on most of these."""
     began = time.process_time()
     assert not TopicRegex(pattern).matches("a" * 248 + "-")
     assert time.process_time() - began < 1
 
 
 def test_many_names_are_matched_in_steps_of_bounded_cost() -> None:
-    """However a pattern is made: between two yields one match, or as many as their cost allows."""
+    """For any pattern: between two yields one match, or as many as the cost budget allows."""
     chance = random.Random(SEED)
     names = ["".join(chance.choice("ab") for _ in range(chance.randrange(1, 250))) for _ in range(60)]
     for pattern in ("a.*", "([ab]?){700}", "[ab]*a[ab]{40}"):

@@ -1,4 +1,4 @@
-"""The rules of transactions, without log or clock: every state against every request, epochs and producer ids."""
+"""The rules of transactions, without log or clock: every state with every request, epochs and producer ids."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_verification_tells_what_is_part_of_the_transaction() -> None:
 
 # ---- the end ---------------------------------------------------------------------------------------------------------
 
-#: By state: what (abort, commit) lead to below transaction version 2.
+#: By state: the results of (abort, commit) below transaction version 2.
 PLAIN_ENDS = {
     EMPTY: (INVALID_STATE, INVALID_STATE),
     ONGOING: (Step.WRITE, Step.WRITE),
@@ -200,7 +200,7 @@ def test_another_producer_ends_nothing(version: int) -> None:
 
 @pytest.mark.parametrize(("version", "epoch"), [(PLAIN, 5), (NEWEST, 6)])
 def test_an_end_raises_the_epoch_from_version_2_on(version: int, epoch: int) -> None:
-    """KIP-890: whatever comes late from the transaction bears an epoch that is gone."""
+    """KIP-890: delayed requests of the transaction have an outdated epoch."""
     prepared = judge_end(known(ONGOING), Producer(7, 5), end(True, version)).metadata
     assert prepared is not None
     done = completed(prepared, 300)
@@ -236,7 +236,7 @@ def test_a_timeout_fences_the_producer() -> None:
 
 
 def test_from_version_2_on_a_producer_gets_over_a_timeout_by_aborting() -> None:
-    """The abort that it did not ask for raised the epoch, as its own would have: it is told of the next one."""
+    """The coordinator's abort raised the epoch, as its own abort would have: the response has the next epoch."""
     aborting = judge_timeout(known(ONGOING), End(False, NEWEST, 2000)).metadata
     assert aborting is not None
     assert judge_end(aborting, Producer(7, 5), end(False, NEWEST)).step is Step.ANSWER_AT_END

@@ -1,4 +1,4 @@
-"""A heartbeat in a group of many members and topics: its effort grows with their sum, not with their product."""
+"""A heartbeat in a group of many members and topics: its cost grows with their sum, not with their product."""
 
 from __future__ import annotations
 
