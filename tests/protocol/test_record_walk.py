@@ -1,7 +1,4 @@
-"""The walk over the records of a batch: its verdict, and the timestamps that it finds, beside a plain reading of it.
-
-In Python and in C.
-"""
+"""The walk over the records of a batch: verdict and timestamps, compared with a simple parser, in Python and C."""
 
 from __future__ import annotations
 
