@@ -26,7 +26,7 @@ def batch(count: int = 1, size: int = 10, **fields: object) -> memoryview:
 
 
 def stage(log: PartitionLog, data: memoryview, commit: Callable[[], object] = lambda: None) -> tuple[int, int, int]:
-    """Stage a batch, as it is, or judged, and written, before if that takes long; there is a `commit` at each step."""
+    """Stage a batch after any validation and writing ahead, with a `commit` at each step of these."""
     header = read_header(data)
     assert header is not None
     result = log.stage(data, header)

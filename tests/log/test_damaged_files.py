@@ -1,4 +1,4 @@
-"""Small files of a partition with a bad byte, cut short, emptied, replaced or missing: what stands can be read."""
+"""Small files of a partition, damaged, truncated, emptied, replaced or missing: intact records stay readable."""
 
 import random
 from collections.abc import Callable

@@ -29,7 +29,7 @@ PRODUCERS = 3
 
 
 class Work:
-    """The same batches for every run: each producer's sequence goes on, so a lost or doubled batch is refused."""
+    """The same batches for every run, with consecutive sequences, so that a lost or doubled batch is rejected."""
 
     def __init__(self, model: ModelLog, seed: int) -> None:
         self.model = model
@@ -159,7 +159,7 @@ while True:
 
 
 def test_a_replacement_goes_on_where_the_killed_one_was_published(tmp_path: Path) -> None:
-    """A real process and a real SIGKILL, several times over; each replacement goes on where the last was published."""
+    """A real process and a real SIGKILL, several times; each replacement continues at the last published end."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     delays = random.Random(seed)
