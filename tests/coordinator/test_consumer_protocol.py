@@ -394,7 +394,7 @@ def test_tombstones_delete_a_group(coordinator: Coordinator) -> None:
 
 
 def test_a_pattern_that_takes_long_is_followed_when_it_has_been_resolved() -> None:
-    """Until then its member is one without these topics, and is not told that nothing has changed."""
+    """Until then the member is assigned no topics of the pattern, and no response claims an unchanged assignment."""
     topics = FakeTopics({"a": 4, "b": 2})
     coordinator = Coordinator(topics=topics)
     times = count(0, MOST_WAIT_NS)

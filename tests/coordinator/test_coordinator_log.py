@@ -107,7 +107,7 @@ def repeated(key: bytes, rest: int = 0) -> RepeatedRecords:
 
 
 def test_after_a_failure_nobody_is_told_that_anything_stands() -> None:
-    """What is written after it was decided by what memory held, and so was what others want to tell."""
+    """Later records were derived from memory that the failure rolled back, and so were the pending responses."""
     told: list[tuple[str, int]] = []
     appends = Appends()
     log = appends.log

@@ -249,7 +249,7 @@ def test_from_version_2_on_a_producer_gets_over_a_timeout_by_aborting() -> None:
 
 
 def test_a_producer_with_the_last_epoch_can_be_fenced() -> None:
-    """Below version 2 nobody has the epoch that is kept for that; from then on the next epoch is another id's."""
+    """Below version 2 the reserved last epoch is never assigned; from version 2 on the next epoch has a new id."""
     worn = known(ONGOING, epoch=MAX_EPOCH - 1)
     aborting = judge_timeout(worn, End(False, PLAIN, 2000)).metadata
     assert aborting is not None
