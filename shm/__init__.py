@@ -1,6 +1,7 @@
-"""Shared memory: the segments, rings, bells and tables through which Rotunda's processes talk.
+"""Shared memory: the segments, rings, bells and tables by which Rotunda's processes communicate.
 
-Imports nothing of the broker, so that a program that only watches (the status page) can use it alone.
-`shm.layout` is the map; read it first. Then the rooms: `rings` carry frames, `tables` are what one process publishes
-to all others, `metrics` what each counts; `control` is the segment that says where everything lies.
+Used by every process. Imports nothing of the broker, so that a read-only program (the status page) can use it alone.
+`shm.layout` is the map; read it first. Then the packages: `rings` transport frames, `tables` are one process's state
+published to all others, `metrics` are each process's counters; `control` is the segment with the position of
+everything.
 """

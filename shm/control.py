@@ -1,6 +1,6 @@
-"""The control segment: broker words, process slots, what targets do, the partition table, and where each lies.
+"""The control segment: broker words, process slots, current requests, the partition table, and their positions.
 
-The supervisor makes it, every process uses it, a watching program attaches it.
+The supervisor creates it, every process uses it, a monitoring program attaches to it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _HANDLERS_MADE = BROKER_WORDS.word("handlers_made")
 _HANDLERS = BROKER_WORDS.word("handlers")
 _HOLD = BROKER_WORDS.word("hold")
 
-#: The states of a process that is not in use.
+#: The states of an unused process.
 _GONE = frozenset({STATES[EMPTY], STATES[STOPPED]})
 
 
 class BrokerWords:
-    """What concerns every process (layout.BROKER_WORDS)."""
+    """State of the whole broker (layout.BROKER_WORDS)."""
 
     __slots__ = ("_words",)
 
@@ -52,7 +52,7 @@ class BrokerWords:
         return version
 
     def set_metadata_version(self, version: int) -> None:
-        """Announce a change that is durable. Controller only."""
+        """Publish a durable change. Controller only."""
         self._words[_METADATA_VERSION] = version
 
     @property
@@ -61,7 +61,7 @@ class BrokerWords:
         return bool(self._words[_DRAINING])
 
     def set_draining(self, draining: bool) -> None:
-        """Tell everyone to finish. Supervisor only."""
+        """Signal every process to finish. Supervisor only."""
         self._words[_DRAINING] = 1 if draining else 0
 
     @property
@@ -72,85 +72,85 @@ class BrokerWords:
 
     @property
     def storage_free_bytes(self) -> int:
-        """What is free on the data directory's disk, as of the last look."""
+        """Free bytes on the data directory's disk, as of the last check."""
         free_bytes: int = self._words[_STORAGE_FREE_BYTES]
         return free_bytes
 
     def set_storage(self, state: int, free_bytes: int) -> None:
-        """Publish what a look at the disk found. Controller only."""
+        """Publish the result of a disk check. Controller only."""
         self._words[_STORAGE_FREE_BYTES] = free_bytes
         self._words[_STORAGE_STATE] = state
 
     @property
     def wanted_processors(self) -> int:
-        """How many processors there are to be, as it is set now; 0 before anybody has looked."""
+        """The configured number of processors; 0 before the first check."""
         wanted: int = self._words[_WANTED_PROCESSORS]
         return wanted
 
     def set_wanted_processors(self, wanted: int) -> None:
-        """Ask for so many processors. Controller only."""
+        """Request this number of processors. Controller only."""
         self._words[_WANTED_PROCESSORS] = wanted
 
     @property
     def processors_made(self) -> int:
-        """For how many processors memory is ready: no other's may be touched. HOT: one load."""
+        """The number of processors with allocated memory: that of others must not be touched. HOT: one load."""
         made: int = self._words[_PROCESSORS_MADE]
         return made
 
     @property
     def processors(self) -> int:
-        """How many processors get connections. HOT: one load."""
+        """The number of processors that get connections. HOT: one load."""
         processors: int = self._words[_PROCESSORS]
         return processors
 
     def set_processors_made(self, made: int) -> None:
-        """Announce memory that is ready. Supervisor only."""
-        # SYNC: behind the contents of what was made; pairs with the loads of `processors_made`.
+        """Publish allocated memory. Supervisor only."""
+        # SYNC: after the contents of the new memory; pairs with the loads of `processors_made`.
         self._words[_PROCESSORS_MADE] = made
 
     def set_processors(self, processors: int) -> None:
-        """Have this many processors get connections. Supervisor only."""
+        """Set the number of processors that get connections. Supervisor only."""
         self._words[_PROCESSORS] = processors
 
     @property
     def wanted_handlers(self) -> int:
-        """How many handlers there are to be, as it is set now; 0 before anybody has looked."""
+        """The configured number of handlers; 0 before the first check."""
         wanted: int = self._words[_WANTED_HANDLERS]
         return wanted
 
     def set_wanted_handlers(self, wanted: int) -> None:
-        """Ask for so many handlers. Controller only."""
+        """Request this number of handlers. Controller only."""
         self._words[_WANTED_HANDLERS] = wanted
 
     @property
     def handlers_made(self) -> int:
-        """For how many handlers memory is ready: no other's rings may be touched."""
+        """The number of handlers with allocated memory: rings of others must not be touched."""
         made: int = self._words[_HANDLERS_MADE]
         return made
 
     def set_handlers_made(self, made: int) -> None:
-        """Announce rings that are ready. Supervisor only."""
+        """Publish allocated rings. Supervisor only."""
         self._words[_HANDLERS_MADE] = made
 
     @property
     def handlers(self) -> int:
-        """How many handlers own partitions. No handler sees it change; a processor does while it holds."""
+        """The number of handlers that own partitions. Constant for a handler; for a processor it may change."""
         handlers: int = self._words[_HANDLERS]
         return handlers
 
     def set_handlers(self, handlers: int) -> None:
-        """Have this many handlers own partitions. Supervisor only, while no target lives."""
+        """Set the number of handlers that own partitions. Supervisor only, while no target lives."""
         self._words[_HANDLERS] = handlers
 
     @property
     def hold(self) -> int:
-        """Odd while processors are to send nothing to targets. HOT: one load."""
+        """Odd while processors must not send to targets. HOT: one load."""
         hold: int = self._words[_HOLD]
         return hold
 
     def set_hold(self, hold: int) -> None:
-        """Have processors hold requests back (odd) or send them (even). Supervisor only."""
-        # SYNC: behind the number of handlers; pairs with the loads in `network.processor.hold`.
+        """Make processors hold requests (odd) or send them (even). Supervisor only."""
+        # SYNC: after the number of handlers; pairs with the loads in `network.processor.hold`.
         self._words[_HOLD] = hold
 
 
@@ -158,18 +158,18 @@ class ControlSegment:
     """The parts over `view`; zeroed memory and `slots.initialise()` make them valid."""
 
     def __init__(self, view: memoryview, processors: int, handlers: int, max_partitions: int) -> None:
-        """Take the most processors and handlers that there may be."""
+        """Map the segment for the maximum numbers of processors and handlers."""
         slots_base = BROKER_WORDS.size
         current_base = slots_base + ProcessSlots.bytes_needed(processors, handlers)
         partitions_base = current_base + CurrentRequest.bytes_needed(handlers + 1)
         self.broker_words = BrokerWords(view, 0)
         self.slots = ProcessSlots(view, slots_base, processors, handlers)
-        #: By target: what it is doing.
+        #: Current requests by target.
         self.current = tuple(CurrentRequest(view, current_base, target) for target in range(handlers + 1))
         self.partitions = PartitionTable(view, partitions_base, max_partitions, handlers)
 
     def storage(self) -> StorageReading:
-        """Return the state of the data directory's disk, as the controller and the handlers publish it."""
+        """Return the state of the data directory's disk, as published by the controller and the handlers."""
         errors = {index: self.slots.storage_error(HANDLER, index) for index in range(self.broker_words.handlers)}
         failing = {index: error for index, error in errors.items() if error}
         return StorageReading(
@@ -177,7 +177,7 @@ class ControlSegment:
         )
 
     def statuses(self) -> list[ProcessStatus]:
-        """Return a reading of every slot, in slot order, but for processes that are not in use and not alive."""
+        """Return a reading of every slot, in slot order, except for unused processes that are not alive."""
         in_use = {ROLES[PROCESSOR]: self.broker_words.processors, ROLES[HANDLER]: self.broker_words.handlers}
         found = self.slots.statuses()
         return [each for each in found if each.index < in_use.get(each.role, 1) or each.state not in _GONE]

@@ -1,4 +1,4 @@
-"""The part of the map of shared memory by which tests inject faults into a broker that was started for them.
+"""The part of the map of shared memory by which tests inject faults into a broker started for them.
 
 Declarations only, as in `shm.layout`, which prints them with its own. No other broker has such a segment.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from rotunda.shm.record import Field, Record
 
-#: Faults that may be in force at a time, and so counts that a target keeps.
+#: Most simultaneous faults, and so the number of counts in a target.
 MOST_FAULTS = 64
 
 FAULT_TABLE = Record(

@@ -1,4 +1,4 @@
-"""The words by which tests inject faults: which version of them is in force, and what each target has counted.
+"""The words by which tests inject faults: the version of the active faults, and each target's counts.
 
 Targets and processors read and count, the process of the tests sets. Each word has one writer (`shm.fault_layout`).
 """
@@ -14,7 +14,7 @@ _COUNTS = FAULT_TABLE.size // WORD_BYTES
 
 
 class FaultWords:
-    """The words in a segment for so many targets."""
+    """The words in a segment, for this number of targets."""
 
     def __init__(self, view: memoryview, targets: int) -> None:
         self._words = words_of(view, 0, self.bytes_needed(targets))
@@ -27,29 +27,29 @@ class FaultWords:
 
     @property
     def version(self) -> int:
-        """Which version of the faults is in force; 0: there was none yet. HOT."""
+        """The version of the active faults; 0: none yet. HOT."""
         version: int = self._words[_VERSION]
         return version
 
     def set_version(self, version: int) -> None:
-        """Put a version in force that stands in the file. Only the tests."""
+        """Activate a version that is in the file. Only the tests."""
         self._words[_VERSION] = version
 
     @property
     def delays_over_ns(self) -> int:
-        """The monotonic time before which no answer is held back any more."""
+        """Responses delayed before this monotonic time are sent."""
         over_ns: int = self._words[_DELAYS_OVER]
         return over_ns
 
     def end_delays(self, now_ns: int) -> None:
-        """Have the answers sent that have been held back so far. Only the tests."""
+        """Release the responses delayed so far. Only the tests."""
         self._words[_DELAYS_OVER] = now_ns
 
     def count(self, place: int) -> int:
-        """Return how often the faults that had a place have struck, in all targets."""
+        """Return how often the faults with this index have struck, in all targets."""
         first = _COUNTS + place
         return sum(self._words[first : first + self._targets * MOST_FAULTS : MOST_FAULTS])
 
     def add(self, target: int, place: int) -> None:
-        """Count that a fault strikes. Only that target."""
+        """Count a strike of a fault. Only that target."""
         self._words[_COUNTS + target * MOST_FAULTS + place] += 1

@@ -1,7 +1,7 @@
 """The map of shared memory: every record, field, offset, unit and writer, and nowhere else.
 
-Every process uses it. Offsets come from the order of the fields, with native order and natural alignment (wire-order
-stores tear), and every other module of the package asks for them by name; what the request log needs is declared in
+Every process uses it. Offsets follow from the order of the fields, with native order and natural alignment (wire-order
+stores tear), and every other module of the package looks them up by name; the request log's records are declared in
 `shm.recorder_layout`. A field names the one role that writes it; `shm.layout_page` prints the map as docs/layout.md.
 Change a record: raise LAYOUT_VERSION.
 """

@@ -47,7 +47,7 @@ def describe_markdown() -> str:
 
 
 def describe(record: Record) -> str:
-    """Return the fields of a record, one a line."""
+    """Return the fields of a record, one per line."""
     lines = [f"{record.name} ({record.size} bytes): {record.text}"]
     for field in record.fields:
         size, unit = struct.calcsize("@" + field.kind), "" if field.unit == "-" else f", {field.unit}"
@@ -57,7 +57,7 @@ def describe(record: Record) -> str:
 
 
 def main(names: Collection[str]) -> int:
-    """Print the fields of the records named, or of all; return the exit code."""
+    """Print the fields of the named records, all by default; return the exit code."""
     if unknown := set(names) - {record.name for record in RECORDS}:
         print(f"unknown record: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2

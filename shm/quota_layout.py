@@ -1,6 +1,6 @@
-"""The part of the map of shared memory in which processes keep what clients have used of their quotas.
+"""The part of the map of shared memory in which processes store clients' quota usage.
 
-Declarations only, as in `shm.layout`, which prints them with its own. Owners are the targets and, behind them, the
+Declarations only, as in `shm.layout`, which prints them with its own. Owners are the targets and, after them, the
 processors; each writes a table of its own.
 """
 

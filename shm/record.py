@@ -55,7 +55,7 @@ class Record:
         self.struct = struct.Struct("".join([*parts, f"{size - end}x"]))
 
     def offset(self, field: str) -> int:
-        """Return the byte offset of `field` in the record; KeyError for a name it does not have."""
+        """Return the byte offset of `field` in the record; KeyError for an unknown name."""
         return self._offsets[field]
 
     def word(self, field: str) -> int:
@@ -78,7 +78,7 @@ class Record:
         raise KeyError(field)
 
     def struct_from(self, field: str) -> struct.Struct:
-        """Return a struct of `field` and all that follow it, without what pads the record."""
+        """Return a struct of `field` and all that follow it, without the record's padding."""
         names = [each.name for each in self.fields]
         parts, end = ["@"], self._offsets[field]
         for each in self.fields[names.index(field) :]:

@@ -1,4 +1,4 @@
-"""The part of the map of shared memory that the request log uses: what sources send, and how the recorder accounts.
+"""The part of the map of shared memory for the request log: the sources' frames, and the recorder's accounts.
 
 Declarations only, as in `shm.layout`, which prints them with its own. Sources are the processors and, for events of
 groups, the targets; each has a ring to the recorder.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from rotunda.shm.record import Field, Record
 
-#: What is known of a finished request when its answer leaves its target: the larger part of an answer's envelope, and
-#: of a row of the request log. What stays the same from request to request on a busy connection stands last. No gap
-#: between fields: numpy would leave it out when it joins rows.
+#: The known facts of a finished request when its response leaves its target: the larger part of a response's envelope,
+#: and of a row of the request log. Fields that stay the same from request to request on a busy connection are last. No
+#: gap between fields: numpy would leave it out when it joins rows.
 FACTS = (
     Field("received_ns", "q", "ns", "handler", "copied from the request"),
     Field("dequeued_ns", "q", "ns", "handler", "monotonic time when the request was taken"),
@@ -44,10 +44,10 @@ FACTS = (
     Field("weight", "i", "count", "processor", "requests that the row stands for; 0 in an envelope"),
 )
 
-#: Says that a small field of the facts does not apply to the request.
+#: A small field of the facts that does not apply to the request.
 NOT_TOLD = -2
 
-#: What a client is throttled for: its quotas as `shm.tables.quota_tables` has them, and the settings of what all share.
+#: Causes of throttling: the client's quotas as in `shm.tables.quota_tables`, and the settings of shared limits.
 THROTTLED_BY = (
     "producer_byte_rate",
     "consumer_byte_rate",
@@ -59,20 +59,20 @@ THROTTLED_BY = (
     "overload.queue.time.ms",
 )
 
-#: What the low byte says beyond them, of an answer without a throttle time that has been held back (`D22`).
+#: Further value of the low byte: a response without a throttle time that has been delayed (`D22`).
 HELD_BACK = "automq.retry.storm.backoff.enabled"
 HELD_BACK_BY = 1 + len(THROTTLED_BY)
 
-#: What tests may have injected, by bits; and where in the same field those begin.
+#: Faults that tests may have injected, by bits; and their shift in the same field.
 INJECTED = ("error", "delay", "disconnect", "throttle")
 INJECTED_SHIFT = 8
 #: The bits of `throttled_by` below those.
 THROTTLED_BY_MASK = (1 << INJECTED_SHIFT) - 1
 
-#: The event of a group that is none: how far it lags behind.
+#: The pseudo-event of a group's lag.
 LAG = "lag"
 
-#: Stands for the codec of a request whose batches have several: a batch has three bits for its own.
+#: The codec of a request whose batches have several: a batch has three bits for its own.
 MIXED_CODECS = 8
 
 RECORDER_SETTINGS = Record(

@@ -1,11 +1,10 @@
-"""Segments of shared memory: made and unlinked by the supervisor, inherited by children, attached by others.
+"""Segments of shared memory: created and unlinked by the supervisor, inherited by children, attached by others.
 
-A segment is a `posix_ipc.SharedMemory` mapping with a header (layout.SEGMENT_HEADER) before its usable bytes.
-Every byte is allocated before use: a store to a page that /dev/shm has no room for would be a SIGBUS. What may be
-needed later can be left out as a hole, which takes no room until `Segment.allocate` fills it. The ready word is stored
-last. Names are `/rotunda-<instance>-<purpose>`; the instance names its owner
-(`new_instance`), so that what a crashed run left behind, named semaphores included, can be distinguished from what a
-living one uses.
+A segment is a `posix_ipc.SharedMemory` mapping with a header (layout.SEGMENT_HEADER) before its usable bytes. Every
+byte is allocated before use: a store to a page that does not fit /dev/shm would be a SIGBUS. Memory for later can be
+left out as a hole, which is not allocated until `Segment.allocate` fills it. The ready word is stored last. Names are
+`/rotunda-<instance>-<purpose>`; the instance names its owner (`new_instance`), so that the remains of a crashed run,
+named semaphores included, can be distinguished from a living one's.
 """
 
 from __future__ import annotations
@@ -50,11 +49,11 @@ class SegmentNotReady(SegmentError):  # noqa: N818  named for what is the case
 
 
 class SegmentWrongVersion(SegmentError):  # noqa: N818  named for what is the case
-    """It is not laid out as this version of the package expects."""
+    """Its layout is not that of this version of the package."""
 
 
 class SharedMemoryTooSmall(SegmentError):  # noqa: N818  named for what is the case
-    """The file system of shared memory has no room for a segment."""
+    """The file system of shared memory is too small for a segment."""
 
     def __init__(self, name: str, needed_bytes: int, available_bytes: int) -> None:
         self.needed = needed_bytes
@@ -67,7 +66,7 @@ class SharedMemoryTooSmall(SegmentError):  # noqa: N818  named for what is the c
 
 
 class Segment:
-    """One mapping. `view` is the usable bytes (the header is not in it), `words` the same as 64-bit words."""
+    """One mapping. `view` is the usable bytes (without the header), `words` the same as 64-bit words."""
 
     __slots__ = ("_header", "_mapping_view", "name", "size", "view", "words")
 
@@ -80,14 +79,14 @@ class Segment:
         self.words = self.view.cast("q")
 
     def close(self) -> None:
-        """Let go of the mapping in this process; it ends when the last view made of it goes too."""
+        """Close the mapping in this process; it ends with the last view made of it."""
         for view in (self.words, self.view, self._header, self._mapping_view):
             view.release()
 
     def allocate(self, start: int, size: int) -> None:
-        """Fill a hole: allocate usable bytes, zeroed if they were not there. Raises SharedMemoryTooSmall.
+        """Fill a hole: allocate usable bytes, zeroed if new. Raises SharedMemoryTooSmall.
 
-        For the process that made the segment.
+        For the segment's creator.
         """
         memory = posix_ipc.SharedMemory(self.name)
         try:
@@ -96,7 +95,7 @@ class Segment:
             memory.close_fd()
 
     def unlink(self) -> None:
-        """Remove the name; mappings that exist live on. Not an error when it is gone already."""
+        """Remove the name; existing mappings stay valid. Not an error when it does not exist."""
         with suppress(posix_ipc.ExistentialError):
             posix_ipc.unlink_shared_memory(self.name)
 
@@ -113,8 +112,8 @@ def create(
 ) -> Segment:
     """Make, zero and map a segment with `size` usable bytes (a multiple of 8), all allocated but (start, size) holes.
 
-    `initialise(view)` fills in its contents before anybody can attach. Raises SharedMemoryTooSmall (nothing
-    is left behind), SegmentExists, ValueError for a bad size.
+    `initialise(view)` fills in its contents before another process can attach. Raises SharedMemoryTooSmall (after
+    removing the segment), SegmentExists, ValueError for an invalid size.
     """
     if size <= 0 or size % 8:
         raise ValueError(f"segment size {size} is not a positive multiple of 8")
@@ -146,7 +145,7 @@ def create(
 
 
 def _between(holes: Iterable[tuple[int, int]], total: int) -> Iterator[tuple[int, int]]:
-    """Yield what lies before, between and behind the holes as (start in the file, bytes)."""
+    """Yield the parts before, between and after the holes as (start in the file, bytes)."""
     at = 0
     for start, size in sorted(holes):
         if SEGMENT_HEADER.size + start > at:
@@ -157,7 +156,7 @@ def _between(holes: Iterable[tuple[int, int]], total: int) -> Iterator[tuple[int
 
 
 def _allocate(fd: int, name: str, start: int, size: int) -> None:
-    """Allocate every page. The free space is asked first: filling /dev/shm to find out would hurt others."""
+    """Allocate every page. The free space is checked first: filling /dev/shm would harm other programs."""
     space = os.fstatvfs(fd)
     available = space.f_bavail * space.f_frsize
     if size > available:
@@ -201,7 +200,7 @@ def attach(name: str, writable: bool = False) -> Segment:
 
 
 def start_ticks(pid: int) -> int | None:
-    """Return the clock ticks since boot at which the process started; None when there is no such process."""
+    """Return the clock ticks since boot at which the process started; None when it does not exist."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -215,11 +214,11 @@ def new_instance() -> str:
 
 
 def remove_stale(prefix: str = "rotunda-") -> list[str]:
-    """Remove segments and semaphores whose owner is dead; returns the names removed, as files of /dev/shm.
+    """Remove segments and semaphores whose owner is dead; return the removed names, as files of /dev/shm.
 
-    A name `<prefix><instance>-<purpose>` is judged by its instance when `new_instance` made that, else by the
-    owner in the segment's header; a semaphore of another kind of instance is stale when no living segment of
-    that instance is left. What belongs to other users is left alone.
+    The owner of a name `<prefix><instance>-<purpose>` is in its instance when `new_instance` made that, else in the
+    segment's header; a semaphore of another kind of instance is stale when no living segment of that instance exists.
+    Names of other users are skipped.
     """
     names = sorted(os.listdir(_SHM_DIRECTORY))
     segments = [name for name in names if name.startswith(prefix)]
@@ -243,7 +242,7 @@ def _instance(name: str, prefix: str) -> str:
 
 
 def _named_owner_lives(instance: str) -> bool | None:
-    """Whether the owner that the instance names is alive; None when it names none."""
+    """Return whether the owner in the instance's name is alive; None without one."""
     pid, _, ticks = instance.partition(".")
     if not (pid.isdecimal() and ticks.isdecimal()):
         return None
@@ -260,6 +259,6 @@ def _owner_lives(name: str, prefix: str) -> bool:
     except (FileNotFoundError, PermissionError):
         return True
     if len(header) < SEGMENT_HEADER.size:
-        return True  # perhaps being made at this moment; it takes no room
+        return True  # may be in creation at this moment; it uses no memory
     magic, _, pid, ticks, _, _ = SEGMENT_HEADER.struct.unpack(header)
     return bool(magic != SEGMENT_MAGIC or start_ticks(pid) == ticks)

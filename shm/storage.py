@@ -1,7 +1,7 @@
-"""The state of the disk under the data directory, as it is published: what it means, and the sentences about it. Pure.
+"""The published state of the disk under the data directory: its meaning, and the sentences about it. Pure.
 
-The controller looks at the disk and publishes the state; a handler whose write found no room publishes it in its slot.
-Both are read by everybody: handlers refuse records by it, the status page, /readyz and /metrics show it.
+The controller checks the disk and publishes the state; a handler whose write failed for lack of space publishes it in
+its slot. Every process reads both: handlers reject records by it, the status page, /readyz and /metrics show it.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 class StorageState(IntEnum):
-    """What is left, from plenty to nothing; each state includes what those before it entail."""
+    """The remaining space, from plenty to nothing; each state includes the effects of those before it."""
 
-    #: There is room.
+    #: There is enough space.
     ROOM = 0
     #: A warning is due.
     LOW = 1
     #: The request log has stopped.
     NO_REQUEST_LOG = 2
-    #: Records are refused.
+    #: Records are rejected.
     FULL = 3
-    #: The data directory itself is not there any more: nothing is written.
+    #: The data directory itself has been removed: nothing is written.
     GONE = 4
 
 
 class StorageReading(NamedTuple):
-    """A reading. `errors` has, by handler, the error numbers of those whose last write found no room."""
+    """A reading. `errors` has, by handler, the error numbers of last writes that failed for lack of space."""
 
     state: StorageState
     free_bytes: int
@@ -39,7 +39,7 @@ class StorageReading(NamedTuple):
 
     @property
     def refusal(self) -> str:
-        """Why records are refused, in a sentence; empty if they are not."""
+        """Return why records are rejected, as a sentence; empty if they are not."""
         if self.state == StorageState.GONE:
             return (
                 "The data directory has been removed or replaced while the broker runs: nothing is written. "
@@ -61,7 +61,7 @@ class StorageReading(NamedTuple):
 
     @property
     def warning(self) -> str:
-        """What is about to happen for want of room, in a sentence; empty while there is room, or when it has."""
+        """Return the effects of low space, as a sentence; empty with enough space, or when records are rejected."""
         if self.refusal or self.state == StorageState.ROOM:
             return ""
         stopped = " The request log has stopped." if self.state == StorageState.NO_REQUEST_LOG else ""

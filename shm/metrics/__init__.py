@@ -1,1 +1,1 @@
-"""The metrics of processes: each is declared in a catalogue, kept in a page of its process, and read by anyone."""
+"""The metrics of processes: each is declared in a catalogue, stored in a page of its process, and readable by all."""

@@ -1,4 +1,4 @@
-"""The metrics of the processes beside the path of a request: cleaner, recorder and status page. Declarations only."""
+"""The metrics of the background processes: cleaner, recorder and status page. Declarations only."""
 
 from __future__ import annotations
 

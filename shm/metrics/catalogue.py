@@ -1,10 +1,9 @@
 """Every metric that a process writes, declared once: pages, readers, /metrics and docs/metrics.md derive from it.
 
-A metric belongs to the roles that write it. Counters only grow, also over a restart of their process; gauges
-hold the latest value; a histogram is `shm.metrics.histogram`'s. A label's values are listed here, so that each value
-has its own word; a histogram by api key gets its memory when the key is first seen, and so does each value of a
-metric that has keys. What a reader works out from other parts of shared memory is declared in
-`broker.metrics.derived_metrics`.
+A metric belongs to the roles that write it. Counters only grow, also over a restart of their process; gauges have the
+latest value; a histogram is `shm.metrics.histogram`'s. A label's values are listed here, so that each value has its own
+word; a histogram by api key gets its memory when the key is first seen, and so does each value of a metric that has
+keys. Metrics that readers compute from other parts of shared memory are declared in `broker.metrics.derived_metrics`.
 """
 
 from __future__ import annotations
@@ -313,7 +312,7 @@ PROCESSOR_METRICS = (
         "Requests of deprecated versions, by client software.",
         "Kafka's DeprecatedRequestsPerSec. Which software has to be updated before such versions can go. Row `C17`.",
         keys=("api", "version", "software"),
-        # Fewer than there are texts: some are left for connections.
+        # Fewer than there are texts: the others are for connections.
         slots=32,
         exposed="deprecated_requests_total",
     ),

@@ -1,8 +1,7 @@
-"""Log-linear histograms: which bucket a value falls into, and the quantiles of a row of bucket counts.
+"""Log-linear histograms: the bucket of a value, and the quantiles of a row of bucket counts.
 
-Pure arithmetic; knows no memory. Values up to 63 have a bucket each; above, each power of two is divided into
-32 buckets. A bucket's middle is within 1/64 (1.6 %) of every value in it. Values above MAX_VALUE count as
-that.
+Pure arithmetic; knows no memory. Values up to 63 have a bucket each; above, each power of two is divided into 32
+buckets. A bucket's middle is within 1/64 (1.6 %) of every value in it. Values above MAX_VALUE count as MAX_VALUE.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def bucket_of(value: int) -> int:
 
 
 def buckets_of(values: NDArray[numpy.int64]) -> NDArray[numpy.int64]:
-    """Return the buckets of many values, as `bucket_of` would one by one."""
+    """Return the buckets of many values, each as from `bucket_of`."""
     import numpy  # noqa: PLC0415  numpy takes 45 ms to import and the start-up path does without it
 
     clipped = numpy.minimum(numpy.maximum(values, 0), MAX_VALUE)
@@ -64,7 +63,7 @@ class HistogramReading:
 
     @property
     def count(self) -> int:
-        """Return how many values were recorded."""
+        """The number of recorded values."""
         return sum(self.counts)
 
     @property
@@ -87,6 +86,6 @@ class HistogramReading:
         return self.max
 
     def since(self, earlier: HistogramReading) -> HistogramReading:
-        """Return what was recorded after the reading `earlier`; `max` stays that of all time."""
+        """Return the values recorded after the reading `earlier`; `max` stays that of all time."""
         counts = [now - before for now, before in zip(self.counts, earlier.counts, strict=True)]
         return HistogramReading(counts, self.sum - earlier.sum, self.max)

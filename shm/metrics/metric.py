@@ -1,4 +1,4 @@
-"""A metric: its kind, its name and what it means, as the catalogues declare it."""
+"""A metric: its kind, name and description, as the catalogues declare it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HISTOGRAM = "histogram"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric: `line` is what it is, `text` what to make of it; `values` are those of its `label`.
+    """One metric: `line` describes it, `text` explains its use; `values` are those of its `label`.
 
     One with `keys` has a value for each combination of them that occurred, up to `slots`. `exposed` is its name in
     /metrics where that does not follow from the role and `name`.

@@ -1,10 +1,9 @@
-"""Parts of a metrics page whose values are not known beforehand: keyed numbers, and the texts that keys refer to.
+"""Parts of a metrics page with values unknown beforehand: keyed numbers, and the texts that keys refer to.
 
-The process that owns the page writes, anyone reads. A table has slots of two words, key and value; a slot is taken by
-storing its value first and its key afterwards. What finds no slot is counted under OTHER. Keys are up to three small
-numbers; where one of them stands for a text it is an index into the page's texts. Clients choose some of both, so
-neither lasts for ever: rare counters go on under OTHER, gauges that are 0 and texts that no key has make room for
-others.
+The page's process writes, any process reads. A table has slots of two words, key and value; a slot is allocated by
+storing its value first and its key afterwards. Keys without a slot are counted under OTHER. Keys are up to three small
+numbers; a text in a key is an index into the page's texts. Clients choose some of both, so neither is permanent: rare
+counters are merged into OTHER, and gauges that are 0 and texts without a key are replaced by others.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ SLOT_WORDS = 2
 TEXT_WORDS = 16
 TEXT_SLOTS = 64
 
-#: The parts of the key that stands for everything that found no slot.
+#: The parts of the key for everything without a slot.
 OTHER: tuple[int, ...] = ()
 
-#: The index of the empty text, and of every text that found no slot.
+#: The index of the empty text; OTHER_TEXT is that of every text without a slot.
 NO_TEXT = 0
 OTHER_TEXT = TEXT_SLOTS - 1
 
@@ -55,7 +54,7 @@ class TableWriter:
 
     def __init__(self, words: memoryview, first: int, slots: int, parts: int) -> None:
         self._words = words
-        #: Where the value of each key is.
+        #: The position of each key's value.
         self._places: dict[tuple[int, ...], int] = {}
         self._free: list[int] = []
         self._other = first + (slots - 1) * SLOT_WORDS + 1
@@ -67,7 +66,7 @@ class TableWriter:
         self._free.reverse()
 
     def add(self, parts: tuple[int, ...], n: int) -> None:
-        """Let the counter of a key grow. If there are too many, the rarest go on under OTHER."""
+        """Increment the counter of a key. When the table is full, the rarest keys are merged into OTHER."""
         place = self._places.get(parts)
         if place is None:
             if not self._free:
@@ -76,7 +75,7 @@ class TableWriter:
         self._words[place] += n
 
     def replace(self, values: dict[tuple[int, ...], int]) -> None:
-        """Store these gauges, and 0 for every other key. What finds no slot is added up under OTHER."""
+        """Store these gauges, and 0 for every other key. Values without a slot are added up under OTHER."""
         if len(self._free) < len(values.keys() - self._places.keys()):
             for parts in self._places.keys() - values.keys():
                 self._free_slot(parts)
@@ -97,7 +96,7 @@ class TableWriter:
         return list(self._places)
 
     def _take_slot(self, parts: tuple[int, ...]) -> int:
-        """Return the place of a key that gets a slot, or that of OTHER when there is none."""
+        """Allocate a slot for a key and return its position, or that of OTHER when there is none."""
         if not self._free:
             self._words[self._other - 1] = _OTHER_KEY
             return self._other
@@ -109,7 +108,7 @@ class TableWriter:
         return place
 
     def _merge_rarest(self) -> None:
-        """Add the smaller half to OTHER, so that who makes up keys does not keep others from being told apart."""
+        """Merge the smaller half into OTHER, so that a client that invents keys does not hide the others."""
         by_value = sorted(self._places, key=lambda parts: self._words[self._places[parts]])
         for parts in by_value[: (len(by_value) + 1) // 2]:
             value = self._words[self._places[parts]]
@@ -119,7 +118,7 @@ class TableWriter:
 
     def _free_slot(self, parts: tuple[int, ...]) -> None:
         place = self._places.pop(parts)
-        # SYNC: the key goes before the value; pairs with the second look in read_table.
+        # SYNC: the key is cleared before the value changes; pairs with the second load in read_table.
         self._words[place - 1] = _NO_KEY
         self._free.append(place)
 
@@ -156,11 +155,11 @@ class TextWriter:
         return bool(self._free)
 
     def find(self, text: str) -> int:
-        """Return the number of a text that has one, or NO_TEXT."""
+        """Return a text's number if it has one, or NO_TEXT."""
         return self._indexes.get(_cut(text)[1], NO_TEXT)
 
     def index(self, text: str) -> int:
-        """Return the number of a text, which gets one if there is one left."""
+        """Return the number of a text, allocating one if any is free."""
         if not text:
             return NO_TEXT
         raw, text = _cut(text)
@@ -180,17 +179,17 @@ class TextWriter:
         return index
 
     def keep(self, used: Collection[int]) -> None:
-        """Let the numbers of all other texts be given to others. No key of a table may have one of them."""
+        """Free the numbers of all other texts. No key of a table may contain one of them."""
         for text, index in list(self._indexes.items()):
             if index not in used:
-                # SYNC: no length before another text; pairs with the second look in read_texts.
+                # SYNC: clear the length before another text; pairs with the second load in read_texts.
                 self._words[self._first + index * TEXT_WORDS] = 0
                 del self._indexes[text]
                 self._free.append(index)
 
 
 def read_texts(words: memoryview, first: int) -> Iterator[tuple[int, str]]:
-    """Yield (number, text) of every text that is there."""
+    """Yield (number, text) of every text."""
     for index in range(1, OTHER_TEXT):
         place = first + index * TEXT_WORDS
         # SYNC: the length, the text, the length again; pairs with the stores in TextWriter.index and keep.
@@ -203,6 +202,6 @@ def read_texts(words: memoryview, first: int) -> Iterator[tuple[int, str]]:
 
 
 def _cut(text: str) -> tuple[bytes, str]:
-    """Return what there is room for of a text, as bytes and as text."""
+    """Return a text cut to its room, as bytes and as text."""
     raw = text.encode(errors="replace")[:_TEXT_BYTES]
     return raw, raw.decode(errors="replace")

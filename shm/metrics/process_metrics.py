@@ -1,9 +1,8 @@
-"""Metrics pages: one per process, written by it alone without locks, read by anyone without disturbing it.
+"""Metrics pages: one per process, written by it alone without locks, read by any process without disturbing it.
 
 A page is layout.METRICS_PAGE, the api slots, one word for each counter and gauge, the tables of metrics with keys, the
 texts of keys, and the histograms, in the order of the catalogue. Every value is exact by itself; a reading of several
-is not of one instant. A process that replaces another goes on with the counters it finds, and a dead process's page
-keeps its values.
+is not of one instant. A replacement continues its predecessor's counters, and a dead process's page retains its values.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-OTHER_API_KEY = -1  # stands for every api key that found no slot
+OTHER_API_KEY = -1  # key of the slot for all api keys without one
 _PHASES = "phase_ns"
 _API_SLOTS = 32
 _HEADER = METRICS_PAGE.size // 8
@@ -39,13 +38,13 @@ _ROLE = METRICS_PAGE.word("role")
 _INDEX = METRICS_PAGE.word("index")
 _GENERATION = METRICS_PAGE.word("generation")
 _STARTED = METRICS_PAGE.word("started_ns")
-# A histogram: sum, maximum, counts. A slot: one histogram for each value of each metric that is one.
+# A histogram: sum, maximum, counts. A slot: one histogram for each value of each histogram metric.
 _COUNTS = 2
 _HISTOGRAM = _COUNTS + BUCKETS
 
 
 class _PageMap:
-    """Where the values of a role's page are, in words from its start."""
+    """The positions of the values in a role's page, in words from its start."""
 
     __slots__ = ("histograms", "indexes", "offsets", "slot_words", "slots", "tables", "texts", "words")
 
@@ -88,23 +87,23 @@ class MetricsSegment:
         return sum(size for _, _, size in _pages(processors, handlers))
 
     def initialise(self, made: int | None = None) -> None:
-        """Say on every page whose it is, but for processors from number `made` on; once, on zeroed memory."""
+        """Write every page's owner, except for processors from number `made` on; once, on zeroed memory."""
         for role, index in self._places:
             if made is None or role != PROCESSOR or index < made:
                 self.initialise_page(role, index)
 
     def initialise_page(self, role: int, index: int) -> None:
-        """Say on a page whose it is. The supervisor does it once, on zeroed memory."""
+        """Write a page's owner. The supervisor does it once, on zeroed memory."""
         words = words_of(self.page(role, index), 0, METRICS_PAGE.size)
         words[_ROLE] = role
         words[_INDEX] = index
 
     def place(self, role: int, index: int) -> tuple[int, int]:
-        """Return where a process's page starts, and its bytes."""
+        """Return the start of a process's page, and its bytes."""
         return self._places[role, index]
 
     def page(self, role: int, index: int) -> memoryview:
-        """Return the page of a process; of a role that has one process the index is 0. KeyError if none."""
+        """Return the page of a process; the index is 0 for a role with one process. KeyError if none."""
         start, size = self._places[role, index]
         return self._view[start : start + size]
 
@@ -144,7 +143,7 @@ class MetricsWriter:
             self.texts = TextWriter(self.words, self._map.texts)
 
     def start(self, generation: int, now_ns: int) -> None:
-        """Say which generation writes from now on, and since when."""
+        """Write the generation that uses the page from now on, and its start time."""
         self.words[_GENERATION] = generation
         self.words[_STARTED] = now_ns
 
@@ -159,7 +158,7 @@ class MetricsWriter:
         return self._tables[name]
 
     def add(self, index: int, n: int) -> None:
-        """Let a counter grow by `n`. HOT."""
+        """Increment a counter by `n`. HOT."""
         self.words[index] += n
 
     def set(self, index: int, value: int) -> None:
@@ -185,7 +184,7 @@ class MetricsWriter:
             words[histogram + 1] = value
 
     def slots(self, api_keys: NDArray[numpy.int64]) -> NDArray[numpy.int64]:
-        """Return where the histograms of each of these api keys begin, for `record_many`."""
+        """Return the start of each api key's histograms, for `record_many`."""
         import numpy  # noqa: PLC0415  numpy takes 45 ms to import and the start-up path does without it
 
         keys, places = numpy.unique(api_keys, return_inverse=True)
@@ -193,7 +192,7 @@ class MetricsWriter:
         return starts
 
     def record_many(self, slots: NDArray[numpy.int64], name: str, value: str, values: NDArray[numpy.int64]) -> None:
-        """Record many values of one metric, each for the api key of the slot beside it; a negative one counts as 0."""
+        """Record many values of one metric, each for the api key of its slot; a negative one counts as 0."""
         import numpy  # noqa: PLC0415
 
         if self._array is None:
@@ -205,14 +204,14 @@ class MetricsWriter:
         numpy.maximum.at(self._array, histograms + 1, values)
 
     def _slot(self, api_key: int) -> int:
-        """Return where the histograms of an api key begin."""
+        """Return the start of an api key's histograms."""
         slot = self._api_slots.get(api_key)
         if slot is None:
             slot = self._new_api_slot(api_key)
         return self._map.histograms + slot * self._map.slot_words
 
     def _new_api_slot(self, api_key: int) -> int:
-        """Give the key the next slot; the last one is for all keys that come too late."""
+        """Allocate the next slot for the key; the last one is shared by all later keys."""
         slot = len(set(self._api_slots.values()) - {_API_SLOTS - 1})
         last = slot >= _API_SLOTS - 1
         self.words[_HEADER + slot] = OTHER_API_KEY if last else api_key + 1
@@ -235,7 +234,7 @@ class MetricsReading:
     """A copy of one page: `values` by (name, label value), `phases` in ns by (api key, phase).
 
     `histograms` has all of them by (name, api key, label value), `tables` the metrics with keys by name and key, and
-    `texts` what the numbers in keys stand for.
+    `texts` the texts for numbers in keys.
     """
 
     role: str
@@ -259,15 +258,15 @@ class MetricsReader:
         self._map = _PageMap(words_of(page, 0, METRICS_PAGE.size)[_ROLE])
 
     def values(self) -> dict[tuple[str, str], int]:
-        """Return the counters and gauges by name and label's value, without the rest of the page."""
+        """Return the counters and gauges by name and label's value, without the other parts of the page."""
         words = words_of(self._page, 0, self._page.nbytes)
         return {key: words[index] for key, index in self._map.indexes.items()}
 
     def read(self) -> MetricsReading:
         """Return a copy of the page."""
         live = words_of(self._page, 0, self._page.nbytes)
-        # Keys and texts are looked at before the copy is made, while their order in memory still counts. A number may
-        # become another text's between two looks: then it means nothing.
+        # Keys and texts are read before the copy is made, while their order in memory still counts. A number may be
+        # reused for another text between the two reads: then it is dropped.
         before = list(read_texts(live, self._map.texts)) if self._map.tables else []
         tables = {name: read_table(live, *table) for name, table in self._map.tables.items()}
         after = dict(read_texts(live, self._map.texts)) if self._map.tables else {}

@@ -1,10 +1,10 @@
-"""The metrics of the processes that take requests, handlers and controller, and of every loop. Declarations only."""
+"""The metrics of targets, handlers and controller, and of every loop. Declarations only."""
 
 from __future__ import annotations
 
 from rotunda.shm.metrics.metric import COUNTER, GAUGE, Metric
 
-#: Of every process that serves requests: a turn is one round of its loop, in which it serves nobody else.
+#: Of every process that handles requests: a turn is one pass of its loop, during which nothing else is handled.
 TURN_METRICS = (
     Metric(
         "slow_turns",

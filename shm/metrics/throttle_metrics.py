@@ -1,4 +1,4 @@
-"""The metrics of processors that say how clients are slowed down: by throttle times, and by answers that are held back.
+"""The metrics of processors about slowed-down clients: by throttle times, and by delayed responses.
 
 Declarations only; `shm.metrics.catalogue` joins them with the others.
 """

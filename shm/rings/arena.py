@@ -1,8 +1,8 @@
 """The allocator of a processor's arena. Private to one processor: shared memory needs no words for it.
 
-A large request is received straight into a block; the block is free again when the request's frame is
-released, which the processor sees by the ring's head. Blocks are multiples of 4 KiB, taken first-fit from low
-addresses, so that a quiet arena keeps touching the same pages.
+A large request is received straight into a block; the block is free again when the request's frame is released, which
+the processor sees by the ring's head. Blocks are multiples of 4 KiB, allocated first-fit from low addresses, so that a
+quiet arena touches the same pages again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ArenaAllocator:
         self._taken: dict[int, int] = {}
 
     def allocate(self, n_bytes: int) -> int:
-        """Offset of a block of at least `n_bytes`, or -1 when no free extent is large enough."""
+        """Return the offset of a block of at least `n_bytes`, or -1 when no free extent is large enough."""
         needed = _whole_blocks(n_bytes)
         for index, length in enumerate(self._lengths):
             if length >= needed:
@@ -35,7 +35,7 @@ class ArenaAllocator:
         return -1
 
     def _take(self, index: int, needed: int) -> None:
-        """Take the first `needed` bytes of a free extent."""
+        """Allocate the first `needed` bytes of a free extent."""
         start, length = self._starts[index], self._lengths[index]
         if length > needed:
             self._starts[index] = start + needed
@@ -46,7 +46,7 @@ class ArenaAllocator:
         self.free_bytes -= needed
 
     def free(self, offset: int) -> None:
-        """Give back the block that starts at `offset`; ValueError when no block taken starts there."""
+        """Free the block that starts at `offset`; ValueError when no allocated block starts there."""
         length = self._taken.pop(offset, 0)
         if not length:
             raise ValueError(f"arena block at {offset}: not taken")
@@ -63,5 +63,5 @@ class ArenaAllocator:
 
 
 def _whole_blocks(n_bytes: int) -> int:
-    """`n_bytes` rounded up to blocks; nothing takes a block too, so that offsets stay unique."""
+    """Return `n_bytes` rounded up to blocks, at least one, so that offsets stay unique."""
     return max(1, -(-n_bytes // BLOCK_BYTES)) * BLOCK_BYTES

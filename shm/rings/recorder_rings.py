@@ -1,8 +1,8 @@
-"""The recorder's segment: what is asked of its sources, how each source's rows are accounted for, and a ring from each.
+"""The recorder's segment: the settings of its sources, the account of each source's rows, and a ring from each.
 
-The supervisor makes it. Sources are numbered: the processors, then the targets. A source pushes frames and never
-waits: what finds no room is dropped and counted. The recorder settles what it took once it is durable, so that a
-successor knows exactly how much was lost with a recorder that was killed (layout.RECORDER_SOURCE).
+The supervisor creates it. Sources are numbered: the processors, then the targets. A source pushes frames and never
+waits: frames that do not fit are dropped and counted. The recorder settles frames once they are durable, so that a
+successor knows exactly how many were lost with a killed recorder (layout.RECORDER_SOURCE).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rotunda.shm.recorder_layout import RECORDER_FRAME, RECORDER_SETTINGS, RECOR
 from rotunda.shm.rings.ring import RingConsumer, RingProducer, initialise, ring_bytes
 from rotunda.shm.words import words_of
 
-#: All rings of processors together, and the least that one of them has.
+#: All rings of processors together, and the smallest ring of one.
 PROCESSOR_RINGS_BYTES = 4 * 1024 * 1024
 SMALLEST_RING_BYTES = 512 * 1024
 
@@ -31,7 +31,7 @@ _WORDS = {field.name: RECORDER_SOURCE.word(field.name) for field in RECORDER_SOU
 
 
 class RecorderSettings:
-    """What is asked of the recorder and its sources (layout.RECORDER_SETTINGS). Zeroed memory asks for nothing."""
+    """The settings of the recorder and its sources (layout.RECORDER_SETTINGS). Zeroed memory disables recording."""
 
     __slots__ = ("_words",)
 
@@ -45,29 +45,29 @@ class RecorderSettings:
 
     @property
     def sample_interval(self) -> int:
-        """Of requests that are neither slow nor failed, one in so many is recorded; at least 1."""
+        """One in this many requests that are neither slow nor failed is recorded; at least 1."""
         return max(1, self._words[_SAMPLE_INTERVAL])
 
     @property
     def slow_ns(self) -> int:
-        """From which duration on a request is slow."""
+        """Shortest duration of a slow request."""
         slow_ns: int = self._words[_SLOW_NS]
         return slow_ns
 
     @property
     def rows_per_second(self) -> int:
-        """How many rows one processor may send, for longer than a moment; 0 is no limit."""
+        """Most rows per second from one processor, except for short bursts; 0 is no limit."""
         rows_per_second: int = self._words[_ROWS_PER_SECOND]
         return rows_per_second
 
     @property
     def retention(self) -> tuple[int, int]:
-        """From which age in ms on files are removed, and how many bytes all may have; -1 is no limit."""
+        """Age in ms from which files are deleted, and most bytes of all files; -1 is no limit."""
         return self._words[_RETENTION_MS], self._words[_RETENTION_BYTES]
 
     @property
     def roles_interval_ns(self) -> int:
-        """How often processes and the lags of groups are recorded; 0 is never."""
+        """Interval of recorded process usage and group lags; 0 is never."""
         interval_ms: int = self._words[_ROLES_INTERVAL_MS]
         return interval_ms * 1_000_000 if self.enabled else 0
 
@@ -81,7 +81,7 @@ class RecorderSettings:
         retention: tuple[int, int],
         roles_interval_ms: int = 0,
     ) -> None:
-        """Ask for this. By the supervisor before it starts anybody, and then by the controller."""
+        """Store the settings. By the supervisor before it starts any process, and then by the controller."""
         self._words[_RETENTION_MS], self._words[_RETENTION_BYTES] = retention
         self._words[_ROLES_INTERVAL_MS] = roles_interval_ms
         self._words[_SAMPLE_INTERVAL] = sample_interval
@@ -104,7 +104,7 @@ class SourceAccount:
         return value
 
     def add(self, name: str, n: int) -> None:
-        """Let a counter grow."""
+        """Increment a counter."""
         self._words[_WORDS[name]] += n
 
     def set(self, name: str, value: int) -> None:
@@ -113,7 +113,7 @@ class SourceAccount:
 
 
 class RecorderRings:
-    """Hands out the parts of the segment; zeroed memory and `initialise` make them valid."""
+    """The parts of the segment; zeroed memory and `initialise` make them valid."""
 
     def __init__(
         self,
@@ -123,9 +123,9 @@ class RecorderRings:
         started: int = 0,
         made: Callable[[], int] | None = None,
     ) -> None:
-        """Take the most processors, how many the broker was `started` with, and for how many memory is ready.
+        """Map the maximum number of processors, with the number at the start and that of allocated memory.
 
-        Without the last two it is so for all of them.
+        Without the last two, all processors have memory.
         """
         self.view = view
         self.processors = processors
@@ -144,26 +144,26 @@ class RecorderRings:
         return RECORDER_SETTINGS.size + accounts + processors * ring + targets * ring_bytes(TARGET_RING_BYTES)
 
     def initialise(self) -> None:
-        """Write the header of every ring whose memory is ready. Called once, by who creates the segment."""
+        """Write the header of every ring with allocated memory. Called once, by the segment's creator."""
         for source in self.ring_sources():
             self.initialise_ring(source)
 
     def initialise_ring(self, source: int) -> None:
-        """Write a ring's header. Called once, by the process that creates the segment."""
+        """Write a ring's header. Called once, by the segment's creator."""
         capacity = self._processor_ring if source < self.processors else TARGET_RING_BYTES
         initialise(self.view, self._ring(source), capacity)
 
     def ring_sources(self) -> list[int]:
-        """Return the sources whose rings' memory is ready."""
+        """Return the sources whose rings have memory."""
         made = self.processors if self._made is None else self._made()
         return [*range(made), *range(self.processors, self.sources)]
 
     def place(self, processor: int) -> tuple[int, int]:
-        """Return where a processor's ring starts, and its bytes."""
+        """Return the start of a processor's ring, and its bytes."""
         return self._ring(processor), ring_bytes(self._processor_ring)
 
     def settings(self) -> RecorderSettings:
-        """Return what the recorder asks for."""
+        """Return the recorder's settings."""
         return RecorderSettings(self.view)
 
     def account(self, source: int) -> SourceAccount:
@@ -179,11 +179,11 @@ class RecorderRings:
         return RingConsumer(self.view, self._ring(source))
 
     def of_target(self, target: int) -> int:
-        """Return the number that a target has as a source."""
+        """Return a target's number as a source."""
         return self.processors + target
 
     def describe(self, source: int) -> tuple[str, int]:
-        """Return ("processor", "target" or "recorder", which one)."""
+        """Return ("processor", "target" or "recorder", its index)."""
         if source == self.recorder:
             return "recorder", 0
         if source < self.processors:
@@ -191,7 +191,7 @@ class RecorderRings:
         return "target", source - self.processors
 
     def ring_bases(self) -> dict[int, int]:
-        """Return by source where its ring begins, for readers of how full they are."""
+        """Return the start of each source's ring, for readers of their fill."""
         return {source: self._ring(source) for source in self.ring_sources()}
 
     def _ring(self, source: int) -> int:
@@ -210,7 +210,7 @@ def pack_text(client: int, text: bytes) -> bytes:
 
 
 class RecorderFeed:
-    """The writing end of one source: frames, and the counts that go with them."""
+    """The writing end of one source: frames, and their counts."""
 
     def __init__(self, rings: RecorderRings, source: int) -> None:
         self.settings = rings.settings()
@@ -222,16 +222,16 @@ class RecorderFeed:
 
     @property
     def largest_bytes(self) -> int:
-        """How large rows, events and texts of one frame may be together."""
+        """Most bytes of rows, events and texts of one frame together."""
         return self._ring.max_payload - RECORDER_FRAME.size
 
     @property
     def fill(self) -> float:
-        """How full the ring is, from 0 to 1."""
+        """The fill of the ring, from 0 to 1."""
         return (self._ring.position - self._ring.consumed()) / self._ring.capacity
 
     def try_push(self, rows: tuple[int, bytes], events: tuple[int, bytes], texts: tuple[int, bytes]) -> bool:
-        """Put a frame of (count, bytes) into the ring; False when it is full. Nothing is seen before `publish`.
+        """Put a frame of (count, bytes) into the ring; False when it is full. Invisible until `publish`.
 
         Events without bytes are among the texts.
         """
@@ -252,7 +252,7 @@ class RecorderFeed:
         return True
 
     def publish(self) -> None:
-        """Let the recorder see every frame; the caller then rings its bell."""
+        """Make every frame visible to the recorder; the caller then rings its bell."""
         self._ring.publish()
         # A source that dies between these lines leaves rows that are counted as lost, and then found after all.
         self.account.set("rows_pushed", self._rows_pushed)

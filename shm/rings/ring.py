@@ -1,10 +1,10 @@
 """The ring: variable-size frames from one producing process to one consuming process. HOT.
 
-A frame is one header word (layout.FRAME_HEADER) and its payload; a frame never wraps, padding fills the end
-of the data instead. Positions count bytes for ever. The producer writes frames beyond the shared tail, then
-stores the tail; the consumer reads up to the tail and stores the head when it no longer needs the frames. So
-a producer that dies leaves only whole published frames, and a consumer's replacement reads every unreleased
-frame again. Full and empty are return values: nothing here waits. Ring the consumer's bell after `publish`.
+A frame is one header word (layout.FRAME_HEADER) and its payload; a frame never wraps, padding fills the end of the data
+instead. Positions are total byte counts. The producer writes frames beyond the shared tail, then stores the tail; the
+consumer reads up to the tail and stores the head when it no longer needs the frames. So a producer that dies leaves
+only whole published frames, and a consumer's replacement reads every unreleased frame again. Full and empty are return
+values: nothing here waits. Ring the consumer's bell after `publish`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DATA_WORD = RING_HEADER.size // 8
 
 
 class RingCorrupt(Exception):  # noqa: N818  named for what is the case
-    """A length in the ring cannot be: some process wrote where it must not. Says where and what."""
+    """Invalid length in the ring: some process wrote out of bounds. The text has the position and the value."""
 
 
 def ring_bytes(capacity: int) -> int:
@@ -48,7 +48,7 @@ def _open(view: memoryview, base: int) -> tuple[memoryview, int]:
 
 
 class RingProducer:
-    """The writing end, one at a time. It goes on at the shared tail, so it may replace a dead one."""
+    """The writing end, one at a time. It continues at the shared tail, so it may replace a dead one."""
 
     __slots__ = ("_index", "_lap", "_payload", "_until", "_words", "capacity", "max_payload")
 
@@ -57,7 +57,7 @@ class RingProducer:
         self.max_payload = self.capacity // 2 - _HEADER_BYTES  # so that an empty ring always has room
         tail: int = self._words[_TAIL]
         self._index = tail % self.capacity
-        self._lap = tail - self._index  # position of the first byte of the data, this time round
+        self._lap = tail - self._index  # position of the first byte of the data, on this lap
         self._payload = base + _DATA + _HEADER_BYTES
         self._look()
 
@@ -67,9 +67,9 @@ class RingProducer:
         return self._lap + self._index
 
     def claim(self, n_bytes: int) -> int:
-        """Start a frame of `n_bytes`; return where in the view its payload goes, or -1 when full.
+        """Start a frame of `n_bytes`; return the offset of its payload in the view, or -1 when full.
 
-        The frame is not seen by the consumer before `publish`. ValueError beyond `max_payload`.
+        The consumer does not see the frame before `publish`. ValueError beyond `max_payload`.
         """
         index = self._index
         end = index + ((n_bytes + 15) & -8)
@@ -80,7 +80,7 @@ class RingProducer:
         return self._claim_slowly(n_bytes)
 
     def _claim_slowly(self, n_bytes: int) -> int:
-        """Look at the head again, and go round the end of the data if the frame does not fit before it."""
+        """Load the head again, and wrap around if the frame does not fit before the end of the data."""
         if not 0 <= n_bytes <= self.max_payload:
             raise ValueError(f"a frame of {n_bytes} bytes; this ring takes 0 to {self.max_payload}")
         index, taken = self._index, (n_bytes + _HEADER_BYTES + 7) & -8
@@ -100,25 +100,25 @@ class RingProducer:
         return self._payload + index
 
     def _look(self) -> int:
-        """Look at the head. Return the position up to which there is room."""
+        """Load the head. Return the position up to which there is room."""
         # SYNC: pairs with the store in RingConsumer.release_to: below the head nothing is read any more.
         free_end: int = self._words[_HEAD] + self.capacity
-        #: Frames that end at or before this index need neither another look nor the way round the end.
+        #: Frames that end at or before this index need neither another load of the head nor a wrap.
         self._until = min(free_end - self._lap, self.capacity - 8)
         return free_end
 
     def publish(self) -> None:
-        """Let the consumer see every claimed frame. Once per batch; the caller then rings the bell."""
+        """Make every claimed frame visible to the consumer. Once per batch; the caller then rings the bell."""
         # SYNC: the frames before the tail; pairs with the load of the tail in RingConsumer.read.
         self._words[_TAIL] = self._lap + self._index
 
     def consumed(self) -> int:
-        """Return the shared head: what hangs on frames that end at or before it is free again."""
+        """Return the shared head: resources of frames that end at or before it are free again."""
         head: int = self._words[_HEAD]
         return head
 
     def close(self) -> None:
-        """Let go of the shared memory; the object is of no use afterwards."""
+        """Release the shared memory; the object is unusable afterwards."""
         self._words.release()
 
 
@@ -129,7 +129,7 @@ class RingConsumer:
 
     def __init__(self, view: memoryview, base: int) -> None:
         self._words, self.capacity = _open(view, base)
-        #: For who looks at many rings: there is something to read while `words[TAIL]` is not `cursor`.
+        #: For readers of many rings: there is something to read while `words[TAIL]` is not `cursor`.
         self.words = self._words
         self.cursor: int = self._words[_HEAD]  # private; everything before it has been read
         self._index = self.cursor % self.capacity
@@ -139,7 +139,7 @@ class RingConsumer:
         """Return up to `limit` newly published frames as (payload offset, payload bytes, end position).
 
         The offset is one in the view. The payload stays there until `release_to` the end position or beyond.
-        RingCorrupt for a length that cannot be.
+        RingCorrupt for an invalid length.
         """
         words = self._words
         # SYNC: the tail before the frames; pairs with the store in RingProducer.publish.
@@ -174,12 +174,12 @@ class RingConsumer:
         raise RingCorrupt(f"frame that ends at position {cursor}, tail {tail}, capacity {capacity}: length {length}")
 
     def release_to(self, position: int) -> None:
-        """Give the memory of every frame that ends at or before `position` back to the producer."""
+        """Return the memory of every frame that ends at or before `position` to the producer."""
         # SYNC: after the last read of those frames; pairs with the load in RingProducer._look.
         self._words[_HEAD] = position
 
     def release(self) -> None:
-        """Give back everything read so far."""
+        """Release everything read so far."""
         self._words[_HEAD] = self.cursor
 
     def pending(self) -> int:
@@ -199,5 +199,5 @@ class RingConsumer:
         return tail
 
     def close(self) -> None:
-        """Let go of the shared memory; the object is of no use afterwards."""
+        """Release the shared memory; the object is unusable afterwards."""
         self._words.release()

@@ -1,8 +1,7 @@
 """The fill of a ring, read without disturbing either end. For the status page and the command line.
 
-What is counted stands between head and tail: published, and neither answered nor released. Both ends move meanwhile;
-whatever is below the head may be overwritten at any moment, so frames are counted in a copy and only from where the
-head stood after the copy had been made.
+Counted frames are between head and tail: published and not released. Both ends move meanwhile; data below the head may
+be overwritten at any moment, so frames are counted in a copy and only from the head loaded after the copy was made.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _DATA = RING_HEADER.size
 
 
 class RingFill(NamedTuple):
-    """A ring's fill: bytes and frames between head and tail, and how many bytes it can take."""
+    """A ring's fill: bytes and frames between head and tail, and its capacity in bytes."""
 
     used_bytes: int
     frames: int
@@ -54,7 +53,7 @@ def _copy(data: memoryview, first: int, tail: int, capacity: int) -> memoryview:
 
 
 def _frames(copy: memoryview, first: int, head: int, tail: int, capacity: int) -> int:
-    """Return how many frames lie between `head` and `tail`; `copy` begins with position `first`."""
+    """Return the number of frames between `head` and `tail`; `copy` begins with position `first`."""
     frames = 0
     position = head
     while position < tail:
@@ -65,13 +64,13 @@ def _frames(copy: memoryview, first: int, head: int, tail: int, capacity: int) -
         elif length < 0 and (position - length) % capacity == 0:
             position -= length
         else:
-            # No frame begins like this: what was read is older than it seems.
+            # No frame begins like this: the copy is older than it seems.
             break
     return frames
 
 
 class RingShare:
-    """How full one ring is, at the cost of two loads."""
+    """The fill of one ring as a share, at the cost of two loads."""
 
     __slots__ = ("_capacity", "_header")
 
@@ -87,7 +86,7 @@ class RingShare:
 
 
 class RingGrid:
-    """Where the rings of the segment of rings are: requests, then responses, by processor and target; then peers.
+    """The positions of the rings in their segment: requests, then responses, by processor and target; then peers.
 
     Targets are the handlers and the controller; peers are the targets and the cleaner.
     """
@@ -99,19 +98,19 @@ class RingGrid:
         self._ring_bytes = ring_bytes(words_of(view, 0, RING_HEADER.size)[_CAPACITY])
 
     def request(self, processor: int, target: int) -> RingFill:
-        """Return the fill of the ring that carries a processor's requests to a target."""
+        """Return the fill of the ring with a processor's requests to a target."""
         return self._data_ring(processor * self._targets + target)
 
     def response(self, processor: int, target: int) -> RingFill:
-        """Return the fill of the ring that carries a target's answers to a processor."""
+        """Return the fill of the ring with a target's responses to a processor."""
         return self._data_ring((self._processors + processor) * self._targets + target)
 
     def share_of_requests(self, processor: int, target: int) -> RingShare:
-        """Return what watches the ring that carries a processor's requests to a target."""
+        """Return a RingShare of the ring with a processor's requests to a target."""
         return RingShare(self._view, (processor * self._targets + target) * self._ring_bytes)
 
     def share_of_responses(self, processor: int, target: int) -> RingShare:
-        """Return what watches the ring that carries a target's answers to a processor."""
+        """Return a RingShare of the ring with a target's responses to a processor."""
         return RingShare(self._view, ((self._processors + processor) * self._targets + target) * self._ring_bytes)
 
     def peer(self, source: int, destination: int) -> RingFill:

@@ -1,1 +1,1 @@
-"""The tables: state that one process publishes, in rows, slots and snapshots, and that all others may read."""
+"""The tables: state published by one process, in rows, slots and snapshots, for all others to read."""

@@ -1,10 +1,9 @@
-"""The addresses of clients by connection, for handlers that describe the members of groups by them.
+"""The addresses of clients by connection, for the descriptions of group members, and whether they are connected.
 
-And whether they are still there, for handlers that do something for them.
-
-A processor fills a row when a connection opens (layout.CLIENT_HOST). Which row follows from the connection's id, so a
-handler that has a request finds the row without a search, and nothing of it is on a request's way. A row outlives its
-connection until another one gets it, so what a client sent last still finds where it came from.
+Written by processors, read by handlers. A processor fills a row when a connection opens (layout.CLIENT_HOST). The row's
+index follows from the connection's id, so a handler with a request finds the row without a search, and requests do not
+contain addresses. A row outlives its connection until another one uses it, so the address for a client's last requests
+is still found.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ import socket
 from rotunda.shm.layout import CLIENT_HOST
 from rotunda.shm.words import words_of
 
-#: Rows of each processor, a power of two. More connections than that at a time are served, and not described.
+#: Rows of each processor, a power of two. Further connections are handled, but not described.
 ROWS = 8192
 
-#: The address of a connection that has no row.
+#: The address of a connection without a row.
 UNKNOWN = ""
 
 _V4_MAPPED = bytes(10) + b"\xff\xff"
@@ -38,7 +37,7 @@ def packed_host(host: str) -> bytes:
 
 
 def host_text(packed: bytes) -> str:
-    """Return the address that `packed_host` has packed."""
+    """Return the address in a result of `packed_host`."""
     if packed.startswith(_V4_MAPPED):
         return socket.inet_ntoa(packed[12:])
     return socket.inet_ntop(socket.AF_INET6, packed)
@@ -50,7 +49,7 @@ def bytes_needed(processors: int) -> int:
 
 
 def place(processor: int) -> tuple[int, int]:
-    """Return where a processor's rows start, and their bytes."""
+    """Return the start of a processor's rows, and their bytes."""
     return bytes_needed(processor), bytes_needed(1)
 
 
@@ -67,23 +66,23 @@ class ClientHostWriter:
         self._taken = bytearray(ROWS)
 
     def is_taken(self, connection_id: int) -> bool:
-        """Return whether the row of a connection to be belongs to one that is open."""
+        """Return whether a new connection's row is in use by an open one."""
         return bool(self._taken[connection_id % ROWS])
 
     def put(self, connection_id: int, host: str) -> None:
-        """Note where a connection comes from, unless its row is taken."""
+        """Store a connection's address, unless its row is in use."""
         row = connection_id % ROWS
         if self._taken[row]:
             return
         self._taken[row] = 1
         at = row * CLIENT_HOST.size + _ADDRESS
-        # SYNC: nobody's id, the address, then the id; pairs with the loads in ClientHosts.of.
+        # SYNC: an invalid id, the address, then the id; pairs with the loads in ClientHosts.of.
         self._words[row * _WORDS] = _NOBODY
         self._view[at : at + len(_NOWHERE)] = packed_host(host)
         self._words[row * _WORDS] = connection_id
 
     def end(self, connection_id: int) -> None:
-        """Publish that a connection has ended, and let another have its row, which stays as it is until then."""
+        """Publish that a connection has ended, and free its row, which is unchanged until its next use."""
         row = connection_id % ROWS
         if self._words[row * _WORDS] == connection_id:
             self._taken[row] = 0
@@ -99,11 +98,11 @@ class ClientHosts:
         self._view = view
         self._words = words_of(view, 0, bytes_needed(processors))
         self._processors = processors
-        # Ids do not come again, so what is found once stays true.
+        # Ids are never reused, so a cached address stays valid.
         self._known: dict[int, str] = {}
 
     def of(self, connection_id: int) -> str:
-        """Return where a connection comes from as Kafka writes it, "/127.0.0.1", or UNKNOWN."""
+        """Return a connection's address in Kafka's format, "/127.0.0.1", or UNKNOWN."""
         known = self._known.get(connection_id)
         if known is not None:
             return known

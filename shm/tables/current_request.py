@@ -1,8 +1,8 @@
 """The current request of a target, and the requests in which its predecessors died: words that outlive it.
 
-A target stores the place of each request before it takes it (layout.CURRENT_REQUEST), so that a replacement knows what
-its predecessor was doing when it died. It counts those deaths in a short list (layout.SUSPECT), by an identity of two
-numbers that never come again. Knows nothing of what a request is.
+A target stores the position of each request before it handles it (layout.CURRENT_REQUEST), so that a replacement knows
+in which request its predecessor died. It counts those deaths in a short list (layout.SUSPECT), by an identity of two
+numbers that are never reused. Knows nothing of the contents of requests.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Callable
 from rotunda.shm.layout import CURRENT_REQUEST, SUSPECT
 from rotunda.shm.words import words_of
 
-#: The word that a target stores for each request that it takes from a ring. HOT: one store.
+#: The word that a target stores for each request that it reads from a ring. HOT: one store.
 REQUEST_AT = CURRENT_REQUEST.word("request_at")
 
-#: Requests whose deaths are remembered; the oldest make room.
+#: Requests whose deaths are recorded; the oldest are replaced.
 SUSPECTS = 64
 
 _CONNECTION_ID = CURRENT_REQUEST.word("connection_id")
@@ -31,10 +31,10 @@ _DROPPED_NS = SUSPECT.word("dropped_ns")
 #: (connection id, sequence) of a request; of a peer's message (-1 - the peer's index, its position in the ring).
 Identity = tuple[int, int]
 
-#: Of a request that was dropped: (its size in bytes, a hash of it, when that was in ns).
+#: A dropped request: (its size in bytes, its hash, its time in ns).
 Dropped = tuple[int, int, int]
 
-#: Of what belongs to no request.
+#: The identity of no request.
 NOBODY: Identity = (0, 0)
 
 _BYTES = CURRENT_REQUEST.size + SUSPECTS * SUSPECT.size
@@ -54,18 +54,18 @@ class CurrentRequest:
         return targets * _BYTES
 
     def enter(self, identity: Identity) -> None:
-        """Publish that the process works at what has this identity: an answer that was put off, a peer's message."""
-        # SYNC: nobody's, the sequence, then the connection; whoever looks at them looks when this process is dead.
+        """Publish the identity of the current task: a delayed response, a peer's message."""
+        # SYNC: clear, the sequence, then the connection; they are read only when this process is dead.
         self.words[_CONNECTION_ID] = 0
         self.words[_SEQUENCE] = identity[1]
         self.words[_CONNECTION_ID] = identity[0]
 
     def leave(self) -> None:
-        """Publish that it is done with that."""
+        """Publish that the task is complete."""
         self.words[_CONNECTION_ID] = 0
 
     def during(self, identity: Identity, do: Callable[[bool], bool]) -> Callable[[bool], bool]:
-        """Return ``do`` such that the process is known to work at ``identity`` meanwhile."""
+        """Return ``do`` wrapped so that ``identity`` is published during the call."""
 
         def do_so(argument: bool) -> bool:
             self.enter(identity)
@@ -80,12 +80,12 @@ class CurrentRequest:
         return do_so
 
     def interrupted(self) -> tuple[int, Identity | None]:
-        """Return what the last process was doing: (offset of a request's envelope or 0, identity or None)."""
+        """Return the predecessor's last task: (offset of a request's envelope or 0, identity or None)."""
         connection_id, sequence = self.words[_CONNECTION_ID], self.words[_SEQUENCE]
         return self.words[REQUEST_AT], (connection_id, sequence) if connection_id else None
 
     def clear(self) -> None:
-        """Publish that the process is doing nothing."""
+        """Publish that there is no current task."""
         self.words[REQUEST_AT] = self.words[_CONNECTION_ID] = 0
 
     def count_death(self, identity: Identity) -> None:
@@ -102,15 +102,15 @@ class CurrentRequest:
         self.words[_SUSPECTS_EVER] = ever + 1
 
     def note_dropped(self, identity: Identity, dropped: Dropped) -> None:
-        """Remember what a request was like that was dropped, as long as its deaths are remembered."""
+        """Record a dropped request's facts, as long as its deaths are recorded."""
         for start in self._suspects():
             if (self.words[start], self.words[start + 1]) == identity:
-                # SYNC: the size last: 0: the others do not stand yet.
+                # SYNC: the size last; while it is 0 the others are invalid.
                 self.words[start + _FINGERPRINT], self.words[start + _DROPPED_NS] = dropped[1:]
                 self.words[start + _SIZE] = dropped[0]
 
     def dropped(self) -> list[Dropped]:
-        """Return what the requests were like that were dropped."""
+        """Return the facts of dropped requests."""
         return [
             (self.words[start + _SIZE], self.words[start + _FINGERPRINT], self.words[start + _DROPPED_NS])
             for start in self._suspects()
@@ -118,7 +118,7 @@ class CurrentRequest:
         ]
 
     def deaths(self) -> dict[Identity, int]:
-        """Return how many processes have died in which request, of the last ones that any has died in."""
+        """Return the number of deaths by request, for the last requests with deaths."""
         return {
             (self.words[start], self.words[start + 1]): self.words[start + _DEATHS]
             for start in self._suspects()

@@ -1,10 +1,10 @@
 """The moved rows: from each owner to each handler that waits for some of its rows, a list in shared memory.
 
-Runs in handlers. An owner that has moved a row for which a handler has raised its flag notes the row in the list that
-it keeps for that handler, and rings its bell. So what a handler looks at grows with the rows that have moved, not with
-those that it watches. A list holds the last CAPACITY rows and counts all that were ever noted; each reader keeps its
-own place in it. To one that has been left behind anything may have moved, and so is every reader by the
-replacement of an owner, which does not know what its predecessor had time to note. Knows nothing of requests.
+Runs in handlers. An owner that has moved a row for which a handler has raised its flag adds the row to its list for
+that handler, and rings its bell. So a handler's checks grow with the moved rows, not with those that it watches. A list
+holds the last CAPACITY rows and a count of all rows ever added; each reader has its own position in it. For a reader
+that was overtaken any row may have moved; every reader is treated as overtaken after the replacement of an owner, which
+does not know its predecessor's last entries. Knows nothing of requests.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class MovedRows:
 
     @staticmethod
     def bytes_needed(handlers: int) -> int:
-        """Return the bytes of shared memory for the lists of so many handlers."""
+        """Return the bytes of shared memory for the lists of this number of handlers."""
         return handlers * handlers * MOVED_ROWS.size
 
     def note(self, owner: int, waiter: int, row: int) -> None:
-        """Note that a row has moved, after publishing its end; ring the waiter's bell afterwards. Owner only."""
+        """Add a moved row, after publishing its end; ring the waiter's bell afterwards. Owner only."""
         words = self._words
         at = (owner * self._handlers + waiter) * _LIST
         noted = words[at]
@@ -44,12 +44,12 @@ class MovedRows:
         words[at] = noted + 1
 
     def note_all(self, owner: int) -> None:
-        """Note, for every waiter, that any row of the owner may have moved. Owner only."""
+        """Publish to every waiter that any row of the owner may have moved. Owner only."""
         for waiter in range(self._handlers):
             self._words[(owner * self._handlers + waiter) * _LIST] += CAPACITY
 
     def reader(self, waiter: int) -> MovedRowsReader:
-        """Return what reads the lists for one handler, from here on; for a process that is none, there are no lists."""
+        """Return the reader of one handler's lists, from here on; other processes have no lists."""
         owners = range(self._handlers) if waiter < self._handlers else range(0)
         lists = [(owner * self._handlers + waiter) * _LIST for owner in owners if owner != waiter]
         return MovedRowsReader(self._words, lists)
@@ -62,11 +62,11 @@ class MovedRowsReader:
 
     def __init__(self, words: memoryview, lists: list[int]) -> None:
         self._words = words
-        #: Where each list begins, and how much of it has been read.
+        #: The start of each list, and the reader's position in it.
         self._places = {at: words[at] for at in lists}
 
     def read(self) -> list[int] | None:
-        """Return the rows that have been noted since the last call; None: any row may have moved. HOT."""
+        """Return the rows added since the last call; None: any row may have moved. HOT."""
         words = self._words
         rows: list[int] = []
         is_left_behind = False
@@ -79,6 +79,6 @@ class MovedRowsReader:
                 first = at + _FIRST
                 rows += [words[first + number % CAPACITY] for number in range(place, noted)]
             self._places[at] = noted
-            # What is at the place of the oldest row may be the next one, before it counts.
+            # The place of the oldest row may already contain the next one, before it is counted.
             is_left_behind |= words[at] - place >= CAPACITY
         return None if is_left_behind else rows

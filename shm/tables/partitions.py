@@ -1,11 +1,10 @@
-"""The partition table: what each partition's owner publishes to every other process. HOT.
+"""The partition table: the state that each partition's owner publishes to every other process. HOT.
 
-A row's log_end_offset is the commit point of the broker: a record below it is acknowledged and kept, one at
-or above it does not exist. Each row has one writing process, the handler that owns the partition (or its
-replacement), and any number of readers; layout.PARTITION_ROW states the protocol. Behind the rows stand the
-waiter flags: a handler with a parked fetch raises its own flag for the row, and the owner looks at the row's
-flags after it published, and notes the row for each handler whose flag is up (`moved_rows`). Knows nothing of topics,
-files or requests.
+A row's log_end_offset is the commit point of the broker: a record below it is acknowledged and durable, one at or above
+it does not exist. Each row has one writing process, the handler that owns the partition (or its replacement), and any
+number of readers; layout.PARTITION_ROW has the protocol. The waiter flags follow the rows: a handler with a parked
+fetch raises its own flag for the row, and the owner reads the row's flags after it published, and adds the row to the
+list of each handler whose flag is up (`moved_rows`). Knows nothing of topics, files or requests.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ _SEGMENT_BASE = PARTITION_ROW.word("a_segment_base") - _SLOT_A
 _POSITION = PARTITION_ROW.word("a_position") - _SLOT_A
 _SEQUENCE = PARTITION_ROW.word("a_sequence") - _SLOT_A
 _SEQUENCE_A, _SEQUENCE_B = _SLOT_A + _SEQUENCE, _SLOT_B + _SEQUENCE
-_READ_ATTEMPTS = 100_000  # each failure means that the owner published meanwhile; so many mean a broken row
+_READ_ATTEMPTS = 100_000  # each failure means that the owner published meanwhile; this many mean a corrupt row
 
 
 class RowCorrupt(Exception):  # noqa: N818  named for what is the case
-    """No slot of a row speaks of its log end, which no writer can leave behind."""
+    """No slot of a row matches its log end, which no writer can cause."""
 
 
 class RowWriter:
-    """The owner's hand on one row. It may replace a writer that died at any point."""
+    """The owner's writer of one row. It may replace a writer that died at any point."""
 
     __slots__ = ("_other", "_row", "_sequence", "_slot", "_words")
 
@@ -57,11 +56,11 @@ class RowWriter:
         current = _current_slot(words, self._row)
         self._slot = b if current == a else a  # the one to fill next
         self._other = current
-        # Even, and above whatever a writer that died half-way left behind.
+        # Even, and above the sequences of a writer that died half-way.
         self._sequence = (max(words[a + _SEQUENCE], words[b + _SEQUENCE]) + 1) & -2
 
     def publish(self, end: int, segment_base: int, position: int, start: int, stable: int, log_bytes: int) -> None:
-        """Publish the log end `end`, which lies at byte `position` of the segment `segment_base`.
+        """Publish the log end `end`, at byte `position` of the segment `segment_base`.
 
         `start` and `stable` are the log start and last stable offset, `log_bytes` the size of all segments.
         """
@@ -76,7 +75,7 @@ class RowWriter:
         self._sequence = sequence = sequence + 2
         words[slot + _SEQUENCE] = sequence
         row = self._row
-        # Between the stores the stable offset lags behind the end: a smaller one is never wrong.
+        # Between the stores the stable offset is below the end: a smaller one is never wrong.
         words[row + _END] = end  # the commit point
         words[row + _START] = start
         words[row + _STABLE] = stable
@@ -85,20 +84,20 @@ class RowWriter:
         self._other = slot
 
     def count_appended(self, records: int, size_bytes: int) -> None:
-        """Count what has been appended."""
+        """Count appended records and bytes."""
         words = self._words
         row = self._row
         words[row + _RECORDS_IN] += records
         words[row + _BYTES_IN] += size_bytes
 
     def note_removal(self) -> None:
-        """Say that files of the log have gone: what readers remember of inodes and positions no longer counts."""
+        """Publish that files of the log were removed: readers' cached inodes and positions are invalid."""
         # SYNC: after the files have changed; pairs with the load in PartitionTable.removals.
         self._words[self._row + _REMOVALS] += 1
 
 
 def _current_slot(words: memoryview, row: int) -> int:
-    """Return the slot that speaks of the row's log end, the newer if both do; RowCorrupt if none."""
+    """Return the slot that matches the row's log end, the newer if both do; RowCorrupt if none."""
     a, b = row + _SLOT_A, row + _SLOT_B
     newer, older = (a, b) if words[a + _SEQUENCE] >= words[b + _SEQUENCE] else (b, a)
     for slot in (newer, older):
@@ -137,9 +136,9 @@ class PartitionTable:
         return end
 
     def read_position(self, row: int) -> tuple[int, int, int]:
-        """Return (log end offset, base offset of the active segment, byte where that end lies in it).
+        """Return (log end offset, base offset of the active segment, byte position of that end in it).
 
-        The three belong together. RowCorrupt if the row never gives a consistent answer.
+        The three are consistent. RowCorrupt if the row never is.
         """
         words = self._words
         row *= _ROW
@@ -161,9 +160,9 @@ class PartitionTable:
         raise RowCorrupt(f"row {row // _ROW}: no slot for end {words[row + _END]}")
 
     def read_log(self, row: int) -> tuple[int, tuple[int, int, int], int]:
-        """Return what the search for records begins with: last stable offset, `read_position`, log start offset. HOT.
+        """Return the inputs of a search for records: last stable offset, `read_position`, log start offset. HOT.
 
-        Read in this order, so that the stable offset lies at or below the end. RowCorrupt as there.
+        Read in this order, so that the stable offset is at or below the end. RowCorrupt as in `read_position`.
         """
         words = self._words
         at = row * _ROW
@@ -177,15 +176,15 @@ class PartitionTable:
         return start
 
     def read_stable(self, row: int) -> int:
-        """Return the last stable offset. Read before the end it lies at or below the end."""
+        """Return the last stable offset. Read before the end it is at or below the end."""
         # SYNC: before the end; pairs with the stores in RowWriter.publish.
         stable: int = self._words[row * _ROW + _STABLE]
         return stable
 
     def read_fetched(self, row: int) -> tuple[int, int, int, int, int]:
-        """Return what a fetch looks at: (state, leader epoch, last stable offset, log end offset, log start offset).
+        """Return the inputs of a fetch: (state, leader epoch, last stable offset, log end offset, log start offset).
 
-        Read in this order, so that the stable offset lies at or below the end. HOT.
+        Read in this order, so that the stable offset is at or below the end. HOT.
         """
         words = self._words
         row *= _ROW
@@ -198,8 +197,8 @@ class PartitionTable:
         return log_bytes
 
     def removals(self, row: int) -> int:
-        """Return a number that is another one after files of the log have gone."""
-        # SYNC: before the files are looked at; pairs with the store in RowWriter.note_removal.
+        """Return a number that changes when files of the log are removed."""
+        # SYNC: before the files are read; pairs with the store in RowWriter.note_removal.
         removals: int = self._words[row * _ROW + _REMOVALS]
         return removals
 
@@ -240,46 +239,46 @@ class PartitionTable:
         self.set_state(row, STATE_UNOPENED)
 
     def records_in(self, row: int) -> int:
-        """Return how many records were appended in this run of the broker."""
+        """Return the number of records appended in this run of the broker."""
         records: int = self._words[row * _ROW + _RECORDS_IN]
         return records
 
     def bytes_in(self, row: int) -> int:
-        """Return the size of the records that were appended in this run of the broker."""
+        """Return the size of the records appended in this run of the broker."""
         size_bytes: int = self._words[row * _ROW + _BYTES_IN]
         return size_bytes
 
     def bytes_out(self, row: int) -> int:
-        """Return the bytes of records that all handlers together have answered fetches with."""
+        """Return the bytes of records in all handlers' fetch responses."""
         first = row * self._handlers
         total: int = sum(self._fetched[first : first + self._handlers])
         return total
 
     def count_fetched(self, row: int, handler: int, size_bytes: int) -> None:
-        """Count records in an answer to a fetch. That handler only."""
+        """Count records in a fetch response. That handler only."""
         self._fetched[row * self._handlers + handler] += size_bytes
 
     def forget_fetched(self, row: int, handler: int) -> None:
-        """Begin to count anew, because the partition is gone. That handler only."""
+        """Reset the count, because the partition was deleted. That handler only."""
         self._fetched[row * self._handlers + handler] = 0
 
     def set_waiting(self, row: int, handler: int, flag: bool) -> None:
-        """Raise or lower `handler`'s own flag. After raising it, look at the row's end again, then sleep."""
+        """Raise or lower `handler`'s own flag. After raising it, read the row's end again, then sleep."""
         self._flags[row * self._handlers + handler] = 1 if flag else 0
-        # SYNC: my flag before my next look at the end; pairs with the fence in waiters.
+        # SYNC: my flag before my next load of the end; pairs with the fence in waiters.
         fence()
 
     def raise_flags(self, rows: Iterable[int], handler: int) -> None:
-        """Raise `handler`'s own flag for many rows. Look at their ends again afterwards, then sleep."""
+        """Raise `handler`'s own flag for many rows. Read their ends again afterwards, then sleep."""
         flags, handlers = self._flags, self._handlers
         for row in rows:
             flags[row * handlers + handler] = 1
-        # SYNC: my flags before my next look at the ends; pairs with the fence in waiters.
+        # SYNC: my flags before my next loads of the ends; pairs with the fence in waiters.
         fence()
 
     def waiters(self, row: int) -> list[int]:
-        """Return the handlers whose flag is up. The owner asks after publishing."""
-        # SYNC: my end before my look at the flags; pairs with the fence in set_waiting.
+        """Return the handlers whose flag is up. The owner calls it after publishing."""
+        # SYNC: my end before my load of the flags; pairs with the fence in set_waiting.
         fence()
         first = row * self._handlers
         flags = self._flags[first : first + self._handlers].tolist()

@@ -1,7 +1,7 @@
-"""One slot per process in shared memory: who runs, since when, how often restarted, and its last words.
+"""One slot per process in shared memory: its pid, generation, restarts, and its last words.
 
-The supervisor writes one part of a slot, the child the other (layout.PROCESS_SLOT); anyone may read. A dead
-process's slot keeps its last words. Knows nothing of how processes are started.
+The supervisor writes one part of a slot, the child the other (layout.PROCESS_SLOT); any process may read. A dead
+process's slot retains its last words. Knows nothing of how processes are started.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ ROLES = ("supervisor", "acceptor", "processor", "handler", "controller", "cleane
 EMPTY, STARTING, RUNNING, DEAD, STOPPED = range(5)
 STATES = ("empty", "starting", "running", "dead", "stopped")
 
-#: Every process publishes at least this often that its loop turns.
+#: Longest interval between heartbeats of a process's loop.
 BEAT_S = 1.0
-#: One whose loop turns all the time publishes it no more often than this.
+#: Shortest interval between heartbeats of a busy loop.
 BUSY_BEAT_NS = 100_000_000
-#: One that has not for so long hangs.
+#: A process without a heartbeat for this long hangs.
 SILENT_NS = 2_000_000_000
 
 _PID = PROCESS_SLOT.word("pid")
@@ -61,7 +61,7 @@ class ProcessStatus:
 class ProcessSlots:
     """The slots at `base` of `view`, in the order of the roles.
 
-    Roles are the constants of this module. Of a role that has one process the index is not looked at.
+    Roles are the constants of this module. The index is ignored for a role with one process.
     """
 
     def __init__(self, view: memoryview, base: int, processors: int, handlers: int) -> None:
@@ -88,7 +88,7 @@ class ProcessSlots:
         self._store(role, index, _GENERATION, generation)
 
     def set_pid(self, role: int, index: int, pid: int) -> None:
-        """Supervisor: the process that now fills the slot."""
+        """Supervisor: the slot's new process."""
         self._store(role, index, _PID, pid)
 
     def set_state(self, role: int, index: int, state: int) -> None:
@@ -96,7 +96,7 @@ class ProcessSlots:
         self._store(role, index, _STATE, state)
 
     def set_restarts(self, role: int, index: int, restarts: int) -> None:
-        """Supervisor: how often the process was replaced."""
+        """Supervisor: the number of the process's replacements."""
         self._store(role, index, _RESTARTS, restarts)
 
     def set_exit_status(self, role: int, index: int, exit_status: int) -> None:
@@ -104,19 +104,19 @@ class ProcessSlots:
         self._store(role, index, _EXIT_STATUS, exit_status)
 
     def set_arena_bytes(self, role: int, index: int, size: int) -> None:
-        """Supervisor: how much of the arena a processor has, from where its share starts."""
+        """Supervisor: the size of a processor's part of the arena, from the start of its share."""
         self._store(role, index, _ARENA_BYTES, size)
 
     def arena_bytes(self, role: int, index: int) -> int:
-        """Return how much of the arena a processor has."""
+        """Return the size of a processor's part of the arena."""
         return self._load(role, index, _ARENA_BYTES)
 
     def confirm(self, role: int, index: int, number: int) -> None:
-        """Child: it acts by this number of processors (the acceptor), or this hold (a processor), from here on."""
+        """Child: it uses this number of processors (the acceptor), or this hold (a processor), from here on."""
         self._store(role, index, _CONFIRMED, number)
 
     def confirmed(self, role: int, index: int) -> int:
-        """Return what the process, or its predecessor, has confirmed last."""
+        """Return the last confirmation of the process, or of its predecessor."""
         return self._load(role, index, _CONFIRMED)
 
     def processor_has_gone(self, processor: int) -> bool:
@@ -124,23 +124,23 @@ class ProcessSlots:
         return self.state(PROCESSOR, processor) == STOPPED
 
     def mark_ready(self, role: int, index: int, generation: int) -> None:
-        """Child: this generation can serve. It has beaten before, so that nobody takes it for silent."""
+        """Child: this generation can handle requests. It has beaten before, so that it does not count as silent."""
         self._store(role, index, _READY_GENERATION, generation)
 
     def beat(self, role: int, index: int, now_ns: int) -> None:
-        """Child: the loop turned at this monotonic time."""
+        """Child: the loop ran at this monotonic time."""
         self._store(role, index, _HEARTBEAT, now_ns)
 
     def set_storage_error(self, role: int, index: int, error: int) -> None:
-        """Child: the error number with which its writes to the data directory fail for want of room, or 0."""
+        """Child: the error number with which its writes to the data directory fail for lack of space, or 0."""
         self._store(role, index, _STORAGE_ERROR, error)
 
     def set_metadata_version(self, role: int, index: int, version: int) -> None:
-        """Child: every change of the metadata up to this version has been taken over; 0 before anything is known."""
+        """Child: every change of the metadata up to this version is applied; 0 before the first."""
         self._store(role, index, _METADATA_VERSION, version)
 
     def set_last_words(self, role: int, index: int, text: str) -> None:
-        """Child: why it is about to die; cut to 256 bytes of UTF-8."""
+        """Child: the reason of its death; cut to 256 bytes of UTF-8."""
         encoded = text.encode()[:_LAST_WORDS_ROOM].decode(errors="ignore").encode()
         self._store(role, index, _LAST_WORDS_BYTES, 0)
         start = self._slot(role, index) * PROCESS_SLOT.size + _LAST_WORDS
@@ -149,7 +149,7 @@ class ProcessSlots:
         self._store(role, index, _LAST_WORDS_BYTES, len(encoded))
 
     def metadata_version(self, role: int, index: int) -> int:
-        """Return up to which version the process, or its predecessor, has taken over changes of the metadata."""
+        """Return the version up to which the process, or its predecessor, has applied changes of the metadata."""
         return self._load(role, index, _METADATA_VERSION)
 
     def pid(self, role: int, index: int) -> int:
@@ -165,11 +165,11 @@ class ProcessSlots:
         return self._load(role, index, _READY_GENERATION)
 
     def ready_words(self, places: Sequence[tuple[int, int]]) -> list[int]:
-        """Return where `ready_generations` finds those of the processes with these (role, index)."""
+        """Return the indexes of these (role, index) for `ready_generations`."""
         return [self._slot(*place) * (PROCESS_SLOT.size // 8) + _READY_GENERATION for place in places]
 
     def ready_generations(self, at: list[int]) -> list[int]:
-        """Return the generations that last became ready. HOT: processors ask once a turn."""
+        """Return the generations that last became ready. HOT: processors call it once per pass."""
         words = self._words
         return [words[each] for each in at]
 
@@ -178,15 +178,15 @@ class ProcessSlots:
         return self._load(role, index, _STATE)
 
     def restarts(self, role: int, index: int) -> int:
-        """Return how often the process was replaced."""
+        """Return the number of the process's replacements."""
         return self._load(role, index, _RESTARTS)
 
     def heartbeat_ns(self, role: int, index: int) -> int:
-        """Return the monotonic time of the process's last turn; 0 before the first."""
+        """Return the monotonic time of the process's last heartbeat; 0 before the first."""
         return self._load(role, index, _HEARTBEAT)
 
     def is_silent(self, role: int, index: int, now_ns: int) -> bool:
-        """Return whether the loop of a process that was ready once has not turned for SILENT_NS."""
+        """Return whether the loop of a process that was ready once has not run for SILENT_NS."""
         heartbeat_ns = self.heartbeat_ns(role, index)
         return heartbeat_ns > 0 and now_ns - heartbeat_ns >= SILENT_NS
 
@@ -198,7 +198,7 @@ class ProcessSlots:
         return bytes(self._view[start : start + length]).decode(errors="replace")
 
     def storage_error(self, role: int, index: int) -> int:
-        """Return the error number with which the process's writes fail for want of room, or 0."""
+        """Return the error number with which the process's writes fail for lack of space, or 0."""
         return self._load(role, index, _STORAGE_ERROR)
 
     def statuses(self) -> list[ProcessStatus]:

@@ -1,7 +1,7 @@
-"""Rates, throttle times and buckets of tokens: the arithmetic of Kafka's Rate, QuotaUtils and TokenBucket.
+"""Rates, throttle times and token buckets: the arithmetic of Kafka's Rate, QuotaUtils and TokenBucket.
 
-Pure functions over the words of a `shm.tables.quota_tables` slot, for those who charge and those who look; a rate is
-the sum over the tables of all owners. Times are monotonic, in ms.
+Pure functions over the words of a `shm.tables.quota_tables` slot, for owners and readers; a rate is the sum over the
+tables of all owners. Times are monotonic, in ms.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from typing import Final, NamedTuple
 
 from rotunda.shm.tables.quota_tables import CURRENT, FIRST_SAMPLE, LAST, SAMPLE_WORDS, START, USED
 
-#: Tokens are kept in thousandths.
+#: Tokens are stored in thousandths.
 TOKEN: Final = 1000
-#: More are not kept: they are in a word.
+#: Most tokens that fit a word.
 _MOST_TOKENS: Final = 9e15
 
-#: Longer times are cut: an answer has 31 bits for one.
+#: Longest throttle: a response has 31 bits for it.
 MOST_THROTTLE_MS: Final = 2**31 - 1
 
 
 class Windows(NamedTuple):
-    """Over how many windows of which length a rate is measured (quota.window.num, quota.window.size.seconds)."""
+    """Number and length of a rate's windows (quota.window.num, quota.window.size.seconds)."""
 
     number: int
     size_ms: int
 
 
 def record(words: memoryview, slot: int, windows: Windows, used: int, now_ms: int) -> None:
-    """Add to what an entity has used in the window that is under way, or begin the next one. HOT."""
+    """Add usage to an entity's current window, or begin the next one. HOT."""
     current = words[slot + CURRENT]
     at = slot + FIRST_SAMPLE + current * SAMPLE_WORDS
     start_ms = words[at + START]
@@ -36,7 +36,7 @@ def record(words: memoryview, slot: int, windows: Windows, used: int, now_ms: in
         if start_ms:
             current = (current + 1) % (windows.number + 1)
             at = slot + FIRST_SAMPLE + current * SAMPLE_WORDS
-        # SYNC: nothing used, then the times, so that what was used long ago does not count as new.
+        # SYNC: zero usage, then the times, so that old usage does not count as new.
         words[at + USED] = 0
         words[at + LAST] = now_ms
         words[at + START] = now_ms
@@ -46,10 +46,10 @@ def record(words: memoryview, slot: int, windows: Windows, used: int, now_ms: in
 
 
 def measure(tables: Iterable[list[int]], windows: Windows, now_ms: int) -> tuple[int, int]:
-    """Return what was used within the windows, and the time in ms that it is divided by. HOT.
+    """Return the usage within the windows, and the time in ms that it is divided by. HOT.
 
-    ``tables`` are the samples of an entity, owner by owner. As in Kafka a window in which nothing was recorded for as
-    long as all windows last is forgotten, and windows before the first count as full and empty.
+    ``tables`` are the samples of an entity, owner by owner. As in Kafka a window without records for as long as all
+    windows last is ignored, and windows before the first count as full and empty.
     """
     number, size_ms = windows
     after_ms = now_ms - number * size_ms
@@ -67,13 +67,13 @@ def measure(tables: Iterable[list[int]], windows: Windows, now_ms: int) -> tuple
 
 
 def throttle_ms(total: int, elapsed_ms: int, limit: float) -> int:
-    """Return how long nothing may be used until a rate is down to its limit (`E11`): (rate - limit) / limit x time."""
+    """Return the throttle until a rate is down to its limit (`E11`): (rate - limit) / limit x time."""
     rate = total * 1000 / elapsed_ms
     return round(min((rate - limit) / limit * elapsed_ms, MOST_THROTTLE_MS)) if rate > limit else 0
 
 
 def tokens(words: memoryview, slot: int, windows: Windows, limit: float, now_ms: int) -> float:
-    """Return how many tokens a bucket has, which may be fewer than none; a new one is full (`E15`)."""
+    """Return the tokens in a bucket, which may be negative; a new one is full (`E15`)."""
     at = slot + FIRST_SAMPLE
     most = limit * windows.number * windows.size_ms / 1000
     if not words[at + START]:
@@ -82,9 +82,9 @@ def tokens(words: memoryview, slot: int, windows: Windows, limit: float, now_ms:
 
 
 def take_tokens(words: memoryview, slot: int, left: float, now_ms: int) -> None:
-    """Store how many tokens a bucket has."""
+    """Store the tokens of a bucket."""
     at = slot + FIRST_SAMPLE
-    # SYNC: the time first: if this process is killed in between, some tokens are missing and none come twice.
+    # SYNC: the time first: if this process is killed in between, some tokens are missing and none are added twice.
     words[at + LAST] = now_ms
     words[at + USED] = round(min(left, _MOST_TOKENS) * TOKEN)
     words[at + START] = now_ms

@@ -1,13 +1,13 @@
-"""Quota tables: what each client has used of its quotas, one table an owner, of which all others read.
+"""Quota tables: each client's quota usage, one table per owner, readable by all others.
 
 A client's connections are spread over processors and handlers, so its rate is the sum over all tables. Each table has
-one writer: a target, or a processor. A reader finds an entity by its hash, whose place it remembers until the table
-says that slots have changed hands, and believes what it has read if the hash is the same afterwards. Knows nothing of
-how rates are worked out (`shm.tables.quota_rates`).
+one writer: a target, or a processor. A reader finds an entity by its hash, caches its position until the table's change
+count is raised, and accepts a reading if the hash is the same afterwards. Knows nothing of how rates are computed
+(`shm.tables.quota_rates`).
 
-A process that is killed leaves its table as it was, and its replacement goes on with it. A slot that it was giving
-to another entity has no hash yet and is free; of a sample that it was beginning the value is 0: what is lost is one
-amount that was being recorded, at most, and never more than one window.
+A killed process leaves its table unchanged, and its replacement continues with it. A slot in the middle of reassignment
+has no hash yet and is free; a sample that was just begun has the value 0: at most one amount being recorded is lost,
+and never more than one window.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import NamedTuple
 from rotunda.shm.quota_layout import QUOTA_SAMPLE, QUOTA_SLOT, QUOTA_TABLE
 from rotunda.shm.words import words_of
 
-#: The quotas of clients, as Kafka names them, and one that all clients share alone.
+#: The quotas of clients, by Kafka's names, and one shared by all clients.
 PRODUCE, FETCH = "producer_byte_rate", "consumer_byte_rate"
 REQUEST, MUTATION = "request_percentage", "controller_mutation_rate"
 REQUEST_RATE = "request_rate"
-#: QUOTA_SLOT.quota is a place in here.
+#: QUOTA_SLOT.quota is an index into this.
 QUOTAS = (PRODUCE, FETCH, REQUEST, MUTATION, REQUEST_RATE)
 
-#: Entities that an owner accounts for at a time. One more takes the place of the idlest.
+#: Most entities of an owner at a time. One more replaces the idlest.
 SLOTS = 512
 
-#: In QUOTA_SAMPLEs.
+#: Words of a QUOTA_SAMPLE.
 START, LAST, USED = (QUOTA_SAMPLE.word(name) for name in ("start_ms", "last_ms", "used"))
 SAMPLE_WORDS = QUOTA_SAMPLE.size // 8
 
-#: In QUOTA_SLOTs.
+#: Words of a QUOTA_SLOT.
 CURRENT = QUOTA_SLOT.word("current")
 USED_MS = QUOTA_SLOT.word("used_ms")
 THROTTLED, THROTTLE_MS = QUOTA_SLOT.word("throttled"), QUOTA_SLOT.word("throttle_ms")
@@ -48,7 +48,7 @@ _SEPARATOR = b"\0"
 
 
 class QuotaUse(NamedTuple):
-    """What one owner has recorded for one entity. Times are monotonic, in ms; ``limit`` is in thousandths a second."""
+    """One owner's record of one entity. Times are monotonic, in ms; ``limit`` is in thousandths per second."""
 
     entity: int
     quota: str
@@ -63,12 +63,12 @@ class QuotaUse(NamedTuple):
 
 
 class QuotaTables:
-    """The tables of all owners over `view`. Zeroed memory is valid: nobody has used anything."""
+    """The tables of all owners over `view`. Zeroed memory is valid: no usage."""
 
     __slots__ = ("_head", "_tables", "windows")
 
     def __init__(self, view: memoryview, windows: int, owners: int) -> None:
-        """``windows``: how many a rate is measured over (quota.window.num)."""
+        """``windows``: the number of windows of a rate (quota.window.num)."""
         self.windows = windows
         self._head = words_of(view, 0, QUOTA_TABLE.size)
         size = _table_bytes(windows)
@@ -76,24 +76,24 @@ class QuotaTables:
 
     @classmethod
     def attached(cls, view: memoryview) -> QuotaTables:
-        """Return the tables over a segment of the broker's, whatever its settings are."""
+        """Return the tables over a segment of a running broker, whatever its settings."""
         windows = words_of(view, 0, QUOTA_TABLE.size)[_WINDOWS]
         return cls(view, windows, view.nbytes // _table_bytes(windows))
 
     @property
     def window_ms(self) -> int:
-        """How long a window is."""
+        """The length of a window."""
         return int(self._head[_WINDOW_MS])
 
     @staticmethod
     def initialise(view: memoryview, windows: int, window_ms: int) -> None:
-        """Say how many windows there are, and how long each is. The supervisor does it once, on zeroed memory."""
+        """Store the number and length of windows. The supervisor does it once, on zeroed memory."""
         words = words_of(view, 0, QUOTA_TABLE.size)
         words[_WINDOWS], words[_WINDOW_MS] = windows, window_ms
 
     @staticmethod
     def bytes_needed(windows: int, owners: int) -> int:
-        """Return the bytes of shared memory that the tables of all owners take."""
+        """Return the bytes of shared memory for the tables of all owners."""
         return owners * _table_bytes(windows)
 
     def of(self, owner: int) -> QuotaTable:
@@ -105,18 +105,18 @@ class QuotaTables:
         return [table for index, table in enumerate(self._tables) if index != owner]
 
     def uses(self) -> Iterator[QuotaUse]:
-        """Yield what every owner has recorded."""
+        """Yield every owner's records."""
         for table in self._tables:
             yield from table.uses()
 
 
 class QuotaTable:
-    """One owner's table, as its readers see it."""
+    """One owner's table, for readers."""
 
     __slots__ = ("_changes", "_places", "_stride", "_view", "samples", "samples_words", "words")
 
     def __init__(self, view: memoryview, base: int, windows: int) -> None:
-        #: In a slot; as in Kafka one more than there are windows: the oldest may reach into the time measured.
+        #: Samples in a slot; as in Kafka one more than windows: the oldest may extend into the measured time.
         self.samples = windows + 1
         self.samples_words = self.samples * SAMPLE_WORDS
         self._stride = FIRST_SAMPLE + self.samples_words
@@ -127,7 +127,7 @@ class QuotaTable:
         self._changes = -1
 
     def place(self, entity: int) -> int:
-        """Return at which word the slot of an entity begins, or -1 when it has none. HOT."""
+        """Return the word at which an entity's slot begins, or -1 without one. HOT."""
         # SYNC: the changes before the hashes; pairs with the stores in QuotaTableWriter.take.
         changes = self.words[_CHANGES]
         if changes != self._changes:
@@ -136,7 +136,7 @@ class QuotaTable:
         return self._places.get(entity, -1)
 
     def read(self, entity: int) -> list[int] | None:
-        """Return the words of an entity's samples, one after the other, or None when it has none. HOT."""
+        """Return the words of an entity's samples, concatenated, or None without a slot. HOT."""
         at = self.place(entity)
         if at < 0:
             return None
@@ -146,7 +146,7 @@ class QuotaTable:
         return found if self.words[at] == entity else None
 
     def uses(self) -> Iterator[QuotaUse]:
-        """Yield what this owner has recorded, as far as it could be read in one piece."""
+        """Yield this owner's records, except those that changed while they were read."""
         for at in self._read_places().values():
             words = self.words[at : at + self._stride].tolist()
             raw = bytes(self._view[at * 8 + _NAME : at * 8 + _NAME + _NAME_ROOM])[: words[_NAME_BYTES]]
@@ -166,7 +166,7 @@ class QuotaTable:
 
 
 class QuotaTableWriter:
-    """The one writer of a table: it gives slots to entities, and goes on with what a predecessor has left."""
+    """The one writer of a table: it assigns slots to entities, and continues a predecessor's table."""
 
     __slots__ = ("_free", "_own", "_table", "_view", "table", "words")
 
@@ -175,16 +175,16 @@ class QuotaTableWriter:
         self.words = table.words
         self._view = table._view
         self._own = table._read_places()
-        # A predecessor that was killed may have given a slot away and not said so.
+        # A killed predecessor may have reassigned a slot without raising the count.
         self.words[_CHANGES] += 1
         taken = set(self._own.values())
         places = range(_FIRST_SLOT, _FIRST_SLOT + SLOTS * table._stride, table._stride)
         self._free = [at for at in reversed(places) if at not in taken]
 
     def take(self, entity: int, quota: int, whom: tuple[str, str], limit: int, now_ms: int) -> int:
-        """Return where the slot of an entity begins, which may be the one of the entity that was idle longest.
+        """Return the start of an entity's slot, which may replace that of the idlest entity.
 
-        ``whom`` are user and client id; ``limit`` is in thousandths a second.
+        ``whom`` are user and client id; ``limit`` is in thousandths per second.
         """
         at = self._own.get(entity, -1)
         if at < 0:
@@ -199,7 +199,7 @@ class QuotaTableWriter:
         return at
 
     def keep(self, is_wanted: Callable[[QuotaUse], bool]) -> None:
-        """Give back the slots of entities that are not wanted any more. Not those whose names are not whole."""
+        """Free the slots of entities that are no longer wanted, except those with truncated names."""
         for use in list(self.table.uses()):
             whole = len(f"{use.user}{use.client_id}".encode(errors="replace")) + len(_SEPARATOR) < _NAME_ROOM
             at = self._own.get(use.entity, -1)

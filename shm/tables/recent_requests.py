@@ -1,9 +1,9 @@
-"""The recent requests in shared memory: the recorder's newest rows, the slowest ones and who is connected.
+"""The recent requests in shared memory: the recorder's newest rows, the slowest ones and the open connections.
 
-The recorder writes, alone, at most a few times a second; any process reads, also with a read-only map. Two buffers
-take turns (layout.RECENT_BUFFER): the writer fills the one not in use, whose sequence is odd meanwhile. A reader takes
-the one with the higher even sequence and looks at the sequence again when it has copied it. Rows are REQUEST_ROWs;
-what their numbers stand for comes with them as one JSON object.
+Written by the recorder alone, at most a few times a second; any process reads, also with a read-only map. Two buffers
+alternate (layout.RECENT_BUFFER): the writer fills the unused one, whose sequence is odd meanwhile. A reader copies the
+one with the higher even sequence and then checks the sequence again. Rows are REQUEST_ROWs; the names for their numbers
+are published with them as one JSON object.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 from rotunda.shm.recorder_layout import RECENT_BUFFER, REQUEST_ROW
 from rotunda.shm.words import words_of
 
-#: Rows that are kept: the newest, and the slowest of the last minutes.
+#: Rows in a buffer: the newest, and the slowest of the last minutes.
 NEWEST_ROWS = 1000
 SLOWEST_ROWS = 100
 
-#: One buffer; the names get what the rows leave.
+#: Size of one buffer; the names use the bytes after the rows.
 BUFFER_BYTES = 256 * 1024
 BYTES_NEEDED = 2 * BUFFER_BYTES
 
@@ -31,7 +31,7 @@ _EPOCH = RECENT_BUFFER.word("epoch_ns")
 _PUBLISHED = RECENT_BUFFER.word("published_ns")
 _READ_ATTEMPTS = 8
 
-#: Room for the names, whatever the number of rows.
+#: Bytes for the names, whatever the number of rows.
 NAMES_BYTES = BUFFER_BYTES - RECENT_BUFFER.size - (NEWEST_ROWS + SLOWEST_ROWS) * REQUEST_ROW.size
 
 
@@ -50,7 +50,7 @@ class Recent:
 
 
 class RecentWriter:
-    """The one writer, in the recorder. A successor goes on with the sequences it finds."""
+    """The one writer, in the recorder. A successor continues its sequences."""
 
     __slots__ = ("_buffers", "_view")
 
@@ -59,11 +59,11 @@ class RecentWriter:
         self._buffers = _buffers(view)
 
     def publish(self, newest: bytes, slowest: bytes, names: bytes, epoch_ns: int, now_ns: int) -> None:
-        """Replace what is read. ValueError when it is too large."""
+        """Replace the published data. ValueError when it is too large."""
         if len(newest) + len(slowest) + len(names) > BUFFER_BYTES - RECENT_BUFFER.size:
             raise ValueError(f"{len(newest)} + {len(slowest)} + {len(names)} bytes do not fit")
         sequences = [words[_SEQUENCE] for words in self._buffers]
-        # One that a killed predecessor left odd is the one to fill.
+        # Fill the one that a killed predecessor left odd.
         odd = [index for index, sequence in enumerate(sequences) if sequence & 1]
         unused = odd[0] if odd else sequences.index(min(sequences))
         words = self._buffers[unused]
@@ -91,7 +91,7 @@ class RecentReader:
         self._buffers = _buffers(view)
 
     def read(self) -> Recent | None:
-        """Return what was published last; None when nothing was, or when the writer is always faster."""
+        """Return the last publication; None before the first, or when the writer is always faster."""
         for _ in range(_READ_ATTEMPTS):
             # SYNC: the sequence, the contents, the sequence; pairs with the stores in RecentWriter.publish.
             even = [words[_SEQUENCE] if not words[_SEQUENCE] & 1 else 0 for words in self._buffers]

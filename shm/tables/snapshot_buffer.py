@@ -1,9 +1,9 @@
-"""Snapshots: what only one process knows, such as groups and connections, published for those who may only read.
+"""Snapshots: state of one process, such as groups and connections, published for read-only processes.
 
 A processor or handler publishes one JSON object in an area of its own, for the status page and the command line. It
-does so only while one of them wants it, at most once a second, and writes a buffer that no reader uses yet
-(layout.SNAPSHOT), so a reader never sees a part of two states, whenever the writer dies. What does not fit is left out
-and counted. The supervisor publishes the listeners in the same way, when they change, for every process.
+does so only while one of them needs it, at most once a second, and writes a buffer that no reader uses yet
+(layout.SNAPSHOT), so a reader never sees a mix of two states, whenever the writer dies. Entries that do not fit are
+left out and counted. The supervisor publishes the listeners in the same way, when they change, for every process.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 from rotunda.shm.layout import SNAPSHOT, SNAPSHOTS_HEADER
 from rotunda.shm.words import words_of
 
-#: Room for each of the two buffers of a snapshot, by who publishes it.
+#: Size of each of the two buffers of a snapshot, by publisher.
 PROCESSOR_BYTES = 64 * 1024
 HANDLER_BYTES = 128 * 1024
 LISTENERS_BYTES = 64 * 1024
 
-#: Under this key a snapshot has how many entries of each of its lists did not fit.
+#: Key in a snapshot for the number of left-out entries of each of its lists.
 LEFT_OUT = "left_out"
 
 _SEQUENCE = SNAPSHOT.word("sequence")
@@ -33,7 +33,7 @@ _READ_ATTEMPTS = 100
 
 
 class Wants:
-    """Until when readers want snapshots (layout.SNAPSHOTS_HEADER). Zeroed memory: nobody does."""
+    """The times until which readers need snapshots (layout.SNAPSHOTS_HEADER). Zeroed memory: no readers."""
 
     __slots__ = ("_words",)
 
@@ -41,16 +41,16 @@ class Wants:
         self._words = words_of(view, 0, SNAPSHOTS_HEADER.size)
 
     def until_ns(self) -> int:
-        """Return the monotonic time up to which somebody looks."""
+        """Return the monotonic time up to which a reader needs snapshots."""
         until_ns: int = max(self._words[_WEB], self._words[_COMMAND])
         return until_ns
 
     def web_looks(self, until_ns: int) -> None:
-        """Want snapshots up to this monotonic time. The status page only."""
+        """Request snapshots up to this monotonic time. The status page only."""
         self._words[_WEB] = until_ns
 
     def command_looks(self, until_ns: int) -> None:
-        """Want snapshots up to this monotonic time. The command line only."""
+        """Request snapshots up to this monotonic time. The command line only."""
         self._words[_COMMAND] = until_ns
 
 
@@ -68,7 +68,8 @@ class SnapshotWriter:
     def publish(self, document: dict[str, Any], lists: tuple[str, ...], now_ns: int) -> bool:
         """Publish a document, true as of `now_ns`; return whether it differs from the last one.
 
-        Of the lists named, entries at the end are left out until the rest fits. ValueError if it still does not.
+        Entries at the end of the lists in `lists` are left out until the document fits. ValueError if it still does
+        not.
         """
         text = _encode(document)
         packed = zlib.compress(text, _FASTEST) if text != self._latest else b""
@@ -94,7 +95,7 @@ def _encode(document: dict[str, Any]) -> bytes:
 
 
 def _shorten(document: dict[str, Any], lists: tuple[str, ...]) -> None:
-    """Leave out a quarter of the longest list."""
+    """Remove a quarter of the longest list."""
     longest = max(lists, key=lambda name: len(document[name]), default="")
     if not longest or not document[longest]:
         raise ValueError("a snapshot does not fit although its lists are empty")
@@ -125,12 +126,12 @@ class SnapshotReader:
 
     @property
     def checked_ns(self) -> int:
-        """The monotonic time as of which the snapshot was true; 0 if there never was one."""
+        """The monotonic time as of which the snapshot was true; 0 before the first."""
         checked_ns: int = self._words[_CHECKED]
         return checked_ns
 
     def read(self) -> dict[str, Any] | None:
-        """Return what was published last, or None when nothing was. It is the reader's own until the next call."""
+        """Return the last publication, or None before the first. It is the reader's own until the next call."""
         for _ in range(_READ_ATTEMPTS):
             # SYNC: the sequence, then length and contents, then the sequence; pairs with SnapshotWriter.publish.
             sequence = self._words[_SEQUENCE]
@@ -147,7 +148,7 @@ class SnapshotReader:
 
 
 class SnapshotSegment:
-    """Hands out the snapshots of `view`: of each processor, of each handler, then that of the listeners.
+    """The snapshots of `view`: of each processor, of each handler, then that of the listeners.
 
     Zeroed memory is valid.
     """
@@ -166,7 +167,7 @@ class SnapshotSegment:
 
     @staticmethod
     def place(processor: int) -> tuple[int, int]:
-        """Return where a processor's snapshot starts, and its bytes."""
+        """Return the start of a processor's snapshot, and its bytes."""
         return SNAPSHOTS_HEADER.size + processor * _size(PROCESSOR_BYTES), _size(PROCESSOR_BYTES)
 
     def of_processor(self, index: int) -> memoryview:
