@@ -27,7 +27,7 @@ class Deleted:
     edges: tuple[int, ...] = ()
 
     def __add__(self, other: Deleted) -> Deleted:
-        """Return what both have together."""
+        """Return the sum of both."""
         return Deleted(self.hours + other.hours, self.rows + other.rows, self.edges + other.edges)
 
     def sentence(self, lacking: str) -> str:
