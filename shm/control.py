@@ -134,7 +134,7 @@ class BrokerWords:
 
     @property
     def handlers(self) -> int:
-        """The number of handlers that own partitions. Constant for a handler; for a processor it may change."""
+        """The number of handlers that own partitions. No handler sees it change; a processor does during a hold."""
         handlers: int = self._words[_HANDLERS]
         return handlers
 
