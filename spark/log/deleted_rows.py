@@ -27,7 +27,6 @@ class Deleted:
     edges: tuple[int, ...] = ()
 
     def __add__(self, other: Deleted) -> Deleted:
-        """Return the sum of both."""
         return Deleted(self.hours + other.hours, self.rows + other.rows, self.edges + other.edges)
 
     def sentence(self, lacking: str) -> str:

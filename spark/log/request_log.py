@@ -79,7 +79,6 @@ class Coverage:
     deleted: Deleted = NOTHING_DELETED
 
     def __add__(self, other: Coverage) -> Coverage:
-        """Return the sum of both."""
         return Coverage(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
     @property

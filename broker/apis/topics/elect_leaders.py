@@ -61,7 +61,6 @@ def _once_opened(broker: BrokerContext, body: Any, election_type: int) -> Work:
 
 
 def _places(broker: BrokerContext, body: Any) -> Iterator[Place]:
-    """Yield the requested partitions."""
     if body.topic_partitions is None:
         for topic in broker.metadata.topics():
             yield from ((topic.name, partition.index) for partition in topic.partitions)

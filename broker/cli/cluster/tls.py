@@ -30,7 +30,6 @@ def run(parsed: argparse.Namespace, _: Mapping[str, str]) -> int:
 
 
 def _clients(parsed: argparse.Namespace) -> int:
-    """Print the clients' settings."""
     directory = parsed.dir.absolute()
     client = directory / client_file(parsed.client) if parsed.client is not None else None
     for file in (directory / CA_CERTIFICATE, client):
