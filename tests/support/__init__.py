@@ -1,1 +1,1 @@
-"""What tests share: feeds, fakes, builders, and processes to talk to."""
+"""Helpers shared by the tests: feeds, fakes, builders, and broker processes."""

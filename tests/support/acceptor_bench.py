@@ -20,7 +20,7 @@ NO_LIMITS = ConnectionLimits()
 
 
 class Listening(socket.socket):
-    """A real listening socket whose accept fails as often as the test wants."""
+    """A real listening socket whose accept fails as often as the test sets."""
 
     def __init__(self) -> None:
         super().__init__(socket.AF_INET, socket.SOCK_STREAM)
@@ -66,7 +66,7 @@ class AcceptorBench:
         page = pages.page(ACCEPTOR, 0)
         self.reader = MetricsReader(page)
         meters = AcceptorMeters(MetricsWriter(page), 2, self.clock.monotonic_ns)
-        #: Processors whose loop stands still.
+        #: Processors whose loop does not run.
         self.silent: set[int] = set()
         senders = tuple(
             HandoffSender(pair[0], lambda n=number: n in self.silent) for number, pair in enumerate(self.pairs)

@@ -1,7 +1,7 @@
 """A controller, handlers' metadata caches and a partition table in one process, for tests of the admin APIs.
 
 Everything is real but the processes, the logs and the rings: requests and responses pass through the codecs, the
-metadata file is on disk, and `settle` does what the owners of partitions do when they are told of a change.
+metadata file is on disk, and `settle` does what partition owners do after a metadata change.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class AdminCluster:
         quota_memory = memoryview(bytearray(QuotaTables.bytes_needed(windows, 1)))
         self.quotas = QuotaManager(QuotaTables(quota_memory, windows, 1), 0, self.config, ("PLAINTEXT",))
         self.asked_to_create: list[list[str]] = []
-        #: By (row, offset): what takes the answer of an owner that was asked to delete records.
+        #: By (row, offset): the callback for an owner's response to a DeleteRecords request.
         self.asked_owners: dict[tuple[int, int], TaskDone] = {}
-        #: By row: answers that are there at once.
+        #: By row: responses that are available immediately.
         self.owner_answers: dict[int, tuple[int, bytes]] = {}
         self.readers: dict[tuple[str, int], Any] = {}
         self.apis: Sequence[tuple[int, int, int]] = ()
@@ -78,7 +78,7 @@ class AdminCluster:
             cache.close()
 
     def settle(self) -> list[Changes]:
-        """Let every handler take over what has changed, and open and close its partitions."""
+        """Apply the metadata changes to every handler, and open and close its partitions."""
         return [self.settle_handler(index) for index in range(HANDLERS)]
 
     def settle_handler(self, index: int) -> Changes:
@@ -93,12 +93,12 @@ class AdminCluster:
         return changes
 
     def publish(self, row: int, end: int, *, start: int = 0, stable: int | None = None, log_bytes: int = 0) -> None:
-        """Do what an owner does that opens a partition or appends to it."""
+        """Publish a partition's ends, as its owner does after opening it or appending to it."""
         self.table.row_writer(row).publish(end, 0, log_bytes, start, end if stable is None else stable, log_bytes)
         self.table.set_state(row, STATE_OPEN)
 
     def create(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> TopicInfo:
-        """Create a topic and let its owners open it."""
+        """Create a topic and wait until its owners have opened it."""
         [outcome] = self.controller.create_topics([NewTopic(name, partitions, configs=dict(configs or {}))])
         assert outcome.error_code == 0, outcome
         self.settle()
@@ -119,7 +119,7 @@ class AdminCluster:
     def asked(
         self, api_key: int, api_version: int, *, cache: MetadataCache | None = None
     ) -> tuple[Request, BrokerContext]:
-        """Return a request and what answers it: as on a handler if its cache is given, else as on the controller."""
+        """Return a request and its response: from a handler if its cache is passed, otherwise from the controller."""
         active = SimpleNamespace(
             controller=self.controller, announce=lambda: self.announced.append(self.controller.version)
         )
@@ -163,7 +163,7 @@ class AdminCluster:
         return codec.decode(api_key, version, wire, parse_header(wire, 4, len(wire)).body_offset, len(wire))
 
     def sent(self, api_key: int, version: int, answer: Mapping[str, Any]) -> Any:
-        """Return what a client decodes from an answer."""
+        """Return the response as a client decodes it."""
         wire = codec.encode_response(api_key, version, 7, answer)
         return codec.decode_response(api_key, version, wire, 4, len(wire))
 

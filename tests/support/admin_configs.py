@@ -1,4 +1,4 @@
-"""The config APIs as tests of an `AdminCluster` call them, whatever it is that has the settings."""
+"""The config APIs as tests of an `AdminCluster` call them, for every type of resource."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def alter_configs(
 def describe_configs(
     cluster: AdminCluster, resource: Resource, keys: Any = None, version: int = 4, **flags: bool
 ) -> Any:
-    """Send DescribeConfigs, with what ``flags`` ask to be included, and return the result of its one resource."""
+    """Send DescribeConfigs with the include options in ``flags``, and return the result of its one resource."""
     asked = {"resource_type": resource[0], "resource_name": resource[1], "configuration_keys": keys}
     fields = {"resources": [asked], "include_synonyms": False, "include_documentation": False, **flags}
     [result] = cluster.call(handle_describe_configs, ApiKey.DESCRIBE_CONFIGS, version, fields).results

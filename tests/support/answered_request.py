@@ -1,4 +1,4 @@
-"""A request as a target has it when it answers: the envelope, without the request's memory."""
+"""A request as a target sees it when it responds: the envelope, without the request's memory."""
 
 from rotunda.broker.ipc.request import Request
 from rotunda.broker.security.session import ANONYMOUS

@@ -1,6 +1,6 @@
-"""A whole broker for a test: real processes, a port of their own, nothing left behind afterwards.
+"""A whole broker for a test: real processes on a free port, with everything removed afterwards.
 
-It is used by its commands alone, as a user would use it. What the broker printed is shown when something fails.
+It is used through its commands only, as a user would use it. The broker's output is shown when a test fails.
 """
 
 import json
@@ -36,7 +36,7 @@ class BrokerProcess:
         environment: Mapping[str, str] | None = None,
         before: Sequence[str] = (),
     ):
-        """`environment` is what its processes have besides the test's own, `before` a command that starts it."""
+        """`environment` is added to the test's own for its processes; `before` is a command that starts it."""
         self._before = before
         self._environment = {**os.environ, **(environment or {})}
         self.run_dir = directory / "run"
@@ -53,11 +53,11 @@ class BrokerProcess:
 
     @property
     def bootstrap(self) -> str:
-        """The address that clients are given."""
+        """The address for clients."""
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> "BrokerProcess":
-        """Start and return once the ready line stands on standard output, and who starts later runs too."""
+        """Start; return after the ready line is on standard output and the processes that start later run too."""
         for directory in (self.run_dir, self.data_dir):
             directory.mkdir(parents=True, exist_ok=True)
         where = ["--ephemeral"] if self.ephemeral else ["--data-dir", str(self.data_dir)]
@@ -89,7 +89,7 @@ class BrokerProcess:
         return status if all(row["state"] == "running" or row["role"] == "web" for row in status["processes"]) else None
 
     def status(self) -> dict[str, Any]:
-        """Return what `rotunda status --json` prints."""
+        """Return the output of `rotunda status --json`."""
         return status_of(self.run_dir)
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -114,7 +114,7 @@ class BrokerProcess:
         """SIGKILL one process of a role, or all at once, and return when others run in their places, or do not wait."""
         victims = {row["index"]: row for row in self.processes(role) if index in (None, row["index"])}
         for row in victims.values():
-            # Who was killed just before may be gone by now.
+            # A process that was just killed may have exited already.
             with suppress(ProcessLookupError):
                 os.kill(row["pid"], signal.SIGKILL)
 
@@ -131,15 +131,19 @@ class BrokerProcess:
         return {child.pid for child in psutil.Process(self.pid()).children(recursive=True)}
 
     def has_loaded_everything(self) -> bool:
-        """Return whether the recorder has what the first request lets it import: then memory tells of requests only."""
+        """Return whether the recorder has imported all modules that it loads at its first request.
+
+        Only then does memory depend on requests alone.
+        """
         [recorder] = self.processes("recorder")
         has_begun = "libarrow" in Path(f"/proc/{recorder['pid']}/maps").read_text()
         return has_begun and all(psutil.Process(pid).num_threads() == 1 for pid in self.child_pids())
 
     def memory_bytes(self, *roles: str) -> int:
-        """Return the proportional set size of the whole instance; of processes of these roles, what is theirs alone.
+        """Return the proportional set size of the whole instance, or the private memory of processes of these roles.
 
-        Files are left out: their share depends on how many others, such as brokers of other tests, have them as well.
+        Files are left out: their share depends on how many other processes, such as brokers of other tests, map them as
+        well.
         """
         counted = ("Pss_Anon:",) if roles else ("Pss_Anon:", "Pss_Shmem:")
         total_kb = 0
@@ -150,7 +154,7 @@ class BrokerProcess:
         return total_kb * 1024
 
     def log_text(self) -> str:
-        """Return what the broker printed, and the end of what it logged."""
+        """Return the broker's output, and the end of its log."""
         texts = [path.read_bytes() for path in (self._ready, self._log) if path.exists()]
         texts += [path.read_bytes() for path in sorted(self.run_dir.glob("*.log"))]
         return b"\n".join(text[-LOG_TAIL_BYTES:] for text in texts).decode(errors="replace")
@@ -224,7 +228,7 @@ class BrokerProcess:
 
 
 def status_of(run_dir: Path) -> dict[str, Any]:
-    """Return what `rotunda status --json` prints; it runs in this process, as it is asked for again and again."""
+    """Return the output of `rotunda status --json`; runs in this process, because it is called often."""
     with redirect_stdout(StringIO()) as printed:
         code = main(["status", "--json", "--run-dir", str(run_dir)])
     assert code == 0, printed.getvalue()

@@ -12,7 +12,7 @@ DEADLINE_SECONDS = 60
 
 
 def set_on_broker(bootstrap: str, name: str, value: str, broker_id: str = "1") -> None:
-    """Set it for one broker, or without an id for all. Raises KafkaException when it is refused."""
+    """Set a config for one broker, or without an id for all. Raises KafkaException when it is rejected."""
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.BROKER, broker_id, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
@@ -20,7 +20,7 @@ def set_on_broker(bootstrap: str, name: str, value: str, broker_id: str = "1") -
 
 
 def set_over_wire(port: int, name: str, value: str) -> None:
-    """Set it for one broker with a single request, which needs nobody but a processor and the controller."""
+    """Set a config for one broker with a single request, which needs only a processor and the controller."""
     configs: list[dict[str, Any]] = [{"name": name, "config_operation": 0, "value": value}]
     resources = [{"resource_type": 4, "resource_name": "1", "configs": configs}]
     with WireClient(port) as wire:

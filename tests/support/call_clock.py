@@ -1,4 +1,4 @@
-"""Time is what has been called: a clock that counts calls, of Python and of C, stands in for the machine."""
+"""A clock that counts calls, of Python and of C, so that time does not depend on the machine."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.support.stepped_broker import SteppedBroker
 
 NS_A_CALL = 500
 
-#: What slices get of a turn, as much again for the step that uses it up, and the rest of the loop.
+#: The time budget of slices in a turn, the same again for the step that exceeds it, and the rest of the loop.
 MOST_CALLS = 2 * BUDGET_NS // NS_A_CALL + 5_000
 
 
 class CallClock(FakeClock):
-    """A clock that goes on with every call while `counting`."""
+    """A clock that advances with every call while `counting`."""
 
     calls = 0
 
@@ -34,7 +34,7 @@ class CallClock(FakeClock):
             if event in {"call", "c_call"}:
                 self.calls += 1
 
-        # What the tests before left behind calls when it is collected.
+        # Garbage of earlier tests makes calls when it is collected.
         gc.disable()
         sys.setprofile(called)
         try:
@@ -46,13 +46,13 @@ class CallClock(FakeClock):
 
 
 def turn(broker: SteppedBroker, target: int) -> int:
-    """Turn one target while time passes; return the calls that it took."""
+    """Turn one target while time passes; return the number of calls."""
     assert isinstance(broker.clock, CallClock)
     return broker.clock.counting(broker.handler(target).turn)
 
 
 def longest_turn(broker: SteppedBroker, key: ApiKey, version: int, frame: bytes) -> int:
-    """Return the calls of the longest turn of any target until a request is answered."""
+    """Return the calls of the longest turn of any target until a request has its response."""
     clock = broker.clock
     assert isinstance(clock, CallClock)
     client = broker.client()

@@ -1,7 +1,7 @@
-"""Conditions that a test causes in a real broker, each with the load in which it shows: what a diagnosis should find.
+"""Conditions that a test causes in a real broker, each with the load in which it shows: the expected diagnosis.
 
-Each runs for a few seconds and leaves a request log behind. What a client cannot bring about is done to the broker's
-processes: its disk is slowed by the preloaded library, a handler is stopped by a signal.
+Each runs for a few seconds and leaves a request log. Conditions that no client can cause are applied to the broker's
+processes: the preloaded library slows its disk, a signal stops a handler.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Caused:
-    """A condition: the settings it needs, partitions of its topic, and what makes it while it lasts."""
+    """A condition: the settings it needs, the partitions of its topic, and the load that causes it."""
 
     cause: Callable[[Place], None]
     settings: Mapping[str, object] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Place:
 
     @contextmanager
     def load(self, command: str, *arguments: object) -> Iterator[None]:
-        """Run the load generator beside the block and wait for its end."""
+        """Run the load generator during the block and wait for its end."""
         line = [str(self.kload), command, str(self.broker.port), *map(str, arguments)]
         with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
             yield
@@ -93,7 +93,7 @@ def cause(directory: Path, caused: Caused, kload: Path) -> Path:
 
 
 def _nothing(place: Place) -> None:
-    """Cause a load that is easily served: a few producers, and consumers that wait for what they send."""
+    """Run an easy load: a few producers, and consumers that wait for their records."""
     with place.load("produce", TOPIC, 1, 4, 1, 3, 10, 100, -1, 300), WireClient(place.broker.port) as consumer:
         until = time.monotonic() + 3
         while time.monotonic() < until:
@@ -117,13 +117,13 @@ def _stopped_handler(place: Place) -> None:
 
 
 def _hot_partition(place: Place) -> None:
-    """Let one partition take batches that its owner has to compress anew with the slowest of codecs."""
+    """Send one partition batches that its owner has to recompress with the slowest codec."""
     with place.load("produce", TOPIC, 1, 8, 2, 4, 100, 200):
         pass
 
 
 def _few_processors(place: Place) -> None:
-    """Let one processor, which others come before, take in small requests that handlers have little to do for."""
+    """Send small, cheap requests through one processor that runs at low priority."""
     os.setpriority(os.PRIO_PROCESS, pid_of(place.broker, "processor"), 19)
     load = ("produce", TOPIC, 2, 16, 48, 4, 1, 10)
     with place.load(*load), place.load(*load):
@@ -131,7 +131,7 @@ def _few_processors(place: Place) -> None:
 
 
 def _slow_reader(place: Place) -> None:
-    """Let one client ask for much and read it slowly while another is served as usual."""
+    """Run one client that fetches much and reads it slowly, while another is served normally."""
     with WireClient(place.broker.port) as client:
         batch = record_batch([os.urandom(1 << 19)])
         for _ in range(16):
@@ -148,7 +148,7 @@ def _slow_reader(place: Place) -> None:
 
 
 def _full_ring(place: Place) -> None:
-    """Let many requests come at once and then none, with rings that hold few."""
+    """Send bursts of many requests through small rings."""
     frame = request_frame(PRODUCE, PRODUCE_VERSION, 1, produce_body([(TOPIC, 0, record_batch([b"x" * 30_000]))]))
     clients = [WireClient(place.broker.port) for _ in range(8)]
     pause = threading.Event()

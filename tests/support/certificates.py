@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority, what it issues, and the forms in which they are kept."""
+"""Certificates for tests: an authority, the certificates it issues, and their file formats."""
 
 import ipaddress
 from datetime import UTC, datetime, timedelta
@@ -43,7 +43,7 @@ class Issued:
 
     @property
     def serial(self) -> int:
-        """The number that tells it from others of its issuer."""
+        """The number that distinguishes it from others of its issuer."""
         return self.certificate.serial_number
 
     def write(self, directory: Path, name: str) -> Path:
@@ -61,7 +61,7 @@ class Issued:
 
 
 class Authority(Issued):
-    """An issuer, whose own certificate it has issued itself."""
+    """An issuer with a self-signed certificate."""
 
     def __init__(self, name: str = "Test CA") -> None:
         key = ec.generate_private_key(ec.SECP256R1())

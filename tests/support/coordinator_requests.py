@@ -1,4 +1,4 @@
-"""One request of each API about groups and transactions, for those who damage them."""
+"""One request of each group and transaction API, for tests that damage them."""
 
 from __future__ import annotations
 

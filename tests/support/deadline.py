@@ -6,7 +6,7 @@ from typing import TypeVar
 
 Value = TypeVar("Value")
 POLL_SECONDS = 0.005
-#: A look that takes long, such as one at a status page, is not for the processors that what is waited for needs.
+#: An expensive check, such as one of a status page, must not use the processors that the awaited change needs.
 PAUSES_PER_LOOK = 3
 MOST_SECONDS = 0.025
 

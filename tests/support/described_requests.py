@@ -1,4 +1,4 @@
-"""Requests to a real broker by description: kio writes them and reads the answers."""
+"""Requests to a real broker by description: kio encodes them and decodes the responses."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def send_request(wire: WireClient, key: ApiKey | int, version: int, fields: Mapp
 
 
 def receive_answer(wire: WireClient, key: ApiKey | int, version: int) -> Any:
-    """Return kio's object of the next answer; AssertionError when there is none, or it is another request's."""
+    """Return kio's object of the next response; AssertionError if there is none, or if it is another request's."""
     answer = sized(wire.receive_frame())
     assert int.from_bytes(answer[4:8], "big") == _CORRELATION_ID
     return codec.decode_response(key, version, answer, 4, len(answer))
 
 
 def ask(wire: WireClient, key: ApiKey | int, version: int, fields: Mapping[str, Any]) -> Any:
-    """Send a request and return its answer."""
+    """Send a request and return its response."""
     send_request(wire, key, version, fields)
     return receive_answer(wire, key, version)

@@ -1,4 +1,4 @@
-"""Metrics of a running broker as Prometheus would have them, and what a PromQL query needs of them."""
+"""Metrics of a running broker in Prometheus's model, with the part of it that PromQL queries need."""
 
 import re
 from collections import defaultdict
@@ -14,7 +14,7 @@ from rotunda.broker.metrics.prometheus import render
 from rotunda.broker.runtime import run_dir
 from tests.support.broker_process import BrokerProcess
 
-#: Given to every series by the Prometheus that scrapes it.
+#: Labels that the scraping Prometheus adds to every series.
 SCRAPE_LABELS = frozenset({"instance", "job"})
 
 _SELECTOR = re.compile(r"(rotunda_[a-z0-9_]+)(?:\{([^}]*)\})?")
@@ -57,7 +57,7 @@ class Exposition:
 
 
 class Scraper:
-    """Somebody who looks at a broker's metrics again and again."""
+    """Scrapes a broker's metrics repeatedly."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         record = run_dir.read(broker.run_dir)
@@ -65,7 +65,7 @@ class Scraper:
         self._reader = attached(record)
 
     def scrape(self, *, per_partition: bool = False) -> Exposition:
-        """Return the metrics as they stand."""
+        """Return the current metrics."""
         self._reader.wants.web_looks(SystemClock.monotonic_ns() + LOOKS_NS)
         return Exposition(render(self._reader.read(), per_partition=per_partition))
 

@@ -1,4 +1,4 @@
-"""A whole broker on a disk that fails as a test wants it to: the system's calls are replaced in all its processes."""
+"""A whole broker on a disk that fails on command: system calls are replaced in all its processes."""
 
 import errno
 import subprocess
@@ -11,7 +11,7 @@ SOURCE = Path(__file__).with_name("failing_disk.c")
 
 
 class FailingDisk:
-    """The rules that stand; `environment` is for the broker's processes."""
+    """The rules in force; `environment` is for the broker's processes."""
 
     def __init__(self, directory: Path) -> None:
         library = directory / "failing_disk.so"
@@ -21,19 +21,19 @@ class FailingDisk:
         self.mend()
 
     def fail(self, operation: str, error: int, path: object) -> None:
-        """Let an operation (write, sync, read) fail on every file whose path has this text; earlier rules stay."""
+        """Fail an operation (write, sync, read) on every file whose path has this text; earlier rules stay."""
         self._put(self._rules.read_text() + f"{operation} {error} {path}\n")
 
     def slow(self, path: object, delay_us: int) -> None:
-        """Let every write to a file whose path has this text take so much longer; earlier rules stay."""
+        """Delay every write to a file whose path has this text by so much; earlier rules stay."""
         self.fail("slow", delay_us, path)
 
     def fill(self, path: object, error: int = errno.ENOSPC) -> None:
-        """Let no write to a file with this text in its path find room."""
+        """Fail every write to a file with this text in its path for lack of space."""
         self.fail("write", error, path)
 
     def mend(self) -> None:
-        """Let everything succeed again."""
+        """Remove all rules: everything succeeds again."""
         self._put("")
 
     def _put(self, rules: str) -> None:

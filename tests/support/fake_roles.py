@@ -1,13 +1,12 @@
-"""A broker whose processors, handlers and controller do nothing but live, for tests of what surrounds them.
+"""A broker whose processors, handlers and controller only stay alive, for tests of the surrounding processes.
 
-    python -m tests.support.fake_roles RUN_DIR DATA_DIR [KEY=VALUE ...]
+python -m tests.support.fake_roles RUN_DIR DATA_DIR [KEY=VALUE ...]
 
-The real supervisor and the real acceptor run. A processor takes connections and answers what it reads with its
-own number and generation. What a role is to do wrong stands in the environment: FAULT=boot:handler, or crash,
-deaf, code, hold: not ready until the run directory holds a file `go`, full-disk: it cannot start while that holds a
-file `full`. FAULT=full:processor takes no connections,
-FAULT=retire:recorder makes room for another one, FAULT=hang:handler lets the first of each not turn at all, and with
-FAULT=serve:handler each has served a request when it is ready.
+The real supervisor and the real acceptor run. A processor accepts connections and responds to every read with its own
+number and generation. Faults of a role are set in the environment: FAULT=boot:handler, or crash, deaf, code, hold: not
+ready until the run directory holds a file `go`, full-disk: it cannot start while that holds a file `full`.
+FAULT=full:processor accepts no connections, FAULT=retire:recorder exits for a replacement, FAULT=hang:handler stops the
+loop of the first of each, and with FAULT=serve:handler each has served a request when it is ready.
 """
 
 import os

@@ -1,12 +1,12 @@
-"""Stand-ins for what a test must be able to command."""
+"""Fakes under the control of a test."""
 
 
 class FakeClock:
-    """A clock that stands still until it is told to go on."""
+    """A clock that only advances on command."""
 
     def __init__(self, monotonic_ns: int = 0, wall_ms: int = 1_700_000_000_000) -> None:
         self._monotonic_ns = monotonic_ns
-        #: The time that a reading of the monotonic clock takes.
+        #: The duration of one reading of the monotonic clock.
         self.reading_ns = 0
         self._wall_ns = wall_ms * 1_000_000
 
@@ -24,7 +24,7 @@ class FakeClock:
         return self._wall_ns / 1_000_000_000
 
     def advance_ns(self, nanoseconds: int) -> None:
-        """Let time pass on both readings."""
+        """Advance both readings."""
         self._monotonic_ns += nanoseconds
         self._wall_ns += nanoseconds
 
@@ -33,5 +33,5 @@ class FakeClock:
         self._wall_ns += step_ms * 1_000_000
 
     def advance_ms(self, milliseconds: int) -> None:
-        """Let time pass on both readings."""
+        """Advance both readings."""
         self.advance_ns(milliseconds * 1_000_000)

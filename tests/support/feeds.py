@@ -1,11 +1,11 @@
-"""The ways in which a byte stream can arrive: whole, byte by byte, cut at random, and with more behind it."""
+"""The ways in which a byte stream can arrive: whole, byte by byte, cut at random, and followed by more."""
 
 import random
 from collections.abc import Iterator
 
 
 def random_seed() -> int:
-    """Return a fresh seed, to be printed with whatever fails."""
+    """Return a fresh seed, to be printed with any failure."""
     return random.SystemRandom().randrange(2**32)
 
 

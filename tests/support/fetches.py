@@ -14,7 +14,7 @@ FETCH_VERSIONS = range(4, 19)
 
 
 class Answered(NamedTuple):
-    """One partition of an answer."""
+    """One partition of a response."""
 
     partition: int
     error: int
@@ -22,7 +22,7 @@ class Answered(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A whole answer."""
+    """A whole response."""
 
     error: int
     session: int
@@ -50,7 +50,7 @@ def send_fetch(
 
 
 def fetched(sent: Sent) -> Answer:
-    """Return what a fetch was answered with."""
+    """Return the response to a fetch."""
     payload = sent.answer.payload
     response = codec.decode_response(FETCH, sent.version, payload, 4, len(payload))
     parts = [

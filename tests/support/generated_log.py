@@ -1,7 +1,7 @@
-"""A request log made to measure: rows of any dataset at random, what the test knows of them planted on top.
+"""A generated request log: random rows of any dataset, with rows of known content added.
 
-Files lie where the recorder would put them, with the recorder's own schemas. A column that a row does not name takes a
-value that a harmless request has.
+Files are at the recorder's paths, with the recorder's own schemas. A column that a row does not name has the value of a
+harmless request.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ERRORS = {0: "NONE", 3: "UNKNOWN_TOPIC_OR_PARTITION", 6: "NOT_LEADER_OR_FOLLOWER
 PHASES = ("requestQueueTimeUs", "localTimeUs", "remoteTimeUs", "responseQueueTimeUs", "sendTimeUs")
 START = datetime(2026, 3, 1, 10, tzinfo=UTC)
 
-#: Of requests, what the first brokers that wrote a request log did not know.
+#: Columns of `requests` that the first brokers with a request log did not write.
 LATER_COLUMNS = (
     "codec",
     "recordBytes",
@@ -46,7 +46,7 @@ _numbers = count()
 
 
 def request(time: datetime, **columns: object) -> dict[str, Any]:
-    """Return a row of `requests`: a Produce of client `app` unless columns say otherwise; the total is worked out."""
+    """Return a row of `requests`: a Produce of client `app` unless columns override it; the total is computed."""
     row: dict[str, Any] = {
         "time": time, "requestApiKeyName": "PRODUCE", "requestApiVersion": 11, "connection": "0-1-1",
         "clientId": "app", "softwareName": "librdkafka", "softwareVersion": "2.8.0", "address": "10.0.0.1",

@@ -1,4 +1,4 @@
-"""A handler as far as it is looked at by what tells of its groups: groups, offsets, partitions, and no files."""
+"""The parts of a handler that group reports read: groups, offsets, partitions, and no files."""
 
 import json
 from types import SimpleNamespace
@@ -16,17 +16,17 @@ TOPIC_ID = bytes(range(16))
 
 
 class Times:
-    """Stands in for the files: every record is three seconds old."""
+    """Replaces the files: every record is three seconds old."""
 
     def begin(self) -> None:
-        """Begin anew."""
+        """Start a new report."""
         self.looked_up: list[int] = []
 
     def end(self) -> None:
-        """End what has begun."""
+        """End the current report."""
 
     def age_s(self, place: tuple[str, int, int], offset: int, _: object) -> float | None:
-        """Return three seconds, and remember the offset."""
+        """Return three seconds, and record the offset."""
         assert place[0] == TOPIC
         self.looked_up.append(offset)
         return 3.0

@@ -1,4 +1,4 @@
-"""The whole broker, but that its supervisor gives a change of handlers a second, and tries it again a second later.
+"""The whole broker, with a supervisor that gives a change of handlers one second and retries it one second later.
 
 python -m tests.support.hasty_supervisor start ...
 """

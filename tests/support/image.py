@@ -1,8 +1,8 @@
-"""Follows a Dockerfile on a machine without Docker: its steps are run in roots of their own, its command as it says.
+"""Follows a Dockerfile on a machine without Docker: runs its steps and its command in roots of their own.
 
-A stage begins with this machine's own programs, read-only, in place of the image that it names; what it installs goes
-to directories of its own. The container that is run from the last stage has a root that nobody can write to, 64 MiB of
-shared memory, its volumes, its user, and its first process as process 1. It needs root, and mount namespaces.
+A stage starts with this machine's own programs, read-only, instead of the image that it names; its installations are
+written to directories of its own. The container of the last stage has a read-only root, 64 MiB of shared memory, its
+volumes, its user, and its first process as process 1. It needs root, and mount namespaces.
 """
 
 import json
@@ -43,7 +43,7 @@ mount -o remount,bind,ro "$ROOT"
 
 
 def may_run() -> bool:
-    """Return whether this machine lets a test make mount and process namespaces as root."""
+    """Return whether this machine allows mount and process namespaces as root."""
     if os.geteuid() or not all(map(shutil.which, ("unshare", "setpriv", "chroot", "mount"))):
         return False
     command = ("unshare", "--mount", "--pid", "--fork", "mount", "-t", "tmpfs", "tmpfs", "/mnt")
@@ -52,7 +52,7 @@ def may_run() -> bool:
 
 @dataclass
 class Stage:
-    """What a stage of a Dockerfile has come to: its root, and what it says of a container."""
+    """The result of a Dockerfile stage: its root, and its container settings."""
 
     name: str
     root: Path
@@ -77,14 +77,14 @@ class Stage:
 
     @property
     def lowered(self) -> list[str]:
-        """What makes a command the user's, without any rights; users are those of the root, known by their numbers."""
+        """Return the command prefix that drops to a user without any rights; users are those of the root, by number."""
         passwd = (line.split(":") for line in (self.root / "etc/passwd").read_text().splitlines())
         number = next(each[2] for each in passwd if each[0] == self.user)
         return ["setpriv", "--reuid", number, "--regid", number, "--clear-groups", "--no-new-privs"]
 
 
 def instructions(file: Path) -> Iterator[tuple[str, str]]:
-    """Yield the instructions of a Dockerfile and what stands behind each."""
+    """Yield the instructions of a Dockerfile with their arguments."""
     for line in file.read_text().replace("\\\n", " ").splitlines():
         if line.strip() and not line.lstrip().startswith("#"):
             word, _, rest = line.strip().partition(" ")
@@ -165,7 +165,7 @@ _STEPS = {
 
 
 class Container:
-    """A container of an image's last stage, with `arguments` behind its entry point, or its own command."""
+    """A container of an image's last stage, with `arguments` after its entry point, or its own command."""
 
     def __init__(self, stage: Stage, arguments: tuple[str, ...] = (), **environment: str) -> None:
         command = [*stage.entrypoint, *(arguments or stage.command)]
@@ -181,7 +181,7 @@ class Container:
         )
 
     def close(self) -> None:
-        """Kill what runs there."""
+        """Kill the processes of the container."""
         self.process.kill()
         self.process.wait()
         if self.process.stdout is not None:

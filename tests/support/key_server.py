@@ -1,4 +1,4 @@
-"""A server of the keys that sign tokens, over HTTP or HTTPS, which answers as a test likes."""
+"""A server of token signing keys, over HTTP or HTTPS, with responses set by a test."""
 
 import json
 import ssl
@@ -18,16 +18,16 @@ def key_set(**keys: ec.EllipticCurvePrivateKey) -> str:
 
 
 class KeyServer:
-    """Answers every request with `status`, `headers` and `body`; with None as its status it hangs up."""
+    """Responds to every request with `status`, `headers` and `body`; closes the connection if `status` is None."""
 
     def __init__(self, body: str, certificate: Path | None = None) -> None:
         """``certificate``: a file with a private key and a certificate, for HTTPS."""
         self.status: int | None = 200
         self.headers: dict[str, str] = {}
         self.body = body
-        #: A file with the certificate that those need to trust who ask by HTTPS.
+        #: The certificate file that HTTPS clients must trust.
         self.trusted = certificate
-        #: How many requests have come.
+        #: How many requests have arrived.
         self.asked = 0
         outer = self
 

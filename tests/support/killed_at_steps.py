@@ -1,11 +1,11 @@
-"""The whole broker, but that processes of it are killed at steps of a change that is made while it runs.
+"""The whole broker, whose processes are killed at steps of a change that is made while it runs.
 
 python -m tests.support.killed_at_steps start ...
 
-A step of the supervisor is a line of the modules that change the processes and the listeners, but for those that are
-passed while nothing changes: before it the supervisor kills another, or itself. A step of another process is a line of
-the functions of `OWN`, in which it follows such a change: before it the process kills itself. Before which of them that
-happens is written in a file before the change is asked for (`Orders`).
+A step of the supervisor is a line of the modules that change the processes and the listeners, except for lines that
+also run without a change: before it the supervisor kills another process, or itself. A step of another process is a
+line of the functions of `OWN`, in which it follows such a change: before it the process kills itself. A file written
+before the change is requested names the steps (`Orders`).
 """
 
 import functools
@@ -35,7 +35,7 @@ from rotunda.broker.supervisor.child import Child
 from rotunda.broker.supervisor.supervisor import Supervisor
 
 CHANGES = tuple(str(module.__file__) for module in (handler_count, listener_set, process_memory, processor_count))
-#: By role, what others do: as (owner, function). A handler's and a controller's are the same.
+#: By role, the steps of others: as (owner, function). A handler's and a controller's are the same.
 OWN = {
     "handler": (
         (LogManager, "close"),
@@ -60,11 +60,11 @@ Place = tuple[str, int]
 
 
 class Orders(NamedTuple):
-    """What is to happen in the next change: by ``number``, as each change has its own.
+    """Orders for the next change: by ``number``, as each change has its own.
 
-    Of those in ``roles`` one is killed before each ``nth`` line of the source, from ``first`` on, that is passed, once;
-    without ``nth`` before one step of ten, by chance. So are those, by their own steps, that are in ``roles``. With
-    ``ends_at`` the supervisor kills itself before the step that is passed as that one.
+    A process of ``roles`` is killed before each ``nth`` executed line of the source, from ``first`` on, once; without
+    ``nth`` before one step of ten, at random. The same holds for the own steps of the processes in ``roles``. With
+    ``ends_at`` the supervisor kills itself before the step of that number.
     """
 
     number: int
@@ -75,7 +75,7 @@ class Orders(NamedTuple):
     ends_at: int = 0
 
     def strikes(self, place: Place) -> bool:
-        """Return whether somebody is killed before a step."""
+        """Return whether a process is killed before a step."""
         if self.nth:
             return (place[1] - self.first) % self.nth == 0
         return random.Random(f"{place} {self.seed}").random() < ODDS
@@ -88,13 +88,13 @@ class Orders(NamedTuple):
 
     @classmethod
     def given(cls) -> Self | None:
-        """Return what stands there."""
+        """Return the orders in the file."""
         path = _directory() / "orders"
         return cls(*json.loads(path.read_text())) if path.exists() else None
 
 
 class Steps:
-    """The steps that a supervisor passes, and what it does before them; what it did is in the file `passed`."""
+    """The steps of a supervisor, and the kills before them; the kills are logged in the file `passed`."""
 
     def __init__(self, children: list[Child]) -> None:
         self._children = children
@@ -141,7 +141,7 @@ class Steps:
 
 
 def dies_in(role: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what does as a function does, if its process is not killed before a line of it, or of its module."""
+    """Return a wrapper that kills its process before a line of the function, or of its module."""
     module = function.__code__.co_filename
     # A request during which its process dies again and again is not tried any more.
     is_of_request = function is Controller.alter_configs
@@ -171,7 +171,7 @@ def dies_in(role: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_first(orders: Orders, place: Place) -> bool:
-    """Return whether no process has come to a step in this change before."""
+    """Return whether no process has reached a step in this change before."""
     try:
         (_directory() / f"{orders.number}-{Path(place[0]).stem}-{place[1]}").touch(exist_ok=False)
     except FileExistsError:
@@ -193,7 +193,7 @@ def _directory() -> Path:
 
 
 def run(self: Supervisor) -> None:
-    """Run a supervisor whose steps are watched: its own alone, not those of whom it forks."""
+    """Run a supervisor whose steps are watched: its own, but not those of its forked children."""
     os.register_at_fork(after_in_child=lambda: sys.settrace(None))
     sys.settrace(Steps(self._children).enter)
     try:

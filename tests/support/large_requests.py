@@ -11,7 +11,7 @@ from rotunda.broker.protocol.schema.definitions import Field, StructureDefinitio
 #: The fields that lead to an array, from the outermost on.
 Path = tuple[str, ...]
 
-#: By the beginning of a type's name, what makes the value of a field that is in the element of this number.
+#: By the prefix of a type's name: the function that makes a field's value in the element of this number.
 _VALUES = {
     "string": lambda number: f"n{number}",
     "bytes": lambda _: b"",

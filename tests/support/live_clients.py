@@ -1,4 +1,4 @@
-"""Clients that go on while a broker changes: an idempotent producer, a transactional one, and a member of a group."""
+"""Clients that run while a broker changes: an idempotent producer, a transactional one, and a member of a group."""
 
 import threading
 
@@ -8,7 +8,7 @@ DEADLINE_SECONDS = 120
 
 
 class Producing(threading.Thread):
-    """Sends numbers to one partition with an idempotent producer until it is told to stop; keeps what was confirmed."""
+    """Sends numbers to one partition with an idempotent producer until it is stopped; records confirmed ones."""
 
     def __init__(self, bootstrap: str, topic: str, partition: int) -> None:
         super().__init__(daemon=True)
@@ -35,7 +35,7 @@ class Producing(threading.Thread):
 
 
 class Transacting(threading.Thread):
-    """Sends numbers to one partition in transactions of three until it is told to stop; aborts every third."""
+    """Sends numbers to one partition in transactions of three until it is stopped; aborts every third."""
 
     def __init__(self, bootstrap: str, topic: str, partition: int) -> None:
         super().__init__(daemon=True)
@@ -66,7 +66,7 @@ class Transacting(threading.Thread):
 
 
 class Reading(threading.Thread):
-    """Reads as a member of a group until it has as many records of each partition as it is told, and commits."""
+    """Reads as a member of a group until it has the expected number of records of each partition, and commits."""
 
     def __init__(self, bootstrap: str, topic: str, protocol: str, partitions: int) -> None:
         super().__init__(daemon=True)
@@ -93,6 +93,6 @@ class Reading(threading.Thread):
         self._consumer.close()
 
     def values(self, partition: int) -> list[int]:
-        """Return what it has read of a partition, in order of offsets."""
+        """Return the records read from a partition, in order of offsets."""
         seen = self.seen[partition]
         return [seen[offset] for offset in sorted(seen)]

@@ -41,7 +41,7 @@ def load(library: Path) -> ModuleType:
 
 
 def implementation(name: str, kind: str) -> ModuleType:
-    """Return a module of the broker, apart from the one that everybody imports, with its twins or with C."""
+    """Return a separate copy of a module of the broker, with the Python twins or with C."""
     chosen = native.compiled
     native.compiled = _built() if kind == "native" else None
     try:

@@ -1,6 +1,6 @@
-"""Mounts that a test has for itself: shared memory of a size that it chooses, directories that cannot be written to.
+"""Mounts private to a test: shared memory of a chosen size, and read-only directories.
 
-It takes root. The mounts belong to a thread, and are gone when that and all processes that it has started have ended.
+It requires root. The mounts belong to a thread, and end when that and all processes that it has started have ended.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ _CLONE_NEWNS = 0x00020000
 
 
 def may_mount() -> bool:
-    """Return whether this machine lets a test have mounts of its own."""
+    """Return whether this machine allows private mounts for a test."""
     return subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode == 0
 
 
@@ -30,7 +30,7 @@ def small(path: Path, size_bytes: int) -> list[str]:
 
 
 def read_only(path: Path) -> list[list[str]]:
-    """Return the arguments of mount, of two calls, that let nobody write below a directory."""
+    """Return the arguments of two mount calls that make a directory read-only."""
     return [["--bind", str(path), str(path)], ["-o", "remount,bind,ro", str(path)]]
 
 
@@ -50,7 +50,7 @@ def with_mounts(mounts: Sequence[Sequence[str]], do: Callable[[], None]) -> None
 
 
 def fill(directory: Path = SHARED_MEMORY, leave_bytes: int = 0) -> Path:
-    """Take all of the file system but so much; return the file that has it."""
+    """Fill the file system except for so many bytes; return the file that fills it."""
     path = directory / "filler"
     with path.open("wb") as file:
         space = os.fstatvfs(file.fileno())
@@ -59,5 +59,5 @@ def fill(directory: Path = SHARED_MEMORY, leave_bytes: int = 0) -> Path:
 
 
 def held() -> dict[str, int]:
-    """Return what is there, and how much of the memory each has."""
+    """Return the objects there, with the memory each has."""
     return {path.name: path.stat().st_blocks * 512 for path in SHARED_MEMORY.iterdir()}

@@ -1,6 +1,6 @@
-"""Minutes of a request log whose trouble is known: a harmless load at random, and one bottleneck planted in it.
+"""Minutes of a request log whose trouble is known: a harmless random load, and one bottleneck planted in it.
 
-Each condition is what such a broker would log: of requests, of its processes every ten seconds, of connections.
+Each condition is the log of such a broker: requests, its processes every ten seconds, and connections.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ _MUTES = ("mutesPipeline", "mutesArena", "mutesRingFull", "mutesOutput", "mutesO
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A condition: the rule and bottleneck that a diagnosis should name, and how rows differ from harmless ones.
+    """A condition: the expected rule and bottleneck of a diagnosis, and how rows differ from harmless ones.
 
-    `change` is given each request, `roles` what processes have, by role and index or by role alone; `more` makes rows.
+    `change` gets each request, `roles` has the values of processes, by role and index or by role alone; `more` makes
+    rows.
     """
 
     rule: str | None
@@ -99,7 +100,7 @@ _OF_ROLE: dict[str, dict[str, Any]] = {
 
 
 def _timed(**phases: float) -> Callable[[dict[str, Any], random.Random], dict[str, Any]]:
-    """Return what gives every request these phases, in milliseconds on average."""
+    """Return a change that sets these phases, in milliseconds on average, for every request."""
 
     def change(row: dict[str, Any], chance: random.Random) -> dict[str, Any]:
         return _with(row, **{name: us(chance, mean_ms) for name, mean_ms in phases.items()})
@@ -119,7 +120,7 @@ def _slow_log(row: dict[str, Any], chance: random.Random) -> dict[str, Any]:
 
 
 def _stalled(row: dict[str, Any], chance: random.Random) -> dict[str, Any]:
-    """Let the few wait that come to the first handler while it stands still."""
+    """Delay the few requests that reach the first handler during its pause."""
     return _with(row, requestQueueTimeUs=us(chance, 1500)) if row["correlationId"] % 40 == 0 else row
 
 
@@ -137,7 +138,7 @@ def _slow_reader(row: dict[str, Any], chance: random.Random) -> dict[str, Any]:
 
 
 def _own_latency(row: dict[str, Any], chance: random.Random) -> dict[str, Any]:
-    """Let one client have large answers over a thin line, everybody else being served at once."""
+    """Give one client large responses over a slow connection, with all others served immediately."""
     return _with(row, sendTimeUs=us(chance, 120)) | {"clientId": "far away"} if row["clientId"] == "app-3" else row
 
 
@@ -154,7 +155,7 @@ def _few_connections(start: datetime, chance: random.Random) -> Rows:
 _BUSY = {"idleShare": 0.03, "cpuTimeUs": 9_000_000}
 _CROWDED = {"idleShare": 0.05, "cpuTimeUs": 4_500_000, "runQueueTimeUs": 4_900_000, "cpus": 2}
 
-#: By name; what begins with "healthy" is.
+#: By name; those that begin with "healthy" are healthy.
 PLANTED = {
     "healthy, low": Planted(None, "healthy", requests=30),
     "healthy": Planted(None, "healthy"),

@@ -1,4 +1,4 @@
-"""The whole broker, but that some requests kill the process that takes them, and some never let it go.
+"""The whole broker, where some requests kill the process that handles them, and some never finish.
 
 python -m tests.support.poisonable_broker start ...
 """
@@ -12,14 +12,14 @@ from rotunda.broker.cli.main import main
 from rotunda.broker.handler.request_handler import RequestHandler
 from rotunda.broker.network.processor.request_reader import RequestReader
 
-#: A request with these bytes in it kills whoever takes it, and one with the others keeps it busy for ever.
+#: A request with these bytes kills its process, and one with the others keeps it busy for ever.
 KILLS, HANGS = b"-kill-me-", b"-keep-me-"
 #: One with these kills its processor, before it is sent to anybody.
 KILLS_PROCESSOR = b"-kill-you-"
 
 
 def poison(dispatch: Any) -> Any:
-    """Return what takes requests as `dispatch` does, if it lives."""
+    """Return a wrapper of `dispatch` that dies of a poison request."""
 
     def poisoned(self: RequestHandler, frame: Any) -> None:
         request = bytes(frame.view[frame.start : frame.end])
@@ -33,7 +33,7 @@ def poison(dispatch: Any) -> Any:
 
 
 def poison_reader(try_send: Any) -> Any:
-    """Return what sends frames on as `try_send` does, if it lives."""
+    """Return a wrapper of `try_send` that dies of a poison request."""
 
     def poisoned(self: RequestReader, channel: Any, frame: bytes, *rest: Any) -> bool:
         if KILLS_PROCESSOR in frame:

@@ -1,6 +1,6 @@
 """A processor with everything real about it but the clock; the test plays the clients, the acceptor and the targets.
 
-Rings and arena lie over byte arrays, connections are loopback TCP, answers are written by the targets' own
+Rings and arena lie over byte arrays, connections are loopback TCP, responses are written by the targets' own
 `ResponseWriter`. Each turn of the loop is preceded by a ring of the bell, so that no turn sleeps.
 """
 
@@ -50,7 +50,7 @@ DEADLINE_SECONDS = 60.0
 
 
 class Taken(NamedTuple):
-    """A request as a target takes it from its ring."""
+    """A request as a target reads it from its ring."""
 
     connection_id: int
     sequence: int
@@ -75,7 +75,7 @@ class FakeTarget:
         self.responses = ResponseWriter(bench.channel, index, (bench.bell,), bench.directory)
 
     def take(self, release: bool = True) -> list[Taken]:
-        """Return the requests that are published and not taken yet."""
+        """Return the published, unread requests."""
         taken = []
         for at, _, end in self.consumer.read(10_000):
             fields = REQUEST.unpack_from(self._bench.channel.view, at)
@@ -145,7 +145,7 @@ class FakeTarget:
         self.publish()
 
     def no_response(self, request: Taken, throttle_ms: int = 0) -> None:
-        """End a request that has no answer on the wire."""
+        """Finish a request that has no response on the wire."""
         now = self._bench.clock.monotonic_ns()
         self.responses.no_response(self.answered(request, now), now, now, AnswerFacts(throttle_ms=throttle_ms))
         self.publish()
@@ -157,14 +157,14 @@ class FakeTarget:
         self.publish()
 
     def publish(self) -> None:
-        """Make visible what was answered, as far as there is room."""
+        """Publish the responses, as far as there is room."""
         self.responses.retry()
         self.responses.publish()
         self.responses.ring_bells()
 
 
 class Client:
-    """The client's end of one connection; nothing it does takes a turn of the loop but `receive`."""
+    """The client's end of one connection; only `receive` runs a turn of the loop."""
 
     def __init__(self, bench: "ProcessorBench", sock: socket.socket, serial: int) -> None:
         self._bench = bench
@@ -183,7 +183,7 @@ class Client:
                 self._bench.turn()
 
     def read(self) -> bytes:
-        """Take what has arrived, without a turn; note the end."""
+        """Read the bytes that have arrived, without a turn; note the end."""
         try:
             while data := self.sock.recv(1 << 20):
                 self.received += data
@@ -195,14 +195,14 @@ class Client:
         return bytes(self.received)
 
     def receive(self, count: int) -> bytes:
-        """Turn the loop until `count` bytes are there and take them off."""
+        """Turn the loop until `count` bytes are there and remove them from the buffer."""
         self._bench.turn_until(lambda: len(self.read()) >= count, f"{count} bytes")
         taken = bytes(self.received[:count])
         del self.received[:count]
         return taken
 
     def wait_ended(self) -> bytes:
-        """Turn the loop until the connection ends; return what came before that and was not taken off."""
+        """Turn the loop until the connection ends; return the remaining bytes of the buffer."""
 
         def ended() -> bool:
             self.read()
@@ -218,7 +218,7 @@ class Client:
 
 
 class ProcessorBench:
-    """One processor (index 0), its targets (the last one is the controller), and what a test wants to see of it."""
+    """One processor (index 0), its targets (the last one is the controller), and the observations of a test."""
 
     def __init__(self, handlers: int = 1, ring_bytes: int = RING_BYTES, **settings: object) -> None:
         self._scratch = tempfile.TemporaryDirectory()
@@ -252,7 +252,7 @@ class ProcessorBench:
         self.replace_processor(generation=1)
 
     def replace_processor(self, generation: int) -> None:
-        """Put a new processor at the ends of the rings; the old one is not asked."""
+        """Attach a new processor to the rings; the old one is not stopped."""
         now_ns = self.clock.monotonic_ns
         pool = MemoryPool(self.arena, 0, ARENA_BYTES, self.spill_fd, spill_area(0))
         self.sender = RequestSender(self.channel, 0, self.target_bells, pool)
@@ -298,7 +298,7 @@ class ProcessorBench:
         self._scratch.cleanup()
 
     def turn(self, count: int = 1) -> None:
-        """Let the loop turn, without sleep; before that the targets retry what found no room, as they would."""
+        """Turn the loop once, without sleep; before that the targets retry the responses that found no room."""
         for _ in range(count):
             for target in self.targets:
                 target.publish()
@@ -306,14 +306,14 @@ class ProcessorBench:
             self.processor.step()
 
     def turn_until(self, condition: Callable[[], object], what: str) -> None:
-        """Turn until the condition holds; AssertionError naming `what` if it does not come to that."""
+        """Turn until the condition holds; AssertionError naming `what` if it never does."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while not condition():
             assert time.monotonic() < deadline, f"not within {DEADLINE_SECONDS} s: {what}"
             self.turn()
 
     def connect(self, send_buffer: int = 0, receive_buffer: int = 0, listener: int = 0) -> Client:
-        """Return a client whose connection the processor has taken over; buffers in bytes, 0 for the kernel's own."""
+        """Return a client whose connection the processor has accepted; buffers in bytes, 0 for the kernel's own."""
         sock = socket.socket()
         if receive_buffer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -356,7 +356,7 @@ class ProcessorBench:
         self.turn_until(lambda: client.serial in self.closed(), "the connection is reported closed")
 
     def value(self, name: str, label: str = "") -> int:
-        """Return a counter or gauge of the page as it stands."""
+        """Return the present value of a counter or gauge of the page."""
         return MetricsReader(self.page).read().values[name, label]
 
     def published_value(self, name: str, label: str = "") -> int:
@@ -372,11 +372,11 @@ class ProcessorBench:
         return memoryview(os.pread(self.spill_fd, SPILL_BYTES, 0))
 
     def spill_bytes_in_memory(self) -> int:
-        """Return how much of the spill file takes memory."""
+        """Return how much memory the spill file uses."""
         return os.fstat(self.spill_fd).st_blocks * 512
 
     def restless(self) -> bool:
-        """Return whether something would go on waking the loop although nobody wants anything of it."""
+        """Return whether something would keep waking the loop although there is nothing to do."""
         self.turn(3)
         return bool(self.processor._selector.poll(0))
 

@@ -1,4 +1,4 @@
-"""A raw connection of a client with an id, which sees the throttle times in its answers."""
+"""A raw connection of a client with an id, which reads the throttle times in its responses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCH = record_batch([b"x" * 49_000])
 
 
 class QuotaClient:
-    """A connection of a client that gives an id. For `produce` surrogates are bytes that are not UTF-8."""
+    """Connection of a client that sends an id. For `produce` surrogates are bytes that are not UTF-8."""
 
     def __init__(self, broker: BrokerProcess, client_id: str, port: int | None = None) -> None:
         """``port``: of another listener than the first."""
@@ -38,7 +38,7 @@ class QuotaClient:
         return self.receive(key, version)
 
     def produce(self, topic: str, partition: int = 0, version: int = 7, acks: int = 1) -> int:
-        """Send a batch of 49 KB; return the throttle time in ms that the answer gives."""
+        """Send a batch of 49 KB; return the throttle time in ms of the response."""
         body = produce_body([(topic, partition, BATCH)], acks)
         name = self.client_id.encode(errors="surrogateescape")
         header = struct.pack(">hhih", ApiKey.PRODUCE, version, CORRELATION_ID, len(name)) + name
@@ -50,7 +50,7 @@ class QuotaClient:
         return answer.throttle_time_ms
 
     def api_versions(self) -> int:
-        """Ask for the versions; return how long the answer took, in ms."""
+        """Request the versions; return the response time in ms."""
         begun_ns = time.monotonic_ns()
         self.ask(ApiKey.API_VERSIONS, 0, {})
         return (time.monotonic_ns() - begun_ns) // 1_000_000

@@ -47,7 +47,7 @@ def record_batch(  # noqa: PLR0913 - one keyword per header field that a test ma
 
 
 def lying_batch(records: bytes, count: int, *, codec: int = 0, **claims: int) -> bytes:
-    """Return a batch that claims `count` records, whatever these bytes are; its checksum is right."""
+    """Return a batch that claims `count` records, for any bytes; its checksum is right."""
     return sealed_batch(_compress(codec, records), count, codec=codec, **claims)
 
 
@@ -77,7 +77,7 @@ def with_max_timestamp(batch: bytes, max_timestamp_ms: int) -> bytes:
 
 
 def records_of(batch: bytes) -> bytes:
-    """Return what stands behind the header of a batch."""
+    """Return the bytes after the header of a batch."""
     return batch[61:]
 
 
@@ -99,18 +99,18 @@ def encoded_record(
     value: bytes | None = b"v",
     headers: Sequence[tuple[bytes, bytes | None]] = (),
 ) -> bytes:
-    """Return one record as it stands in a batch."""
+    """Return one record as encoded in a batch."""
     body = b"\x00" + varint(timestamp_delta) + varint(offset_delta) + field(key) + field(value)
     return sealed_record(body + varint(len(headers)) + b"".join(field(name) + field(data) for name, data in headers))
 
 
 def sealed_record(body: bytes) -> bytes:
-    """Return a record with a right length, whatever is in it."""
+    """Return a record with a correct length, for any content."""
     return varint(len(body)) + body
 
 
 def field(data: bytes | None) -> bytes:
-    """Return bytes behind their length; -1 for None."""
+    """Return bytes with their length as prefix; -1 for None."""
     return varint(-1) if data is None else varint(len(data)) + data
 
 

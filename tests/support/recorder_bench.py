@@ -1,4 +1,4 @@
-"""A recorder over byte arrays and a directory, with a clock that stands still; the test plays the processors."""
+"""A recorder over byte arrays and a directory, with a fixed clock; the test plays the processors."""
 
 import itertools
 import uuid
@@ -51,7 +51,7 @@ class RecorderBench:
         self.taken = 0
 
     def start_recorder(self, *, replaces: bool) -> Recorder:
-        """Put a recorder at the rings; an earlier one is not asked."""
+        """Attach a recorder to the rings; an earlier one is not stopped."""
         metadata = SimpleNamespace(refresh=lambda: None, topics=self._topics, broker_config=self.config)
         name = f"test-{next(self._names)}"
         cache = cast("MetadataCache", metadata)
@@ -59,22 +59,22 @@ class RecorderBench:
         return self.recorder
 
     def start_sender(self) -> RequestLogSender:
-        """Put a processor's sender at its ring; an earlier one is not asked."""
+        """Attach a processor's sender to its ring; an earlier one is not stopped."""
         self.sender = RequestLogSender(RecorderFeed(self.rings, 0), self.texts, self._bell)
         return self.sender
 
     def push(self, rows: np.ndarray) -> None:
-        """Have rows taken from answers and pushed, as a processor does."""
+        """Build rows from responses and push them, as a processor does."""
         self.take(len(rows))
         self.sender.push(rows, [])
 
     def take(self, count: int) -> None:
-        """Have answers taken whose rows are still in the processor's memory."""
+        """Record responses whose rows are still in the processor's memory."""
         self.taken += count
         self.sender.note_taken(self.taken)
 
     def turn(self, after_ms: int = 0) -> None:
-        """Let time pass and the recorder turn."""
+        """Advance the clock and turn the recorder."""
         self.clock.advance_ms(after_ms)
         self.recorder.turn(0)
 
@@ -107,7 +107,7 @@ def rows_of(
 
 
 def client_text(number: int, client_id: str) -> bytes:
-    """Return what a frame says of a client."""
+    """Return the client information of a frame."""
     clients = ClientRegistry(lambda: number, (("PLAINTEXT", "PLAINTEXT"),))
     names = client_id, "lib", "1.0"
     channel = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""What a Spark job leaves behind, as plain files: results of any kind, without Spark."""
+"""The output of a Spark job as plain files: results of any kind, without Spark."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Brokers whose request log is looked at: how they are started, and what their finished files hold."""
+"""Brokers with a request log under test: how they are started, and the contents of their finished files."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ Start = Callable[..., BrokerProcess]
 
 
 def recording_brokers(directory: Path) -> Iterator[Start]:
-    """Yield what starts a broker whose files are finished every half second; stop them all in the end.
+    """Yield a function that starts a broker whose files are finished every half second; stop them all in the end.
 
     Settings are given by name with underscores.
     """

@@ -22,12 +22,12 @@ class SaslWire:
         self.socket.close()
 
     def request(self, key: ApiKey, version: int, **fields: Any) -> Any:
-        """Return the answer to a request. Raises ConnectionError when there is none."""
+        """Return the response to a request. Raises ConnectionError when there is none."""
         self.socket.sendall(codec.encode_request(key, version, 1, "wire", fields))
         return self.answer(key, version)
 
     def answer(self, key: ApiKey, version: int) -> Any:
-        """Return the next answer."""
+        """Return the next response."""
         (size,) = struct.unpack(">i", self.take(4))
         body = self.take(size)
         return codec.decode_response(key, version, memoryview(body), 0, size)
@@ -43,7 +43,7 @@ class SaslWire:
         return data
 
     def log_in(self, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> Any:
-        """Authenticate by SCRAM; return the last answer."""
+        """Authenticate by SCRAM; return the last response."""
         assert int(self.request(ApiKey.SASL_HANDSHAKE, 1, mechanism=mechanism).error_code) == 0
         client = ScramClient(mechanism, user, password)
         first = self.request(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=client.first())

@@ -1,4 +1,4 @@
-"""A client of SCRAM, written after the RFC and not after the broker: it checks what the server says of itself."""
+"""A SCRAM client, written after the RFC and not after the broker: it verifies the server's signature."""
 
 import base64
 import hashlib
@@ -35,5 +35,5 @@ class ScramClient:
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def check(self, answer: bytes) -> None:
-        """Assert that the server knows the password too."""
+        """Assert that the server has the password too."""
         assert answer == b"v=" + base64.b64encode(self._expected)

@@ -1,4 +1,4 @@
-"""A broker with a listener of TLS beside one of plain text, and what its clients are given."""
+"""A broker with a TLS listener and a plaintext one, and the settings of its clients."""
 
 import socket
 import ssl
@@ -59,7 +59,7 @@ class SecuredBroker:
         }
 
     def context(self) -> ssl.SSLContext:
-        """Return what other clients in Python are given."""
+        """Return the SSL context for other Python clients."""
         return ssl.create_default_context(cafile=str(self.trusted))
 
     def connect(self) -> ssl.SSLSocket:

@@ -1,4 +1,4 @@
-"""A queue simulated customer by customer (Lindley 1952): what formulas are held against."""
+"""A queue simulated customer by customer (Lindley 1952): the reference for formulas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What comes to one server: arrivals in a second, the mean service in seconds, and how far both vary."""
+    """The load of one server: arrivals per second, the mean service time in seconds, and the variation of both."""
 
     arrivals: float
     service_s: float
@@ -18,7 +18,7 @@ class Load:
 
 
 def served(chance: random.Random, load: Load, count: int) -> Iterator[tuple[float, float, float]]:
-    """Yield of each of so many customers when it comes, how long it waits and how long it is served, in seconds."""
+    """Yield the arrival time, waiting time and service time, in seconds, of each of so many customers."""
     gap = _varying(chance, 1 / load.arrivals, load.arrival_variation)
     service = _varying(chance, load.service_s, load.service_variation)
     time = free_at = 0.0
@@ -30,7 +30,7 @@ def served(chance: random.Random, load: Load, count: int) -> Iterator[tuple[floa
 
 
 def _varying(chance: random.Random, mean: float, variation: float) -> Callable[[], float]:
-    """Return what draws times of a mean and a squared coefficient of variation (0: always the mean)."""
+    """Return a function that draws times of a mean and a squared coefficient of variation (0: always the mean)."""
     if variation == 0:
         return lambda: mean
     return lambda: chance.gammavariate(1 / variation, mean * variation)

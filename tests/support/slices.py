@@ -1,4 +1,4 @@
-"""Runs to its end what an API function does in slices."""
+"""Runs an API function with slices to its end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def finished(answer: Any) -> Any:
-    """Return what an API function answers in the end; nothing that it waits for may come later."""
+    """Return the final response of an API function; nothing it waits for may be delayed."""
     if not isinstance(answer, GeneratorType):
         return answer
     sent: Any = None

@@ -1,11 +1,11 @@
-"""What can be seen of a socket from outside, however many descriptors the process of the tests has open."""
+"""Checks of a socket that work however many descriptors the test process has open."""
 
 import select
 import socket
 
 
 def is_readable(sock: socket.socket, seconds: float) -> bool:
-    """Return whether something comes within a time: bytes, or the end."""
+    """Return whether a socket becomes readable in time: bytes, or the end."""
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     return bool(poll.poll(seconds * 1000))

@@ -1,8 +1,8 @@
 """A broker's targets in one process, turned by hand: real rings, logs and metadata, no fork.
 
-A handler that is "killed" is one that is abandoned at a chosen place and replaced by another of a higher generation on
-the same shared memory. What a processor does is done here in its simplest form: requests go in, answers come out, and
-the first answer to a request is the one that counts.
+A handler that is "killed" is abandoned at a chosen line and replaced by another of a higher generation on the same
+shared memory. The processor's part is done here in its simplest form: requests in, responses out, and the first
+response to a request is the one that counts.
 """
 
 from __future__ import annotations
@@ -71,19 +71,19 @@ class Killed(BaseException):
 
 
 class Answer(NamedTuple):
-    """One answer as it stood in a response ring; file ranges have been read."""
+    """One response as read from a response ring; file ranges have been read."""
 
     kind: int
     error_code: int
     payload: bytes
     ranges: int
-    #: As in REQUEST_ROW: which quota gave a throttle time.
+    #: As in REQUEST_ROW: which quota caused a throttle time.
     throttled_by: int = 0
 
 
 @dataclass
 class Sent:
-    """One request, and all the answers that came."""
+    """One request, and all its responses."""
 
     target: int
     api_key: int
@@ -94,7 +94,7 @@ class Sent:
 
     @property
     def answer(self) -> Answer:
-        """The answer that counts: the first."""
+        """The response that counts: the first."""
         assert self.answers, "no answer"
         return self.answers[0]
 
@@ -107,7 +107,7 @@ class Client:
         self.processor = processor
         self.connection = connection
         self.sent: dict[int, Sent] = {}
-        #: Of whom its requests are (`session.pack_session`); empty: of nobody in particular.
+        #: The owner of its requests (`session.pack_session`); empty: no session.
         self.session = b""
 
     def send(self, api_key: int, version: int, body: bytes, target: int | None = None) -> Sent:
@@ -132,7 +132,7 @@ class Client:
 
 
 class SteppedBroker:
-    """Targets 0..handlers-1 and the controller behind them, none of which moves by itself."""
+    """Targets 0..handlers-1 and the controller after them; none of them moves by itself."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class SteppedBroker:
         #: Requests that found their ring or the arena full, by processor and target.
         self._backlog: defaultdict[tuple[int, int], deque[tuple[Client, int]]] = defaultdict(deque)
         self._generations = [0] * (handlers + 1)
-        #: By target, what has files open.
+        #: By target: the object that has files open.
         self._managers: list[PartitionManager | None] = [None] * (handlers + 1)
         self._active: ActiveController | None = None
         self.handlers: list[RequestHandler | None] = [None] * (handlers + 1)
@@ -198,12 +198,12 @@ class SteppedBroker:
     # ---- life and death --------------------------------------------------------------------------------------------
 
     def boot(self, index: int) -> None:
-        """Do what a handler process does before its first turn."""
+        """Boot a handler, as its process does before the first turn."""
         self._generations[index] += 1
         context = self.context
         poison = PoisonRequests(context, index, self._generations[index], self._most_deaths)
 
-        # Known at once, so that `kill` finds the files of a target that dies while it boots.
+        # Set first, so that `kill` finds the files of a target that dies while it boots.
         def manager(*args: Any) -> PartitionManager:
             made = self._managers[index] = PartitionManager(*args)
             return made
@@ -221,7 +221,7 @@ class SteppedBroker:
             sender.generations[index] = self._generations[index]
 
     def kill(self, index: int) -> None:
-        """Abandon a target where it stands; only its descriptors are closed, as the kernel would."""
+        """Abandon a target in its present state; only its descriptors are closed, as the kernel would."""
         manager = self._managers[index]
         if manager is not None:
             for log in manager.log_manager.logs.values():
@@ -235,10 +235,10 @@ class SteppedBroker:
         self._managers[index] = self.handlers[index] = None
 
     def replace(self, index: int) -> None:
-        """Kill a target and put another in its place; processors repeat what is theirs to repeat."""
+        """Kill a target and start another in its place; processors repeat their unanswered requests."""
         self.kill(index)
         self.boot(index)
-        # A processor reads what it has been answered before it sends the rest again.
+        # A processor reads its responses before it sends the rest again.
         self.drain()
         for client in self._clients.values():
             for sequence, sent in client.sent.items():
@@ -246,7 +246,7 @@ class SteppedBroker:
                     self.put(client, sequence)
 
     def replace_processor(self, processor: int) -> None:
-        """Put another processor at the ends of the rings: connections of the dead one are gone, its requests not."""
+        """Attach another processor to the rings: connections of the dead one are closed, its requests remain."""
         self.senders[processor] = self._sender(processor)
         self.senders[processor].generations[:] = self._generations
         channel = self.context.channel
@@ -258,7 +258,7 @@ class SteppedBroker:
         self._clients = {number: each for number, each in self._clients.items() if each.processor != processor}
 
     def close(self) -> None:
-        """Kill what lives and remove what is shared."""
+        """Kill all targets and remove what they share."""
         for index in range(len(self.handlers)):
             self.kill(index)
         shared_resources.release(self.context)
@@ -266,7 +266,7 @@ class SteppedBroker:
             listener.socket.close()
 
     def parts(self, index: int) -> BrokerContext:
-        """Return what the API functions of a living target work with."""
+        """Return the arguments of a living target's API functions."""
         return self.handler(index).broker
 
     @property
@@ -277,7 +277,7 @@ class SteppedBroker:
         return active.controller
 
     def announce_metadata(self) -> None:
-        """Have the controller tell every target that the metadata has changed."""
+        """Make the controller notify every target that the metadata has changed."""
         active = self.parts(self.context.handlers).controller
         assert active is not None
         active.announce()
@@ -293,15 +293,15 @@ class SteppedBroker:
         return self.handler(index).turn()
 
     def turn_until_line(self, index: int, line: int) -> bool:
-        """Turn a target and let it die before it executes its ``line``-th line; True if it died."""
+        """Turn a target and kill it before its ``line``-th line; True if it died."""
         return died_at_line(line, self.handler(index).turn, OURS)
 
     def boot_until_line(self, index: int, line: int) -> bool:
-        """Boot a target and let it die before its ``line``-th line of server code; True if it died."""
+        """Boot a target and kill it before its ``line``-th line of server code; True if it died."""
         return died_at_line(line, lambda: self.boot(index), SERVING)
 
     def settle(self, rounds: int = 60) -> None:
-        """Turn everything until every request has been answered and nothing moves, and take the answers."""
+        """Turn everything until every request has its response and nothing moves, and read the responses."""
         for _ in range(rounds):
             worked = [handler.turn() for handler in self.handlers if handler is not None]
             self.drain()
@@ -318,18 +318,18 @@ class SteppedBroker:
         return client
 
     def forget_clients(self) -> None:
-        """Let go of connections whose requests have been looked at."""
+        """Forget connections whose requests have been inspected."""
         for client in self._clients.values():
             client.sent = {}
 
     def put(self, client: Client, sequence: int) -> None:
-        """Put a request into its target's ring, or keep it until there is room."""
+        """Put a request into its target's ring, or queue it until there is room."""
         waiting = self._backlog[client.processor, client.sent[sequence].target]
         if waiting or not self._try_put(client, sequence):
             waiting.append((client, sequence))
 
     def drain(self, processor: int | None = None) -> None:
-        """Take the answers out of the response rings."""
+        """Read the responses from the response rings."""
         for number, rings in enumerate(self._responses):
             if processor is None or processor == number:
                 for ring in rings:
@@ -342,7 +342,7 @@ class SteppedBroker:
                 waiting.popleft()
 
     def released(self, processor: int, target: int) -> bool:
-        """Return whether the target has given back every request of a processor."""
+        """Return whether the target has released every request of a processor."""
         ring = self.context.channel.request_consumer(processor, target)
         return ring.head == ring.tail()
 
@@ -414,7 +414,7 @@ class SteppedBroker:
     # ---- topics and records ----------------------------------------------------------------------------------------
 
     def create(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        """Create a topic and let its owners open it."""
+        """Create a topic and wait until its owners have opened it."""
         [outcome] = self.controller.create_topics([NewTopic(name, partitions, configs=dict(configs or {}))])
         assert outcome.error_code == 0, outcome
         self.announce()
@@ -427,14 +427,14 @@ class SteppedBroker:
         self.announce_metadata()
 
     def announce(self) -> None:
-        """Tell every target that the metadata has changed, and let each take it over."""
+        """Notify every target that the metadata has changed, and apply it in each."""
         self.announce_metadata()
         for handler in self.handlers:
             if handler is not None:
                 handler.turn()
 
     def partition(self, topic: str, index: int) -> PartitionInfo:
-        """Return where a partition stands."""
+        """Return the address of a partition."""
         found = self.parts(self.context.handlers).metadata.partition(topic, index)
         assert found is not None
         return found
@@ -450,7 +450,7 @@ class SteppedBroker:
         return self.context.partitions.read_end(self.partition(topic, index).row)
 
     def records(self, topic: str, index: int) -> list[ReadRecord]:
-        """Return what is committed in a partition, read from its files below the published end."""
+        """Return the committed records of a partition, read from its files below the published end."""
         row = self.partition(topic, index).row
         end, base, position = self.context.partitions.read_position(row)
         directory = self.config.data_dir / f"{topic}-{index}"
@@ -471,7 +471,7 @@ class SteppedBroker:
 def may_die_in(frame: FrameType, where: Sequence[str]) -> bool:
     """Return whether a death can be simulated in a function of files in ``where``.
 
-    The kernel takes back the file lock of a process that dies; whoever dies here is none, and has to do it himself.
+    The kernel releases the file lock of a process that dies; here no process dies, so `_locked` itself must release it.
     """
     path = frame.f_code.co_filename
     ours = any(part in path for part in where) and not any(part in path for part in _NOT_THERE)
@@ -479,7 +479,7 @@ def may_die_in(frame: FrameType, where: Sequence[str]) -> bool:
 
 
 def died_at_line(line: int, do: Callable[[], object], where: Sequence[str]) -> bool:
-    """Call ``do`` and raise Killed before the ``line``-th line of files in ``where``; True if that came to pass."""
+    """Call ``do`` and raise Killed before the ``line``-th line of files in ``where``; True if it was raised."""
     left = line
 
     def local(frame: FrameType, event: str, arg: Any) -> Any:  # noqa: ARG001
@@ -505,7 +505,7 @@ def died_at_line(line: int, do: Callable[[], object], where: Sequence[str]) -> b
 
 
 def produced(sent: Sent) -> list[tuple[int, int]]:
-    """Return (error code, base offset) for each part of a Produce answer of version 5-7."""
+    """Return (error code, base offset) for each part of a Produce response of version 5-7."""
     answer = sent.answer
     assert answer.kind == SEND, answer
     return [(part.error_code, part.base_offset) for part in read_produce(answer.payload[8:])]

@@ -20,7 +20,7 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at only
 
 
 class Supervised:
-    """One instance in `directory`; a context manager that leaves no process behind."""
+    """One instance in `directory`; a context manager that leaves no process running."""
 
     def __init__(self, directory: Path, fault: str = "", **settings: object) -> None:
         self.run_dir = directory / "run"
@@ -72,7 +72,7 @@ class Supervised:
         return found[0]
 
     def metric(self, role: int, name: str, label: str = "", index: int = 0) -> int:
-        """Return a counter of a process as it stands on its page."""
+        """Return the present value of a process's counter."""
         status = self.status()
         segment = attach(f"/rotunda-{status['instance']}-metrics")
         page = MetricsSegment(segment.view, status["most_processors"], status["most_handlers"]).page(role, index)

@@ -1,4 +1,4 @@
-"""A TLS client of a processor bench whose every byte the test sees: the protocol is worked out in memory."""
+"""A TLS client of a processor bench whose every byte the test sees: the protocol runs in memory."""
 
 import ssl
 import tempfile
@@ -16,7 +16,7 @@ OWN = AUTHORITY.issue()
 
 
 def tls_bench(**settings: object) -> ProcessorBench:
-    """Return a bench whose listener 0 is of TLS, and listener 1 of plain text."""
+    """Return a bench whose listener 0 is TLS, and listener 1 plaintext."""
     store = {"ssl_keystore_type": "PEM", "ssl_keystore_key": OWN.key_pem, "ssl_keystore_certificate_chain": OWN.pem}
     trust = {"ssl_truststore_type": "PEM", "ssl_truststore_certificates": AUTHORITY.pem}
     bench = ProcessorBench(listeners="SSL://127.0.0.1:0", **(store | trust | settings))
@@ -28,7 +28,7 @@ def tls_bench(**settings: object) -> ProcessorBench:
 
 
 def client_context(own: Issued | None = None, **attributes: Any) -> ssl.SSLContext:
-    """Return what a client that trusts the authority goes by; ``own``: the certificate that it shows."""
+    """Return the context of a client that trusts the authority; ``own``: the client certificate."""
     context = ssl.create_default_context(cadata=AUTHORITY.pem)
     for name, value in attributes.items():
         setattr(context, name, value)
@@ -44,7 +44,7 @@ def load_own(context: ssl.SSLContext, own: Issued) -> None:
 
 
 def never(*, at_once: bool) -> bool:
-    """Stand in for settings that do not change."""
+    """Replace the callback for settings that do not change."""
     assert at_once
     return False
 
@@ -60,7 +60,7 @@ class TlsClient:
         session: ssl.SSLSession | None = None,
         **connect: int,
     ) -> None:
-        """``session``: of an earlier connection by the same context, to be gone on with."""
+        """``session``: of an earlier connection by the same context, to resume."""
         self.bench = bench
         self.plain = bench.connect(**connect)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -71,7 +71,7 @@ class TlsClient:
         self.is_ready = False
 
     def flight(self) -> bytes:
-        """Go on with the handshake, and return what is to be sent for it. Raises ssl.SSLError when it fails."""
+        """Continue the handshake, and return the bytes to send for it. Raises ssl.SSLError when it fails."""
         self._take()
         with suppress(ssl.SSLWantReadError):
             self.tls.do_handshake()
@@ -79,7 +79,7 @@ class TlsClient:
         return self._outgoing.read()
 
     def alert(self) -> bytes:
-        """Return what is to be sent after a failure."""
+        """Return the bytes to send after a failure."""
         return self._outgoing.read()
 
     def shake_hands(self) -> "TlsClient":
@@ -103,7 +103,7 @@ class TlsClient:
             self.plain.send(self.records(data[start : start + (1 << 20)]))
 
     def receive(self, count: int) -> bytes:
-        """Turn the loop until so many decrypted bytes are there and take them off."""
+        """Turn the loop until so many decrypted bytes are there and remove them from the buffer."""
 
         def enough() -> bool:
             self._take()

@@ -1,7 +1,7 @@
 """A transactional producer without a client library, for brokers that are turned by hand, and a committed reader.
 
-Requests are made by kio, apart from the broker's own codecs where it has them. The reader looks at the files below the
-published offsets and does with them what a read_committed consumer does.
+Requests are made by kio, separately from the broker's own codecs where it has them. The reader reads the files below
+the published offsets and filters them as a read_committed consumer does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def send(client: Client, api_key: int, version: int, values: dict[str, Any]) -> 
 
 
 def answer_of(sent: Sent) -> Any:
-    """Return the answer that counts, as kio reads it."""
+    """Return the response that counts, decoded by kio."""
     payload = sent.answer.payload
     return codec.decode_response(sent.api_key, sent.version, payload, 4, len(payload))
 
@@ -56,7 +56,7 @@ class TransactionalProducer:
         return send(self.client, INIT_PRODUCER_ID, 4 if self.newest else 3, values)
 
     def take(self, sent: Sent) -> int:
-        """Take over producer id and epoch from an answer. Return its error code."""
+        """Apply producer id and epoch of a response. Return its error code."""
         answer = answer_of(sent)
         if not answer.error_code and getattr(answer, "producer_epoch", -1) >= 0:
             if answer.producer_epoch != self.epoch:
@@ -124,25 +124,25 @@ class TransactionalProducer:
 
 
 def produce_errors(sent: Sent) -> list[int]:
-    """Return the error codes of a Produce answer, in order."""
+    """Return the error codes of a Produce response, in order."""
     answer = answer_of(sent)
     return [int(part.error_code) for topic in answer.responses for part in topic.partition_responses]
 
 
 def add_errors(sent: Sent) -> list[int]:
-    """Return the error codes of an AddPartitionsToTxn 0-3 answer, in order."""
+    """Return the error codes of an AddPartitionsToTxn 0-3 response, in order."""
     answer = answer_of(sent)
     topics = answer.results_by_topic_v3_and_below
     return [int(part.partition_error_code) for topic in topics for part in topic.results_by_partition]
 
 
 def offset_errors(sent: Sent) -> list[int]:
-    """Return the error codes of a TxnOffsetCommit answer, in order."""
+    """Return the error codes of a TxnOffsetCommit response, in order."""
     return [int(part.error_code) for topic in answer_of(sent).topics for part in topic.partitions]
 
 
 def committed_offset(broker: SteppedBroker, group_id: str, topic: str) -> int:
-    """Return the offset that a group goes on from in partition 0, once nothing is undecided there; -1 for none."""
+    """Return the committed offset of a group in partition 0, once no transaction is open there; -1 for none."""
     values = {
         "group_id": group_id,
         "topics": [{"name": topic, "partition_indexes": [0]}],
@@ -164,7 +164,7 @@ def open_coordinator_topics(broker: SteppedBroker) -> None:
 
 
 def committed_values(broker: SteppedBroker, topic: str, partition: int) -> list[bytes]:
-    """Return what a read_committed consumer gets of a partition that has one segment."""
+    """Return the records that a read_committed consumer reads from a partition that has one segment."""
     row = broker.partition(topic, partition).row
     _, base, position = broker.context.partitions.read_position(row)
     stable = broker.context.partitions.read_stable(row)
@@ -193,7 +193,7 @@ def committed_values(broker: SteppedBroker, topic: str, partition: int) -> list[
 
 
 class Fuse:
-    """Kills whoever runs under it before the ``line``-th line of the broker's code, counted over all its turns."""
+    """Kills the running target before the ``line``-th line of the broker's code, counted over all its turns."""
 
     def __init__(self, line: int) -> None:
         self.left = line
@@ -204,7 +204,7 @@ class Fuse:
         return self.left <= 0
 
     def run(self, do: Callable[[], bool]) -> bool:
-        """Call ``do`` and return what it returns; True, too, if it was killed in it."""
+        """Call ``do`` and return its result; True, too, if it was killed in it."""
         before = sys.gettrace()
         sys.settrace(self._enter)
         try:

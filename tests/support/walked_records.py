@@ -1,4 +1,4 @@
-"""Records for the walk over them: similar ones, and such whose numbers are not what they should be."""
+"""Records for tests of the record walk: similar ones, and ones with wrong numbers."""
 
 import random
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """A raw connection to the broker: bytes out, frames in, every wait with a deadline.
 
-It does not know what a valid request is, so that it can send invalid ones; `wire_messages` builds valid ones.
+It does not validate requests, so that it can send invalid ones; `wire_messages` builds valid ones.
 """
 
 import select
@@ -21,7 +21,7 @@ def request_frame(
 
 
 def sized(payload: bytes) -> bytes:
-    """Return the payload behind its size."""
+    """Return the payload with its size as prefix."""
     return struct.pack(">i", len(payload)) + payload
 
 
@@ -67,7 +67,7 @@ class WireClient:
         correlation_id: int = 1,
         flexible: bool = False,
     ) -> bytes:
-        """Send one request and return its answer after the correlation id, which must be the request's."""
+        """Send one request and return its response after the correlation id, which must be the request's."""
         self.send(request_frame(api_key, api_version, correlation_id, body, flexible=flexible))
         answer = self.receive_frame()
         assert answer[:4] == struct.pack(">i", correlation_id), answer[:16]

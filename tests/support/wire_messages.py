@@ -1,7 +1,7 @@
-"""Hand-written requests and answers for `WireClient`, in one old and plain version of each API.
+"""Hand-written requests and responses for `WireClient`, in one old and plain version of each API.
 
-Independent of the broker's own codecs: a second opinion on what the bytes mean. Versions: Produce 3-7,
-Fetch 11, ListOffsets 2, Metadata 4, CreateTopics 2, InitProducerId 0, ApiVersions 0.
+Independent of the broker's own codecs: a second opinion on what the bytes mean. Versions: Produce 3-7, Fetch 11,
+ListOffsets 2, Metadata 4, CreateTopics 2, InitProducerId 0, ApiVersions 0.
 """
 
 import struct
@@ -22,7 +22,7 @@ Parts = Sequence[tuple[str, int, bytes]]
 
 
 class Produced(NamedTuple):
-    """What a Produce answer says of one partition."""
+    """One partition of a Produce response."""
 
     topic: str
     partition: int
@@ -31,7 +31,7 @@ class Produced(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What a Fetch answer says of one partition."""
+    """One partition of a Fetch response."""
 
     topic: str
     partition: int
@@ -49,7 +49,7 @@ class ReadRecord(NamedTuple):
 
 
 class Reader:
-    """Takes fields off the front of an answer."""
+    """Reads fields from the front of a response."""
 
     def __init__(self, data: bytes):
         self.data, self.at = data, 0
@@ -86,7 +86,7 @@ class Reader:
 
 
 def string(text: str) -> bytes:
-    """Return a string behind its 2-byte length."""
+    """Return a string with its 2-byte length as prefix."""
     data = text.encode()
     return struct.pack(">h", len(data)) + data
 
@@ -100,7 +100,7 @@ def produce_body(parts: Parts, acks: int = 1, timeout_ms: int = 30_000) -> bytes
 
 
 def read_produce(answer: bytes) -> list[Produced]:
-    """Read a Produce 5-7 answer that starts after the correlation id."""
+    """Read a Produce 5-7 response that starts after the correlation id."""
     reader, produced = Reader(answer), []
     for _ in range(reader.number("i")):
         topic = reader.string()
@@ -111,7 +111,7 @@ def read_produce(answer: bytes) -> list[Produced]:
 
 
 def produce(client: WireClient, topic: str, partition: int, records: bytes, acks: int = 1) -> Produced:
-    """Produce to one partition and return what the answer says."""
+    """Produce to one partition and return its part of the response."""
     body = produce_body([(topic, partition, records)], acks)
     return read_produce(client.call(PRODUCE, PRODUCE_VERSION, body))[0]
 
@@ -136,7 +136,7 @@ def fetch_body(
 
 
 def read_fetch(answer: bytes) -> list[Fetched]:
-    """Read a Fetch 11 answer that starts after the correlation id."""
+    """Read a Fetch 11 response that starts after the correlation id."""
     reader, fetched = Reader(answer), []
     _, error_code, _, topics = reader.take("ihii")
     assert error_code == 0, error_code
@@ -172,7 +172,7 @@ def read_batches(records: bytes) -> Iterator[ReadRecord]:
 
 
 def read_record(reader: Reader, base_offset: int, producer_id: int) -> ReadRecord:
-    """Take one record off the reader."""
+    """Read one record."""
     size = reader.varint()
     end = reader.at + size
     reader.number("b")
@@ -218,7 +218,7 @@ def create_topic(
 ) -> None:
     """Create a topic, and return once every partition of it can be used.
 
-    It keeps its records for ever unless told otherwise: those of `record_batch` are years old.
+    By default it never expires records: those of `record_batch` are years old.
     """
     settings = {"retention.ms": -1, **(configs or {})}
     body = struct.pack(">i", 1) + string(name) + struct.pack(">ihii", partitions, 1, 0, len(settings))

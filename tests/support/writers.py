@@ -1,7 +1,7 @@
-"""Producers without a client library that remember everything they were told, for tests that count records.
+"""Producers without a client library that record every acknowledgement, for tests that count records.
 
-A writer never sends a record twice: each of its records must be in its partition exactly once, in order, at
-the offset that the acknowledgement named.
+A writer never sends a record twice: each of its records must be in its partition exactly once, in order, at the offset
+that the acknowledgement named.
 """
 
 import struct
@@ -17,7 +17,7 @@ from tests.support.wire_messages import PRODUCE, PRODUCE_VERSION, ReadRecord, pr
 class Writer:
     """One connection that produces to the same partitions with every request, `depth` requests in flight.
 
-    `padding_bytes` makes its records larger; `pace_s` is how long it waits after each answer.
+    `padding_bytes` makes its records larger; `pace_s` is how long it waits after each response.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Writer:
         self.acknowledged: dict[int, list[int]] = defaultdict(list)
 
     def run(self, port: int, stop: threading.Event) -> "Writer":
-        """Produce until told to stop, then until everything is acknowledged; AssertionError on any error."""
+        """Produce until stopped, then until everything is acknowledged; AssertionError on any error."""
         with WireClient(port) as client:
             received = 0
             while not stop.is_set() or received < self.sent:

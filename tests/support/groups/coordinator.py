@@ -1,6 +1,6 @@
-"""One partition of `__consumer_offsets` and what runs its groups of both kinds, in time that stands still until told.
+"""One partition of `__consumer_offsets` and the coordinators of both kinds of groups, with a clock under test control.
 
-The coordinator is the real one over a log in memory: what is appended is committed when `turn` is called, or lost if
+The coordinator is the real one over a log in memory: appended records are committed when `turn` is called, or lost if
 the coordinator is replaced before.
 """
 
@@ -36,7 +36,7 @@ CLIENT = Client("test", "localhost")
 
 
 class HeartbeatAnswer(NamedTuple):
-    """An answer to a ConsumerGroupHeartbeat; ``assignment``: partitions by topic id."""
+    """A ConsumerGroupHeartbeat response; ``assignment``: partitions by topic id."""
 
     error_code: int = 0
     error_message: str | None = None
@@ -47,7 +47,7 @@ class HeartbeatAnswer(NamedTuple):
 
 
 def heartbeat_answer(response: Mapping[str, Any]) -> HeartbeatAnswer:
-    """Return an answer of the coordinator, read from its bytes."""
+    """Return a response of the coordinator, decoded from its bytes."""
     body = write("ConsumerGroupHeartbeatResponse", 1, response)
     answer = read("ConsumerGroupHeartbeatResponse", 1, body, 0, len(body))
     topics = None if answer.assignment is None else answer.assignment.topic_partitions
@@ -102,7 +102,7 @@ class FakeTopics:
             self.make(name, count)
 
     def make(self, name: str, count: int) -> bytes:
-        """Make a topic, or give it more partitions; return its id."""
+        """Create a topic, or add partitions to it; return its id."""
         self.version += 1
         known = self._topics.get(name)
         if known is None:
@@ -132,7 +132,7 @@ class Coordinator:
     def __init__(self, settings: Mapping[str, str] | None = None, topics: FakeTopics | None = None) -> None:
         self.topics = topics or FakeTopics({})
         self.clock = FakeClock(monotonic_ns=1_000_000_000)
-        #: What happened to groups.
+        #: The events of groups.
         self.told: list[GroupEvent] = []
         #: Records that outlive a coordinator.
         self.committed: list[Record] = []
@@ -142,7 +142,7 @@ class Coordinator:
 
     @property
     def events(self) -> list[tuple[str, str]]:
-        """What happened, and to whom."""
+        """Return the events, with their groups."""
         return [(event.event, event.member_id) for event in self.told]
 
     @property
@@ -159,10 +159,10 @@ class Coordinator:
         assert isinstance(group, ConsumerGroup)
         return group
 
-    # ---- time, and what is written -----------------------------------------------------------------------------------
+    # ---- time, and writes ------------------------------------------------------------------------------------------
 
     def write(self) -> list[Callable[[], None]]:
-        """Write what has been appended; return what tells of it, which the dead do not get to."""
+        """Write the appended records; return their callbacks, which a dead coordinator never runs."""
         self.log.flush()
         staged, self._staged = self._staged, []
         for batch, _ in staged:
@@ -171,7 +171,7 @@ class Coordinator:
         return [lambda answer=answer: answer(0, 0, -1) for _, answer in staged]  # type: ignore[misc]
 
     def turn(self, error: int = 0) -> None:
-        """See to deadlines and commit what has been appended; with ``error``, fail to."""
+        """Process deadlines and commit the appended records; with ``error``, fail the commit."""
         self.timers.run_due(self.clock.monotonic_ns())
         if error:
             self.log.flush()
@@ -183,17 +183,17 @@ class Coordinator:
                 tell()
 
     def advance_ms(self, ms: int) -> None:
-        """Let time pass, with a turn at its end."""
+        """Advance the clock, with a turn at the end."""
         self.clock.advance_ms(ms)
         self.turn()
 
     def replace(self) -> None:
-        """Let another coordinator take over with what is committed."""
+        """Replace the coordinator with one that starts from the committed records."""
         self.shard.close()
         self._start()
 
     def replayed(self) -> dict[str, Any]:
-        """Return what a coordinator would know of consumer groups that reads the log now."""
+        """Return the consumer groups of a coordinator that replays the log now."""
         shard = GroupShard(self.log, RECORDS, self._loaded)
         for record in self.committed:
             _take(shard, record)
@@ -202,7 +202,7 @@ class Coordinator:
     # ---- requests of the new protocol --------------------------------------------------------------------------------
 
     def heartbeat(self, answer: Callable[[HeartbeatAnswer], None], *, version: int = 1, **fields: Any) -> None:
-        """Take a heartbeat, as the handler does."""
+        """Process a heartbeat, as the handler does."""
         request = heartbeat_request(**fields)
         response = self.protocol.try_steady_heartbeat(self.shard, request, CLIENT)
         if response is not None:
@@ -218,7 +218,7 @@ class Coordinator:
             answer(HeartbeatAnswer(error.code, error.message))
 
     def ask(self, *, version: int = 1, **fields: Any) -> HeartbeatAnswer:
-        """Take a heartbeat and commit what it did; return the answer."""
+        """Process a heartbeat and commit its records; return the response."""
         answers: list[HeartbeatAnswer] = []
         self.heartbeat(answers.append, version=version, **fields)
         self.turn()
@@ -230,7 +230,7 @@ class Coordinator:
         return self.ask(**{"member_id": member_id, "subscribed_topic_names": topics, **said, **fields})
 
     def topics_changed(self) -> None:
-        """Tell the coordinator that topics have changed."""
+        """Notify the coordinator that topics have changed."""
         self.protocol.metadata_changed([self.shard])
 
     def _start(self) -> None:
@@ -258,7 +258,7 @@ class Coordinator:
 
 
 def described(shard: GroupShard) -> dict[str, Any]:
-    """Return all that the log says of the groups of a partition."""
+    """Return everything that the log records about the groups of a partition."""
     return {
         group_id: (
             group.epoch,
@@ -274,7 +274,7 @@ def described(shard: GroupShard) -> dict[str, Any]:
 
 
 def _take(shard: GroupShard, record: Record) -> None:
-    """Have a shard take a record of its log, all at once."""
+    """Replay all records of a log into a shard at once."""
     steps = shard.replay(*record, -1)
     if steps is not None:
         finished(steps)

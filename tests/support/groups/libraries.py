@@ -1,7 +1,7 @@
-"""Members of a group as three client libraries are: each reads, commits what it has read, and tells what it did.
+"""Group members of three client libraries: each reads, commits, and reports its reads and commits.
 
-A member runs in a thread of its own until it is told to stop. An exception of the library ends it and shows when its
-future is asked for, but for the errors of a commit that a rebalance explains.
+A member runs in a thread of its own until it is stopped. An exception of the library ends it and is raised by its
+future, except for commit errors that a rebalance explains.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REBALANCE_ERRORS = (
 
 
 class Report:
-    """What the members of one group have done, all of them."""
+    """What all members of one group have read and committed."""
 
     def __init__(self) -> None:
         self.read: set[bytes] = set()
@@ -44,20 +44,20 @@ class Report:
         self._lock = threading.Lock()
 
     def note_read(self, values: list[bytes]) -> None:
-        """Remember what was read."""
+        """Record a read."""
         with self._lock:
             self.polls += 1
             self.read.update(values)
 
     def note_committed(self, positions: dict[int, int]) -> None:
-        """Remember what a commit was confirmed for."""
+        """Record a confirmed commit."""
         with self._lock:
             for partition, offset in positions.items():
                 self.committed[partition] = max(self.committed[partition], offset)
 
 
 class Orders:
-    """What a member is to do: which group, which topic, and until when."""
+    """A member's orders: its group, its topic, and when to stop."""
 
     def __init__(self, bootstrap: str, group: str, topic: str) -> None:
         self.bootstrap, self.group, self.topic = bootstrap, group, topic
@@ -66,7 +66,7 @@ class Orders:
 
 
 def consumer_of(bootstrap: str, group: str, **settings: object) -> Consumer:
-    """Return librdkafka's consumer: reads from the start, commits when told; "_" stands for a dot in a setting."""
+    """Return librdkafka's consumer: reads from the start, commits on request; "_" replaces a dot in a setting."""
     named = {key.replace("_", "."): value for key, value in settings.items()}
     base = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
     return Consumer({"bootstrap.servers": bootstrap, "group.id": group, **base, **named})
@@ -82,7 +82,7 @@ def subscriber(bootstrap: str, group: str, topics: list[str], **settings: object
 def read_to_end(
     bootstrap: str, topic: str, partitions: int, first: int = 0, isolation: str = "read_committed"
 ) -> list[Message]:
-    """Return every message that a consumer gets who reads all partitions from an offset to their ends."""
+    """Return every message from an offset to the ends of all partitions."""
     consumer = consumer_of(bootstrap, "reader", isolation_level=isolation, enable_partition_eof=True)
     try:
         consumer.assign([TopicPartition(topic, partition, first) for partition in range(partitions)])
@@ -120,8 +120,8 @@ def run_confluent(orders: Orders) -> None:
                 except KafkaException as error:
                     _rebalance_or_raise(orders.report, error, error.args[0].code() in REBALANCE_ERRORS)
     finally:
-        # Who closes it while a rebalance is under way may wait for ever, with the interpreter's lock: the callback of
-        # the client asks a thread of its own that has ended already. So the partitions are given back before.
+        # Closing during a rebalance may hang for ever with the interpreter's lock held: the client's callback waits for
+        # a thread of its own that has already ended. So the partitions are released before.
         consumer.unsubscribe()
         while consumer.assignment():
             consumer.poll(0.1)
@@ -138,7 +138,8 @@ def run_kafka_python(orders: Orders) -> None:
         enable_auto_commit=False,
         heartbeat_interval_ms=200,
         session_timeout_ms=6000,
-        # A leader that assigns before it knows the topic assigns nothing, and may not notice until its metadata age.
+        # A leader that assigns before it has the topic's metadata assigns nothing, and may not notice until its
+        # metadata age.
         metadata_max_age_ms=5000,
     )
     try:
@@ -188,7 +189,7 @@ async def _aiokafka(orders: Orders) -> None:
 
 
 def collect_left_sockets() -> None:
-    """Close what kafka-python leaves to the garbage collector: sockets of connections that it gave up under load."""
+    """Close the sockets that kafka-python leaves to the garbage collector: connections that it gave up under load."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()

@@ -1,7 +1,7 @@
 """Members of groups that call a coordinator in this process: of the classic protocol, and of KIP-848's.
 
-A client does what Kafka's do: one request at a time, partitions are revoked before others are taken, and what it owns
-is told when it has changed. An answer that may come later appears in a list.
+A member behaves like Kafka's clients: one request at a time, partitions are revoked before others are assigned, and
+owned partitions are sent when they have changed. A response that may be delayed is appended to a list.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STICKY_FIRST: Protocols = (("sticky", b"s"), ("range", b"r"))
 
 
 def runner_of(coordinator: Coordinator) -> GroupProtocol:
-    """Return what runs the group as it is now."""
+    """Return the runner of the group in its present state."""
     group = coordinator.shard.groups.get(GROUP)
     return coordinator.classic if group is None or isinstance(group, ClassicGroup) else coordinator.protocol
 
@@ -49,7 +49,7 @@ def join(
     group_id: str = GROUP,
     **fields: Any,
 ) -> list[JoinResult]:
-    """Ask to join; the answer appears in the list."""
+    """Send JoinGroup; the response is appended to the list."""
     answers: list[JoinResult] = []
     request = JoinRequest(
         member_id, instance_id, "client", "host", SESSION_MS, REBALANCE_MS, protocol_type, protocols, "test",
@@ -65,7 +65,7 @@ def join(
 
 
 def join_twice(coordinator: Coordinator, protocols: Protocols = RANGE) -> tuple[str, list[JoinResult]]:
-    """Join as a new member does: first for an id, then with it. Return the id, and where the answer appears."""
+    """Join as a new member does: first for an id, then with it. Return the id and the list for the response."""
     [first] = join(coordinator, "", protocols)
     assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED
     return first.member_id, join(coordinator, first.member_id, protocols)
@@ -81,7 +81,7 @@ def sync(
     protocol: tuple[str | None, str | None] = ("consumer", "range"),
     **fields: Any,
 ) -> list[SyncResult]:
-    """Ask for the assignment; the answer appears in the list."""
+    """Request the assignment; the response is appended to the list."""
     answers: list[SyncResult] = []
     number = coordinator.group.generation if generation is None else generation
     request = SyncRequest(member_id, instance_id, number, *protocol, dict(assignments or {}))._replace(**fields)
@@ -100,7 +100,7 @@ def heartbeat(
 
 
 def leave(coordinator: Coordinator, *members: tuple[str, str | None]) -> list[int]:
-    """Let members leave, with a turn; return their errors."""
+    """Remove members, with a turn; return their errors."""
     answers: list[list[int]] = []
     leaving = [LeavingMember(member_id, instance_id, "test") for member_id, instance_id in members]
     group = coordinator.shard.groups[GROUP]
@@ -119,7 +119,7 @@ def stable_group(coordinator: Coordinator, members: Sequence[Protocols] = (RANGE
 
 
 def settle(coordinator: Coordinator, member_ids: Sequence[str]) -> list[str]:
-    """Give everybody an assignment, its own id; return the ids, the leader first."""
+    """Give every member an assignment, its own id; return the ids, the leader first."""
     leader = coordinator.group.leader
     assert leader is not None
     protocol = (coordinator.group.protocol_type, coordinator.group.protocol_name)
@@ -149,7 +149,7 @@ def subscription_bytes(version: int, *topics: str, owned: Mapping[str, Sequence[
 
 
 class ClassicMember:
-    """A consumer of the classic protocol, of the cooperative kind: it gives up what it is told to and joins again."""
+    """A cooperative consumer of the classic protocol: it revokes partitions on request and joins again."""
 
     def __init__(self, coordinator: Coordinator, name: str, instance_id: str | None = None) -> None:
         self.coordinator = coordinator
@@ -161,7 +161,7 @@ class ClassicMember:
         self.joins: list[JoinResult] = []
 
     def send_join(self, **fields: Any) -> None:
-        """Send a JoinGroup, whose answer may come later."""
+        """Send a JoinGroup, whose response may be delayed."""
         metadata = subscription_bytes(1, "a", owned={name: sorted(each) for name, each in self.owned.items()})
         said = {
             "member_id": self.member_id,
@@ -175,19 +175,19 @@ class ClassicMember:
         self.coordinator.turn()
 
     def joined(self, **fields: Any) -> JoinResult:
-        """Send a JoinGroup and return its answer, which must be there."""
+        """Send a JoinGroup and return its response, which must be there."""
         self.send_join(**fields)
         return self.take_join()
 
     def take_join(self) -> JoinResult:
-        """Take the answer to a JoinGroup."""
+        """Apply the response to a JoinGroup."""
         result = self.joins.pop()
         if not result.error_code:
             self.member_id, self.generation = result.member_id, result.generation
         return result
 
     def sync(self, assignments: Mapping[str, bytes] | None = None, **fields: Any) -> SyncResult:
-        """Send a SyncGroup; take the assignment."""
+        """Send a SyncGroup; apply the assignment."""
         said = {"member_id": self.member_id, "instance_id": self.instance_id, "generation": self.generation}
         answers = sync(self.coordinator, assignments=assignments, protocol=(None, None), **{**said, **fields})
         self.coordinator.turn()
@@ -207,22 +207,22 @@ class ClassicMember:
         return leave(self.coordinator, (self.member_id, self.instance_id))
 
     def follow(self) -> None:
-        """Do what a heartbeat asks for."""
+        """Follow the error code of a heartbeat."""
         if self.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS and self.joined().error_code == 0:
             self.sync()
 
 
 class ConsumerMember:
-    """A consumer of KIP-848's protocol: what it knows and owns, and its one request under way."""
+    """A consumer of KIP-848's protocol: its view, its partitions, and its one request in flight."""
 
     def __init__(self, member_id: str, subscription: Mapping[str, Any], instance_id: str | None = None) -> None:
         self.member_id = member_id
         self.instance_id = instance_id
         self.subscription = dict(subscription)
         self.epoch = 0
-        #: What it owns: no one else may.
+        #: Owned partitions: no other member may own them.
         self.owned: Assignment = NO_PARTITIONS
-        #: What it was told to own; it revokes first, and takes the rest with the next step.
+        #: The target assignment; the member revokes first, and adds the rest with the next step.
         self.told: Assignment | None = None
         self.is_gone = False
         self.request: dict[str, Any] | None = None
@@ -246,12 +246,12 @@ class ConsumerMember:
         return request
 
     def subscribe(self, subscription: Mapping[str, Any]) -> None:
-        """Subscribe anew: the next heartbeat says so."""
+        """Change the subscription: the next heartbeat sends it."""
         self.subscription = dict(subscription)
         self._full = True
 
     def take(self, response: HeartbeatAnswer) -> None:
-        """Take the answer to the request under way."""
+        """Apply the response to the request in flight."""
         self.request = None
         if response.error_code:
             self.errors.append(response.error_code)
@@ -262,7 +262,7 @@ class ConsumerMember:
             self.told = response.assignment
 
     def reconcile(self) -> None:
-        """Take one step: revoke what it was told to give up, or else take what it was told to have."""
+        """Reconcile by one step: revoke partitions that are not assigned any more, otherwise add new ones."""
         if self.told is None:
             return
         kept = intersection(self.owned, self.told)

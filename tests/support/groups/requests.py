@@ -53,7 +53,7 @@ def broker_with_groups(
 
 
 def call(broker: SteppedBroker, client: Client, api_key: int, version: int, values: Mapping[str, Any]) -> Any:
-    """Send a request, turn everybody until it is answered, and return the answer."""
+    """Send a request, turn all targets until the response is there, and return it."""
     sent = send(client, api_key, version, dict(values))
     broker.settle()
     return answer_of(sent)
@@ -67,7 +67,7 @@ def groups_of(broker: SteppedBroker, owner: int, count: int, prefix: str = "grou
 
 
 class _TurnedLink:
-    """A connection to a broker that is turned by hand, until it has answered."""
+    """A connection to a broker that is turned by hand, until it has responded."""
 
     def __init__(self, broker: SteppedBroker) -> None:
         self.broker = broker
@@ -83,7 +83,7 @@ class _TurnedLink:
 
 
 class _WireLink:
-    """A connection to a running broker; answers come in the order of the requests."""
+    """A connection to a running broker; responses arrive in the order of the requests."""
 
     def __init__(self, wire: WireClient) -> None:
         self.wire = wire
@@ -97,10 +97,10 @@ class _WireLink:
 
 
 class Member:
-    """A member of a classic group on one connection, to a broker that is turned by hand or to a running one.
+    """Member of a classic group on one connection, to a broker that is turned by hand or to a running one.
 
-    ``asks_for_id``: as clients do since version 4 of JoinGroup, it is first told its id. What a method that ends in
-    ``_request`` returns is what `take` and `answer` want.
+    ``asks_for_id``: as clients do since version 4 of JoinGroup, it first receives its id. The return value of a method
+    that ends in ``_request`` is the argument of `take` and `answer`.
     """
 
     def __init__(
@@ -129,11 +129,11 @@ class Member:
         return client
 
     def reconnect(self) -> None:
-        """Go on over another connection to a broker that is turned by hand, which has forgotten this one."""
+        """Continue over another connection to a broker that is turned by hand and no longer has this one."""
         self.link = _TurnedLink(self.link.broker)
 
     def answer(self, sent: Any) -> Any:
-        """Return the answer to a request."""
+        """Return the response to a request."""
         return self.link.answer(sent)
 
     def join_request(self) -> Any:
@@ -149,7 +149,7 @@ class Member:
         return self.link.send(JOIN_GROUP, self.join_version, values)
 
     def take(self, sent: Any) -> int:
-        """Take over what a JoinGroup was answered. Return its error code."""
+        """Apply a JoinGroup response. Return its error code."""
         answer = self.answer(sent)
         if answer.member_id:
             self.member_id = answer.member_id
@@ -157,7 +157,7 @@ class Member:
         return int(answer.error_code)
 
     def enter(self) -> int:
-        """Send JoinGroup, twice if the first tells the member its id. Return the error code of the last."""
+        """Send JoinGroup, twice if the first response only has the member's id. Return the last error code."""
         error = self.take(self.join_request())
         return self.take(self.join_request()) if error == ErrorCode.MEMBER_ID_REQUIRED else error
 
@@ -173,7 +173,7 @@ class Member:
         return self.link.send(SYNC_GROUP, 5, values)
 
     def join(self, assignment: bytes = b"mine") -> bytes:
-        """Become, or be again in another generation, the only member of a stable group; return what it is assigned."""
+        """Become, also in another generation, the only member of a stable group; return its assignment."""
         assert self.enter() == 0
         answer = self.answer(self.sync_request({self.member_id: assignment}))
         assert int(answer.error_code) == 0
