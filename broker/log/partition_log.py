@@ -86,9 +86,7 @@ class PartitionLog(MaintainedLog):
 
         Returns (0, base offset, log append time or -1); (46, base offset, time) for a duplicate, which is acknowledged
         like the original after the next `commit`; else (error code, -1, -1). That is TO_BE_JUDGED if the batch needs
-        the result of `judge`, or another batch must be staged first (`write_ahead`).
-
-        The topic's limits apply to clients: a batch created by this process is stored unchanged.
+        the result of `judge`, or waits for `write_ahead`. An `is_own` batch, of this process, is stored unchanged.
         """
         _, length, _, _, _, attributes, delta, base_timestamp, max_timestamp, producer_id, epoch, sequence, _ = header
         size = length + LOG_OVERHEAD_BYTES

@@ -74,7 +74,7 @@ def test_partitions_that_roll_take_records_though_they_are_more_than_descriptors
                 assert produce(client, topic, partition, late_batch(number, value)).error_code == 0
         assert handler_of(broker).num_fds() < FEW
         wait_until(lambda: metric(broker, "rotunda_handler_segments_closed_total", handler="0") > 0, "the metric")
-        assert "Raise the limit of open files" in broker.log_text()
+        assert "raise the limit of open files" in broker.log_text()
         for partition in (0, 1, PARTITIONS - 1):
             assert [each.value for each in read_partition(client, topic, partition)] == values
         broker.kill("handler")
