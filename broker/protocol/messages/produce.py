@@ -64,7 +64,7 @@ class ProduceRequest(NamedTuple):
 MOST_PARTS: Final = 25_000
 
 #: So many are read between two steps: half a millisecond.
-_PARTS_AT_ONCE: Final = 512
+_PARTS_AT_ONCE: Final = 300
 
 
 class PartResponse(NamedTuple):
