@@ -52,5 +52,5 @@ def test_bursts_that_are_planted_are_found(spark: SparkSession, tmp_path: Path) 
     assert (first.largestBurst, first.longestBurstS, first.peakPerSecond) == (20, 9.0, 20)
     assert (second.clientId, second.errors, second.bursts, second.longestBurstS) == ("app", 9, 0, None)
     assert result.facts["share"] == pytest.approx(39 / 69)
-    assert "OFFSET_COMMIT ILLEGAL_GENERATION of client nightly, 30 times, 50.0% of what" in result.headline
+    assert "OFFSET_COMMIT ILLEGAL_GENERATION of client nightly, 30 times, 50.0% of this client" in result.headline
     assert "largest burst: 20 in 0.2 s from 2026-03-01 10:00:00" in result.headline

@@ -35,7 +35,7 @@ def test_the_default_port_gives_way(taken: int, caplog: pytest.LogCaptureFixture
     with found:
         port = found.getsockname()[1]
         assert port not in {0, taken}
-        assert f"takes port {port} instead" in caplog.text
+        assert f"using port {port} instead" in caplog.text
         assert status_url(found) == f"http://127.0.0.1:{port}/"
 
 
