@@ -164,7 +164,7 @@ def test_an_answer_that_was_lost_is_given_again_without_another_rebalance(coordi
 
 
 def test_concurrent_rebalances_forget_no_member(coordinator: Coordinator) -> None:
-    """Users row 7: UNKNOWN_MEMBER_ID never meets a member that has kept to the protocol, however many come at once."""
+    """Users row 7: no member that follows the protocol gets UNKNOWN_MEMBER_ID, with any number of joins."""
     members = stable_group(coordinator)
     for _ in range(5):
         newcomers = [join_twice(coordinator) for _ in range(3)]
