@@ -1,4 +1,4 @@
-"""The processor that most tests of the network share."""
+"""The processor shared by most tests of the network."""
 
 from collections.abc import Iterator
 

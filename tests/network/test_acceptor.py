@@ -1,4 +1,4 @@
-"""The acceptor with real sockets and real pairs; the other ends of the pairs are held by the test."""
+"""The acceptor with real sockets and real pairs; the test holds the other ends of the pairs."""
 
 import errno
 import os
@@ -24,7 +24,7 @@ def bench() -> Iterator[AcceptorBench]:
 
 
 def test_connections_go_round_robin_with_their_options(bench: AcceptorBench) -> None:
-    """`A06`, `A21`; `H12`: what a client has sent already is there for the processor."""
+    """`A06`, `A21`; `H12`: bytes already sent by a client are available to the processor."""
     bench.connect(count=4)
     for client in bench.clients:
         client.sendall(b"early")
@@ -43,7 +43,7 @@ def test_connections_go_round_robin_with_their_options(bench: AcceptorBench) -> 
 
 
 def test_a_processor_that_stands_still_gets_no_connection(bench: AcceptorBench) -> None:
-    """They wait for it only when none is left that turns."""
+    """New connections wait while no processor is running."""
     bench.silent = {0}
     bench.connect(count=4)
     run_until(bench, lambda: bench.acceptor.quotas.total == 4)
@@ -71,7 +71,7 @@ def test_a_closed_connection_is_uncounted_once(bench: AcceptorBench) -> None:
 
 
 def test_full_queues_block_their_listener_and_no_connection_is_lost(bench: AcceptorBench) -> None:
-    """`A22`, `A23`, `A32`: twenty to each processor, then one is held and the rest stay in the backlog."""
+    """`A22`, `A23`, `A32`: twenty per processor, then one is held and the rest remain in the backlog."""
     wanted = 2 * QUEUE_SOCKETS + 5
     bench.connect(count=wanted)
     run_until(bench, lambda: bench.metric("connections_accepted", 0) == 2 * QUEUE_SOCKETS + 1)
@@ -132,7 +132,7 @@ def test_a_resting_listener_does_not_hold_up_the_other(bench: AcceptorBench) -> 
 
 
 def test_a05_a_busy_listener_leaves_each_turn_to_the_others(bench: AcceptorBench) -> None:
-    """One listener's backlog is taken a batch at a time."""
+    """One listener's backlog is accepted in batches."""
     bench.connect(listener=0, count=BATCH + 9)
     bench.connect(listener=1)
     bench.acceptor.step()
@@ -163,7 +163,7 @@ def test_a31_the_stop_flag_ends_the_sleep(bench: AcceptorBench) -> None:
 
 
 def test_a31_closing_does_not_wait_for_room_and_drops_what_is_held(bench: AcceptorBench) -> None:
-    """With every queue full one connection is held and others are in the backlog: all of them see the end."""
+    """With every queue full, one connection is held and others are in the backlog: all of them are closed."""
     bench.connect(count=2 * QUEUE_SOCKETS + 3)
     run_until(bench, lambda: bench.metric("connections_accepted", 0) == 2 * QUEUE_SOCKETS + 1)
     held, *backlog = bench.clients[2 * QUEUE_SOCKETS :]
@@ -199,7 +199,7 @@ def test_a25_a_socket_is_closed_that_cannot_be_configured_or_handed_over(
 
 
 def test_a_replaced_processor_leaves_only_what_it_adopted(bench: AcceptorBench) -> None:
-    """`A33`: a dead processor's connections are subtracted as a set; those still queued live on."""
+    """`A33`: a dead processor's connections are subtracted as a set; those still queued survive."""
     bench.connect(count=6)
     run_until(bench, lambda: bench.acceptor.quotas.total == 6)
     dead_had = bench.take(0, limit=2)
@@ -215,7 +215,7 @@ def test_a_replaced_processor_leaves_only_what_it_adopted(bench: AcceptorBench) 
 
 
 def test_a_replaced_acceptor_learns_what_is_open(bench: AcceptorBench) -> None:
-    """`A33`: the processors tell; serials of the two acceptors never meet."""
+    """`A33`: the processors report them; serials of the two acceptors never collide."""
     bench.connect(listener=1, count=5)
     run_until(bench, lambda: bench.acceptor.quotas.total == 5)
     bench.take(0)
@@ -250,7 +250,7 @@ def test_a_replaced_acceptor_waits_a_second_for_a_processor_that_is_silent(bench
 
 
 def test_a28_a_processor_that_goes_gets_nothing_more_and_is_uncounted_when_it_has_gone(bench: AcceptorBench) -> None:
-    """`A29`: also what it had not taken. The number is confirmed once, behind the last connection for it."""
+    """`A29`: including its queued connections. The new number is confirmed once, after the last connection for it."""
     count, gone, confirmed = [2], set[int](), list[int]()
     successor = AcceptorBench(generation=2, pairs=bench.pairs)
     in_use = ProcessorsInUse(lambda: count[0], gone.__contains__, confirmed.append)
@@ -261,7 +261,7 @@ def test_a28_a_processor_that_goes_gets_nothing_more_and_is_uncounted_when_it_ha
     count[0] = 1
     successor.connect(count=4)
     run_until(successor, lambda: successor.acceptor.quotas.total == 10)
-    # In the turn in which it learns of it connections may still go to both.
+    # In the turn that reads the new number, both may still receive connections.
     late = len(successor.take(1)) - 2
     assert confirmed == [2, 1]
     successor.connect(count=2)

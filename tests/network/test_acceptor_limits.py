@@ -1,4 +1,4 @@
-"""What the acceptor does at each limit: connections wait, are closed at once or later, or others are for them."""
+"""The acceptor at each limit: connections wait, are closed immediately or later, or replace others."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def accepted(bench: AcceptorBench, listener: int = CLIENTS) -> int:
 
 
 def is_open(client: socket.socket) -> bool:
-    """Return whether nothing has come for a client, not even the end."""
+    """Return whether a client has received no bytes and no end of stream."""
     return not is_readable(client, 0)
 
 
 def end_one(bench: AcceptorBench, processor: int = 0) -> None:
-    """Take what a processor has been handed, and report one connection of it closed."""
+    """Receive a processor's new connections, and report one of them closed."""
     new = bench.take(processor)[0]
     bench.receivers[processor].report_closed(new.serial)
     bench.receivers[processor].flush()
 
 
 def test_a08_beyond_max_connections_others_wait_until_one_ends(caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody is refused: the listener is not polled, with one connection held."""
+    """No connection is rejected: the listener is not polled, with one connection held."""
     with accepting(ConnectionLimits(total=3)) as bench:
         bench.connect(count=5)
         run_until(bench, lambda: accepted(bench) == 4)
@@ -57,7 +57,7 @@ def test_a08_a26_a_higher_limit_lets_in_who_waits() -> None:
 
 
 def test_a08_a_free_slot_goes_to_the_listener_that_has_waited_longer() -> None:
-    """Else one whose clients never end to come would have every slot."""
+    """Otherwise a listener with a constant stream of clients would get every slot."""
     with accepting(ConnectionLimits(total=2)) as bench:
         bench.connect(CLIENTS, count=2)
         run_until(bench, lambda: bench.acceptor.quotas.total == 2)
@@ -73,7 +73,7 @@ def test_a08_a_free_slot_goes_to_the_listener_that_has_waited_longer() -> None:
 
 
 def test_a16_the_protected_listener_is_let_in_when_the_broker_is_full() -> None:
-    """And nobody is closed for it: of the others there are not too many."""
+    """No connection is closed for it: the others are within their limit."""
     with accepting(ConnectionLimits(total=2, protected=ADMINS)) as bench:
         bench.connect(CLIENTS, count=3)
         run_until(bench, lambda: accepted(bench) == 3)
@@ -83,7 +83,7 @@ def test_a16_the_protected_listener_is_let_in_when_the_broker_is_full() -> None:
 
 
 def test_a10_a32_a_listener_that_is_too_fast_waits_and_the_other_does_not() -> None:
-    """A11's vector: the 51st waits 200 ms, held, and with it the listener; its client sees nothing of it."""
+    """A11's vector: the 51st waits 200 ms, held, and so does its listener; its client does not notice."""
     listeners = (ListenerLimits(rate=5), ListenerLimits())
     with accepting(ConnectionLimits(listeners=listeners)) as bench:
         bench.connect(CLIENTS, count=30)
@@ -102,7 +102,7 @@ def test_a10_a32_a_listener_that_is_too_fast_waits_and_the_other_does_not() -> N
             assert bench.acceptor.quotas.by_listener[CLIENTS] == 50 + number
             bench.clock.advance_ms(1)
             run_until(bench, lambda wanted=51 + number: bench.acceptor.quotas.by_listener[CLIENTS] == wanted)
-            # The next one comes at once.
+            # The next one is accepted immediately.
             bench.acceptor.step()
         assert bench.metric("blocked_ns", CLIENTS) == 1000 * MS_NS
         assert bench.metric("blocked_ns", ADMINS) == 0
@@ -144,7 +144,7 @@ def test_a12_a_connection_of_an_address_that_is_too_fast_is_closed_later_and_cou
 
 @pytest.mark.parametrize("seed", [random.randrange(2**32)])
 def test_a20_parked_connections_end_each_at_its_own_time(seed: int) -> None:
-    """In whatever order they came, and however many are parked meanwhile: the next one to end is always the first."""
+    """In any order of arrival and with any number of later ones: the next one to end is always the first."""
     print("seed", seed)
     chance = random.Random(seed)
     closed: list[int] = []
@@ -183,14 +183,14 @@ def test_a14_what_an_address_has_too_many_of_is_closed(caplog: pytest.LogCapture
 
 
 def orders(receiver: HandoffReceiver) -> CloseOrder | None:
-    """Return the order that a processor finds behind its connections."""
+    """Return the close order that a processor finds after its connections."""
     for new in receiver.receive_some():
         new.socket.close()
     return receiver.order
 
 
 def test_a17_a18_the_excess_is_ordered_once_from_all_processors_together() -> None:
-    """However often the loop turns before they have obeyed; nothing more is ordered when they have."""
+    """After any number of turns before the processors have obeyed; no further order follows afterwards."""
     with accepting(ConnectionLimits()) as bench:
         bench.connect(count=9)
         run_until(bench, lambda: bench.acceptor.quotas.total == 9)
@@ -217,7 +217,7 @@ def test_a17_an_order_dies_with_its_processor_and_others_get_none_before_it_is_k
         bench.silent = {1}
         bench.acceptor.set_limits(ConnectionLimits(total=3))
         bench.acceptor.step()
-        # The one that stands still is not waited for.
+        # The acceptor does not wait for the blocked processor.
         assert orders(bench.receivers[0])
         bench.silent = set()
         bench.acceptor.set_limits(ConnectionLimits(total=1))
@@ -228,7 +228,7 @@ def test_a17_an_order_dies_with_its_processor_and_others_get_none_before_it_is_k
 
 
 def test_descriptors_are_kept_back_for_the_protected_listener(caplog: pytest.LogCaptureFixture) -> None:
-    """With every processor at its most clients wait, and an administrator is let in."""
+    """With every processor at its limit clients wait, and an administrator is accepted."""
     limits = ConnectionLimits(protected=ADMINS, descriptors=Descriptors(ordinary=2, protected=3))
     with accepting(limits) as bench:
         bench.connect(CLIENTS, count=6)
@@ -255,13 +255,13 @@ def test_a07_who_has_to_wait_waits_before_anything_is_refused_and_a_late_end_com
         run_until(bench, lambda: accepted(bench) == 11)
         assert all(is_ended(client) for client in bench.clients[:10])
         assert bench.metric("connections_refused", CLIENTS) == 10
-        # The eleventh comes too fast for the listener, and is within its rate when it has waited.
+        # The eleventh is too fast for the listener, and within its rate after the wait.
         assert bench.metric("accept_throttled", CLIENTS) == 1
         assert is_open(bench.clients[10])
         bench.clock.advance_ms(1000)
         run_until(bench, lambda: accepted(bench) == 12)
         assert is_ended(bench.clients[10])
-        # The twelfth waits as well; were it refused by then for the rate of its address, that would be later.
+        # The twelfth waits as well; a rejection for the rate of its address would be delayed further.
         bench.acceptor.set_limits(everything._replace(total=5, address_rate=0))
         bench.clock.advance_ms(1000)
         run_until(bench, lambda: bench.metric("connections_parked") == 1)

@@ -1,4 +1,4 @@
-"""Who may connect, and when, on a clock of its own: the layers of limits in their order."""
+"""Admission of connections, with a fake clock: the layers of limits in their order."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def test_a16_the_protected_listener_has_its_own_limits_only() -> None:
         assert chosen.refusal_ms(BROKERS, HERE, number) == 0
         open_connections(chosen, BROKERS, 1)
     assert not chosen.has_slot(BROKERS)
-    # Ten of the clients' connections are free, whatever others have done.
+    # Ten of the clients' connections are free, independent of other listeners.
     assert [chosen.arrived(CLIENTS, 0) for _ in range(10)] == [0] * 10
     assert chosen.arrived(CLIENTS, 0) == 1000
-    # Those of the protected listener are more than the broker may have, and nobody is closed for its sake.
+    # The excess includes those of the protected listener, although no client is closed for its sake.
     assert chosen.excess() == 3
 
 
@@ -61,7 +61,7 @@ def test_a10_the_longer_wait_of_listener_and_broker() -> None:
     # The other listener has a rate of its own, and the broker's.
     assert [chosen.arrived(BROKERS, 0) for _ in range(9)] == [0] * 9
     assert chosen.arrived(BROKERS, 0) == 200
-    # What waits is counted as well: now both are above.
+    # Waiting connections are counted as well: now both rates are above their limit.
     assert chosen.arrived(CLIENTS, 0) == 500
 
 
@@ -73,7 +73,7 @@ def test_a09_a12_each_address_has_the_rate_of_its_quota_or_the_default() -> None
 
 
 def test_a12_a_refused_connection_was_never_there_for_any_rate() -> None:
-    """So each attempt has the same delay, and others are not held up by it: A11's vector gives 200 ms each time."""
+    """So each attempt has the same delay, and others are not delayed by it: A11's vector gives 200 ms each time."""
     chosen = admitting(rate=6, address_rates={HERE: 5}, listeners=(ListenerLimits(rate=6), ListenerLimits()))
     for number in range(50):
         assert chosen.arrived(CLIENTS, 0) == 0
@@ -88,7 +88,7 @@ def test_a12_a_refused_connection_was_never_there_for_any_rate() -> None:
 
 
 def test_a13_beyond_the_refusal_rate_nothing_of_it_stays_in_any_rate() -> None:
-    """Not in that of its address either, which has its full rate as soon as the broker takes connections again."""
+    """Nor in that of its address, which has its full rate as soon as the broker accepts connections again."""
     chosen = admitting(refusal_rate=5, address_rates={THERE: 1})
     assert [chosen.refusal_ms(CLIENTS, HERE, 0) for _ in range(50)] == [0] * 50
     assert [chosen.refusal_ms(CLIENTS, THERE, 0) for _ in range(500)] == [200] * 500

@@ -1,4 +1,4 @@
-"""Authentication in the processor: delays, ends, what never reaches a ring, and sessions that can end."""
+"""Authentication in the processor: delays, failures, requests that never reach a ring, and expiring sessions."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_b25_a_session_is_begun_again_behind_the_answers_to_what_was_asked_befor
 
 
 def test_b25_a_request_while_a_session_is_begun_again_is_a_failure(bench: ProcessorBench) -> None:
-    """It would be done for nobody in particular."""
+    """Its user would be undefined."""
     for size in (100, 200_000):
         client = bench.connect()
         log_in(client)
@@ -178,7 +178,7 @@ def test_b25_a_request_while_a_session_is_begun_again_is_a_failure(bench: Proces
 
 
 def test_another_processor_takes_no_session_over(bench: ProcessorBench) -> None:
-    """State of SASL dies with its process: who connects anew authenticates anew."""
+    """SASL state is lost with its process: clients that reconnect authenticate again."""
     client = bench.connect()
     log_in(client)
     bench.processor.close_all()

@@ -1,4 +1,4 @@
-"""A certificate that is about to end is warned of, once a day."""
+"""The daily warning about a certificate that expires soon."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Writing to one connection: whole, in parts, from memory and from files, in the order in which it was attached."""
+"""Writing to one connection: completely, partially, from memory and from files, in the order of attachment."""
 
 import random
 import socket
@@ -37,7 +37,7 @@ def take(client: socket.socket, most: int = 1 << 20) -> bytes:
 
 
 def drain(channel: Channel, client: socket.socket, generator: random.Random) -> bytes:
-    """Read and flush by turns until all is written; reads are of random sizes."""
+    """Alternate reads of random sizes with flushes until all is written."""
     received = bytearray()
     done = not channel.unsent
     while not done:
@@ -100,7 +100,7 @@ def test_nothing_attached_is_nothing_left(pair: tuple[Channel, socket.socket]) -
 def test_b09_a_partial_write_goes_on_and_does_not_need_the_ring(
     pair: tuple[Channel, socket.socket], pieces: int
 ) -> None:
-    """What the socket does not take is copied: the ring's memory may be written over at once."""
+    """Unwritten bytes are copied: the ring's memory may be reused immediately."""
     seed = random_seed()
     generator = random.Random(seed)
     channel, client = pair

@@ -1,4 +1,4 @@
-"""From stamps to phases."""
+"""The phases of completed requests, computed from their timestamps."""
 
 import socket
 
@@ -20,7 +20,7 @@ Stamps = tuple[int, int, int, int, int, int]
 
 
 def answered(stamps: Stamps) -> Answered:
-    """Return what a processor keeps of an answer with these stamps."""
+    """Return a processor's record of a response with these stamps."""
     api_key, received, dequeued, local, complete, taken = stamps
     names = ("received_ns", "dequeued_ns", "local_complete_ns", "response_complete_ns", "api_key")
     known = dict(zip(names, (received, dequeued, local, complete, api_key), strict=True))
@@ -49,7 +49,7 @@ def flushed(page: memoryview, rows: list[Stamps], end_ns: int) -> MetricsReading
 
 
 def test_d14_the_phases_are_the_gaps_between_the_stamps(page: memoryview) -> None:
-    """Row D15 is in the targets' stamps: here they are taken as they are. D16: throttle time is in none of them."""
+    """Row D15 is in the targets' stamps: here they are used unchanged. D16: throttle time is in none of them."""
     stamps: Stamps = (METADATA, 1_000, 1_100, 1_300, 1_700, 2_500)
     reading = flushed(page, [stamps], 4_100)
     sums = {phase: reading.phases[METADATA, phase].sum for phase in PHASES}

@@ -1,4 +1,4 @@
-"""The limits that settings and quotas make, and whom they are for."""
+"""The connection limits from settings and quotas, by listener and address."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a16_the_protected_listener_is_named_or_called_plaintext_and_never_alone
 
 
 def test_a14_overrides_of_addresses() -> None:
-    """The last colon divides, so IPv6 works; an address has one text, however it was written."""
+    """The last colon is the separator, so IPv6 works; an address has one text for all its spellings."""
     found = limits(
         {
             "max.connections.per.ip": "5",
@@ -114,7 +114,7 @@ def test_names_are_looked_up_beside_the_loop_and_again_if_nobody_knows_them(
     assert not hosts.turn()
     for name in ("a.example", "b.example"):
         assert hosts.addresses_of(name) == ()
-    # It waits for nobody.
+    # It does not block.
     assert not hosts.turn()
     assert not hosts.turn()
     go_on.set()

@@ -1,4 +1,4 @@
-"""The acceptor's ledger of connections (`A33`)."""
+"""The acceptor's table of open connections (`A33`)."""
 
 import random
 
@@ -32,7 +32,7 @@ def test_a_serial_counts_once_and_uncounts_once() -> None:
 
 @pytest.mark.parametrize("address", ["fe80::1%eth-0-1", "::ffff:10.0.0.1", "10.0.0.1", "2001:db8::1-2"])
 def test_b18_the_address_is_remembered_not_read_from_an_id(address: str) -> None:
-    """A scope id may contain what separates the parts of Kafka's connection ids."""
+    """A scope id may contain the separator of Kafka's connection ids."""
     quotas = ConnectionQuotas(1, 1)
     for serial in range(3):
         quotas.inc(0, serial, 0, address)

@@ -10,7 +10,7 @@ from rotunda.broker.network.acceptor.connection_rate import ConnectionRate, Wind
 
 
 def arrivals(limit: int, count: int) -> list[tuple[int, int]]:
-    """Return when each of many connections comes, and how long it waits, if each comes when the one before is done."""
+    """Return (arrival time, delay) of connections that each arrive after the delay of the previous one."""
     rate, now_ms, found = ConnectionRate(Windows()), 0, []
     for _ in range(count):
         rate.record(1, now_ms)
@@ -21,7 +21,7 @@ def arrivals(limit: int, count: int) -> list[tuple[int, int]]:
 
 
 def test_a11_the_exact_vector() -> None:
-    """Limit 5: 50 are free, 5 wait 200 ms each, 11 a second each; at 12 s the burst is forgotten: 40 pass at once."""
+    """Limit 5: 50 are free, 5 wait 200 ms each, 11 a second each; at 12 s the burst has expired: 40 wait 0 ms."""
     came = arrivals(5, 125)
     assert came[:50] == [(0, 0)] * 50
     assert came[50:55] == [(200 * number, 200) for number in range(5)]

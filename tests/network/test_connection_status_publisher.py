@@ -1,4 +1,4 @@
-"""What a processor tells of its connections, and when; and how many there are of which software."""
+"""The snapshot of a processor's connections: its contents and times, and the counts by client software."""
 
 import socket
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ LISTENERS = [ListenerEntry(name, "PLAINTEXT", "127.0.0.1", 1) for name in ("PLAI
 
 
 class Bench:
-    """Connections, what is known of their clients, and the snapshot."""
+    """Connections, the registry of their clients, and the snapshot."""
 
     def __init__(self) -> None:
         numbers = count(100)
@@ -72,7 +72,7 @@ def test_software_that_is_refused_is_not_noted(bench: Bench) -> None:
 
 
 def test_long_names_are_cut_at_once(bench: Bench) -> None:
-    """Each of ten thousand connections may send 32 KB of client id; what it says after it is found all the same."""
+    """Each of ten thousand connections may send 32 KB of client id; the fields after it are found nevertheless."""
     channel = bench.connect()
     bench.introduce(channel, "ü" * 16_000, "x" * 10_000, "1")
     assert channel.names == ("ü" * MOST_CHARACTERS, "x" * MOST_CHARACTERS, "1")

@@ -1,4 +1,4 @@
-"""Answers that a test has held back: the processor has them, in order, until they are due or nobody wants them."""
+"""Responses delayed by fault injection: held by the processor, in order, until due or until the client is gone."""
 
 from __future__ import annotations
 

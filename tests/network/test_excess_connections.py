@@ -1,4 +1,4 @@
-"""What a processor closes when the acceptor has found that there are too many connections (`A17`, `A18`)."""
+"""The connections that a processor closes on the acceptor's order (`A17`, `A18`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ METADATA = 3
 
 
 def active(bench: ProcessorBench, *clients: Client) -> None:
-    """Let clients send a request each, one after the other, and answer them."""
+    """Send a request from each client, one after the other, and the responses."""
     for client in clients:
         bench.clock.advance_ms(10)
         client.send(request_frame(METADATA, 4, 1))
@@ -32,7 +32,7 @@ def order(bench: ProcessorBench, left: int, protected: int = -1) -> None:
 
 
 def ended(bench: ProcessorBench, clients: list[Client]) -> list[bool]:
-    """Return which clients have seen the end."""
+    """Return whether each client's connection is closed."""
     bench.turn(2)
     for client in clients:
         client.read()
@@ -49,7 +49,7 @@ def test_a17_those_that_have_been_silent_longest_are_closed(bench: ProcessorBenc
 
 
 def test_a18_no_more_are_closed_than_are_too_many_when_the_order_is_read(bench: ProcessorBench) -> None:
-    """A client that has left meanwhile is not made up for by another one."""
+    """A client that has left meanwhile is not replaced by another one."""
     clients = [bench.connect() for _ in range(4)]
     clients[2].sock.close()
     bench.wait_closed(clients[2])
@@ -67,7 +67,7 @@ def test_a17_one_that_is_about_to_be_closed_goes_first(bench: ProcessorBench) ->
     clients[1].send(request_frame(METADATA, 4, 1))
     clients[1].send(request_frame(METADATA, 4, 2))
     first, second = bench.requests(2)
-    # The end waits for the answer before it, which the client does not read.
+    # The close waits for the previous response, which the client does not read.
     bench.targets[0].answer(first, bytes(200_000))
     bench.targets[0].close_connection(second)
     bench.turn(3)

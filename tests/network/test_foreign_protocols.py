@@ -1,4 +1,4 @@
-"""What does not speak Kafka's protocol is named."""
+"""The names of foreign protocols in log lines."""
 
 import pytest
 

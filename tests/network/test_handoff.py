@@ -1,4 +1,4 @@
-"""Both ends of the hand-off, over a real pair, and what a replacement of either end learns."""
+"""Both ends of the hand-off, over a real pair, and the recovery of a replacement of either end."""
 
 import socket
 from collections.abc import Iterator
@@ -143,7 +143,7 @@ def test_a18_an_order_is_obeyed_behind_what_was_handed_over_before_and_reported_
     assert sender.try_send(client, 3, 0, ("127.0.0.1", 1))
     assert [each.serial for each in take(receiver)] == [0, 1, 2]
     assert receiver.order == CloseOrder(7, 1, -1)
-    # What stands behind it is not received before it is carried out.
+    # Later messages are not received before it is carried out.
     assert receiver.receive_some() == []
     receiver.report_closed(1)
     receiver.obeyed()

@@ -1,4 +1,4 @@
-"""The bytes of unanswered requests: what holds a channel back, what is kept without room, and what it costs."""
+"""Copies of pending requests: when they mute a channel, which ones need no memory, and their cost."""
 
 import random
 import socket
@@ -30,7 +30,7 @@ def nothing_more(bench: ProcessorBench) -> bool:
 
 
 def fill(bench: ProcessorBench) -> None:
-    """Have others keep all that there may be."""
+    """Fill the memory for copies with requests of other clients."""
     for number in range(4):
         bench.connect().send(frame(number, LARGE_BYTES))
         bench.requests(1)
@@ -96,7 +96,7 @@ def test_what_is_not_kept_ends_its_connection_when_its_target_is_replaced(bench:
 
 @pytest.mark.parametrize("size", [LARGE_BYTES, 120_000])
 def test_room_comes_back_with_the_end_of_a_connection(bench: ProcessorBench, size: int) -> None:
-    """The second size goes through the arena."""
+    """The second size is stored in the arena."""
     for way in ("reset", "close_connection"):
         client = bench.connect()
         client.send(frame(1, size) + frame(2, size) + frame(3, size))

@@ -1,4 +1,4 @@
-"""The time that a processor spends on each client, charged to the client's quota for time (`B29`)."""
+"""The time that a processor spends on each client, charged to the client's request quota (`B29`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def channel(client_id: str) -> Any:
 
 
 class Network:
-    """A processor's and a handler's view of the same tables; each look at the clock takes 10 ms."""
+    """A processor's and a handler's view of the same tables; each reading of the clock advances it by 10 ms."""
 
     def __init__(self, quotas: ClientQuotas) -> None:
         windows = CONFIG.quota_window_num
@@ -36,7 +36,7 @@ class Network:
         self.time = NetworkTime(self.processor, lambda: next(self.ticks))
 
     def throttle_ms(self, client_id: str) -> int:
-        """Return what the client is told for its request a second later, which takes no time itself."""
+        """Return the throttle time of a request a second later that has no cost itself."""
         for _ in range(100):
             next(self.ticks)
         sensors = self.handler.of_client(ANONYMOUS_USER, client_id)
@@ -47,7 +47,7 @@ class Network:
 
 
 def test_b29_what_is_done_for_a_channel_is_charged_to_its_client() -> None:
-    """B29: recorded by the processor without checking, and seen by the target of the next request."""
+    """B29: recorded by the processor without checking, and visible to the target of the next request."""
     network = Network(LIMITED)
     a, b = channel("a"), channel("b")
     for _ in range(EVERY):

@@ -1,4 +1,4 @@
-"""The loop with real connections: requests in, answers out, and faults that stay where they arise."""
+"""The loop with real connections: requests, responses, and faults confined to their connection."""
 
 import random
 import socket
@@ -28,7 +28,7 @@ def answer_to(request: Taken, body: bytes = b"") -> bytes:
 
 
 def served(bench: ProcessorBench, client: Client) -> bool:
-    """Return whether a request of this client comes through and its answer back."""
+    """Return whether a request of this client gets its response."""
     client.send(frame(4711))
     (request,) = bench.requests(1)
     bench.targets[0].answer(request, answer_to(request))
@@ -57,7 +57,7 @@ def test_c01_b07_requests_may_be_cut_anywhere() -> None:
 
 
 def test_d10_d11_answers_leave_in_request_order(bench: ProcessorBench) -> None:
-    """All correlation ids are equal: the order is not made from them."""
+    """All correlation ids are equal: the order does not depend on them."""
     seed = random_seed()
     client = bench.connect()
     client.send(b"".join(frame(1) for _ in range(30)))
@@ -161,7 +161,7 @@ def test_b02_a_connection_that_cannot_be_watched_is_closed_and_uncounted(
 
 
 def test_b18_connections_are_numbered_through_and_keep_their_address(bench: ProcessorBench) -> None:
-    """An id is not used again when its connection has gone."""
+    """Ids are not reused after their connection has closed."""
     for expected in range(3):
         client = bench.connect()
         ((identity, channel),) = bench.processor._by_id.items()
@@ -175,7 +175,7 @@ def test_b18_connections_are_numbered_through_and_keep_their_address(bench: Proc
 def test_b01_b22_a_fault_of_ours_ends_one_connection_and_no_other(
     bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
 ) -> None:
-    """Each step that works on one connection fails for one, between two others that need the same step."""
+    """Each step for a single connection fails for one, between two others that need the same step."""
     clients = [bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES) for _ in range(3)]
     victim = clients[1]
     place: object = bench.reader if step in {"read", "resume"} else Channel
@@ -214,7 +214,7 @@ def test_b01_b22_a_fault_of_ours_ends_one_connection_and_no_other(
 def test_b22_what_a_connection_sends_that_could_not_be_set_up_is_never_taken(
     bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """Before it is closed nobody has asked who it is: nothing of it may reach a ring."""
+    """Its user is unknown before it is closed: no request of it may reach a ring."""
 
     def faulty(channel: Channel) -> None:
         raise ZeroDivisionError(channel.peer)
@@ -233,7 +233,7 @@ def test_b22_what_a_connection_sends_that_could_not_be_set_up_is_never_taken(
 def test_b22_a_fault_on_one_answer_costs_no_other_connection_its_own(
     bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
 ) -> None:
-    """No ring gives an answer twice: what one turn has taken is written in that turn, whatever befalls one of them."""
+    """No ring delivers a response twice: each received response is written in its turn, despite faults on others."""
     clients = [bench.connect() for _ in range(3)]
     victim = clients[1]
     channels = {channel.serial: channel for channel in bench.processor._by_id.values()}
@@ -263,7 +263,7 @@ def test_b22_a_fault_on_one_answer_costs_no_other_connection_its_own(
     for request in requests:
         to = bench.targets[0].answered(request, 1)
         if step == "attach":
-            # Whatever is no plain answer takes the general path.
+            # All but plain responses use the general path.
             responses.no_response(to, 1, 1)
         else:
             responses.send(to, 1, 1, b"answer")

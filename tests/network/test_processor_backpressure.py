@@ -1,4 +1,4 @@
-"""What holds a channel back, that it holds back nothing else, and that it always ends."""
+"""The causes that mute a channel: each mutes no other channel, and always ends."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def nothing_more(bench: ProcessorBench, target: int = 0) -> bool:
 
 
 def fill_ring(bench: ProcessorBench, client: Client) -> list[Taken]:
-    """Fill target 0's ring with whole requests of `client`; what is returned is unreleased."""
+    """Fill target 0's ring with whole requests of `client`; return them unreleased."""
     fitting = RING_BYTES // (60_000 + 150)
     for number in range(fitting):
         client.send(frame(number, bytes(60_000)))
@@ -64,7 +64,7 @@ def test_d10_64_are_in_flight_and_reading_goes_on_below_8(bench: ProcessorBench)
 
 
 def unwritten(bench: ProcessorBench) -> int:
-    """Return how many bytes of answers wait, as of now."""
+    """Return the current number of unwritten response bytes."""
     bench.clock.advance_ms(1000)
     bench.turn()
     return bench.value("answers_unwritten_bytes")
@@ -151,7 +151,7 @@ def test_b32_d01_a_full_ring_mutes_only_who_needs_it_and_answers_go_on(bench: Pr
 
 
 def test_b32_a_full_response_ring_is_drained_whoever_the_answers_are_for(bench: ProcessorBench) -> None:
-    """Answers for clients that have gone take room in the ring too: a target must not wait for it in vain."""
+    """Responses for closed connections occupy the ring too: a target must not wait for its space in vain."""
     gone, client = bench.connect(), bench.connect()
     count = 2 * RING_BYTES // 50_000
     for number in range(count):
@@ -232,7 +232,7 @@ def test_c04_nobody_is_silent_while_the_processor_stands_still(bench: ProcessorB
 def test_c04_who_drips_holds_no_memory_that_others_want(
     bench: ProcessorBench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A byte now and then is not silence; while nobody waits for memory it is as good as any other pace."""
+    """A byte now and then is not silence; while no other client waits for memory, its pace is acceptable."""
     dripping, waiting = bench.connect(), bench.connect()
     dripping.send(announced(ARENA_BYTES))
     for _ in range(5):
@@ -249,7 +249,7 @@ def test_c04_who_drips_holds_no_memory_that_others_want(
 
 
 def test_b15_a_large_request_is_not_passed_for_ever(bench: ProcessorBench) -> None:
-    """Smaller requests come and go all the time; none passes it any more when it has waited for a while."""
+    """Smaller requests arrive all the time; none overtakes it once it has waited for a while."""
     small = frame(2, bytes(ARENA_BYTES // 2 - 10_000), PRODUCE)
     consumer = bench.targets[0].consumer
     for client in (bench.connect(), bench.connect()):
@@ -276,7 +276,7 @@ def test_b15_a_large_request_is_not_passed_for_ever(bench: ProcessorBench) -> No
 
 
 def test_b15_who_is_muted_for_something_else_holds_up_nobody(bench: ProcessorBench) -> None:
-    """It waits for memory and is then throttled: others get what is free, and it gets its own when that is over."""
+    """It waits for memory and is then throttled: others get the free memory, and it gets its own when that is over."""
     first, throttled, other = bench.connect(), bench.connect(), bench.connect()
     first.send(frame(1, bytes(ARENA_BYTES - HEADER_BYTES), PRODUCE))
     (taken,) = bench.requests(1, release=False)
@@ -332,7 +332,7 @@ def test_nothing_is_left_of_a_large_request_when_the_loop_has_nothing_else_to_do
 
 
 def test_b12_b13_three_mutes_at_once_end_one_by_one(bench: ProcessorBench) -> None:
-    """Pipeline, output and a full ring overlap on one channel; only the last to end lets it be read."""
+    """Pipeline, output and a full ring overlap on one channel; only the last to end resumes reading."""
     filler = bench.connect()
     client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
     client.send(frame(0))

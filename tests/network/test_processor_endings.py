@@ -1,4 +1,4 @@
-"""How connections end: by the client, by a bad request, by a target, by idleness, by the broker's own end."""
+"""Ends of connections: by the client, by a bad request, by a target, by idleness, by the broker's shutdown."""
 
 import os
 import socket
@@ -142,7 +142,7 @@ def test_d12_a_bad_request_behind_unsent_answers_waits_for_them(bench: Processor
 
 
 def test_d12_a_target_that_closes_is_obeyed_after_the_answers_before_it(bench: ProcessorBench) -> None:
-    """Answers to later requests are dropped: they would be taken for the one that never comes."""
+    """Responses to later requests are dropped: the client would match them to the missing one."""
     client = bench.connect(SMALL_BUFFER_BYTES, SMALL_BUFFER_BYTES)
     client.send(frame(1) + frame(2) + frame(3))
     first, second, third = bench.requests(3)
@@ -201,7 +201,7 @@ def test_b17_a_negative_limit_disables_it() -> None:
 
 
 def test_b26_d13_a_closed_connection_leaves_nothing_behind(bench: ProcessorBench) -> None:
-    """Open files of answers that were held or half sent are closed with it."""
+    """Open files of held or partially sent responses are closed with it."""
     path = bench.directory / "segment"
     path.write_bytes(bytes(400_000))
     inode = path.stat().st_ino
@@ -234,7 +234,7 @@ def test_b21_a_truncated_segment_closes_the_connection(bench: ProcessorBench) ->
 
 
 def test_b33_what_was_in_flight_to_a_dead_target_is_sent_again(bench: ProcessorBench) -> None:
-    """Produce is not: its owner's replacement finds it in the ring. The second answer is ignored."""
+    """Except Produce: its owner's replacement finds it in the ring. The second response is ignored."""
     client = bench.connect()
     client.send(frame(1) + frame(2, api_key=PRODUCE) + frame(3) + frame(4, api_key=CREATE_TOPICS))
     first = bench.requests(3)
@@ -378,7 +378,7 @@ def test_a_stop_does_not_wait_for_a_client_that_reads_nothing(bench: ProcessorBe
 
 
 def test_a_stop_looks_often_whether_its_time_is_over(bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While nothing happens: what takes long is not waited for longer by as much as the loop sleeps otherwise."""
+    """Without events: the loop's usual sleep must not delay the check of the timeout."""
     asking = bench.connect()
     asking.send(frame(1))
     bench.requests(1)
@@ -407,7 +407,7 @@ def test_a_client_that_goes_while_draining_is_closed_and_not_waited_for(bench: P
 
 
 def test_a_foreign_descriptor_wakes_the_loop_once(bench: ProcessorBench) -> None:
-    """The stop flag's stays readable: the loop must not spin on it while it drains."""
+    """The stop flag's descriptor remains readable: the loop must not spin on it while it drains."""
     reader, writer = os.pipe()
     bench.processor.watch(reader)
     os.write(writer, b"!")

@@ -1,4 +1,4 @@
-"""What a processor process notices of the targets' lives."""
+"""A processor process and its targets: starts, replacements and changes of their number."""
 
 from types import SimpleNamespace
 from typing import cast
@@ -23,7 +23,7 @@ HANDLERS, MOST = 2, 4
 
 
 class Followed:
-    """Stands in for the processor: notes what it is told of targets."""
+    """A fake processor that records its calls about targets."""
 
     def __init__(self) -> None:
         self.told: list[tuple[object, ...]] = []
@@ -96,7 +96,7 @@ def test_e04_a_hold_that_ends_as_it_began_sends_nothing_again_but_to_who_was_rep
 
 
 class Turns:
-    """Stands in for the processor: its turns fail as often as told, and the last one sets the stop flag."""
+    """A fake processor: its turns fail as often as requested, and the last one sets the stop flag."""
 
     def __init__(self, failing: list[bool], stop: StopFlag) -> None:
         self._failing = failing
@@ -176,7 +176,7 @@ def test_b01_a_turn_that_fails_does_not_end_the_loop(monkeypatch: pytest.MonkeyP
 
 
 def test_when_no_turn_succeeds_any_more_the_process_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A corrupt ring, for one, stays corrupt: the loop would spin and fill the log."""
+    """A corrupt ring, for example, remains corrupt: the loop would spin and fill the log."""
     with pytest.raises(ZeroDivisionError):
         run(monkeypatch, [True] * (MOST_FAULTS + 1))
 

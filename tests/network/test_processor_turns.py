@@ -1,4 +1,4 @@
-"""What one turn of the loop does, and in which order: sleep, memory, reading, writing, activity, idle expiry."""
+"""One turn of the loop, with its order of steps: sleep, memory, reading, writing, activity, idle expiry."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -23,7 +23,7 @@ SMALL_BUFFER_BYTES = 4096
 
 @pytest.fixture
 def sleeps(bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return the list to which every poll adds how long it was willing to sleep; none does."""
+    """Return the list to which every poll appends its timeout; no poll sleeps."""
     return record_sleeps(bench, monkeypatch)
 
 
@@ -54,7 +54,7 @@ def peers_by_activity(bench: ProcessorBench) -> list[int]:
 
 
 def test_b04_the_loop_does_not_sleep_while_answers_wait(bench: ProcessorBench, sleeps: list[int]) -> None:
-    """A turn takes a batch; what is left behind it in the ring rings no bell any more."""
+    """A turn reads a batch; the remaining responses in the ring cause no further bell."""
     clients = [bench.connect() for _ in range(1 + BATCH // 50)]
     for client in clients:
         client.send(b"".join(frame(number) for number in range(50)))
@@ -74,7 +74,7 @@ def test_b04_the_loop_does_not_sleep_while_answers_wait(bench: ProcessorBench, s
 def test_b04_the_loop_does_not_sleep_on_connections_that_nobody_has_taken(
     bench: ProcessorBench, sleeps: list[int]
 ) -> None:
-    """The hand-off wakes one poll; the next turn takes the connection without having slept again."""
+    """The hand-off wakes one poll; the next turn adopts the connection without another sleep."""
     bench.connect()
     bench.turn()
     assert sleeps[-1] == POLL_TIMEOUT_MS
@@ -84,7 +84,7 @@ def test_b04_the_loop_does_not_sleep_on_connections_that_nobody_has_taken(
 
 
 def test_b05_memory_is_recovered_before_the_loop_sleeps(bench: ProcessorBench, sleeps: list[int]) -> None:
-    """Who waited for memory goes on in the very turn that finds it free, and the loop may sleep at once."""
+    """A channel that waited for memory resumes in the same turn that frees it, and the loop may sleep immediately."""
     holder, waiting = bench.connect(), bench.connect()
     holder.send(frame(1, bytes(ARENA_BYTES - 100), PRODUCE))
     bench.requests(1, release=False)
@@ -229,9 +229,9 @@ def shut_down(bench: ProcessorBench, client: Client, _: pytest.MonkeyPatch) -> N
 def test_b20_every_end_but_a_refusal_is_at_once(
     monkeypatch: pytest.MonkeyPatch, end: Callable[[ProcessorBench, Client, pytest.MonkeyPatch], None], cause: str
 ) -> None:
-    """It waits for no answer in flight, drops those that come too late, and is reported once.
+    """It does not wait for pending responses, drops late ones, and is reported once.
 
-    At the broker's end there is nobody left to report to: the acceptor has stopped before.
+    At the broker's shutdown it is not reported: the acceptor has stopped before.
     """
     with ProcessorBench(connections_max_idle_ms=IDLE_MS) as bench:
         client = bench.connect()
@@ -299,7 +299,7 @@ def test_channels_that_take_long_to_read_are_read_in_several_turns_and_each_once
 def test_channels_that_take_long_to_write_to_are_written_to_in_several_turns(
     bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those with new answers, and those whose sockets take more of old ones; every one has its turn."""
+    """Channels with new responses, and channels whose sockets accept more of old ones; all are served eventually."""
     clients = [bench.connect() for _ in range(9)]
     flush = Channel.flush
     written: list[int] = []
@@ -332,7 +332,7 @@ def test_channels_that_take_long_to_write_to_are_written_to_in_several_turns(
 def test_a_client_that_reads_as_fast_as_it_is_written_to_has_no_turn_for_itself(
     bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """However much it has asked for: a socket that takes everything takes so much, and then others have their turn."""
+    """A socket that accepts everything is written a limited number of bytes per turn; then other channels follow."""
     monkeypatch.setattr(channel_module, "WRITTEN_AT_ONCE_BYTES", 1000)
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(bytes(5000))
@@ -347,7 +347,7 @@ def test_a_client_that_reads_as_fast_as_it_is_written_to_has_no_turn_for_itself(
         bench.turn()
         client.read()
         arrived.append(len(client.received))
-    # In the first turn as a new answer, and as one of which something is left.
+    # Twice in the first turn: as a new response, and as a partially written one.
     assert arrived == [2000, 3000, 4000, 4506]
 
 

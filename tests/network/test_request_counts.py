@@ -1,4 +1,4 @@
-"""What finished requests add to the metrics page: versions, errors, sizes, throttle times, and who still speaks old."""
+"""The metrics of finished requests: versions, errors, sizes, throttle times, and clients with old versions."""
 
 import json
 import random
@@ -110,7 +110,7 @@ def test_c17_deprecated_requests_name_the_software(page: memoryview) -> None:
     newest = DEPRECATED_UP_TO[ALTER_CONFIGS]
     rows = [(ALTER_CONFIGS, 0, 0), (ALTER_CONFIGS, newest, 0), (FETCH, 4, 0), (ALTER_CONFIGS, newest + 1, 0)]
     counted(page, rows, texts)
-    # Of a connection that has gone nothing may be known any more.
+    # The client of a closed connection may be unknown.
     reading = counted(page, rows[:1])
     museum = next(number for number, text in reading.texts.items() if text == "museum\n0.1")
     assert reading.tables["deprecated_requests"] == {
@@ -133,7 +133,7 @@ def test_c09_connections_by_listener_and_software(page: memoryview) -> None:
 
 
 def test_names_of_software_go_with_their_last_connection(page: memoryview) -> None:
-    """Hostile names do not keep honest ones from being told, once their connections have gone."""
+    """Invented names occupy no room after their connections have closed, so real ones are published."""
     writer = MetricsWriter(page)
     for number in range(1000):
         record_connections({(0, f"made-up-{number}-{each}", "1"): 1 for each in range(10)}, writer)

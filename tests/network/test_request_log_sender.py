@@ -1,4 +1,4 @@
-"""A processor's rows in its recorder ring: each request once, under the name it was sent with, and none in the way."""
+"""A processor's rows in its recorder ring: each request once, with its own client id, and without blocking."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ def frame(correlation_id: int, client_id: bytes, version: int = 0, body: bytes =
 
 
 class Told:
-    """What the recorder would learn: rows by correlation id with the client's names, and connection events."""
+    """The recorder's input: rows by correlation id with the client's names, and connection events."""
 
     def __init__(self, bench: ProcessorBench) -> None:
         bench.clock.advance_ms(600)
@@ -47,7 +47,10 @@ class Told:
 
 
 def test_each_request_is_told_under_the_name_it_was_sent_with(bench: ProcessorBench) -> None:
-    """The name changes while earlier requests are on their way; they keep theirs. Nobody has authenticated: `H06`."""
+    """The client id changes while earlier requests are in flight; they retain theirs.
+
+    No client has authenticated: `H06`.
+    """
     client = bench.connect()
     names = [b"a", b"a", b"b", b"c", b"c", b"a"]
     client.send(b"".join(frame(number, name) for number, name in enumerate(names)))
@@ -98,7 +101,7 @@ def test_a_replacement_counts_what_its_predecessor_had_in_memory(bench: Processo
         (request,) = bench.requests(1)
         bench.targets[0].answer(request, b"x")
         client.receive(1)
-    # The kernel closes what a killed process had open.
+    # The kernel closes the descriptors of a killed process.
     for channel in bench.processor._by_id.values():
         channel.sock.close()
     bench.replace_processor(generation=2)

@@ -1,4 +1,4 @@
-"""From bytes to requests: frames cut anywhere, sizes that cannot be, limits that hold a channel back."""
+"""Parsing requests from bytes: frames cut anywhere, invalid sizes, and limits that mute a channel."""
 
 import socket
 import struct
@@ -34,7 +34,7 @@ class Wire:
         self.sent_bytes = 0
 
     def feed(self, data: bytes) -> None:
-        """Send and read by turns until all is read or the channel is muted."""
+        """Alternate sends and reads until all is read or the channel is muted."""
         view = memoryview(data)
         while view and not self.channel.muted:
             sent = self.client.send(view[:50_000])
@@ -68,7 +68,7 @@ def frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA) -> by
 
 
 def fill_ring(bench: ProcessorBench) -> None:
-    """Leave room for nothing in target 0's ring."""
+    """Fill target 0's ring completely."""
     for size in (60_000, 0):
         while bench.sender.try_send(0, (1, 0, 0, METADATA, 4, 5, size), 0, bytes(size)):
             pass
@@ -101,7 +101,7 @@ def test_a_request_is_described_by_its_first_bytes(wire: Wire) -> None:
 
 @pytest.mark.parametrize("size", [-1, -(2**31), LIMIT + 1, 2**31 - 1, 0, 1, 7])
 def test_c02_c03_a_bad_size_is_refused_before_what_it_announces_has_come(wire: Wire, size: int) -> None:
-    """Row C03: an empty frame is no request either. Nothing is set aside for it: C04."""
+    """Row C03: an empty frame is invalid too. No memory is reserved for it: C04."""
     with pytest.raises(InvalidReceive, match=f"size {size}:"):
         wire.feed(struct.pack(">i", size))
     assert wire.channel.large is None
@@ -154,7 +154,7 @@ def test_nothing_to_read_is_no_end(wire: Wire) -> None:
 
 
 def test_b07_one_read_takes_in_all_requests_that_have_arrived(wire: Wire) -> None:
-    """Kafka takes one request of a channel per poll; ours takes what one read brought, up to `pipeline.max`."""
+    """Kafka processes one request of a channel per poll; Rotunda all requests of one read, up to `pipeline.max`."""
     wire.client.send(b"".join(frame(number) for number in range(10)))
     wire.read()
     assert [each.correlation_id for each in wire.taken] == list(range(10))
@@ -272,7 +272,7 @@ def produce(correlation_id: int, *partitions: int) -> bytes:
 
 
 def test_a_produce_of_several_partitions_waits_and_the_next_ones_follow_it() -> None:
-    """Parts for other owners are forwarded: what comes after them must not be there first."""
+    """Parts for other owners are forwarded: later requests must not arrive there first."""
     with ProcessorBench(handlers=3) as bench:
         wire = Wire(bench)
         wire.feed(produce(1, 0) + produce(2, 1) + produce(3, 0, 1) + produce(4, 1))

@@ -1,4 +1,4 @@
-"""Where requests lie while their target has them, and when that memory is free again."""
+"""The memory of requests during their processing by a target, and its release."""
 
 import os
 

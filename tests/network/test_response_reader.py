@@ -1,4 +1,4 @@
-"""From answers in the rings to pieces on a channel: in request order, each once, none for those who have gone."""
+"""Responses from the rings to a channel: in request order, each once, none for closed connections."""
 
 import random
 import socket
@@ -25,7 +25,7 @@ def unexpected(channel: Channel | None) -> None:
 
 
 class Reading:
-    """A channel with requests in flight; what is attached to it is looked at instead of written."""
+    """A channel with requests in flight; attached responses are collected instead of written."""
 
     def __init__(self, bench: ProcessorBench, requests: int) -> None:
         self.bench = bench
@@ -39,7 +39,7 @@ class Reading:
         return Taken(connection, sequence, 0, 3, 4, sequence, 0, 0, -1, b"", 0, b"")
 
     def read(self) -> bytes:
-        """Return what was attached since the last call, as bytes."""
+        """Return the bytes attached since the last call."""
         responses = self.bench.responses
         ready = responses.read(self.by_id, unexpected)
         for channel, piece, answered in responses.lone:
@@ -73,7 +73,7 @@ def reading(bench: ProcessorBench) -> Iterator[Reading]:
 
 
 def test_d10_d11_answers_leave_in_request_order_whoever_gives_them(bench: ProcessorBench) -> None:
-    """Three targets answer forty requests in a random order; the client's correlation ids play no part in it."""
+    """Three targets send forty responses in a random order; the client's correlation ids are irrelevant."""
     seed = random_seed()
     generator = random.Random(seed)
     count = 40
@@ -121,7 +121,7 @@ def test_d14_the_stamps_of_an_answer_are_kept_until_it_is_written(reading: Readi
 
 @pytest.mark.parametrize("held", [True, False])
 def test_a_second_answer_to_the_same_request_is_ignored(reading: Reading, held: bool) -> None:
-    """A target that was replaced may answer what its predecessor has answered (B33)."""
+    """A replacement of a target may repeat a response of its predecessor (B33)."""
     first = 1 if held else 0
     reading.bench.targets[0].answer(reading.request(first), b"one")
     reading.bench.targets[1].answer(reading.request(first), b"two")
@@ -208,7 +208,7 @@ def test_an_early_answer_keeps_its_file_although_the_segment_goes(reading: Readi
 def test_a_segment_that_has_gone_closes_the_connection(
     reading: Reading, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The client asks again; what it is sent is never part of an answer."""
+    """The client retries; its socket never gets a partial response."""
     ranges = [FileRange(4, bytes(tmp_path / "gone"), 4711, 0, 7)]
     reading.bench.targets[0].answer_ranges(reading.request(0), b"head", ranges)
     assert reading.read() == b""
@@ -238,7 +238,7 @@ def test_b21_the_file_of_an_answer_that_nobody_takes_is_removed(reading: Reading
 
 
 class Lone:
-    """A channel with one request in flight, whose answer is there."""
+    """A channel with one request in flight, whose response is available."""
 
     def __init__(self, bench: ProcessorBench, answer: bytes) -> None:
         self.responses = bench.responses

@@ -1,4 +1,4 @@
-"""Clients that fail again and again: from when on their answers are held back, which of them, for how long."""
+"""Clients with repeated failures: the threshold from which responses are delayed, which ones, and for how long."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_d22_it_ends_with_a_second_without_errors_after_the_last_answer_has_left
 
 @pytest.fixture
 def on(bench: ProcessorBench) -> ProcessorBench:
-    """Return a processor whose broker holds answers back."""
+    """Return a processor of a broker with delayed responses enabled."""
     follow(bench)
     return bench
 
@@ -85,7 +85,7 @@ def produced(*errors: int, topic: str = "a") -> bytes:
 
 
 def ask(bench: ProcessorBench, client: Client, answer: bytes, facts: AnswerFacts, asked: Any = None) -> bool:
-    """Send a request and answer it; return whether the answer has come at once."""
+    """Send a request and its response; return whether the response arrives without delay."""
     key, version, values = asked or (ApiKey.PRODUCE, 9, {"acks": 1, "timeout_ms": 100, "topic_data": []})
     client.send(codec.encode_request(key, version, 1, "client", values))
     [request] = bench.requests(1)
@@ -218,7 +218,7 @@ def test_d22_it_is_off_unless_it_is_set_and_is_set_while_it_runs(bench: Processo
 def test_d22_h03_who_is_exempt_from_what_the_broker_does_to_all_is_from_this(
     bench: ProcessorBench, name: str, value: str
 ) -> None:
-    """H03: by its listener, among others; which listener that is stays with the connection."""
+    """H03: for example by its listener; the id of the listener is stored with the connection."""
     follow(bench, **{name: value})
     client = bench.connect(listener=1)
     assert all(leader_errors(bench, [client] * 3))

@@ -1,4 +1,4 @@
-"""SamplingBudget: all rows while they are few and in a short burst; beyond that as many as are allowed, evenly."""
+"""SamplingBudget: all rows at low rates and in a short burst; beyond that the allowed number, evenly spread."""
 
 from rotunda.broker.network.accounting.sampling_budget import SamplingBudget
 
@@ -7,7 +7,7 @@ PER_SECOND = 1000
 
 
 def sent(allowance: SamplingBudget, start_ns: int, seconds: int, rows_per_turn: int) -> tuple[float, list[int]]:
-    """Return (rows sent, the intervals) when ten times a second so many rows come."""
+    """Return (rows sent, the intervals) for this number of rows ten times a second."""
     intervals = [
         allowance.interval(rows_per_turn, start_ns + turn * S // 10, PER_SECOND) for turn in range(seconds * 10)
     ]

@@ -1,4 +1,4 @@
-"""What the kernel reports of real sockets, and what it stops reporting."""
+"""The kernel's events of real sockets, and the suppression of events."""
 
 import itertools
 import socket
@@ -61,7 +61,7 @@ CAUSES = (MuteCause.PIPELINE, MuteCause.RING_FULL, MuteCause.ARENA, MuteCause.OU
 def test_b11_whatever_the_order_a_channel_is_read_again_when_the_last_cause_ends(
     registered: Registered, order: tuple[MuteCause, ...]
 ) -> None:
-    """What Kafka's five mute states are for: unmuting does nothing while anything else still mutes."""
+    """As with Kafka's five mute states: unmuting has no effect while any other cause remains."""
     selector, channel, client = registered
     client.send(b"x")
     for cause in reversed(order):
@@ -76,7 +76,7 @@ def test_b11_whatever_the_order_a_channel_is_read_again_when_the_last_cause_ends
 
 
 def test_b19_a_muted_channel_whose_client_has_gone_is_set_aside(registered: Registered) -> None:
-    """The kernel reports a hang-up whatever the interest, so the loop would never sleep again."""
+    """The kernel reports a hang-up for any interest, so the loop would never sleep again."""
     selector, channel, client = registered
     client.send(b"x")
     client.close()

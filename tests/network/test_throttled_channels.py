@@ -1,4 +1,4 @@
-"""Channels whose clients have used up a quota: muted as long as they were told, and no longer."""
+"""Channels of clients above a quota: muted for exactly their throttle time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def waiting(bench: ProcessorBench) -> list[Taken]:
 
 
 def test_d09_b11_the_answer_leaves_at_once_and_what_comes_next_waits(bench: ProcessorBench) -> None:
-    """D09, E17: reading goes on when the time is over."""
+    """D09, E17: reading resumes when the time is over."""
     client = bench.connect()
     send(client, 1)
     [request] = bench.requests(1)
@@ -44,7 +44,7 @@ def test_d09_b11_the_answer_leaves_at_once_and_what_comes_next_waits(bench: Proc
 
 
 def test_b12_of_two_throttles_the_latest_end_counts(bench: ProcessorBench) -> None:
-    """B12: the first one to end does not end the other; answers to what was sent before go on leaving."""
+    """B12: the first one to end does not end the other; responses to earlier requests are still sent."""
     client = bench.connect()
     for number in range(3):
         send(client, number)
@@ -78,7 +78,7 @@ def test_b12_a_throttle_that_ends_lifts_no_other_cause(bench: ProcessorBench) ->
 
 
 def test_d06_a_request_without_an_answer_throttles_too(bench: ProcessorBench) -> None:
-    """D06: starting to throttle is no way to end a request, but goes with any of them."""
+    """D06: a throttle is attached to the end of any request."""
     client = bench.connect()
     send(client, 1)
     [request] = bench.requests(1)
@@ -91,7 +91,7 @@ def test_d06_a_request_without_an_answer_throttles_too(bench: ProcessorBench) ->
 
 
 def test_d09_an_early_answer_throttles_before_it_leaves(bench: ProcessorBench) -> None:
-    """D09: the mute begins although the answer waits for an earlier one."""
+    """D09: the mute starts although the response waits for an earlier one."""
     client = bench.connect()
     for number in range(2):
         send(client, number)
@@ -130,7 +130,7 @@ def test_a_response_without_a_throttle_time_stays_as_it_is() -> None:
 
 
 def test_e17_a_throttled_client_that_hangs_up_gives_its_descriptor_back_at_once(bench: ProcessorBench) -> None:
-    """Not one that waits for an answer still: it is read to the end when the time is over."""
+    """A channel with a request still pending is kept: it is read to the end when the time is over."""
     gone, waits = bench.connect(), bench.connect()
     for client in (gone, waits):
         send(client, 1)

@@ -1,4 +1,4 @@
-"""TLS in a processor: handshakes that are never ended, bytes that no event tells of, and answers byte by byte."""
+"""TLS in a processor: unfinished handshakes, bytes without events, and responses byte by byte."""
 
 import gc
 import logging
@@ -29,7 +29,7 @@ LARGE_BYTES = 300_000
 
 @pytest.fixture(params=[False, True], ids=["in memory", "on the socket"])
 def bench(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessorBench]:
-    """Return a bench whose OpenSSL works in memory, or as where the kernel may encrypt."""
+    """Return a bench with OpenSSL in memory, or as on a host with kernel TLS."""
     monkeypatch.setattr(tls_kernel_transport, "is_offered", lambda: request.param)
     with tls_bench() as bench:
         yield bench
@@ -40,7 +40,7 @@ def frame(correlation_id: int, body: bytes = b"", api_key: int = METADATA) -> by
 
 
 def answers(bench: ProcessorBench, client: TlsClient, number: int = 1) -> None:
-    """Assert that a request of the client is answered."""
+    """Assert that a request of the client gets its response."""
     client.send(frame(number))
     [request] = bench.requests(1)
     assert request.payload == frame(number)[4:]
@@ -50,14 +50,14 @@ def answers(bench: ProcessorBench, client: TlsClient, number: int = 1) -> None:
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_b06_a_handshake_is_the_preparation_of_its_channel(bench: ProcessorBench, version: ssl.TLSVersion) -> None:
-    """Byte by byte, with others served meanwhile; and nothing keeps the loop awake while the client is silent."""
+    """Byte by byte, with other clients served meanwhile; a silent client does not keep the loop awake."""
     client = TlsClient(bench, client_context(minimum_version=version, maximum_version=version))
     other = TlsClient(bench).shake_hands()
     while not client.is_ready:
         for byte in client.flight():
             client.plain.send(bytes([byte]))
             bench.turn()
-        # On a machine with much to do the last bytes come later.
+        # On a busy machine the last bytes arrive later.
         bench.turn_until(lambda: not bench.restless(), "nothing wakes the loop")
         answers(bench, other)
     assert client.tls.version() == {0x303: "TLSv1.2", 0x304: "TLSv1.3"}[version.value]
@@ -67,7 +67,7 @@ def test_b06_a_handshake_is_the_preparation_of_its_channel(bench: ProcessorBench
 
 
 def test_b04_requests_behind_a_large_one_in_the_same_record_are_read(bench: ProcessorBench) -> None:
-    """Of a large request exactly its bytes are received: what stands behind them is left inside TLS."""
+    """Exactly the bytes of a large request are received: the following ones remain inside TLS."""
     client = TlsClient(bench).shake_hands()
     large = frame(1, os.urandom(LARGE_BYTES))
     client.send(large + frame(2) + frame(3))
@@ -86,7 +86,7 @@ def test_b04_what_is_left_inside_tls_is_read_when_a_mute_ends(pipeline: int) -> 
         answered: list[int] = []
 
         def all_answered() -> bool:
-            # Turns without an answer as well: the channel is muted meanwhile.
+            # Turns without a response as well: the channel is muted meanwhile.
             bench.turn(5)
             for request in bench.targets[0].take():
                 bench.targets[0].answer(request, b"\0\0\0\4abcd")
@@ -100,7 +100,7 @@ def test_b04_what_is_left_inside_tls_is_read_when_a_mute_ends(pipeline: int) -> 
 
 @pytest.mark.parametrize("send_buffer", [0, 4096])
 def test_fetched_records_arrive_as_they_are_in_the_file(bench: ProcessorBench, send_buffer: int) -> None:
-    """More than 1 MB from a file, between bytes of the ring, also where the socket takes little at a time (`B09`)."""
+    """More than 1 MB from a file, between bytes of the ring, also with a socket that accepts few bytes (`B09`)."""
     content = os.urandom(3_000_000)
     segment = bench.directory / "segment"
     segment.write_bytes(content)
@@ -129,7 +129,10 @@ def test_a_request_larger_than_the_arena_arrives_as_it_was_sent(bench: Processor
 
 
 def test_a_read_that_has_to_write_first_goes_on_when_it_can(bench: ProcessorBench) -> None:
-    """As when the client asks for new keys while it reads nothing. That is played: no library can be told to do it."""
+    """For example, a client requests new keys while it reads nothing.
+
+    This is simulated: no library can be forced to do it.
+    """
     client = TlsClient(bench).shake_hands()
     bench.turn()
     [channel] = bench.processor._selector.channels.values()
@@ -152,7 +155,10 @@ def test_a_read_that_has_to_write_first_goes_on_when_it_can(bench: ProcessorBenc
 
 
 def test_connections_in_each_others_midst_are_given_their_own_records() -> None:
-    """Handshakes, alerts, answers and ends of many, a step at a time: OpenSSL makes the records of all in one place."""
+    """Handshakes, alerts, responses and ends of many, a step at a time.
+
+    OpenSSL writes the records of all to one buffer.
+    """
     seed = random_seed()
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -162,7 +168,7 @@ def test_connections_in_each_others_midst_are_given_their_own_records() -> None:
         while not all(each.is_ready for each in clients):
             client = chance.choice(begun)
             if client in others and not chance.randrange(4):
-                # One ends within its handshake, or sends what is none and is given an alert.
+                # One closes during its handshake, or sends an invalid record and gets an alert.
                 others.remove(client)
                 begun.remove(client)
                 if chance.randrange(2):
@@ -181,9 +187,9 @@ def test_connections_in_each_others_midst_are_given_their_own_records() -> None:
 
 
 def test_requests_in_each_others_midst_are_read_from_their_own_records() -> None:
-    """Large and small ones in records of any size, sent in pieces of any size: OpenSSL is given all in one place.
+    """Large and small requests in records of any size, sent in chunks of any size.
 
-    Behind a large request more may have been received, which is left until its connection's next turn.
+    OpenSSL reads all from one buffer. Received bytes after a large request wait until their connection's next turn.
     """
     seed = random_seed()
     print(f"seed {seed}")
@@ -222,7 +228,7 @@ def test_requests_in_each_others_midst_are_read_from_their_own_records() -> None
 
 
 def test_half_open_handshakes_end_by_time_and_by_number() -> None:
-    """`H07`: some never say anything, some stop within; one that works is served all the while."""
+    """`H07`: some clients never send, some stop midway; an established one is served throughout."""
     with tls_bench(max_connection_handshakes=20, connection_handshake_timeout_ms=10_000) as bench:
         working = TlsClient(bench).shake_hands()
         silent = [bench.connect() for _ in range(10)]
@@ -249,7 +255,7 @@ def test_half_open_handshakes_end_by_time_and_by_number() -> None:
 
 
 def test_h07_nothing_of_tls_is_kept_of_a_connection_that_has_ended(bench: ProcessorBench) -> None:
-    """It is known until it has been counted; of thousands of half-open ones in a second OpenSSL would have 100 MB."""
+    """It is counted, then released; thousands of half-open ones in a second would use 100 MB in OpenSSL."""
     clients = [bench.connect() for _ in range(20)]
     before = transports()
     for client in clients:
@@ -264,14 +270,15 @@ def test_h07_nothing_of_tls_is_kept_of_a_connection_that_has_ended(bench: Proces
 
 
 def transports() -> int:
-    """Return how many connections of TLS are kept, by whomever."""
+    """Return the number of live TLS connection objects."""
     return sum(isinstance(each, tls_handshake.Connection) for each in gc.get_objects())
 
 
-# A name that is none: `server_log.log_setup` passes over it, which stands in a process's place, but pytest does here.
+# An unraisable exception about an invalid server name: `server_log.log_setup` ignores it in a process; here pytest
+# must.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_mutated_handshakes_end_their_connections_and_nothing_else(bench: ProcessorBench) -> None:
-    """Each of both flights of a client, with bytes changed, put in, left out or cut; a seed is printed."""
+    """Each of both flights of a client, with bytes changed, inserted, omitted or cut; the seed is printed."""
     seed = random_seed()
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -323,7 +330,7 @@ def mutate(data: bytearray, chance: random.Random) -> None:
 def test_c18_a_client_is_given_the_name_that_it_asks_for(
     bench: ProcessorBench, asked: str | None, reached: str
 ) -> None:
-    """Or the address that it has reached; if the certificate, which is for localhost and 127.0.0.1, is for that."""
+    """Or the address that it has reached, if the certificate is for it: here localhost and 127.0.0.1."""
     listener = bench.processor.tls.listeners[0].advertised_at("", 9093)
     bench.processor.tls.listeners = [listener]
     client = TlsClient(bench, client_context(check_hostname=False), server_name=asked).shake_hands()
@@ -360,7 +367,7 @@ def test_h06_a_client_is_who_its_certificate_says(shows: bool, user: str) -> Non
 def test_h06_who_goes_on_with_a_session_is_the_same_user_until_others_are_trusted(
     version: ssl.TLSVersion, has_ticket: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A session is resumed without the certificate being shown again; not by a listener that trusts others since."""
+    """A session is resumed without the certificate; a listener with changed trust rejects the resumption."""
     context = client_context(AUTHORITY.issue("alice"), minimum_version=version, maximum_version=version)
     if not has_ticket:
         context.options |= ssl.OP_NO_TICKET
@@ -433,7 +440,7 @@ def test_b22_a_handshake_that_fails_leaves_one_line_with_cause_and_remedy(
 
 
 def fails(bench: ProcessorBench, client: TlsClient) -> None:
-    """Go on with a handshake until the connection is closed."""
+    """Continue a handshake until the connection is closed."""
 
     def closed() -> bool:
         try:
@@ -490,7 +497,7 @@ def test_plain_listeners_beside_it_stay_plain(bench: ProcessorBench) -> None:
 
 
 def test_the_kernel_is_asked_whether_it_encrypts(bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it does not, as on a machine without its module, files go through OpenSSL; a plain socket has no keys."""
+    """Without support, as on a machine without the module, files pass through OpenSSL; a plain socket has no keys."""
     monkeypatch.setattr(tls_kernel_transport, "is_offered", lambda: True)
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
         answers(bench, TlsClient(bench, client_context(maximum_version=version)).shake_hands())
@@ -503,7 +510,7 @@ def test_the_kernel_is_asked_whether_it_encrypts(bench: ProcessorBench, monkeypa
 
 
 def test_where_the_kernel_encrypts_files_go_to_it(bench: ProcessorBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has no keys here: what arrives is the file as it is, behind the TLS of before."""
+    """It has no keys here: the received bytes are the plain file, after the TLS records."""
     monkeypatch.setattr(tls_kernel_transport, "is_offered", lambda: True)
     monkeypatch.setattr(tls_kernel_transport, "kernel_encrypts", lambda _sock: True)
     client = TlsClient(bench).shake_hands()
@@ -519,7 +526,7 @@ def test_where_the_kernel_encrypts_files_go_to_it(bench: ProcessorBench, monkeyp
 
 
 def test_b07_a_request_in_very_many_records_is_read_at_once(bench: ProcessorBench) -> None:
-    """As from librdkafka, which makes one of each piece; a turn of the loop for each would cost ten times more."""
+    """As from librdkafka, which sends one record per buffer; a turn of the loop for each would cost ten times more."""
     client = TlsClient(bench).shake_hands()
     for number, size in enumerate((500, 70_000)):
         sent = frame(number, os.urandom(size))
@@ -530,7 +537,7 @@ def test_b07_a_request_in_very_many_records_is_read_at_once(bench: ProcessorBenc
 
 
 def test_what_came_before_a_record_that_was_changed_is_served(bench: ProcessorBench) -> None:
-    """Both are received at once: the request is passed on, then the connection ends; no event would tell of that."""
+    """Both are received together: the request is passed on, then the connection ends; no further event would arrive."""
     client = TlsClient(bench).shake_hands()
     changed = bytearray(client.records(frame(1)) + client.records(frame(2)))
     changed[-1] ^= 1
@@ -542,7 +549,7 @@ def test_what_came_before_a_record_that_was_changed_is_served(bench: ProcessorBe
 
 
 def test_b09_an_answer_that_the_socket_does_not_take_goes_on_where_it_was(bench: ProcessorBench) -> None:
-    """Records that were made are not made again, whatever is read and asked for meanwhile; nothing comes twice."""
+    """Encrypted records are not encrypted again, with other reads and requests meanwhile; no bytes are sent twice."""
     client = TlsClient(bench, send_buffer=4096).shake_hands()
     expected = b""
     for number in range(60):
