@@ -1,5 +1,5 @@
-"""Settings: groups of keys (`settings`), how files and listeners are read, and the page that lists them all.
+"""Settings: groups of keys (`settings`), parsing of files and listeners, and the reference page of all settings.
 
-Read once by the supervisor before it forks; the controller checks what is altered later. Pure but for reading a file:
-imports `protocol` alone.
+Read once by the supervisor before it forks; the controller validates later changes. Pure but for reading a file:
+imports only `protocol`.
 """

@@ -1,19 +1,19 @@
-"""How much shared memory is set aside for large requests when nobody says how much. Asks the system."""
+"""The size of the shared memory for large requests where it is not configured. Queries the system."""
 
 from __future__ import annotations
 
 import os
 
 DEFAULT_ARENA_BYTES = 32 * 1024 * 1024
-#: What is set aside where everything else takes all: larger requests go by their processor's spill area then.
+#: Minimum where everything else uses up the memory: larger requests then use their processor's spill area.
 LEAST_ARENA_BYTES = 1024 * 1024
 _SHARED_MEMORY_FILES = "/dev/shm"  # noqa: S108 - where the system keeps shared memory; no file is made here
 
 
 def arena_bytes(wanted_bytes: int, others_bytes: int = 0) -> int:
-    """Return the shared memory to set aside, all processors together. ``wanted_bytes`` is `queued.max.request.bytes`.
+    """Return the size of the shared memory, all processors together. ``wanted_bytes`` is `queued.max.request.bytes`.
 
-    ``others_bytes`` is what everything else needs; many processes on a small machine take nearly all of it.
+    ``others_bytes`` is the need of everything else; many processes on a small machine use nearly all of it.
     """
     if wanted_bytes != -1:
         return wanted_bytes
@@ -22,7 +22,7 @@ def arena_bytes(wanted_bytes: int, others_bytes: int = 0) -> int:
 
 
 def free_shared_memory_bytes() -> int:
-    """Return what is left for shared memory on this machine."""
+    """Return the free space for shared memory on this machine."""
     try:
         state = os.statvfs(_SHARED_MEMORY_FILES)
     except OSError:

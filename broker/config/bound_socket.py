@@ -1,7 +1,7 @@
 """The socket of a listener, bound to its address and not listening yet.
 
 Used by the supervisor, which opens listeners, and by the controller, which tries an address before it stores a change
-that asks for it. Knows the options of sockets and nothing of connections.
+to it. Knows the options of sockets and nothing of connections.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def bound_socket(wanted: Listener, receive_buffer_bytes: int = -1) -> socket.soc
 
 
 def refused(name: str, failure: OSError) -> BootFailed:
-    """Return the exception that says why a listener cannot be opened."""
+    """Return the exception with the reason why a listener cannot be opened."""
     if failure.errno == errno.EADDRINUSE:
         return BootFailed(f"cannot listen on {name}: the port is in use by another program", _IN_USE_EXIT_CODE)
     return BootFailed(f"cannot listen on {name}: {failure.strerror or failure}")

@@ -1,9 +1,9 @@
-"""The broker's configuration: one frozen object, and how it comes about.
+"""The broker's configuration: one frozen object, and how it is read from its sources.
 
-Read once, by the process that starts the broker; the children inherit the object. A flag beats the
-environment, the environment beats the file, the file beats the default, and where each value came from is
-kept. Nothing is read at import: the caller passes the environment in. What the keys are is declared in
-``broker.config.settings.server`` and ``broker.config.settings.log``; `broker.config.kafka` knows Kafka's others.
+Read once, by the process that starts the broker; the children inherit the object. A flag overrides the environment, the
+environment overrides the file, the file overrides the default, and the origin of each value is stored. Nothing is read
+at import: the caller passes the environment in. The keys are declared in ``broker.config.settings.server`` and
+``broker.config.settings.log``; `broker.config.kafka` knows Kafka's others.
 """
 
 from __future__ import annotations
@@ -93,21 +93,21 @@ class BrokerConfig(
 ):
     """Every setting of the broker. Attributes are property names with underscores for dots.
 
-    ``layers`` has, by property name, what was set and by which source, strongest first.
+    ``layers`` has, by property name, the values set by each source, highest precedence first.
     """
 
-    #: By property name, what listeners have for themselves.
+    #: Settings of single listeners, by property name.
     of_listeners: Mapping[str, Value] = dataclasses.field(default_factory=dict, hash=False)
     layers: Layers = dataclasses.field(default_factory=dict, compare=False)
     sources: Sources = dataclasses.field(default=Sources(), compare=False)
 
     @property
     def origins(self) -> dict[str, Origin]:
-        """Where each value that was set came from, by property name."""
+        """Return the origin of each value that was set, by property name."""
         return {name: layers[0].origin for name, layers in self.layers.items()}
 
     def origin(self, name: str) -> Origin:
-        """Return where the value of a property came from."""
+        """Return the origin of a property's value."""
         layers = self.layers.get(name)
         return layers[0].origin if layers else _BY_DEFAULT
 
@@ -145,7 +145,7 @@ class BrokerConfig(
         return narrowed(self.wanted_listeners, self._advertised_entries, self.authenticates)
 
     def authenticates(self, listener: Listener) -> bool:
-        """Return whether who connects there has to prove who it is."""
+        """Return whether clients must authenticate on this listener."""
         if has_sasl(listener):
             return True
         return listener.protocol == "SSL" and self.of_listener(listener.name, "ssl.client.auth") == REQUIRED
@@ -163,7 +163,7 @@ class BrokerConfig(
 
     @cached_property
     def effective_advertised_listeners(self) -> tuple[Listener, ...]:
-        """The addresses that clients get, one a listener: port 0 is the bound one, no host is what a client reached."""
+        """Addresses for clients, one per listener: port 0 becomes the bound one, no host the one a client used."""
         return advertised(self.bound_listeners, self._advertised_entries)
 
     @property
@@ -179,10 +179,10 @@ class BrokerConfig(
     def with_dynamic(
         self, overrides: Mapping[str, str], cluster_wide: Mapping[str, str] = MappingProxyType({})
     ) -> BrokerConfig:
-        """Return this configuration with what an admin set while the broker runs, for it or cluster-wide.
+        """Return this configuration with the dynamic settings of an admin, for this broker or cluster-wide.
 
-        Call it on the configuration as loaded. Raises ConfigError for an unknown name, a bad value or a key
-        that cannot change while the broker runs.
+        Call it on the configuration as loaded. Raises ConfigError for an unknown name, a bad value or a key that cannot
+        change while the broker runs.
         """
         fixed = sorted(name for name in {*overrides, *cluster_wide} if _is_fixed(name))
         if fixed:
@@ -224,7 +224,7 @@ class BrokerConfig(
         }
 
     def with_file(self, texts: Mapping[str, str]) -> BrokerConfig:
-        """Return this configuration with what its file has now for the settings that may change while it runs.
+        """Return this configuration with its file's present values of the settings that may change while it runs.
 
         Raises ConfigError for an unknown name or a bad value.
         """
@@ -282,7 +282,7 @@ def load(file: Path | None, sets: Mapping[str, str], environment: Mapping[str, s
     ]
     layers = _accept(with_derived_listeners(given))
     values = machine_defaults(environment) | _values(layers)
-    # One for each handler: of one handler's commits all go into the same write.
+    # One for each handler: all commits of one handler are in the same write.
     values.setdefault("offsets_topic_num_partitions", values["num_io_threads"])
     sources = Sources(file.absolute() if file else None, dict(sets), dict(environment))
     config = BrokerConfig(**values, layers=layers, sources=sources)
@@ -297,18 +297,18 @@ def _is_fixed(name: str) -> bool:
 
 
 def is_of_images(name: str) -> bool:
-    """Return whether a variable of Kafka's images that stands for this setting is meant for the broker."""
+    """Return whether the broker should apply a variable of Kafka's images for this setting."""
     has_meaning = name in BROKER_KEYS or split(name) is not None
     return has_meaning or name in kafka_settings() or without_meaning(name) is not None
 
 
 def _accept(assignments: Iterable[Assignment], below: Layers = MappingProxyType({})) -> dict[str, tuple[Layer, ...]]:
-    """Lay the assignments, weakest first, over what is there. Raises ConfigError that names every error."""
+    """Put the assignments, weakest first, on top of the existing layers. Raises ConfigError that names every error."""
     layers = dict(below)
     complaints: list[str] = []
     involved: list[str] = []
     for name, text, origin in assignments:
-        # Whoever sets one while the broker runs knows where.
+        # Not for dynamic settings: the admin who sets one knows the place.
         place = "" if origin.source >= Source.DYNAMIC_DEFAULT else f"{origin}: "
         key = find_key(name)
         if key is None:
@@ -334,14 +334,14 @@ def _accept(assignments: Iterable[Assignment], below: Layers = MappingProxyType(
 
 
 def _values(layers: Layers) -> dict[str, Any]:
-    """Return attribute -> value of what was set."""
+    """Return attribute -> value of the settings that were set."""
     values = {BROKER_KEYS[name].attribute: stack[0].value for name, stack in layers.items() if name in BROKER_KEYS}
     own = {name: stack[0].value for name, stack in sorted(layers.items()) if split(name) is not None}
     return {**values, "of_listeners": own}
 
 
 def _check(config: BrokerConfig, rules: _Rules | None = None) -> None:
-    """Raise ConfigError if values that are each allowed do not go together."""
+    """Raise ConfigError for a combination of values that are each valid but conflict."""
     complaints: list[str] = []
     involved: list[str] = []
     for names, rule in rules or _RULES:
@@ -378,7 +378,7 @@ def _advertised_complaint(config: BrokerConfig) -> str | None:
 
 
 def _in_sync_complaint(config: BrokerConfig) -> str | None:
-    """Refuse it at the start alone: an admin who asks for it later sees at once, as in Kafka, what that does."""
+    """Reject it only at the start: an admin who sets it later sees its effect at once, as in Kafka."""
     is_kept = config.min_insync_replicas <= 1
     complaint = f"is {config.min_insync_replicas}, but {ONE_REPLICA}: every produce with acks=all would fail"
     return None if is_kept else complaint

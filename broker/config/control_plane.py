@@ -1,4 +1,4 @@
-"""The control plane's setting, and what follows from it: a listener that one processor serves and nobody else (`H01`).
+"""The control plane's setting, and its consequences: a listener with a processor of its own (`H01`).
 
 Pure; `broker_config` joins the setting with the others.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Configuration(Protocol):
-    """What follows from a configuration does so from these of its settings."""
+    """The settings that the functions of this module read."""
 
     @property
     def control_plane_listener_name(self) -> str | None:
@@ -51,7 +51,7 @@ class ControlPlaneSettings:
 
 
 def processors_of(config: Configuration) -> int:
-    """Return how many processors a configuration asks for, the control plane's included."""
+    """Return the number of processors of a configuration, the control plane's included."""
     return config.num_network_threads + control_processors(config)
 
 
@@ -61,7 +61,7 @@ def control_processors(config: Configuration) -> int:
 
 
 def control_plane_complaint(config: Configuration) -> str | None:
-    """Return what is wrong with the control plane's listener, if anything (`H02`)."""
+    """Return the error in the control plane's listener, if any (`H02`)."""
     name, names = config.control_plane_listener_name, [listener.name for listener in config.bound_listeners]
     if name is None:
         return None

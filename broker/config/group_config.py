@@ -1,6 +1,6 @@
-"""The settings of one group: what there are, what broker setting stands behind each, which values are accepted.
+"""The settings of one group: their names, the broker setting each defaults to, their valid values.
 
-As Kafka's group configs (KIP-848): set with IncrementalAlterConfigs on a GROUP resource, whether the group is there yet
+As Kafka's group configs (KIP-848): set with IncrementalAlterConfigs on a GROUP resource, whether the group exists yet
 or not. Only consumer groups are served, so only their settings are known. Pure; runs in handlers and the controller.
 """
 
@@ -66,7 +66,7 @@ def group_value(key: GroupKey, configs: Mapping[str, str], broker: BrokerConfig)
 
 
 def validate_group_configs(configs: Mapping[str, str], broker: BrokerConfig) -> None:
-    """Raise ApiError INVALID_CONFIG, which names what may be set, if a group may not have these settings."""
+    """Raise ApiError INVALID_CONFIG, which names the valid settings, if a group may not have these settings."""
     for name in configs:
         if name not in GROUP_CONFIGS:
             raise _invalid(f"Unknown group config name: {name}{did_you_mean(name, GROUP_CONFIGS)}")

@@ -1,8 +1,8 @@
-"""JAAS lines as Kafka's files have them: a login module of Java, a flag, and options that the broker reads.
+"""JAAS lines as in Kafka's files: a login module of Java, a flag, and options that the broker reads.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";
 
-Pure. One module a line, as Kafka wants it. The options are secrets: no error shows them.
+Pure. One module per line, as Kafka requires. The options are secrets: no error shows them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class JaasLine(NamedTuple):
 
 
 def parse(text: str) -> JaasLine:
-    """Return what a line says. Raises ValueError, which shows nothing of the options' values."""
+    """Parse a line. Raises ValueError, which shows nothing of the options' values."""
     tokens = list(_tokens(text))
     if len(tokens) < 3 or tokens[-1] != (";", True):
         raise ValueError(f"it does not end with ; ({_FORM})")
@@ -55,7 +55,7 @@ def parse(text: str) -> JaasLine:
 
 
 def complaint(text: str) -> str | None:
-    """Return what is wrong with a line."""
+    """Return the error in a line, if any."""
     try:
         parse(text)
     except ValueError as error:

@@ -1,8 +1,8 @@
-"""Settings that Kafka has and this broker has not: how each is taken, and why.
+"""Settings of Kafka that this broker does not implement: accepted or rejected, with the reason.
 
-All of Kafka's are known here. One that has no meaning for this broker is taken, kept and described, and changes
-nothing; the broker names at its start those that it was given. One that asks for what would silently not be done is
-refused with the reason, unless it stands at Kafka's default. Pure; the tables are read when they are first needed.
+All of Kafka's are known here. One without meaning for this broker is accepted, stored and described, and has no effect;
+the broker lists them at its start. One with an effect that the broker would silently not provide is rejected with the
+reason, unless it has Kafka's default. Pure; the tables are read on first use.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ WITHOUT_MEANING: Mapping[str, str] = MappingProxyType(
     }
 )
 
-#: Settings of other programs and of Kafka before its version 4: nobody here knows all names that begin so.
+#: Prefixes of settings of other programs and of Kafka before version 4, whose names are not all known here.
 OPEN = ("confluent.", "password.encoder.", "rlmm.config.", "rsm.config.", "zookeeper.")
 
 _JAVA_CLASS = "a class of Java cannot be loaded, and what it decides would not be decided; remove it"
 _ONE_CONTROLLER = "this broker is a cluster of its own with one controller, and would not join others"
 _USE_LISTENERS = "Kafka 4 has no such setting; use listeners"
 
-#: By setting: why a value other than Kafka's default is refused.
+#: By setting: the reason why a value other than Kafka's default is rejected.
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
         "advertised.host.name": f"{_USE_LISTENERS} and advertised.listeners",
@@ -99,7 +99,7 @@ _PER_BROKER = ("listeners", "listener.security.protocol.map", "principal.builder
 #: Kafka's least values for changes while the broker runs, where the range in a file begins below.
 _LEAST_WHILE_RUNNING: Mapping[str, int] = MappingProxyType({"log.cleaner.threads": 1})
 
-#: Kafka changes these for a listener only: listener.name.NAME. stands before their names.
+#: Kafka changes these for a listener only, with the prefix listener.name.NAME.
 LISTENER_ONLY = frozenset(
     f"ssl.{name}"
     for name in (
@@ -133,13 +133,13 @@ def kafka_settings() -> Mapping[str, Key]:
 
 @cache
 def kept_key(name: str) -> Key | None:
-    """Return how a setting is taken that has no effect here; None for a name that nobody gives a meaning."""
+    """Return the key of a setting without effect here; None for an unknown name."""
     reason = REFUSED.get(name) or without_meaning(name)
     if reason is None:
         return None
     key = kafka_settings().get(name)
     if key is None:
-        # Nobody knows what it may hold, so that it is shown to nobody.
+        # Its value may be a secret, so it is never shown.
         key = Key(name=name, kind=Kind.STRING, default=None, doc="", nullable=True, sensitive=True)
     if name in REFUSED:
         return replace(key, doc=f"Not served: {reason}.", validator=_refusing(key.default, reason))
@@ -150,7 +150,7 @@ def kept_key(name: str) -> Key | None:
 
 
 def without_meaning(name: str) -> str | None:
-    """Return why a setting has no meaning here; None if it has one, is refused, or is no setting."""
+    """Return why a setting has no meaning here; None if it has one, is rejected, or is unknown."""
     is_known = name in kafka_settings() or name.startswith(OPEN)
     for reason, each in _without_meaning():
         if name == each or (is_known and each.endswith(".") and name.startswith(each)):

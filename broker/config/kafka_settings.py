@@ -1,7 +1,7 @@
-"""Every setting of a broker that Kafka 4.3 has, as its brokers answer DescribeConfigs: type, whether dynamic, default.
+"""Every setting of a Kafka 4.3 broker, as its brokers return it in DescribeConfigs: type, whether dynamic, default.
 
-What is no setting of this broker is described from here, read-only and with Kafka's default, since tools expect to find
-it; it can be given no other value. Facts only; `broker.config.kafka` has what they mean here.
+Kafka settings that Rotunda does not implement are reported read-only with Kafka's default, since tools expect them;
+they cannot be set to another value. Facts only; `broker.config.kafka` has their meaning here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A configuration key: name, type, default, range, unit and text, and the way its value is read.
+"""A configuration key: name, type, default, range, unit and text, and the parser of its value.
 
-Broker settings and topic settings are both declared with the types of this module, so that a value is parsed,
-checked and printed in one way wherever it comes from: a file, a flag, the environment or an admin request.
-Pure; runs in every process that handles configuration and reads neither files nor the environment.
+Broker settings and topic settings are both declared with the types of this module, so that a value is parsed, checked
+and printed in one way wherever it comes from: a file, a flag, the environment or an admin request. Pure; runs in every
+process that handles configuration and reads neither files nor the environment.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ONE_REPLICA = "there is one broker, which holds one replica"
 
 _TRUTH = {"true": True, "false": False}
 
-#: What Java's String.trim removes at both ends, and what its pattern for lists takes for space.
+#: Characters that Java's String.trim removes at both ends, and the space characters of its pattern for lists.
 TRIMMED = "".join(map(chr, range(0x21)))
 _SPACE = " \t\n\x0b\f\r"
 
@@ -63,11 +63,10 @@ _BOUNDS: dict[Kind, tuple[int, int]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One configuration key. ``default_text`` stands in for a default that the machine decides.
+    """One configuration key. ``default_text`` describes a default that depends on the machine.
 
-    A dynamic key is set for all brokers or for one, with ``per_broker`` only for one; ``least_while_running`` is the
-    least that it may be set to then.
-    ``most_because`` is why more is not allowed, where that is not plain.
+    A dynamic key is set for all brokers or for one, with ``per_broker`` only for one; ``least_while_running`` is its
+    minimum then. ``most_because`` is the reason for the maximum, where that is not obvious.
     """
 
     name: str
@@ -131,7 +130,7 @@ class Key:
 
     @property
     def valid_values(self) -> str:
-        """What may be written, in a few words for the reference page; empty if anything of the type may."""
+        """The valid values in a few words, for the reference page; empty if every value of the type is valid."""
         if self.choices:
             return ", ".join(self.choices)
         if self.least is not None and self.most is not None:
@@ -142,7 +141,7 @@ class Key:
 
 
 def render(value: Value) -> str | None:
-    """Return a value as Kafka writes it in files and answers: lists joined by commas, None for no value."""
+    """Return a value as Kafka writes it in files and responses: lists joined by commas, None for no value."""
     if value is None:
         return None
     if isinstance(value, bool):

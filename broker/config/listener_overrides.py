@@ -19,8 +19,8 @@ OF_LISTENERS = (
     *("ssl.truststore.location", "ssl.truststore.password", "ssl.truststore.type"),
 )
 
-#: Which it may have besides for itself, those of SASL: each also for one of its mechanisms, whose name in lower case
-#: stands before the setting then (`H05`).
+#: The SASL settings that it may override as well, each also for one of its mechanisms, with the mechanism's name in
+#: lower case before the setting (`H05`).
 OF_MECHANISMS = (
     *(
         "connections.max.reauth.ms",
@@ -36,12 +36,12 @@ _MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi
 
 
 def own_name(listener: str, name: str) -> str:
-    """Return what a setting is called that a listener has for itself."""
+    """Return the name of a listener's own value of a setting."""
     return f"{PREFIX}{listener.lower()}.{name}"
 
 
 def split(name: str) -> tuple[str, str] | None:
-    """Return the listener, in lower case, and the setting that a name stands for; None for any other name."""
+    """Return the listener, in lower case, and the setting in a name; None for any other name."""
     if not name.startswith(PREFIX):
         return None
     for base in (*OF_LISTENERS, *OF_MECHANISMS):
@@ -57,9 +57,9 @@ def _without_mechanism(text: str) -> str:
 
 
 def unknown_listener(names: Iterable[str], listeners: Iterable[str]) -> str | None:
-    """Return what is wrong if one of these settings is for none of the listeners.
+    """Return an error if one of these settings is for none of the listeners.
 
-    Not for those that are set while the broker runs: they may be for a listener to come.
+    Not for dynamic settings: they may be for a future listener.
     """
     known = [listener.lower() for listener in listeners]
     for name in names:

@@ -1,10 +1,10 @@
-"""Reads ``listeners`` and ``advertised.listeners`` and names what is wrong with them. Pure; opens no socket.
+"""Parses ``listeners`` and ``advertised.listeners`` and reports their errors. Pure; opens no socket.
 
 Rules: names are upper-cased, map to a protocol and are unique. Ports of listeners are unique but for one IPv4 and one
 IPv6 address on the same port (``H04``); advertised ports need not be: a proxy may distinguish listeners by host. The
 wildcard address is never advertised (``C18``); an address that other machines can reach needs ``insecure.listen``
-unless its clients are authenticated. Where that is not set, all interfaces become the loopback address that clients are
-given, if they are given one: as in Kafka's own sample file.
+unless its clients are authenticated. Where that is not set, the wildcard address becomes the loopback address if that
+is the advertised one: as in Kafka's own sample file.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Listener:
 
     @property
     def is_wildcard(self) -> bool:
-        """Whether it stands for all interfaces of the machine."""
+        """Whether it means all interfaces of the machine."""
         return self.host in ("", "0.0.0.0", "::")  # noqa: S104 - recognised, not bound
 
     @property
@@ -66,7 +66,7 @@ class Listener:
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
-    """Return listener name -> protocol from NAME:PROTOCOL, comma-separated. Protocols' own names stand for themselves.
+    """Return listener name -> protocol from NAME:PROTOCOL, comma-separated. Protocols' own names map to themselves.
 
     Raises ValueError, worded for the user.
     """
@@ -100,7 +100,7 @@ def parse_advertised(entries: Sequence[str], protocols: Mapping[str, str]) -> tu
 
 
 def without_controllers(entries: Sequence[str], controllers: Collection[str] | None) -> list[str]:
-    """Return the entries whose names are not among those of the controller's listeners, which nobody opens."""
+    """Return the entries without those of the controller's listeners, which are never opened."""
     names = {name.upper() for name in controllers or ()}
     return [entry for entry in entries if entry.partition("://")[0].upper() not in names]
 
@@ -142,8 +142,8 @@ def check_listeners(
 def advertised(listeners: Sequence[Listener], advertised_entries: Sequence[Listener]) -> tuple[Listener, ...]:
     """Return one advertised listener for each listener, in the same order.
 
-    For one on all interfaces for which nothing is set, and for an empty host, there is one without a host: each client
-    is given the address by which it has reached the broker, with TLS the name that it has asked for. Raises ValueError,
+    A listener on all interfaces without an advertised one, and an empty host, result in one without a host: each client
+    gets the address by which it has reached the broker, with TLS the server name of its handshake. Raises ValueError,
     worded for the user.
     """
     names = [listener.name for listener in listeners]

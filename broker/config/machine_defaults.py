@@ -9,7 +9,7 @@ from typing import Any
 
 from rotunda.broker.config.keys import Value
 
-#: Beside where the broker is started: what is there already is used, and without a home what is made.
+#: Name of a data directory below the working directory: used if it exists, and created if there is no home.
 LOCAL_DATA = "rotunda-data"
 
 

@@ -1,4 +1,4 @@
-"""What a broker says at its start of settings that it was given: those without meaning, and those read its own way.
+"""Notes at the broker's start on its configuration: settings without meaning, and those interpreted differently.
 
 Reads nothing but the mode of the file. The supervisor logs the lines, `rotunda check-config` prints them.
 """
@@ -28,13 +28,13 @@ _OF_SCRIPTS = frozenset(
         *("LOG4J_LOGGERS", "LOG4J_OPTS", "LOG4J_ROOT_LOGLEVEL", "OPTS", "TOOLS_LOG4J_LOGLEVEL", "VERSION"),
     )
 )
-#: A variable as close as this to a setting is taken for a misspelt one.
+#: A variable with this similarity to a setting is assumed to be misspelt.
 _CLOSE = 0.9
 _FOR_OTHERS = 0o077
 
 
 def start_notes(config: BrokerConfig) -> Iterator[str]:
-    """Yield a line for each thing that somebody who wrote the configuration might not expect."""
+    """Yield a line for each effect that the author of the configuration might not expect."""
     kept = sorted(name for name in config.layers if name not in BROKER_KEYS and split(name) is None)
     if kept:
         yield f"these settings have no meaning here and change nothing (docs/configuration.md): {', '.join(kept)}"

@@ -24,7 +24,7 @@ class Property(NamedTuple):
 
 
 def parse_properties(text: str) -> list[Property]:
-    """Return every pair of the file in order; a name that stands twice is returned twice."""
+    """Return every pair of the file in order; a duplicate name is returned twice."""
     properties = []
     for number, logical_line in _logical_lines(text):
         match = _PAIR.fullmatch(logical_line)
@@ -50,7 +50,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _ends_in_continuation(line: str) -> bool:
-    """Whether an odd number of backslashes stands at the end: the last one is not itself escaped."""
+    """Return whether the line ends in an odd number of backslashes: the last one is not itself escaped."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 

@@ -1,7 +1,7 @@
 """Writes the reference of all settings: ``docs/configuration.md`` and ``ops/server.properties``.
 
-Both come from the definitions that the broker itself uses, so they cannot differ from it. Runs only when
-the pages are made or checked, never in the broker.
+Both are generated from the definitions that the broker itself uses, so they cannot differ from it. Runs only when the
+pages are made or checked, never in the broker.
 """
 
 from __future__ import annotations

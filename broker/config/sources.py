@@ -1,6 +1,6 @@
-"""Where settings come from: what the file, the environment and flags assign, and how a value remembers its place.
+"""The sources of settings: assignments in the file, the environment and flags, and the origin of each value.
 
-Reads what it is given and the file; whether a name is a setting, and what its value means, others know. Variables are
+Reads its arguments and the file; other modules know which names are settings, and what a value means. Variables are
 those of Kafka's container images (``KAFKA_``) and this broker's own (``ROTUNDA_``), by the same rules.
 """
 
@@ -20,7 +20,7 @@ from rotunda.broker.errors import ConfigError
 
 #: Environment variables of this prefix are settings, all of them: one that names no setting is an error.
 OWN_PREFIX = "ROTUNDA_"
-#: Kafka's container images use this one; what is no setting of ours is meant for others.
+#: Prefix of Kafka's container images; unknown settings with it are meant for other programs.
 KAFKA_PREFIX = "KAFKA_"
 #: These are no settings: the command line reads them, and `broker.native` the choice of pure Python.
 COMMAND_LINE_VARIABLES = frozenset(
@@ -31,7 +31,7 @@ _ADVERTISED = f"{KAFKA_PREFIX}ADVERTISED_LISTENERS"
 
 
 class Source(enum.IntEnum):
-    """Where a value came from, in rising order of precedence."""
+    """The source of a value, in rising order of precedence."""
 
     DEFAULT = 0
     FILE = 1
@@ -42,7 +42,7 @@ class Source(enum.IntEnum):
 
 
 class Origin(NamedTuple):
-    """Where a value came from, and the place in words: a file and line, a variable, a flag."""
+    """The source of a value, and its place as text: a file and line, a variable, a flag."""
 
     source: Source
     place: str
@@ -60,7 +60,7 @@ class Assignment(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """A value that a setting was given, and by whom; a later layer of higher precedence may hide it."""
+    """A value of a setting and its origin; a later layer of higher precedence may hide it."""
 
     origin: Origin
     value: Value
@@ -70,7 +70,7 @@ Layers = Mapping[str, tuple[Layer, ...]]
 
 
 class Sources(NamedTuple):
-    """What a configuration was read from."""
+    """The sources of a configuration."""
 
     file: Path | None = None
     sets: Mapping[str, str] = MappingProxyType({})
@@ -78,7 +78,7 @@ class Sources(NamedTuple):
 
 
 def from_file(file: Path) -> Iterator[Assignment]:
-    """Yield what a properties file assigns. Raises ConfigError when it cannot be read."""
+    """Yield the assignments of a properties file. Raises ConfigError when it cannot be read."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -88,7 +88,7 @@ def from_file(file: Path) -> Iterator[Assignment]:
 
 
 def from_environment(environment: Mapping[str, str], is_of_images: Callable[[str], bool]) -> Iterator[Assignment]:
-    """Yield what variables assign, weakest first: Kafka's that name a setting, then our own."""
+    """Yield the assignments of variables, weakest first: Kafka's that name a setting, then our own."""
     for prefix in (KAFKA_PREFIX, OWN_PREFIX):
         for variable in sorted(environment):
             if not variable.startswith(prefix) or variable in COMMAND_LINE_VARIABLES:
@@ -99,15 +99,15 @@ def from_environment(environment: Mapping[str, str], is_of_images: Callable[[str
 
 
 def property_of(variable: str) -> str:
-    """Return the setting that a variable stands for: ``_`` is a dot, ``__`` an underscore, ``___`` a hyphen."""
+    """Return the setting of a variable: ``_`` is a dot, ``__`` an underscore, ``___`` a hyphen."""
     name = variable.removeprefix(KAFKA_PREFIX).removeprefix(OWN_PREFIX).lower()
     return name.replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
 
 
 def with_derived_listeners(given: Sequence[Assignment]) -> Sequence[Assignment]:
-    """Return the assignments and, as Kafka's images do, listeners that follow from those advertised by a variable.
+    """Return the assignments and, like Kafka's images, listeners derived from those advertised by a variable.
 
-    They are on all interfaces, at the advertised ports; not where anything says what the listeners are.
+    They are on all interfaces, at the advertised ports; not where any source sets the listeners.
     """
     advertised = [each for each in given if each.origin.place == f"environment {_ADVERTISED}" and each.text.strip()]
     if not advertised or any(each.name == "listeners" and each.text.strip() for each in given):

@@ -1,9 +1,8 @@
-"""The settings of a topic: what they are, what broker setting stands behind each, their values.
+"""The settings of a topic: their names, the broker setting each defaults to, their values.
 
-``TOPIC_CONFIGS`` is Kafka's full set. Most keys are a broker setting under another name: its type, range and
-text are taken over, and its value holds wherever the topic has none of its own. The log reads only
-``LogConfig``; admin requests validate and describe through this module. Pure; runs in handlers and in the
-controller.
+``TOPIC_CONFIGS`` is Kafka's full set. Most keys are a broker setting under another name, with the same type, range and
+text, and its value applies wherever the topic has none of its own. The log reads only ``LogConfig``; admin requests
+validate and describe through this module. Pure; runs in handlers and in the controller.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _REPLICA = re.compile(r"[0-9]+:[0-9]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicKey(Key):
-    """A topic setting. ``synonyms`` are the broker settings behind it, the first that has a value counts.
+    """A topic setting. ``synonyms`` are its broker settings, of which the first with a value applies.
 
     An internal key may be set but is not shown.
     """
@@ -61,7 +60,7 @@ def _like(name: str, *synonyms: str, internal: bool = False) -> Any:
 
 
 def _own(name: str, kind: Kind, default: Value, doc: str, **rest: Any) -> Any:
-    """Return the field of a topic setting that no broker setting stands behind."""
+    """Return the field of a topic setting without a broker setting."""
     return setting(TopicKey(name=name, kind=kind, default=default, doc=doc, dynamic=True, **rest))
 
 
@@ -154,7 +153,7 @@ class LogConfig:
 
     @property
     def effective_segment_ms(self) -> int:
-        """Age at which a segment is closed: sooner than segment.ms if compaction must come sooner."""
+        """Age at which a segment is closed: less than segment.ms if compaction must run sooner."""
         if self.compacts and self.max_compaction_lag_ms > 0:
             return min(self.max_compaction_lag_ms, self.segment_ms)
         return self.segment_ms
@@ -171,7 +170,7 @@ class LogConfig:
 
     @property
     def retention(self) -> tuple[int, int]:
-        """How many bytes are kept, and for how many ms; each is negative where that is no reason to delete."""
+        """Maximum bytes and ms to retain; each is negative where it is no reason to delete."""
         return (self.retention_bytes, self.retention_ms) if self.deletes else (-1, -1)
 
     @property

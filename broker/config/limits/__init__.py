@@ -1,1 +1,1 @@
-"""The table of limits: what a client can make many of. For docs/limits.md and tests; no running process reads it."""
+"""The table of limits on resources that clients create. For docs/limits.md and tests; no running process reads it."""

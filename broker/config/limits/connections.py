@@ -1,4 +1,4 @@
-"""The limits of connections: how many, how fast, and what the acceptor keeps of those that it refuses."""
+"""The limits of connections: their number and rate, and the acceptor's records of rejected ones."""
 
 from __future__ import annotations
 

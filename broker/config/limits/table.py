@@ -1,8 +1,8 @@
-"""The limits: what a client can make many of, how many, which metric shows it, what happens beyond and when it ends.
+"""The limits on resources that clients create: the maximum, its metric, the effect beyond it, and its end.
 
-One table. docs/limits.md is printed from it (`page`), and a test walks it: each limit is a setting or a constant
-that is there, each metric is one of /metrics. Whatever is added that a client can make many of gets a row here. Read
-when the page is made or checked; nothing in it runs.
+One table. docs/limits.md is printed from it (`page`), and a test walks it: each limit is an existing setting or
+constant, each metric is one of /metrics. Every new resource that clients can create many of gets a row here. Read when
+the page is made or checked; nothing in it runs.
 """
 
 from __future__ import annotations

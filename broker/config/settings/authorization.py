@@ -1,4 +1,4 @@
-"""The settings of authorisation: whether ACLs are asked, and who may do everything. Declarations only."""
+"""The settings of authorisation: whether ACLs are checked, and the super users. Declarations only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _are_principals(text: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class AuthorizationSettings:
-    """Who may do what. Only ever part of a BrokerConfig."""
+    """The settings of authorisation. Only ever part of a BrokerConfig."""
 
     authorizer_class_name: str = setting(
         Key(

@@ -1,7 +1,6 @@
-"""The broker settings of log upkeep that are no defaults of topic settings: how often, how fast, with what memory.
+"""The broker settings of log maintenance that are not defaults of topic settings: interval, rate and memory.
 
-Declarations only. `broker_config` joins them with the others into the one BrokerConfig. Names and defaults are
-Kafka's.
+Declarations only. `broker_config` joins them with the others into the one BrokerConfig. Names and defaults are Kafka's.
 """
 
 from __future__ import annotations

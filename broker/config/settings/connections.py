@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rotunda.broker.config.keys import MAX_INT, Key, Kind, setting
 
-#: A host as Kafka allows it to be written (its ``validHostPattern``), and a number behind the last colon.
+#: A host in the form that Kafka allows (its ``validHostPattern``), and a number after the last colon.
 _OVERRIDE = re.compile(r"\[?[0-9A-Za-z\-%._:]+\]?:([0-9]{1,10})")
 
 
@@ -102,14 +102,14 @@ class ConnectionSettings:
 
 
 def per_ip_complaint(config: ConnectionSettings) -> str | None:
-    """Return what is wrong if nobody could connect (`A15`)."""
+    """Return an error if no client could connect (`A15`)."""
     if config.max_connections_per_ip or config.max_connections_per_ip_overrides.strip(", "):
         return None
     return "can be 0 only if max.connections.per.ip.overrides lets somebody in"
 
 
 def inter_broker_complaint(config: ConnectionSettings, listeners: Sequence[str]) -> str | None:
-    """Return what is wrong if the listener between brokers is not one of the listeners."""
+    """Return an error if the inter-broker listener is not one of the listeners."""
     name = config.inter_broker_listener_name
     return (
         f"{name} is no listener; there are {', '.join(listeners)}" if name and name.upper() not in listeners else None

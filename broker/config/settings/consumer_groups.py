@@ -1,8 +1,8 @@
-"""The broker settings of consumer groups of KIP-848's protocol: how often members report, and how long they may not.
+"""The broker settings of consumer groups of KIP-848's protocol: heartbeat intervals and session timeouts.
 
-Declarations only. `broker_config` joins them with the others into the one BrokerConfig. Names are Kafka's; defaults
-are Kafka's but where the text of the key says why not. `group_config` lets one group have values of its own
-between the least and the greatest.
+Declarations only. `broker_config` joins them with the others into the one BrokerConfig. Names are Kafka's; defaults are
+Kafka's but where the text of the key has the reason. `group_config` lets one group have values of its own between the
+minimum and the maximum.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The broker settings of group coordination: how groups rebalance, and how their offsets are kept.
+"""The broker settings of group coordination: rebalances, and the retention of offsets.
 
-Declarations only. `broker_config` joins them with the others into the one BrokerConfig. Names are Kafka's; defaults
-are Kafka's but where a broker of one's own is better served by another, which the text of the key says.
+Declarations only. `broker_config` joins them with the others into the one BrokerConfig. Names are Kafka's; defaults are
+Kafka's but where another is better for a single broker, which the text of the key explains.
 """
 
 from __future__ import annotations

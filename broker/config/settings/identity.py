@@ -1,7 +1,7 @@
-"""The broker settings of who it is and where it listens: ids, roles, listeners and what clients are told of them.
+"""The broker settings of its identity and addresses: ids, roles, listeners and the addresses for clients.
 
 Declarations only. `broker_config` joins them with the others into the one BrokerConfig. Names are Kafka's wherever
-Kafka has the key; what listeners may be is checked in `listeners`.
+Kafka has the key; listeners are validated in `listeners`.
 """
 
 from __future__ import annotations
@@ -119,5 +119,5 @@ class IdentitySettings:
 
 
 def node_id_complaint(config: IdentitySettings) -> str | None:
-    """Return what is wrong if the two names of the id differ."""
+    """Return an error if the two names of the id have different values."""
     return None if config.node_id == config.broker_id else f"is {config.node_id} but broker.id is {config.broker_id}"

@@ -1,7 +1,7 @@
 """The broker settings that are defaults of topic settings.
 
-Declarations only: each is the value of a topic setting wherever a topic has no value of its own. Which broker
-key stands behind which topic key is declared in ``broker.config.topic_config``. Names, defaults and ranges are Kafka's.
+Declarations only: each is the value of a topic setting wherever a topic has no value of its own. The broker key of each
+topic key is declared in ``broker.config.topic_config``. Names, defaults and ranges are Kafka's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rotunda.broker.config.keys import MAX_LONG, Key, Kind, setting
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 CLEANUP_POLICIES = ("compact", "delete")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
-#: Compression levels: gzip also takes -1, its library's own default.
+#: Compression levels: gzip also accepts -1, its library's own default.
 GZIP_LEVELS = (-1, 1, 9)
 LZ4_LEVELS = (1, 17)
 ZSTD_LEVELS = (-131072, 22)
@@ -393,6 +393,6 @@ class LogSettings:
 
 
 def compaction_lag_complaint(config: LogSettings) -> str | None:
-    """Return what is wrong if records would have to be compacted before they may be."""
+    """Return an error if records would have to be compacted before they may be."""
     least, most = config.log_cleaner_min_compaction_lag_ms, config.log_cleaner_max_compaction_lag_ms
     return None if least <= most else "must not be above log.cleaner.max.compaction.lag.ms"

@@ -1,6 +1,6 @@
-"""The broker settings of quotas: over which windows a rate is measured, and what holds for all clients together.
+"""The broker settings of quotas: the windows of a rate, and the limits for all clients together.
 
-Declarations only. The quotas of users and client ids are no settings: they are set while the broker runs.
+Declarations only. The quotas of users and client ids are not settings: they are set while the broker runs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rotunda.broker.config.keys import MAX_LONG, Key, Kind, setting
 
-#: What is kept of each client grows with the windows.
+#: The memory for each client grows with the windows.
 _MOST_WINDOWS = 100
 
 

@@ -1,4 +1,4 @@
-"""The broker settings of the request log: what of it is kept, how soon it is in a file, and for how long.
+"""The broker settings of the request log: its content, the delay until it is in a file, and its retention.
 
 Declarations only. `broker_config` joins them with the others into the one BrokerConfig. Kafka has no such settings;
 their names follow those of its logs.

@@ -1,6 +1,6 @@
-"""The broker settings of SASL: mechanisms, sessions, failures, and what tokens of OAUTHBEARER must hold.
+"""The broker settings of SASL: mechanisms, sessions, failures, and required claims of OAUTHBEARER tokens.
 
-Declarations, and what of them has to go together. Names and meanings are Kafka's. Passwords stand in JAAS lines,
+Declarations, and checks of their combinations. Names and meanings are Kafka's. Passwords are in JAAS lines,
 ``listener.name.<listener>.<mechanism>.sasl.jaas.config``, or are made with `rotunda user` (SCRAM).
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER = "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"
 
-#: What a listener may offer. GSSAPI is Kafka's default and is not served.
+#: The mechanisms that a listener may offer. GSSAPI is Kafka's default and is not served.
 SERVED = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
 _OF_KAFKA = ("GSSAPI", *SERVED)
 
@@ -35,7 +35,7 @@ _MODULES: Mapping[str, str] = MappingProxyType(
         OAUTHBEARER: f"{_KAFKA}oauthbearer.OAuthBearerLoginModule",
     }
 )
-#: Classes of Kafka that check tokens: whether they let in tokens without a signature.
+#: Kafka's classes that validate tokens: whether they accept tokens without a signature.
 HANDLERS: Mapping[str, bool] = MappingProxyType(
     {
         f"{_KAFKA}oauthbearer.OAuthBearerValidatorCallbackHandler": False,
@@ -196,7 +196,7 @@ class SaslSettings:
 
 
 class OfListeners(Protocol):
-    """What is asked of a configuration."""
+    """The part of a configuration that these functions read."""
 
     @property
     def bound_listeners(self) -> tuple[Listener, ...]:
@@ -204,7 +204,7 @@ class OfListeners(Protocol):
 
     @property
     def layers(self) -> Mapping[str, object]:
-        """By property name, what was set."""
+        """The values that were set, by property name."""
 
     @property
     def insecure_listen(self) -> bool:
@@ -212,7 +212,7 @@ class OfListeners(Protocol):
 
     @property
     def of_listeners(self) -> Mapping[str, Value]:
-        """By property name, what listeners have for themselves."""
+        """The settings of single listeners, by property name."""
 
     def of_listener(self, listener: str, name: str) -> Value:
         """Return the value of a property for a listener."""
@@ -233,18 +233,18 @@ def mechanisms_of(config: OfListeners, listener: Listener) -> list[str]:
 
 
 def lets_in_unsecured(config: OfListeners, listener: Listener) -> bool:
-    """Return whether a listener takes tokens without a signature, which whoever likes can make."""
+    """Return whether a listener accepts tokens without a signature, which every client can make."""
     return HANDLERS.get(str(config.of_mechanism(listener.name, OAUTHBEARER, HANDLER)), False)
 
 
 def sasl_complaint(config: OfListeners) -> str | None:
-    """Return what is wrong with the settings of listeners with SASL."""
+    """Return the error in the settings of listeners with SASL, if any."""
     complaints = (each for listener in config.bound_listeners if has_sasl(listener) for each in _of(config, listener))
     return next(complaints, None)
 
 
 def sasl_notes(config: OfListeners) -> Iterator[str]:
-    """Yield what somebody might not expect of listeners with SASL."""
+    """Yield notes on unexpected effects of the settings of listeners with SASL."""
     if "sasl.jaas.config" in config.layers:
         yield (
             "sasl.jaas.config is for no listener and changes nothing, as in Kafka: write "

@@ -1,7 +1,7 @@
 """The broker settings that are not defaults of topics: directories, processes, memory, limits.
 
-Declarations only. `broker_config` joins them with `log` into the one BrokerConfig. Every
-key here changes what the broker does; names and defaults are Kafka's wherever Kafka has the key.
+Declarations only. `broker_config` joins them with `log` into the one BrokerConfig. Every key here has an effect on the
+broker; names and defaults are Kafka's wherever Kafka has the key.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ServerSettings:
             doc="Keep the data in a temporary directory that is removed at the end; metadata is not forced to disk.",
         )
     )
-    #: Whether it was started for tests, which inject faults. No setting: nobody else can have it so.
+    #: Whether it was started for tests, which inject faults. Not a setting, so only tests can enable it.
     injects_faults: bool = False
     num_network_threads: int = setting(
         Key(
@@ -324,10 +324,10 @@ class ServerSettings:
 
 
 def log_dirs_complaint(config: ServerSettings) -> str | None:
-    """Return what is wrong unless there is one data directory."""
+    """Return an error unless there is exactly one data directory."""
     return None if len(config.log_dirs) == 1 and config.log_dirs[0] else "must name exactly one directory"
 
 
 def pipeline_complaint(config: ServerSettings) -> str | None:
-    """Return what is wrong if reading would go on where it stops."""
+    """Return an error if reading would resume above the limit at which it stops."""
     return None if config.pipeline_resume <= config.pipeline_max else "must not be above pipeline.max"

@@ -1,7 +1,6 @@
-"""The broker settings of the status page: whether there is one, where it listens, and whom it is shown to.
+"""The broker settings of the status page: whether there is one, its address, and its access.
 
-Declarations and one rule. `broker_config` joins them with the others into the one BrokerConfig. Kafka has no such
-page.
+Declarations and one rule. `broker_config` joins them with the others into the one BrokerConfig. Kafka has no such page.
 """
 
 from __future__ import annotations

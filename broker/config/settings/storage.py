@@ -1,4 +1,4 @@
-"""The broker settings of the disk under the data directory: how much of it must stay free, and what happens below.
+"""The broker settings of the disk of the data directory: the minimum free space, and the effect below it.
 
 Declarations only. `broker_config` joins them with the others into the one BrokerConfig. Kafka has no such settings:
 there a full disk ends the broker.

@@ -1,7 +1,7 @@
-"""The settings of TLS: certificates, whom listeners trust, versions and ciphers. Declarations only.
+"""The settings of TLS: certificates, trust stores, versions and ciphers. Declarations only.
 
-Each may be set for one listener, behind ``listener.name.<listener>.`` (`H05`). Whether the files can be used is for
-`broker.security.tls`.
+Each may be set for one listener, with the prefix ``listener.name.<listener>.`` (`H05`). `broker.security.tls` checks
+whether the files can be used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The broker settings of transactions: how long they may last, and how their state is kept.
+"""The broker settings of transactions: their timeouts, and the storage of their state.
 
-Declarations only. `broker_config` joins them with the others into the one BrokerConfig. Names are Kafka's; defaults
-are Kafka's but where a broker of one's own is better served by another, which the text of the key says.
+Declarations only. `broker_config` joins them with the others into the one BrokerConfig. Names are Kafka's; defaults are
+Kafka's but where another is better for a single broker, which the text of the key explains.
 """
 
 from __future__ import annotations
