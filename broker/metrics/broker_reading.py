@@ -1,6 +1,6 @@
-"""One reading of a whole broker, for /metrics and the command line: copies, taken without asking any process.
+"""One reading of a whole broker, for /metrics and the command line: copies, made without a request to any process.
 
-Takes what only the broker knows, such as the names of topics, from the maker of a reader.
+Facts that only the broker knows, such as the names of topics, are passed to the reader when it is created.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: A snapshot that is older is not of the present.
 FRESH_NS = 30_000_000_000
 
-#: For how long after a look snapshots are kept up to date: longer than Prometheus takes to come back.
+#: Time after a reading for which snapshots are updated: longer than Prometheus' scrape interval.
 LOOKS_NS = 300_000_000_000
 
 ROW_OUTCOMES = ("pushed", "skipped", "dropped", "lost")
@@ -38,7 +38,7 @@ Topic = tuple[str, bool, Sequence[tuple[int, int, int]]]
 
 
 class Ring(NamedTuple):
-    """A ring's fill, and who is at its ends."""
+    """A ring's fill, and the processes at its ends."""
 
     kind: str
     source: str
@@ -61,7 +61,7 @@ class Partition(NamedTuple):
 
 
 class Names(NamedTuple):
-    """What numbers stand for: APIs and error codes by number, listeners by index."""
+    """The names of numbers: APIs and error codes by number, listeners by index."""
 
     apis: Mapping[int, str]
     errors: Mapping[int, str]
@@ -70,9 +70,9 @@ class Names(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerReading:
-    """Everything as it stood. `snapshots` by handler has those that are true of the present.
+    """All values at one time. `snapshots` by handler has only those that are up to date.
 
-    `per_partition`: whether each partition is wanted besides the sums.
+    `per_partition`: whether each partition is wanted in addition to the sums.
     """
 
     version: str
@@ -111,7 +111,7 @@ class Segments:
 
 
 class BrokerReader:
-    """Takes readings; `topics` and the two clocks are asked each time."""
+    """Makes readings; calls `topics` and the two clocks each time."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class BrokerReader:
         *,
         per_partition: bool = False,
     ) -> None:
-        """Take the `clocks` as functions of the monotonic time in ns and the wall-clock time in ms."""
+        """Set up with `clocks`, functions that return the monotonic time in ns and the wall-clock time in ms."""
         self._segments = segments
         self._version = version
         self.names = names
@@ -140,7 +140,7 @@ class BrokerReader:
         self._connections = [SnapshotReader(snapshots.of_processor(index)) for index in range(snapshots.processors)]
 
     def read(self) -> BrokerReading:
-        """Return everything as it stands. The caller publishes whether it wants snapshots."""
+        """Return all present values. The caller publishes whether it wants snapshots."""
         now_ns = self._monotonic_ns()
         control = self._segments.control
         made = control.broker_words.processors_made, control.broker_words.handlers_made

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 
 class KafkaMetric(NamedTuple):
-    """Names of Kafka's, and the query with the same answer; where there is none, `text` has the reason."""
+    """Names of Kafka's metrics, and the equivalent query; where there is none, `text` has the reason."""
 
     names: str
     query: str

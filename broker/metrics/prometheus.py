@@ -1,9 +1,9 @@
-"""A reading of the broker as text for Prometheus (exposition format 0.0.4). Pure: the catalogue, a reading, a text.
+"""A reading of the broker as text for Prometheus (exposition format 0.0.4). Pure: catalogue and reading in, text out.
 
-Names are an interface: a dashboard somewhere relies on each. They have one prefix, base units, and `_total` behind
-counters. What is not known is absent. Sums over partitions are the default; a series for each partition is for those
-who ask for it. No label holds what clients may choose freely, but for group ids, the names of their software, and ids
-of clients that have a quota; of each there is a most.
+Names are an interface: dashboards rely on them. They have one prefix, base units, and the suffix `_total` for counters.
+Unknown values are absent. Sums over partitions are the default; a series for each partition is optional. No label has a
+value that clients can choose freely, except for group ids, the names of their software, and ids of clients that have a
+quota; each of these has a maximum number.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX: Final = "rotunda_"
 
-#: Upper bounds of the buckets of histograms in /metrics. Values that lie within 2 % of one may be counted beside it.
+#: Upper bounds of the buckets of histograms in /metrics. A value within 2 % of a bound may be in the next bucket.
 SECONDS_BOUNDS: Final = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 )  # fmt: skip
 BYTES_BOUNDS: Final = (64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
 
-#: In what the pages have their numbers, and what one is in base units.
+#: The units of numbers in the pages, and their factors to base units.
 _SCALES: Final = {"ns": 1e-9, "ms": 1e-3, "percent": 1e-2}
 _BASE_UNITS: Final = (("_ns", "_seconds"), ("_ms", "_seconds"), ("_percent", "_ratio"))
 _OTHER_TEXT: Final = "other"
@@ -89,7 +89,7 @@ class _Families:
         self.put(PREFIX + name, value, labels)
 
     def put(self, name: str, value: float, labels: Labels, ending: str = "") -> None:
-        """Add a sample under a full name; `ending` is what a histogram's samples have behind it."""
+        """Add a sample under a full name; `ending` is the suffix of a histogram's samples."""
         self._samples[name].append(f"{name}{ending}{_label_text(labels)} {_number(value)}")
 
     def text(self) -> str:
@@ -239,7 +239,7 @@ def _cumulated(counts: Iterable[int], scale: float, bounds: tuple[float, ...]) -
     return below
 
 
-# ---- what readers work out -------------------------------------------------------------------------------------------
+# ---- derived by readers ----------------------------------------------------------------------------------------------
 
 
 def _add_processes(families: _Families, reading: BrokerReading) -> None:

@@ -1,8 +1,8 @@
-"""What clients use of their quotas, added up over the processes that serve them, for whoever looks.
+"""Clients' use of their quotas, added up over the processes that serve them.
 
-Pure, over `shm.tables.quota_tables`. Runs in the status page, behind /metrics, and in the command line; asks no
-process. Clients may choose their ids, so those who list them one by one list `MOST_LISTED` at most; who is idle for
-as long as Kafka remembers its clients is not listed any more.
+Pure, over `shm.tables.quota_tables`. Runs in the status page, for /metrics, and in the command line; sends no request
+to any process. Clients may choose their ids, so lists of single clients have `MOST_LISTED` entries at most, without
+clients that have been idle for as long as Kafka keeps inactive ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rotunda.shm.tables.quota_tables import QuotaTables, QuotaUse
 
-#: What is recorded for a percent of the time of a thread, in ns.
+#: One percent of the time of a thread, as recorded, in ns.
 _NS_PER_PERCENT: Final = 10_000_000
 _TIME, _BUCKET = "request_percentage", "controller_mutation_rate"
 #: So many are listed one by one, and the others counted.
@@ -26,10 +26,10 @@ _FORGOTTEN_MS: Final = 3_600_000
 
 
 class ClientUse(NamedTuple):
-    """One entity's use of one quota; an empty ``user`` or ``client_id`` stands for whoever it may be.
+    """One entity's use of one quota; an empty ``user`` or ``client_id`` matches all.
 
-    ``rate`` is in the unit of ``limit``, and None of a bucket of tokens. Throttle times are those given so far;
-    ``throttled_ms`` is how long the last one still lasts.
+    ``rate`` is in the unit of ``limit``, and None of a bucket of tokens. Throttle times are those returned so far;
+    ``throttled_ms`` is the remaining time of the last one.
     """
 
     quota: str
@@ -43,7 +43,7 @@ class ClientUse(NamedTuple):
 
 
 def clients_use(tables: QuotaTables, now_ms: int) -> list[ClientUse]:
-    """Return what every entity uses: those throttled longest first, then those nearest to their limit (`E10`).
+    """Return the use of every entity: those throttled longest first, then those nearest to their limit (`E10`).
 
     ``now_ms`` is monotonic.
     """
