@@ -1,10 +1,10 @@
-"""The log file of a broker that runs in the background: which file it is, when it is full, and what becomes of it then.
+"""The log file of a broker that runs in the background: its path, when it is full, and its rotation.
 
-Standard output and standard error of every process are this file, so that nothing that is ever printed is lost: a
-process that takes another file puts it in place of both descriptors in one step. Lines are appended whole by one call
-of the system each, so processes need no lock. The supervisor alone gives the file away, to `broker.log.1` and so on,
-and sends every child the signal to open the name anew; what a process writes until then still goes to the old file and
-is not lost. A process whose line has filled the file rings the supervisor, which otherwise never looks.
+Standard output and standard error of every process are this file, so that all output is in it: a process that opens
+another file replaces both descriptors in one step. Each line is appended by a single system call, so processes need no
+lock. Only the supervisor renames the file, to `broker.log.1` and so on, and signals every child to reopen the name;
+lines that a process writes until then still go to the old file and are not lost. A process whose line has filled the
+file rings the supervisor, which otherwise never checks.
 
 The age of the file is that of its first line, by its time: so it counts over restarts.
 """
@@ -67,7 +67,7 @@ class LogFile:
             self._older(1).unlink(missing_ok=True)
             with suppress(FileNotFoundError):
                 self._older(1).hardlink_to(self.path)
-        # Whoever follows the file by its name finds one at any moment.
+        # A program that follows the file by its name finds one at any moment.
         successor = self.path.with_name(f"{self.path.name}.new")
         successor.touch(_MODE)
         successor.replace(self.path)
@@ -77,7 +77,7 @@ class LogFile:
         return self.path.with_name(f"{self.path.name}.{number}")
 
     def _begin(self) -> int | None:
-        """Return when the first line was written, in ms; None where no age counts or there is no line with a time."""
+        """Return the time of the first line, in ms; None where no age counts or there is no line with a time."""
         if self._max_age_ms == _NEVER:
             return None
         if self._begun_ms is None:
@@ -90,9 +90,9 @@ class LogFile:
 
 
 class LogOutput(NamedTuple):
-    """How a broker's lines are written, one of `log_setup.FORMATS`, and to which file.
+    """The format of a broker's lines, one of `log_setup.FORMATS`, and their file.
 
-    Without a file they go to standard error as it was given to the broker.
+    Without a file they are written to the broker's standard error.
     """
 
     line_format: str = "text"

@@ -1,7 +1,7 @@
-"""The levels of loggers that an admin sets while the broker runs (KIP-412): their names, and how they are put in force.
+"""The levels of loggers that an admin sets while the broker runs (KIP-412): their names, and how they are applied.
 
-Each process applies what its view of the metadata has. Loggers are named after the modules that write lines, and those
-above them after the packages; a logger without a level of its own has that of the next one above. Levels are Kafka's.
+Each process applies the levels in its view of the metadata. Loggers are named after the modules that write lines, and
+their parents after the packages; a logger without a level of its own has that of its parent. Levels are Kafka's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import rotunda
 ROOT = "root"
 #: Of the root, from the start.
 DEFAULT = "INFO"
-#: Kafka's levels, and what they are here.
+#: Kafka's levels, and their Python equivalents.
 LEVELS: Mapping[str, int] = MappingProxyType(
     {
         "FATAL": logging.CRITICAL,

@@ -1,18 +1,18 @@
-"""Log lines: one line an event on stderr, UTC, tagged with the process that wrote it. Used in every process.
+"""Log lines: one line per event on stderr, UTC, tagged with the process that wrote it. Used in every process.
 
     2026-03-01T12:00:00.123Z INFO handler-4711 broker.log.log_manager: opened 12 partitions in 3 ms
 
-What each level is for:
+The meaning of each level:
 
-- DEBUG: the course of a single connection or request; off unless someone is looking.
-- INFO: the broker's own life and what an admin changed: started, topic created, process replaced, stopped.
-- WARNING: something outside is wrong and the broker goes on: bytes that are no request, a full disk.
+- DEBUG: the course of a single connection or request; off except for debugging.
+- INFO: the broker's own life and an admin's changes: started, topic created, process replaced, stopped.
+- WARNING: something outside is wrong and the broker continues: an invalid request, a full disk.
 - ERROR: something of ours is wrong and one request, connection or process paid for it; carries the traceback.
 - CRITICAL: the broker stops.
 
-Every line passes the limit of `rate_limit`, so that no client can fill a disk; `RepeatedWarnings` distinguishes the
-kinds of one line apart, so that what one client repeats does not use up what is there for others. Record contents are
-never logged. Nothing is logged on the path of a request that goes well.
+Every line passes the limit of `rate_limit`, so that no client can fill a disk; `RepeatedWarnings` tracks the kinds of
+one line separately, so that one client's repetitions do not use up the budget of others. Record contents are never
+logged. Nothing is logged on the path of a successful request.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from rotunda.broker.server_log.rate_limit import LineLimit
 TEXT, JSON = "text", "json"
 FORMATS = (TEXT, JSON)
 
-#: What a client or a traceback adds to a line is cut here.
+#: Maximum length of a client's text or a traceback in a line.
 MOST_CHARACTERS = 8000
 
-#: A loop whose lines clients cause asks this often whether any were held back.
+#: A loop whose lines clients cause checks this often whether any were held back.
 REPORT_INTERVAL_NS = 1_000_000_000
 
 #: More keys than this are not distinguished; the oldest is forgotten.
 MOST_KEYS = 256
 
-#: What follows in a key distinguishes nothing, so that no client has long ones kept: more than a topic's name has.
+#: The rest of a key is ignored, so that no client can fill memory with long ones; longer than a topic's name.
 MOST_KEY_CHARACTERS = 300
 
 _log = logging.getLogger(__name__)
@@ -102,9 +102,9 @@ def configure(
     after_line: Callable[[], None] | None = None,
     now_ns: Callable[[], int] = SystemClock.monotonic_ns,
 ) -> None:
-    """Send this process's log lines to ``stream`` (stderr) in one of ``FORMATS``; a child calls it anew.
+    """Send this process's log lines to ``stream`` (stderr) in one of ``FORMATS``; a child calls it again.
 
-    ``after_line`` is called after each. What the interpreter would print about faults that nobody catches, it logs.
+    ``after_line`` is called after each. Uncaught exceptions, which the interpreter would print, are logged.
     """
     handler = _LineHandler(stream or sys.stderr, after_line, LineLimit(now_ns))
     handler.setFormatter(_FORMATTERS[log_format](role, index))
@@ -120,7 +120,7 @@ def configure(
 def report_held_back(*, at_last: bool = False) -> None:
     """Log how many lines were held back, where no line has reported it for a while; ``at_last`` in any case.
 
-    A process whose lines clients cause calls it now and then, and each at its end.
+    A process whose lines clients cause calls it now and then, and every process at its end.
     """
     for handler in logging.getLogger().handlers:
         if isinstance(handler, _LineHandler):
@@ -160,7 +160,7 @@ class _LineHandler(logging.Handler):
 def _log_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
     fault = unraisable.exc_value
     if isinstance(fault, UnicodeDecodeError) and isinstance(unraisable.object, bytes):
-        # The host name that a client of TLS asks for: its handshake fails, and a line says so.
+        # The server name in a TLS client's handshake: the handshake fails, and that is logged.
         return
     trace = None if fault is None else (type(fault), fault, unraisable.exc_traceback)
     _log.error("%s %r", unraisable.err_msg or "uncaught exception in", unraisable.object, exc_info=trace)
@@ -212,7 +212,7 @@ def _cut(text: str) -> str:
 
 
 def tag_of(role: str, pid: int | None) -> str:
-    """Return what a process's lines are tagged with."""
+    """Return the tag of a process's lines."""
     return f"{role}-{pid}"
 
 

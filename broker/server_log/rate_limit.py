@@ -1,11 +1,11 @@
-"""The limit of the log: how many bytes each line of code may have written, whatever causes it and however often.
+"""The limit of the log: the maximum bytes that each line of code may log, whatever causes it and however often.
 
 Every process has one, in front of its log lines. A place in the code (a file and a line of it) may write a burst, and
-from then on as few bytes a second as show that it goes on; what is held back is counted, and the count is written with
-the place's next line or, when there is none, by itself. So a client that finds a line it can cause at will fills no
-disk and hides no other line. The limit counts bytes because tracebacks and names that a client chooses are long.
+then only a low rate of bytes a second, which shows that it continues; held back lines are counted, and the count is
+written with the place's next line or, when there is none, by itself. So a client that finds a line it can cause at will
+fills no disk and hides no other line. The limit counts bytes because tracebacks and client-chosen names are long.
 
-What no client can cause may be logged without limit: at level CRITICAL, or with ``extra=UNLIMITED``.
+Lines that no client can cause may be logged without limit: at level CRITICAL, or with ``extra=UNLIMITED``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
-#: What one place may write at once: a hundred ordinary lines, or five tracebacks.
+#: Burst of one place: a hundred ordinary lines, or five tracebacks.
 BURST_BYTES = 16 * 1024
-#: What it may write in the long run: a line a second, or a traceback in half a minute.
+#: Long-term rate of one place: a line a second, or a traceback in half a minute.
 BYTES_PER_SECOND = 100
 #: So long after the first line that was held back their number is written, if no other line has reported it.
 REPORT_AFTER_NS = 10_000_000_000
@@ -73,13 +73,13 @@ class LineLimit:
         return True
 
     def spend(self, record: logging.LogRecord, size: int) -> None:
-        """Count what the line took."""
+        """Count the bytes of the line."""
         place = self._places.get((record.pathname, record.lineno))
         if place is not None:
             place.spent_until_ns = max(place.spent_until_ns, self._now_ns()) + size * _NS_PER_BYTE
 
     def overdue(self, *, at_last: bool = False) -> Iterator[logging.LogRecord]:
-        """Yield a line for each place whose held back lines nobody has counted for a while, or ``at_last`` for all."""
+        """Yield a line for each place whose held back lines were not reported for a while, or ``at_last`` for all."""
         if not self._holding:
             return
         now_ns = self._now_ns()

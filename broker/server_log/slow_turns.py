@@ -1,9 +1,9 @@
-"""Slow turns: how long the turns of a process's loop take, and what the slow ones were doing.
+"""Slow turns: the durations of the turns of a process's loop, and the task that made one slow.
 
-Runs in processors, handlers and the controller. While a turn lasts, nobody else of that process is served; what may
-take long is done in slices for that reason (`scheduling.slices`). A turn costs a few stores here: the readings of
-the clock are those that the loop takes anyway, and whatever passed between two of them is put down to what was done
-last. Knows nothing of requests: what was being done is a pair of texts.
+Runs in processors, handlers and the controller. During a turn, the process serves nothing else; long tasks are done in
+slices for that reason (`scheduling.slices`). A turn costs a few stores here: the loop's own clock readings are used,
+and the time between two of them is attributed to the last task before. Knows nothing of requests: a task is a pair of
+texts.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from collections.abc import Callable
 from rotunda.broker.clock import SystemClock
 from rotunda.broker.server_log.log_setup import RepeatedWarnings
 
-#: No turn takes longer, whatever is asked; one that does is counted, and is worth a line.
+#: The limit for every turn; a longer one is counted and logged.
 SLOW_TURN_NS = 50_000_000
 
 #: The processor time is read after so much work, not in each turn: the reading is a system call.
 _SAMPLE_NS = 10_000_000
 
-#: What requests and messages get of one turn; those that are left when it is used up wait for the next one.
+#: The time of requests and messages within one turn; the remaining ones wait for the next turn.
 LONG_NS = 20_000_000
 
-#: What was being done, and for whom (empty: for nobody in particular).
+#: A task, and its client (empty: none in particular).
 Doing = tuple[str, str]
 
-#: What a turn's time is put down to where it is not one request's.
+#: Tasks of a turn that belong to no single request.
 METADATA: Doing = ("changes of the metadata", "")
 TAKING: Doing = ("Produce, Fetch, or another handler's request", "")
 COMMITTING: Doing = ("coordinators and the commit of appended records", "")
@@ -38,10 +38,10 @@ _THE_REST: Doing = ("the rest of the turn", "")
 
 
 class SlowTurns:
-    """The turns of one loop. ``count`` of them were slow; the longest took ``longest_ns``.
+    """The turns of one loop. ``count`` of them were slow; the longest lasted ``longest_ns``.
 
-    ``busy`` of the slow ones were so by what the process did itself: they used more than 50 ms of processor time, up to
-    10 ms of turns before them included. In the others it waited for a processor or a disk.
+    ``busy`` of the slow ones were so by the process's own doing: they used more than 50 ms of processor time, up to 10
+    ms of turns before them included. In the others it waited for a processor or a disk.
     """
 
     __slots__ = (
@@ -90,7 +90,7 @@ class SlowTurns:
             self._sample()
 
     def took(self, took_ns: int, ready: int) -> None:
-        """Account for a whole turn of a processor, which ``ready`` connections and bells had asked for. HOT."""
+        """Account for a whole turn of a processor, with ``ready`` connections and bells. HOT."""
         if took_ns > self.longest_ns:
             self.longest_ns = took_ns
         if took_ns > SLOW_TURN_NS:
@@ -100,7 +100,7 @@ class SlowTurns:
             self._sample()
 
     def counters(self) -> dict[str, int]:
-        """Return what has been counted since the start, by metric name."""
+        """Return the counts since the start, by metric name."""
         return {"slow_turns": self.count, "busy_turns": self.busy}
 
     def _sample(self) -> None:
