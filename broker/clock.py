@@ -9,10 +9,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the broker asks of a clock: one reading to measure spans with and one to put into records."""
+    """The broker's clock: one reading to measure spans with and one to put into records."""
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds since an arbitrary moment; never goes back; the same in every process of a machine."""
+        """Nanoseconds since an arbitrary moment; never decreases; the same in every process of a machine."""
 
     def wall_ms(self) -> int:
         """Milliseconds since the epoch, UTC; may jump."""

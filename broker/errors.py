@@ -1,13 +1,13 @@
-"""The ways a thing can fail, and the rule for choosing one.
+"""The kinds of errors, and the rule for choosing one.
 
 Every process uses this module; it imports nothing of ours.
 
-An expected outcome (full, empty, not there yet) is a return value and never one of these. Of the rest:
+An expected outcome (full, empty, not there yet) is a return value and never one of these. For the rest:
 
-- the client asked for something that Kafka has an error code for: `ApiError`, which is answered;
+- the client sent a request that Kafka has an error code for: `ApiError`, which is returned in the response;
 - the bytes of a connection do not form a request: `InvalidReceive`, which is logged and closes the
   connection;
-- a process cannot start its work: `BootFailed`, which stops the start with a reason instead of a restart
+- a process cannot start: `BootFailed`, which stops the start with a reason instead of a restart
   loop;
 - the configuration or the command line is wrong: `ConfigError`, `UsageError`, shown to the person who typed
   it;
@@ -23,7 +23,7 @@ class RotundaError(Exception):
 
 
 class ApiError(RotundaError):
-    """A request is answered with a Kafka error code; the connection lives on."""
+    """A request is rejected with a Kafka error code; the connection stays open."""
 
     def __init__(self, code: int, message: str | None = None) -> None:
         super().__init__(code, message)
@@ -37,10 +37,10 @@ class ApiError(RotundaError):
 class InvalidReceive(RotundaError):  # noqa: N818 - the protocol's word for it
     """The bytes received are not a request that this broker can read.
 
-    No answer is possible (`C02`, `C07`).
+    No response is possible (`C02`, `C07`).
     """
 
-    #: What is counted as the end of the connection.
+    #: Counted as the cause of the connection's end.
     cause = "invalid_request"
 
     def __init__(self, reason: str) -> None:
@@ -49,7 +49,7 @@ class InvalidReceive(RotundaError):  # noqa: N818 - the protocol's word for it
 
     @property
     def kind(self) -> str:
-        """The reason without its numbers, which the sender chooses: what repeated warnings are counted by."""
+        """The reason without its numbers, which the sender chooses: the key for counting repeated warnings."""
         return re.sub(r"\d+", "#", self.reason)
 
 
@@ -58,13 +58,13 @@ class TooManyElements(InvalidReceive):
 
 
 class AuthenticationFailed(InvalidReceive):
-    """A client does not prove who it is, or fails to agree on how: its connection ends at once (`B22`)."""
+    """A client fails to authenticate, or to agree on a mechanism: its connection ends at once (`B22`)."""
 
     cause = "failed_authentication"
 
 
 class BootFailed(RotundaError):  # noqa: N818 - the protocol's word for it
-    """A process cannot begin its work; `exit_code` is what the command should end with."""
+    """A process cannot start; `exit_code` is the exit status of the command."""
 
     def __init__(self, reason: str, exit_code: int = 1) -> None:
         super().__init__(reason, exit_code)

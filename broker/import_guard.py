@@ -1,4 +1,4 @@
-"""Keeps out of this process what a package imports for the sake of others. Pure; used where that is imported."""
+"""Hides optional imports of a package from this process. Pure; used around the import of that package."""
 
 import sys
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def without(package: str) -> Iterator[None]:
-    """Let what is imported inside find that `package` is not installed, unless it is loaded already."""
+    """Make imports inside find that `package` is not installed, unless it is loaded already."""
     if package in sys.modules:
         yield
         return

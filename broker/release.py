@@ -10,7 +10,7 @@ DISTRIBUTION: Final = "rotunda-broker"
 
 
 def installed_version() -> str:
-    """Return the version of the installed package; empty if it is not installed. Takes 20 ms."""
+    """Return the version of the installed package; empty if it is not installed. Needs 20 ms."""
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - costs 20 ms
 
     try:

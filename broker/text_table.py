@@ -12,7 +12,7 @@ _GAP = "  "
 
 
 def printable(text: str) -> str:
-    r"""Return the text with whatever is not printable escaped, as in `\x1b`."""
+    r"""Return the text with unprintable characters escaped, as in `\x1b`."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
@@ -25,9 +25,9 @@ def quoted(name: str) -> str:
 
 
 def aligned(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
-    """Return the lines of a table: numbers to the right, text to the left, a dash for what is unknown.
+    """Return the lines of a table: numbers to the right, text to the left, a dash for unknown values.
 
-    Strings are printed as they are: what came from a broker must have gone through `quoted` or `printable`.
+    Strings are printed unchanged: text received from a broker must have passed `quoted` or `printable`.
     """
     texts = [[_text(cell) for cell in row] for row in rows]
     numeric = [_is_numeric([row[i] for row in rows]) for i in range(len(headers))]
@@ -54,7 +54,7 @@ def _text(cell: Cell) -> str:
 
 
 def _width(text: str) -> int:
-    """Return how many columns of a terminal a text takes."""
+    """Return how many columns of a terminal a text needs."""
     if text.isascii():
         return len(text)
     return sum(
