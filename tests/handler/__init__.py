@@ -1,1 +1,1 @@
-"""Tests of what handlers do: partitions, coordinators, APIs and their loop."""
+"""Tests of the handlers: partitions, coordinators, APIs and the request loop."""

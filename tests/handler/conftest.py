@@ -1,4 +1,4 @@
-"""What the tests of the request loop share."""
+"""Fixtures of the request loop's tests."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +32,7 @@ def broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[SteppedBr
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[AdminCluster]:
-    """Yield a controller and what handlers know of the metadata, without topics."""
+    """Yield a controller and the handlers' metadata, without topics."""
     made = AdminCluster(tmp_path)
     yield made
     made.close()

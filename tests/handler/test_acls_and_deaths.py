@@ -1,4 +1,4 @@
-"""ACLs and replays: what a predecessor let in stays in, what it did not is asked again, and nobody gets around it."""
+"""ACLs and replays: stored batches remain acknowledged, new ones are authorized again, without a bypass."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def deny(broker: SteppedBroker) -> None:
 
 def test_what_stands_in_the_log_is_answered_as_good_whatever_acls_say_now(guarded: SteppedBroker) -> None:
     own, foreign = (guarded.owned_by("topic", owner)[0] for owner in (0, 1))
-    # A request in front that waits for its other owner keeps everything behind it in the ring.
+    # An earlier request that waits for its other owner holds all later ones in the ring.
     held = guarded.client().produce(
         [("topic", own, record_batch([b"first"])), ("topic", foreign, record_batch([b"x"]))]
     )

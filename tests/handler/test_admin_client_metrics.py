@@ -1,4 +1,4 @@
-"""Subscriptions to clients' metrics (KIP-714): set, described with defaults, listed, kept, removed, or refused."""
+"""Subscriptions to client metrics (KIP-714): set, described with defaults, listed, stored, removed, or rejected."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def listed(cluster: AdminCluster, version: int = 1) -> list[str]:
 
 
 def test_a_subscription_is_kept_described_and_listed(cluster: AdminCluster) -> None:
-    """Row 8 of what users suffer from; spec I, row 74: version 0 lists nothing but these."""
+    """users.md row 8; spec I, row 74: version 0 lists only these."""
     assert told(cluster) == DEFAULTS
     assert alter(cluster, (INTERVAL, SET, " 60000 "), (METRICS, SET, "a., b.")) == (0, None)
     assert alter(cluster, (MATCH, SET, "client_id=x.*"), name="r") == (0, None)
@@ -152,5 +152,5 @@ def test_a_subscription_has_a_name_and_checking_stores_nothing(cluster: AdminClu
 
 
 def test_clients_are_not_asked_to_push() -> None:
-    """As in a Kafka without a receiver: only a broker that lists them is asked for subscriptions."""
+    """As in a Kafka without a receiver: clients request subscriptions only from a broker that lists the API."""
     assert not {api.key for api in API_TABLE} & {71, 72}

@@ -1,4 +1,4 @@
-"""Metadata and its relatives: what clients are told of the cluster, its topics and its coordinators."""
+"""Metadata and related APIs: the cluster, its topics and its coordinators, as clients see them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def metadata(cluster: AdminCluster, topics: Any, version: int = 13, **fields: bo
 
 @pytest.mark.parametrize("version", METADATA_VERSIONS)
 def test_the_cluster_is_one_broker_on_the_requests_listener(cluster: AdminCluster, version: int) -> None:
-    """C18: the advertised address is that of the listener the request came in on."""
+    """C18: the advertised address is that of the request's listener."""
     cluster.create("orders", 2)
     answer = metadata(cluster, None, version)
     assert [(each.node_id, each.host, each.port, each.rack) for each in answer.brokers] == [
@@ -160,7 +160,7 @@ def test_describe_cluster_serves_brokers_only(cluster: AdminCluster, endpoint_ty
 
 @pytest.mark.parametrize("version", range(7))
 def test_the_broker_coordinates_every_group_and_transaction(cluster: AdminCluster, version: int) -> None:
-    """C18: coordinators, too, are told by the request's listener."""
+    """C18: the address of a coordinator depends on the request's listener, too."""
     cluster.create("__consumer_offsets", 4)
     cluster.create("__transaction_state", 4)
     for key_type in (0, 1) if version else (0,):
@@ -174,7 +174,7 @@ def test_the_broker_coordinates_every_group_and_transaction(cluster: AdminCluste
 
 
 def test_c18_who_has_reached_a_listener_on_all_interfaces_is_given_that_address(cluster: AdminCluster) -> None:
-    """Each by its own; one whose address is not known by the one that was given before."""
+    """Each client by its own address; a client without a known address gets the default one."""
     cluster.create("__consumer_offsets", 4)
     request, broker = cluster.asked(ApiKey.METADATA, 12)
     everywhere = cluster.listeners[0].advertised_at("", 9092)
@@ -224,7 +224,7 @@ def test_share_groups_have_no_coordinator(cluster: AdminCluster, version: int) -
 
 
 def test_api_versions_are_those_of_the_registry(cluster: AdminCluster) -> None:
-    """C08: the answer lists what is served and nothing else."""
+    """C08: the response lists exactly the served versions."""
     cluster.apis = [(18, 0, 4), (3, 0, 13), (0, 3, 12)]
     for version in range(5):
         fields = {"client_software_name": "kcat", "client_software_version": "1.7.1"}
@@ -271,7 +271,7 @@ def test_producer_ids_are_unique_across_restarts_of_the_controller(cluster: Admi
 
 @pytest.mark.parametrize("version", range(1, 6))
 def test_log_dirs_have_real_sizes(cluster: AdminCluster, version: int, tmp_path: Path) -> None:
-    """Row 20 of what users suffer from: sizes of partitions and of the volume."""
+    """users.md row 20: sizes of partitions and of the volume."""
     cluster.create("orders", 2)
     cluster.create("other")
     cluster.publish(cluster.partition("orders", 1).row, end=10, log_bytes=12345)
@@ -323,7 +323,7 @@ def test_topic_partitions_are_told_page_by_page(cluster: AdminCluster, limit: in
 
 
 def test_topic_partitions_from_before_the_first_are_refused(cluster: AdminCluster) -> None:
-    """As in Kafka each topic that was asked for has the error: the answer has no other place."""
+    """As in Kafka each requested topic has the error: the response has no other field for it."""
     cluster.create("known")
     told, cursor = page(cluster, ["known", "unknown"], 100, ("known", -5))
     assert told == [("known", 42, []), ("unknown", 42, [])]

@@ -1,4 +1,4 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: what is stored, what is told, what is refused."""
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: stored values, described values, rejections."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def own_configs(cluster: AdminCluster, name: str = "orders") -> dict[str, str]:
 
 @pytest.mark.parametrize("version", DESCRIBE_VERSIONS)
 def test_a_topic_tells_every_setting(cluster: AdminCluster, version: int) -> None:
-    """Row 8 of what users suffer from: everything, with default, source, synonyms and type."""
+    """users.md row 8: all settings, with default, source, synonyms and type."""
     alter(cluster, TOPIC, "orders", ("cleanup.policy", SET, "compact"))
     result = describe(cluster, TOPIC, "orders", version=version, include_synonyms=True, include_documentation=True)
     entries = {entry.name: entry for entry in result.configs}
@@ -279,7 +279,7 @@ def test_bad_broker_changes_are_refused(
 
 
 def test_settings_of_tls_and_sasl_are_kept_for_one_broker(cluster: AdminCluster) -> None:
-    """Row 8 of what users suffer from: tools that set them get on. Held against Apache Kafka 4.3.1."""
+    """users.md row 8: tools that set them succeed. Compared with Apache Kafka 4.3.1."""
     relogin = "sasl.kerberos.min.time.before.relogin"
     [entry] = describe(cluster, BROKER, "1", [relogin]).configs
     assert (entry.value, entry.config_source, entry.config_type, entry.read_only) == ("60000", DEFAULT_CONFIG, 5, False)
@@ -350,7 +350,7 @@ def test_other_resource_types_cannot_be_altered(cluster: AdminCluster) -> None:
     ],
 )
 def test_levels_that_are_refused(cluster: AdminCluster, name: str, change: Any, error: int, message: str) -> None:
-    """KIP-412, as Kafka's RuntimeLoggerManager answers."""
+    """KIP-412, with the errors of Kafka's RuntimeLoggerManager."""
     code, text = alter(cluster, BROKER_LOGGER, name, ("rotunda.broker.handler", SET, "ERROR"), change)
     assert code == error
     assert message in (text or "")

@@ -1,4 +1,4 @@
-"""UpdateFeatures and the features of ApiVersions: which levels there are, who may change them, who knows of it."""
+"""UpdateFeatures and the features of ApiVersions: valid levels, authorization, visibility."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_only_checking_changes_nothing(cluster: AdminCluster) -> None:
 
 
 def test_c10_api_versions_tells_the_features(cluster: AdminCluster) -> None:
-    """KIP-584: what is supported, what is finalized, and as of which change."""
+    """KIP-584: supported features, finalized features, and their epoch."""
     update(cluster, ("transaction.version", 1, SAFE))
     cluster.settle()
     response = api_versions(cluster, 4)
@@ -123,7 +123,7 @@ def test_c10_older_clients_see_no_feature_minimum_of_zero_and_nobody_a_level_of_
 
 
 def api_versions(cluster: AdminCluster, version: int) -> Any:
-    """Return what a client decodes from the answer of a handler."""
+    """Return a handler's response as decoded by a client."""
     asked = cluster.asked(ApiKey.API_VERSIONS, version, cache=cluster.handlers[1])
     fields = {"client_software_name": "test", "client_software_version": "1"}
     response = handle_api_versions(*asked, cluster.request(ApiKey.API_VERSIONS, version, fields))
@@ -140,7 +140,7 @@ def test_of_two_updates_of_one_feature_the_last_counts(cluster: AdminCluster) ->
     ("kind", "says"), [(SAFE, "it might delete metadata information"), (UNSAFE, "is not supported")]
 )
 def test_the_metadata_version_does_not_go_down(cluster: AdminCluster, kind: int, says: str) -> None:
-    """KIP-778: a downgrade that could lose metadata is refused, as from 4.3-IV0 every one could."""
+    """KIP-778: a downgrade that could lose metadata is refused, and from 4.3-IV0 on every downgrade could."""
     response = update(cluster, ("metadata.version", 29, kind))
     assert response.error_code == 95
     assert "Unsupported metadata.version downgrade from 30 to 29. " in response.error_message
@@ -150,7 +150,7 @@ def test_the_metadata_version_does_not_go_down(cluster: AdminCluster, kind: int,
 
 
 def test_features_of_what_is_not_built_may_be_switched_off(cluster: AdminCluster) -> None:
-    """As a downgrade to an older release asks for; they are neither supported nor finalized, and nothing changes."""
+    """A downgrade to an older release requests this; they are neither supported nor finalized, and nothing changes."""
     off = [(name, 0, SAFE) for name in ("kraft.version", "share.version", "streams.version")]
     assert update(cluster, *off, ("eligible.leader.replicas.version", 0, UNSAFE)).error_code == 0
     assert (cluster.metadata.finalized_features, cluster.controller.version) == (DEFAULTS, 0)

@@ -1,4 +1,4 @@
-"""Settings of groups (KIP-848): set before the group is there, kept, described with their source, or refused."""
+"""Settings of groups (KIP-848): set before the group exists, stored, described with their source, or rejected."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_process_knows_the_settings_of_a_group(cluster: AdminCluster) -> N
 
 
 def test_settings_are_described_with_their_source(cluster: AdminCluster) -> None:
-    """Row 8 of what users suffer from."""
+    """users.md row 8."""
     defaults = {
         HEARTBEAT: ("5000", DEFAULT_CONFIG),
         SESSION: ("45000", DEFAULT_CONFIG),

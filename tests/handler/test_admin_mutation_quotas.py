@@ -22,7 +22,7 @@ RATE = 1.0
 
 @pytest.fixture
 def limited(cluster: AdminCluster) -> AdminCluster:
-    """Return a cluster that lets its client make a partition a second, 11 at once."""
+    """Return a cluster whose client may create a partition per second, with a burst of 11."""
     cluster.clock.advance_ms(1)
     cluster.quotas.follow({((CLIENT_ID, "test"),): {"controller_mutation_rate": RATE}}, cluster.config)
     return cluster
@@ -45,7 +45,7 @@ def create(cluster: AdminCluster, version: int, *topics: tuple[str, int]) -> tup
 
 
 def test_e15_a_strict_quota_refuses_topic_by_topic_while_below_empty(limited: AdminCluster) -> None:
-    """E15: 16 of 11 may be taken; then 5 are missing, which takes 5 s."""
+    """E15: a burst of 11 admits 16 partitions; then 5 are missing, which takes 5 s."""
     assert create(limited, 7, ("a", 16)) == (0, [0])
     assert create(limited, 7, ("b", 1), ("c", 1)) == (5000, [EXCEEDED, EXCEEDED])
     assert limited.metadata.topic("b") is None

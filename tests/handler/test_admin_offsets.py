@@ -1,4 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords: what is answered from published words, files and owners."""
+"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords: served from the partition table, files and owners."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Found(NamedTuple):
 
 
 class ListReader:
-    """A log reader over a list of (offset, timestamp), the reference for what a real one finds."""
+    """A log reader over a list of (offset, timestamp), the reference for the real one."""
 
     def __init__(self, records: list[tuple[int, int]], epochs: list[tuple[int, int]]) -> None:
         self._records = records
@@ -128,7 +128,7 @@ def at(timestamp: int, topic: str = "orders", partition: int = 0, epoch: int = -
 def test_offsets_by_special_and_real_timestamps(
     cluster: AdminCluster, timestamp: int, expected: tuple[int, ...]
 ) -> None:
-    """Row 9 of what users suffer from: first offset at or after a time, the specials, -1 if there is none."""
+    """users.md row 9: first offset at or after a time, the special timestamps, -1 for no match."""
     assert offsets(cluster, at(timestamp)) == [expected]
 
 
@@ -139,7 +139,7 @@ def test_offsets_by_special_and_real_timestamps(
 def test_readers_of_committed_records_are_told_of_stable_ones_only(
     cluster: AdminCluster, timestamp: int, expected: tuple[int, ...]
 ) -> None:
-    """users.md row 9: an offset that is not stable is never told, not even as the one with the largest timestamp."""
+    """users.md row 9: an unstable offset is never returned, even if it has the largest timestamp."""
     assert offsets(cluster, at(timestamp), isolation_level=READ_COMMITTED) == [expected]
 
 
@@ -151,7 +151,7 @@ def test_special_timestamps_need_their_version(cluster: AdminCluster, timestamp:
 
 
 def test_offsets_by_time_in_a_real_log(cluster: AdminCluster, tmp_path: Path) -> None:
-    """Row 9 of what users suffer from: the same answers from files as from a list, for random records and times."""
+    """users.md row 9: the same results from files as from a list, for random records and times."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -212,7 +212,7 @@ def test_an_empty_partition_has_a_beginning_and_an_end_but_no_times(cluster: Adm
 
 @pytest.mark.parametrize("state", [STATE_UNOPENED, STATE_CLOSED])
 def test_a_partition_that_its_owner_has_not_opened(cluster: AdminCluster, state: int) -> None:
-    """A new topic is empty; one that is older than the process may hold records, and the client must wait."""
+    """A new topic is empty; a topic older than the process may hold records, and the client must wait."""
     row = cluster.partition("orders").row
     cluster.table.set_state(row, state)
     assert offsets(cluster, at(-1)) == [(0, -1, 0, -1)]
@@ -222,7 +222,7 @@ def test_a_partition_that_its_owner_has_not_opened(cluster: AdminCluster, state:
 
 @pytest.mark.parametrize("version", range(2, 5))
 def test_leader_epochs_end_where_the_next_begins(cluster: AdminCluster, version: int) -> None:
-    """Row 39 of what users suffer from: leader epochs."""
+    """users.md row 39: leader epochs."""
 
     def ends(epoch: int, partition: int = 0, current: int = -1, topic: str = "orders") -> tuple[int, ...]:
         part = {"partition": partition, "current_leader_epoch": current, "leader_epoch": epoch}
@@ -293,7 +293,7 @@ def test_records_are_deleted_by_the_owners_and_the_answer_waits(cluster: AdminCl
 
 
 def test_a_timeout_of_0_gives_up_no_owner(cluster: AdminCluster) -> None:
-    """It is for followers: Kafka's answer to librdkafka's test 0081, which allows 0 ms, has no error in it."""
+    """The timeout applies to followers: Kafka's response in librdkafka's test 0081, with 0 ms, has no error."""
     answer = delete_records(cluster, 2, ("orders", [(0, 4)]), timeout_ms=0)
     assert answer.retry(False) is None
     assert answer.timeout_ms == 5_000

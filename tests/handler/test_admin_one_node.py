@@ -1,4 +1,4 @@
-"""The admin APIs whose answer follows from there being one broker, one data directory, and no security."""
+"""The admin APIs whose response is determined by a single broker, a single data directory, and no security."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_partitions_can_be_reassigned_to_where_they_are_only(
 
 @pytest.mark.parametrize("topics", [None, [], [{"name": "orders", "partition_indexes": [0]}]])
 def test_no_reassignment_is_under_way(cluster: AdminCluster, topics: Any) -> None:
-    """Spec I, row 46: kafka-topics --describe asks."""
+    """Spec I, row 46: used by kafka-topics --describe."""
     key = ApiKey.LIST_PARTITION_REASSIGNMENTS
     response = cluster.call(handle_list_partition_reassignments, key, 0, {"topics": topics})
     assert (response.error_code, response.topics) == (0, ())
@@ -216,7 +216,7 @@ def test_other_partitions_have_no_quorum(cluster: AdminCluster, topic: str, part
     ],
 )
 def test_resources_with_settings_are_listed(cluster: AdminCluster, version: int, types: Any, listed: Any) -> None:
-    """Spec I, row 74; version 0 asks for subscriptions to client metrics, of which there are none here."""
+    """Spec I, row 74; version 0 requests subscriptions to client metrics, and there are none here."""
     key = ApiKey.LIST_CONFIG_RESOURCES
     response = cluster.call(handle_list_config_resources, key, version, {"resource_types": types})
     assert response.error_code == 0

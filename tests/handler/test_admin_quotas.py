@@ -1,4 +1,4 @@
-"""DescribeClientQuotas and AlterClientQuotas: kept over restarts, described by filter, refused as Kafka refuses."""
+"""DescribeClientQuotas and AlterClientQuotas: persisted, described by filter, and rejected as in Kafka."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def filled(cluster: AdminCluster) -> AdminCluster:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_quotas_are_set_changed_and_removed(cluster: AdminCluster, version: int) -> None:
-    """A12: a quota is kept under the entity whatever order its parts are named in."""
+    """A12: a quota is stored under its entity, with the parts in any order."""
     rates: dict[str, float | None] = {"consumer_byte_rate": 2048.0, "request_percentage": 12.5}
     assert alter(cluster, {"user": "alice", "client-id": "app"}, rates, version=version) == (0, None)
     assert everything(cluster) == {ALICE_APP: {"consumer_byte_rate": 2048.0, "request_percentage": 12.5}}
@@ -186,7 +186,7 @@ def test_largest_values_are_accepted(cluster: AdminCluster) -> None:
 
 
 def test_many_entities_are_changed_a_few_with_one_change(cluster: AdminCluster) -> None:
-    """One that is refused leaves the others of its change as they are to be."""
+    """A rejected entity does not affect the others of its change."""
     many = [entry({"user": f"user-{number}"}, {"producer_byte_rate": 5.0}) for number in range(2 * ALTERED_AT_ONCE + 1)]
     many[3]["ops"][0]["key"] = "no_such_quota"
     before = cluster.controller.version

@@ -1,4 +1,4 @@
-"""SCRAM credentials by the admin APIs: what Kafka takes and refuses, and who has them afterwards (row 50)."""
+"""SCRAM credentials by the admin APIs: accepted and rejected requests as in Kafka, and the stored users (row 50)."""
 
 import itertools
 from pathlib import Path
@@ -81,7 +81,7 @@ def test_credentials_are_made_replaced_and_deleted(cluster: AdminCluster) -> Non
     ],
 )
 def test_what_kafka_refuses_changes_nothing(cluster: AdminCluster, deletions: Any, upsertions: Any, error: int) -> None:
-    """And keeps no other user of the request from a credential."""
+    """The other users of the request still get their credentials."""
     outcome = altered(cluster, deletions, [*upsertions, ("carol", 1, 4096)])
     assert outcome.pop("carol") == 0
     assert list(outcome.values()) == [error]

@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, CreatePartitions: every version, every refusal, and what stays afterwards."""
+"""CreateTopics, DeleteTopics, CreatePartitions: every version, every error, and the resulting state."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_validate_only_creates_nothing_and_takes_no_rows(cluster: AdminCluster) 
 
 @pytest.mark.parametrize("version", DELETE_VERSIONS)
 def test_a_deleted_topic_is_gone_before_the_answer(cluster: AdminCluster, version: int) -> None:
-    """Row 14 of what users suffer from: delete and create take effect before the reply."""
+    """users.md row 14: delete and create take effect before the reply."""
     cluster.create("orders", 2)
     assert delete(cluster, "orders", "never", version=version)["orders"][0] == 0
     assert cluster.announced == [cluster.controller.version]

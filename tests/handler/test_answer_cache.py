@@ -1,4 +1,4 @@
-"""Answers that are given again: the same bytes as a fresh answer would have, whatever has changed in between."""
+"""Cached responses: the same bytes as a newly encoded response, after any change in between."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def frame_of(key: ApiKey, version: int, client_id: str, values: dict[str, Any]) 
 
 
 def answered(client: Client, broker: SteppedBroker, frame: bytes, key: ApiKey, version: int) -> bytes:
-    """Return the answer to a request that handler 0 is asked, behind its size."""
+    """Return handler 0's response to a request, without its size."""
     sent = client.send_frame(key, version, frame, 0)
     broker.settle()
     return sent.answer.payload[4:]
@@ -115,7 +115,7 @@ def test_what_is_described_in_slices_is_given_again_too(
 ) -> None:
     monkeypatch.setattr(described_metadata, "MOST_PARTITIONS_AT_ONCE", 2)
     stepped.settle()
-    # More than is decoded at once, too.
+    # Also more than is decoded in one step.
     request = metadata(["topic"] * 1000)
     first, second = (answered(stepped.client(), stepped, request, ApiKey.METADATA, 8) for _ in range(2))
     assert calls[ApiKey.METADATA] == 1
@@ -143,7 +143,7 @@ def test_long_requests_long_answers_and_too_many_of_them_are_not_kept(
 
 
 def test_an_answer_is_what_a_client_that_asks_for_the_first_time_gets(stepped: SteppedBroker) -> None:
-    """Topics come, go, come again and grow; what nobody has asked before has no answer that is kept."""
+    """Topics are created, deleted, recreated and extended; a request from a new client id is not cached."""
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -173,7 +173,7 @@ def test_an_answer_is_what_a_client_that_asks_for_the_first_time_gets(stepped: S
 
 
 def test_what_is_kept_while_the_metadata_change_is_not_given_again() -> None:
-    """An answer that was begun by the ACLs of before must not outlast them, whoever has asked meanwhile."""
+    """A response started with the old ACLs must not outlast them, despite concurrent requests."""
     metadata, listeners = SimpleNamespace(version=5), SimpleNamespace(version=1)
     cache = answer_cache.AnswerCache(cast("MetadataCache", metadata), cast("ListenerTable", listeners))
 

@@ -1,4 +1,4 @@
-"""The page of APIs and versions: every API that Kafka's schemas know, served or with the reason why not."""
+"""The registry of APIs and versions: every API in Kafka's schemas is served or has a reason."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from kio.static.constants import EntityType
 from rotunda.broker.apis.not_served import not_served
 from rotunda.broker.apis.table import API_TABLE, describe_markdown
 
-#: kio's name of each API that clients can ask for.
+#: kio's name of each API that clients can request.
 KNOWN = {key: api_key_map[key] for key in api_key_map}
 
 
 def test_every_api_is_served_or_has_a_reason_why_not() -> None:
-    """Row 3 of what users suffer from: clients fail where a server serves less than it says, or says nothing."""
+    """users.md row 3: clients fail if a server serves less than it lists, or lists nothing."""
     served = {int(api.key) for api in API_TABLE}
     assert not served & set(not_served()), "served, and listed as not served"
     assert served | set(not_served()) == set(KNOWN), "neither served nor listed with a reason"

@@ -1,4 +1,4 @@
-"""Commits like a member's last one: taken without being parsed, and decided as if they had been."""
+"""The fast path of repeated commits: not parsed, with the same result as the general path."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ CONSUMER_GROUP_HEARTBEAT = 68
 PARTITIONS = 6
 TOPICS = {"topic": PARTITIONS, "other": PARTITIONS}
 LINGER_MS = 1000
-#: An assignment that says what one says, so that the group can change over to the other protocol.
+#: An assignment with valid contents, so that the group can convert to the other protocol.
 NO_PARTITIONS = b"\x00\x00" + bytes(4) + b"\xff\xff\xff\xff"
-#: Commits may wait for longer than others take to settle.
+#: Commits may wait for longer than `settle` does.
 slowly = pytest.mark.parametrize("broker", [{"group.coordinator.append.linger.ms": str(LINGER_MS)}], indirect=True)
 
 
@@ -104,7 +104,7 @@ def test_the_second_of_its_kind_is_not_parsed_and_stands(broker: SteppedBroker, 
 
 @pytest.mark.parametrize("seed", [random.randrange(2**32) for _ in range(4)])
 def test_whatever_is_sent_both_ways_answer_and_remember_alike(tmp_path: Path, seed: int) -> None:
-    """The same course, once with the fast path and once without: the same answers and the same offsets."""
+    """The same random sequence with and without the fast path: the same responses and the same offsets."""
     print(f"seed {seed}")
     outcomes = []
     for shortly in (True, False):
@@ -114,7 +114,7 @@ def test_whatever_is_sent_both_ways_answer_and_remember_alike(tmp_path: Path, se
 
 
 class Course:
-    """What happens to one group by chance, and what is seen of it."""
+    """Random events of one group, and the observed results."""
 
     def __init__(self, broker: SteppedBroker, rng: random.Random, shortly: bool) -> None:
         self.broker = broker
@@ -125,7 +125,7 @@ class Course:
         self.has_changed_over = False
         self.places = [(topic, partition) for topic in ("topic", "other") for partition in range(PARTITIONS + 1)]
         shapes = [rng.sample(self.places, rng.randrange(1, 4)) for _ in range(3)]
-        # Most are of one kind, of which everything can be taken.
+        # Most are of one kind, with all its fields cacheable.
         self.shapes = shapes + 6 * [[("topic", 1), ("other", 2)]]
 
     def run(self) -> list[Any]:
@@ -178,7 +178,7 @@ class Course:
         self._call(OFFSET_DELETE, 0, {"topics": [part]})
 
     def change_over(self, _: int) -> None:
-        """Have a member of the other protocol come, which takes the group over, or go, which gives it back."""
+        """Join a member of the other protocol, which converts the group, or remove it, which converts it back."""
         values: dict[str, Any] = {"member_id": "newer", "member_epoch": -1 if self.has_changed_over else 0}
         if not self.has_changed_over:
             values |= {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["topic"], "topic_partitions": []}
@@ -226,7 +226,7 @@ def test_a_topic_that_is_deleted_is_unknown_to_the_next_commit(broker: SteppedBr
 
 
 def test_commits_keep_the_member_in_its_group(broker: SteppedBroker, member: Member) -> None:
-    """As in Kafka, a commit stands for a heartbeat."""
+    """As in Kafka, a commit counts as a heartbeat."""
     for offset in range(5):
         broker.clock.advance_ms(20_000)
         assert member.commit({("topic", 0): offset}) == [0]
@@ -234,7 +234,7 @@ def test_commits_keep_the_member_in_its_group(broker: SteppedBroker, member: Mem
 
 
 def busy_members(broker: SteppedBroker) -> list[Member]:
-    """Return members that have committed so much that what they commit in the next window waits."""
+    """Return members with so many commits that those of the next window wait."""
     members = [Member(broker, group_id) for group_id in groups_of(broker, 0, MANY_CONNECTIONS)]
     for each in members:
         each.join()
@@ -248,7 +248,7 @@ def busy_members(broker: SteppedBroker) -> list[Member]:
 
 @slowly
 def test_many_commits_wait_for_each_other_and_a_dead_handler_has_told_nobody(broker: SteppedBroker) -> None:
-    """What waits has been answered to nobody, so it is sent again, to the replacement, and stands once."""
+    """Waiting commits have no response, so they are resent to the replacement, and are stored once."""
     members = busy_members(broker)
     sent = [each.commit_request({("topic", 0): 3}) for each in members]
     broker.settle()
@@ -321,7 +321,7 @@ def test_a_handler_that_has_read_its_groups_back_takes_the_short_way(broker: Ste
 
 
 def test_a_handler_dies_at_any_line_of_a_repeated_commit(broker: SteppedBroker) -> None:
-    """Whatever was answered stands, everything is answered, and nothing is answered twice."""
+    """Acknowledged commits are stored, every request gets a response, and none gets two."""
     members = [Member(broker, group_id) for group_id in groups_of(broker, 0, 2)]
     for each in members:
         each.join()
@@ -372,13 +372,13 @@ def test_a_repeated_commit_that_cannot_be_written_is_refused_and_forgotten(
         assert [each.commit({("topic", 0): 4}) for each in members] == [[15], [15]]
     for each in members:
         assert committed(broker, each.group_id, [("topic", 0)]) == [(2, 0)]
-    # Room is asked for a second later.
+    # The search for disk space is repeated a second later.
     broker.clock.advance_ms(1_100)
     broker.settle()
     path: GroupFastPath = broker.handler(0)._groups
     for offset in (5, 6):
         assert [each.commit({("topic", 0): offset}) for each in members] == [[0], [0]]
-        # What was read back is not held on to as it was before.
+        # No cached commit refers to the state from before the reload.
         assert all(remembered.shard.is_open for remembered in remembered_by(path))
     for each in members:
         assert committed(broker, each.group_id, [("topic", 0)]) == [(6, 0)]

@@ -1,4 +1,4 @@
-"""Fetches of committed records: up to the last stable offset, with the aborted transactions, woken when it moves."""
+"""Fetches with read_committed: up to the last stable offset, with aborted transactions, woken when it moves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRANSACTIONAL = 0x10
 
 
 class Part(NamedTuple):
-    """What an answer says of its only partition."""
+    """The only partition of a Fetch response."""
 
     error_code: int
     high_watermark: int
@@ -53,7 +53,7 @@ def answered(sent: Sent) -> Part:
 
 
 class Owner:
-    """The owner of a partition, told to append by hand."""
+    """The owner of a partition; the test appends to it directly."""
 
     def __init__(self, broker: SteppedBroker, partition: int) -> None:
         place = broker.partition("topic", partition)
@@ -62,7 +62,7 @@ class Owner:
         self._handler = broker.handler(place.owner)
 
     def announce(self) -> None:
-        """Have the owner say in its next turn that the row has moved."""
+        """Publish the moved row in the owner's next turn."""
         self._handler._moved.append(self.owned.row)
 
     def append(self, value: bytes, producer_id: int = -1) -> None:
@@ -163,7 +163,7 @@ def test_what_cannot_be_read_yet_does_not_count_for_min_bytes(stepped: SteppedBr
 
 
 def test_committed_reads_from_a_replacement(stepped: SteppedBroker) -> None:
-    """The owner of an open transaction is killed: nobody sees more than before, and the abort holds."""
+    """The owner of an open transaction is killed: no consumer sees more than before, and the abort is valid."""
     partition = stepped.owned_by("topic", 0)[0]
     owner = Owner(stepped, partition)
     owner.append(b"aborted", producer_id=7)

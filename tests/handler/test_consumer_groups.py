@@ -1,4 +1,4 @@
-"""KIP-848's consumer groups by their requests: two handlers that are turned, and killed, by hand."""
+"""KIP-848's consumer groups by their requests: two handlers, run and killed by the test."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_from_version_1_on_a_member_brings_its_id(broker: SteppedBroker) -> None
 def test_an_id_that_is_made_is_the_same_when_the_request_comes_to_a_replacement(broker: SteppedBroker) -> None:
     client = broker.client()
     sent = send(client, HEARTBEAT, 0, joining("group", ""))
-    # It dies when the change is written and the answer is not read.
+    # It dies after the change is written and before the response is read.
     broker.turn(sent.target)
     broker.replace(sent.target)
     broker.settle()
@@ -167,7 +167,7 @@ def test_a_classic_group_changes_over_with_its_members(broker: SteppedBroker) ->
 
 @pytest.mark.parametrize("broker", [{"max.partitions": "64"}], indirect=True)
 def test_a_step_is_taken_once_whatever_line_its_handler_dies_at(broker: SteppedBroker) -> None:
-    """A heartbeat that hands partitions over is answered as if nothing had happened, and the group stays whole."""
+    """A heartbeat that moves partitions is completed as without the death, and the group remains consistent."""
     chance = random.Random(SEED)
     line, deaths = 1, 0
     for number in range(10_000):
@@ -181,7 +181,7 @@ def test_a_step_is_taken_once_whatever_line_its_handler_dies_at(broker: SteppedB
 
 
 def _take_step(broker: SteppedBroker, group: str, line: int) -> int | None:
-    """Have m1 give partitions up to m2 while the coordinator dies; return it, or None if it got further than that."""
+    """Move partitions from m1 to m2 while the coordinator dies; return its handler, or None if it survived."""
     join(broker, group, "m1")
     join(broker, group, "m2")
     first, second = broker.client(), broker.client()

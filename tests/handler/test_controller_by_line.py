@@ -1,6 +1,6 @@
-"""The controller is killed at lines all over its turn: what was asked once is done once, and answered without an error.
+"""The controller is killed at lines all over its turn: each request is executed once, with a response without error.
 
-Whether the change was committed or not, the replacement is sent the same request.
+Whether the change was committed or not, the replacement gets the same request.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TOPIC_ALREADY_EXISTS, UNKNOWN_TOPIC, INVALID_PARTITIONS = 36, 3, 37
 
 
 class Admin:
-    """What is asked for in one trial, and what there is afterwards. ``name``: a topic's, that no other trial has."""
+    """The request of one trial, and the resulting state. ``name``: a topic name unique to the trial."""
 
     def __init__(self, broker: SteppedBroker, trial: int) -> None:
         self.broker = broker
@@ -91,7 +91,7 @@ def check_deleted(admin: Admin, answer: Any) -> None:
 
 
 def create_partitions(admin: Admin) -> dict[str, Any]:
-    """Two topics with room for more and one that has as many."""
+    """Return a request for two topics with fewer partitions and one that has as many."""
     admin.create(1)
     admin.broker.create("other", 1)
     admin.broker.create("full", 3)
@@ -155,7 +155,7 @@ def check_quotas(admin: Admin, answer: Any) -> None:
 
 
 def update_features(admin: Admin) -> dict[str, Any]:
-    """Down and up by turns."""
+    """Return an update that alternates between down and up."""
     level = admin.metadata.finalized_features[TRANSACTION_VERSION]
     update = {"feature": TRANSACTION_VERSION, "max_version_level": 3 - level, "upgrade_type": 1 if level == 1 else 2}
     return {"timeout_ms": 1000, "feature_updates": [update], "validate_only": False}
@@ -167,7 +167,7 @@ def check_features(admin: Admin, answer: Any) -> None:
 
 
 class Case(NamedTuple):
-    """A request as ``ask`` prepares it, what is to come of it, and which lines are tried: every n-th."""
+    """A request prepared by ``ask``, the check of its result, and the interval of tried lines."""
 
     api_key: int
     version: int
@@ -224,7 +224,7 @@ def test_a_change_is_made_once_and_answered_as_if_nobody_had_died(broker: Steppe
 
 
 def test_requests_of_one_turn_are_made_once_and_in_order(broker: SteppedBroker) -> None:
-    """Of two connections one creates a topic that the other deletes: the creation is not made again after that."""
+    """One connection creates a topic and another deletes it: the creation is not repeated after that."""
     trial = 0
     died = True
     while died:

@@ -1,6 +1,6 @@
-"""What is still known of a topic when it is deleted, by whoever has not heard of it or was dead meanwhile.
+"""Deleted topics in processes that have missed the deletion or were dead meanwhile.
 
-Rows of the partition table are used again, and names as well: nothing of a deleted topic may show in what comes after.
+Rows of the partition table are reused, and so are names: nothing of a deleted topic may appear in its successor.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def named_for(owner: int, partition: int, prefix: str) -> str:
 
 INVALID_PARTITIONS = 37
 
-#: What a fetch goes through.
+#: The files that a fetch runs through.
 FETCHING = (
     "broker/partitions/fetch/fetch.py",
     "broker/partitions/fetch/fetch_reader.py",
@@ -51,19 +51,19 @@ FETCHING = (
 
 
 def announce_new(broker: SteppedBroker, name: str, partitions: int) -> None:
-    """Create a topic; nobody has heard of it yet."""
+    """Create a topic that no handler knows yet."""
     assert error_of_new(broker, name, partitions) == 0
 
 
 def error_of_new(broker: SteppedBroker, name: str, partitions: int) -> int:
-    """Create a topic of which nobody has heard yet; return the error."""
+    """Create a topic that no handler knows yet; return the error."""
     [outcome] = broker.controller.create_topics([NewTopic(name, partitions)])
     broker.announce_metadata()
     return outcome.error_code
 
 
 def let_rows_be_used_again(broker: SteppedBroker) -> None:
-    """Give everybody the turns in which rows of deleted topics become free."""
+    """Run the turns in which rows of deleted topics become free."""
     for _ in range(3):
         broker.clock.advance_ms(101)
         broker.settle(5)
@@ -73,7 +73,7 @@ def let_rows_be_used_again(broker: SteppedBroker) -> None:
 
 
 def die_when_the_files_have_gone(broker: SteppedBroker, name: str) -> None:
-    """Delete a topic that its owner's replacement finds deleted before anybody is told; it dies half-way, too."""
+    """Delete a topic, kill the owner, and kill its replacement halfway through the deletion at its start."""
     delete = LogManager.delete
 
     def delete_and_die(manager: LogManager, name: PartitionName) -> None:
@@ -93,7 +93,7 @@ def die_when_the_files_have_gone(broker: SteppedBroker, name: str) -> None:
 def test_a_fetch_of_a_log_that_goes_meanwhile_is_never_told_that_its_offset_is_out_of_range(
     tmp_path: Path, how: str
 ) -> None:
-    """Its consumer would begin anew, wherever it is told to. The log goes before each line of the fetch in turn."""
+    """Its consumer would reset its offset. The log is deleted before each line of the fetch in turn."""
     broker = SteppedBroker(tmp_path, settings={"max.partitions": "1"})
     doomed, heir = named_for(OWNER, 0, "doomed"), named_for(OWNER, 0, "heir")
     errors: Counter[int] = Counter()
@@ -105,7 +105,7 @@ def test_a_fetch_of_a_log_that_goes_meanwhile_is_never_told_that_its_offset_is_o
         broker.delete(doomed)
         broker.turn(OWNER)
         if how == "used again":
-            # Not while a handler stands in the middle of a fetch of what the row was.
+            # The row is not free while a handler is in the middle of a fetch of it.
             assert error_of_new(broker, heir, 1) == INVALID_PARTITIONS
 
     def is_interrupted(line: int) -> bool:
@@ -113,7 +113,7 @@ def test_a_fetch_of_a_log_that_goes_meanwhile_is_never_told_that_its_offset_is_o
         broker.create(doomed)
         broker.client().produce([(doomed, 0, record_batch([b"x"] * 3))])
         broker.settle()
-        # The file stays open from here on, so that its records can be read though it has gone.
+        # The file remains open from here on, so that its records are readable after the deletion.
         broker.client().send(FETCH, 11, fetch_body(doomed, 0, 0), OTHER)
         broker.settle()
         asked = broker.client().send(FETCH, 11, fetch_body(doomed, 0, 1), OTHER)
@@ -141,7 +141,7 @@ def test_a_fetch_of_a_log_that_goes_meanwhile_is_never_told_that_its_offset_is_o
 @pytest.mark.parametrize("slow", [OWNER, OTHER])
 @pytest.mark.parametrize("dead", [False, True])
 def test_a_row_is_not_used_again_before_every_handler_has_noticed(tmp_path: Path, slow: int, dead: bool) -> None:
-    """However long one of them stands still, or is dead: whoever owned the row, all may write something to it."""
+    """A handler may be blocked or dead for any time: each of them may write to the row."""
     broker = SteppedBroker(tmp_path, settings={"max.partitions": "1"})
     gone, fresh = named_for(OWNER, 0, "gone"), named_for(OTHER, 0, "fresh")
     try:
@@ -180,14 +180,14 @@ def test_a_row_is_not_used_again_while_a_message_about_it_may_be_on_its_way(tmp_
             [(gone, first, record_batch([b"stale"])), (gone, other, record_batch([b"stale"]))]
         )
         handler = broker.handler(OTHER)
-        # It takes the request before it looks at what has changed.
+        # It reads the request before the metadata changes.
         with mock.patch.object(handler, "_refresh_metadata", return_value=False):
             broker.turn(OTHER)
         for _ in range(4):
             broker.clock.advance_ms(200)
             broker.turn(OTHER)
             broker.turn(CONTROLLER)
-            # The owner has taken the deletion over, but has had no turn since.
+            # The owner has applied the deletion, but has had no turn since.
             assert error_of_new(broker, fresh, 2) == INVALID_PARTITIONS
         let_rows_be_used_again(broker)
         broker.create(fresh, 2)
@@ -199,7 +199,7 @@ def test_a_row_is_not_used_again_while_a_message_about_it_may_be_on_its_way(tmp_
 
 
 def test_a_row_that_a_predecessor_has_closed_is_let_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is no other partition's while the replacement comes to it."""
+    """Its row is not reused before the replacement has processed the deletion."""
     broker = SteppedBroker(tmp_path, settings={"max.partitions": "4"})
     delete = LogManager.delete
     gone, fresh = named_for(OWNER, 0, "gone"), named_for(OTHER, 0, "fresh")
@@ -239,7 +239,7 @@ def test_a_row_that_a_predecessor_has_closed_is_let_be(tmp_path: Path, monkeypat
 def test_an_offset_of_an_open_transaction_is_not_inherited_by_a_later_topic(
     stepped: SteppedBroker, at_once: bool
 ) -> None:
-    """Whether or not anybody hears of the deletion before the topic is there again; also not after a death."""
+    """With or without a notice of the deletion before the topic exists again; also after a death."""
     open_coordinator_topics(stepped)
     producer = TransactionalProducer(stepped, "id", newest=True)
     sent = producer.init()
@@ -263,7 +263,7 @@ def test_an_offset_of_an_open_transaction_is_not_inherited_by_a_later_topic(
 
 
 def test_a_replacement_knows_no_offset_of_a_topic_that_was_deleted_meanwhile(broker: SteppedBroker) -> None:
-    """From its first turn on, in which it answers what has waited for it."""
+    """From its first turn on, with the responses to waiting requests."""
     [group] = groups_of(broker, OWNER, 1)
     assert Member(broker, group).commit({("topic", 0): 777}) == [0]
     broker.kill(OWNER)

@@ -1,4 +1,4 @@
-"""Which function answers, in which process an answer is completed, and what a stop leaves undone."""
+"""Dispatch of requests, completion of responses by other processes, and requests pending at a stop."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_e03_what_one_handler_can_do_alone_is_answered_in_the_same_turn(stepped:
 
 
 def test_e03_what_another_completes_is_answered_by_the_handler_that_took_the_request(stepped: SteppedBroker) -> None:
-    """The other owner's answer comes back as a message; the request's own handler completes it in a later turn."""
+    """The other owner's response arrives as a message; the request's own handler completes it in a later turn."""
     own, foreign = stepped.owned_by("topic", 0)[0], stepped.owned_by("topic", 1)[0]
     batch = record_batch([b"shared"])
     sent = stepped.client().produce([("topic", own, batch), ("topic", foreign, batch)])
@@ -85,7 +85,7 @@ def test_e03_what_another_completes_is_answered_by_the_handler_that_took_the_req
 
 
 def test_e05_requests_still_queued_at_a_stop_are_left_unanswered_and_change_nothing(stepped: SteppedBroker) -> None:
-    """A stopped target has answered all that it took; what it did not take was never promised to anyone."""
+    """A stopped target has completed every request it read; unread ones were never acknowledged."""
     client = stepped.client()
     (own, *_) = stepped.owned_by("topic", 0)
     taken = client.produce([("topic", own, record_batch([b"taken"]))])

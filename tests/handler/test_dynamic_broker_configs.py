@@ -1,4 +1,4 @@
-"""Broker settings that change while it runs take effect in handlers, and what cannot change is refused (KIP-226)."""
+"""Dynamic broker settings take effect in handlers, and changes of static ones are rejected (KIP-226)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONTROLLER = 2
 
 
 def alter(broker: SteppedBroker, name: str, value: str | None) -> None:
-    """Set, or with None delete, the default of all brokers."""
+    """Set the cluster-wide default, or delete it with None."""
     controller = broker.controller
     assert controller is not None
     operation = Operation.DELETE if value is None else Operation.SET
@@ -33,7 +33,7 @@ def alter(broker: SteppedBroker, name: str, value: str | None) -> None:
 
 
 def test_verification_is_switched_off_and_on(broker: SteppedBroker) -> None:
-    """KIP-890: an older producer's partition that was not added is refused only while it is verified."""
+    """KIP-890: records of an older producer for a partition that was not added are rejected only with verification."""
     producer = TransactionalProducer(broker, "id", newest=False)
     sent = producer.init()
     broker.settle()
@@ -52,7 +52,7 @@ def test_verification_is_switched_off_and_on(broker: SteppedBroker) -> None:
 
 
 def test_idle_producers_are_forgotten_after_another_time(broker: SteppedBroker) -> None:
-    """Also in the log of a topic that is made later."""
+    """Also in the log of a topic created later."""
 
     def remembered(topic: str) -> int:
         values = {"topics": [{"name": topic, "partition_indexes": [0]}]}
@@ -84,7 +84,7 @@ def test_idle_producers_are_forgotten_after_another_time(broker: SteppedBroker) 
 
 @pytest.mark.parametrize("name", ["num.partitions", "node.id"])
 def test_what_cannot_change_is_refused(broker: SteppedBroker, name: str) -> None:
-    """Some of these change in Kafka; here they say that they are read only, and are not taken for later."""
+    """Some of these are dynamic in Kafka; here they are described as read-only, and changes are not stored."""
     with pytest.raises(ApiError, match="Cannot update these configs dynamically") as refused:
         alter(broker, name, "1")
     assert refused.value.code == ErrorCode.INVALID_REQUEST

@@ -1,8 +1,8 @@
-"""A handler dies before each single line of the code that takes, commits, answers and releases a Produce.
+"""A handler dies before each single line of the code that reads, commits, acknowledges and releases a Produce.
 
-The dead one is replaced, everything is turned until it rests, and then every record must stand exactly once, in order,
-at the offset that its first answer names. The lines of a turn are walked through one after the other; a case is over
-when a turn has survived. Where most lines are those of a simpler case, every n-th one is tried, from one by chance.
+The dead one is replaced, all processes run until idle, and then every record must be stored exactly once, in order, at
+the offset in its first response. The lines of a turn are tried one after the other; a case is over when a turn has
+survived. Cases that mostly repeat the lines of a simpler case try every n-th line, starting at a random one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ORIGIN, OWNER = 0, 1
 
 
 class Requests:
-    """What one trial has sent, and what all trials together must have left in the logs."""
+    """The requests of one trial, and the records that all trials must have left in the logs."""
 
     def __init__(self, broker: SteppedBroker) -> None:
         self.broker = broker
@@ -50,7 +50,7 @@ class Requests:
                 self.expected[topic, partition] += values
 
     def check_answers(self) -> None:
-        """Every request is answered, without an error."""
+        """Check that every request got a response without an error."""
         for sent, acks, parts in self.sent:
             assert sent.answers, f"trial {self.trial}: no answer"
             if acks == 0:
@@ -60,7 +60,7 @@ class Requests:
                 assert [error for error, _ in produced(sent)] == [0] * len(parts), f"trial {self.trial}"
 
     def check_records(self, answered: Sequence[tuple[Sent, int, list[Part]]]) -> None:
-        """All records are there once and in order, and where the answers said."""
+        """Check that all records are stored once, in order, and at the offsets in the responses."""
         found = {place: self.broker.records(*place) for place in self.expected}
         for place, records in found.items():
             assert [record.value for record in records] == self.expected[place], place
@@ -112,7 +112,7 @@ def without_acks(requests: Requests) -> None:
 
 
 def idempotent(requests: Requests) -> None:
-    """Three requests of an idempotent producer and one that repeats the second."""
+    """Send three requests of an idempotent producer and one that repeats the second."""
     client = requests.broker.client()
     producer = {"producer_id": 1000 + requests.trial, "producer_epoch": 0}
     parts: list[Part] = []
@@ -152,7 +152,7 @@ def both_owners_without_acks(requests: Requests) -> None:
 
 
 class Case(NamedTuple):
-    """Who is turned in which order, and whose turn (the last one) is not survived."""
+    """The order of turns, of which the last one is killed."""
 
     send: Callable[[Requests], None]
     turns: tuple[int, ...]
@@ -196,7 +196,7 @@ def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
 
 
 def run(broker: SteppedBroker, case: Case, die: Callable[[Requests, int], bool]) -> int:
-    """Try the case with every line that it asks for; ``die(requests, line)`` is False when nothing died."""
+    """Run the case for each of its lines; ``die(requests, line)`` is False when the turn survived."""
     broker.create("topic", 4, {"message.timestamp.type": "LogAppendTime"} if case.stamped else {})
     requests = Requests(broker)
     answered: list[tuple[Sent, int, list[Part]]] = []
@@ -259,7 +259,7 @@ def test_both_owners_die(broker: SteppedBroker, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["fast", "both owners, owner appends", "both owners, owner appends, log append time"])
 def test_the_replacement_dies_while_it_takes_over(broker: SteppedBroker, name: str) -> None:
-    """The first dies between the write of the records and the publication of the end: the notes are there."""
+    """The first dies between the write of the records and the publication of the end: the notes exist."""
     case = CASES[name]._replace(every=5)
     victim = case.turns[-1]
 
@@ -274,7 +274,7 @@ def test_the_replacement_dies_while_it_takes_over(broker: SteppedBroker, name: s
 
 
 def dies_before(broker: SteppedBroker, target: int, owner: type, method: str) -> None:
-    """Turn a target, kill it when it calls a method, and leave it dead."""
+    """Run a target, kill it when it calls a method, and leave it dead."""
 
     def killed(*_: object) -> None:
         raise Killed

@@ -1,4 +1,4 @@
-"""The fast path of Produce: taken when only the records differ, in every form of the request, and never wrongly."""
+"""The fast path of Produce: used when only the records differ, in every shape of the request, and never wrongly."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def varint(value: int) -> bytes:
 
 
 def body(broker: SteppedBroker, version: int, partition: int, records: bytes, acks: int = 1) -> bytes:
-    """Return a Produce of one partition behind its header's tag section, where the version has one."""
+    """Return a Produce of one partition, after its header's tag section in flexible versions."""
     if version < 9:
         return produce_body([("topic", partition, records)], acks)
     topic = broker.parts(0).metadata.topic("topic")
@@ -51,7 +51,7 @@ def outcome(sent: Sent) -> tuple[int, int]:
 
 
 def test_what_stands_before_long_names_is_not_remembered(stepped: SteppedBroker) -> None:
-    """A connection's memory is small, whatever its client calls itself."""
+    """A connection's cache is small, for any length of client id."""
     partition = stepped.owned_by("topic", 0)[0]
     for client_id, remembered in (("short", 1), ("x" * 30_000, 1), ("x" * 300, 2)):
         client = stepped.client()
@@ -69,7 +69,7 @@ def test_what_stands_before_long_names_is_not_remembered(stepped: SteppedBroker)
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list to which each request that takes the general path adds its version."""
+    """Return a list to which each request on the general path appends its version."""
     seen: list[int] = []
     real: Callable[..., None] = Produces.handle
 
@@ -88,7 +88,7 @@ def test_only_the_first_request_of_a_connection_is_parsed(
     client = stepped.client()
     sent = []
     for number in range(4):
-        # Sizes on either side of where a varint takes another byte.
+        # Sizes around the limits of a varint's bytes.
         records = record_batch([b"x" * size for size in (1, 30, 200, 20_000)[: number + 1]])
         sent.append(client.send(PRODUCE, version, body(stepped, version, 0, records)))
         stepped.settle()
@@ -110,7 +110,7 @@ def test_a_producer_that_alternates_between_partitions_is_parsed_once_for_each(
                 records = record_batch([b"x" * (1, 30, 200)[number]])
                 sent.append((partition, client.send(PRODUCE, version, body(stepped, version, partition, records))))
                 stepped.settle()
-    # The second connection's first request tells how many bytes stand before its records.
+    # The second connection's first request determines the number of bytes before its records.
     assert len(parsed) == len(partitions) + 1
     for partition in partitions:
         assert [outcome(each) for where, each in sent if where == partition] == [(0, offset) for offset in range(6)]
@@ -141,7 +141,7 @@ def test_a_request_that_differs_in_anything_else_is_parsed(
     stepped.settle()
     assert [error for error, _ in map(outcome, sent)] == [0] * 5
     assert [offset for _, offset in map(outcome, sent)] == [0, 0, 1, 2, 3]
-    # Partition 1 has another owner, who knows nothing of this connection.
+    # Partition 1 has another owner, which does not know this connection.
     assert len(parsed) >= 4
 
 
@@ -192,7 +192,7 @@ def test_a_request_larger_than_the_arena_is_as_exact_as_any(tmp_path: Path) -> N
 
 
 def test_nothing_is_kept_of_connections_that_have_gone(stepped: SteppedBroker, parsed: list[int]) -> None:
-    """Nobody says that they have; what they are remembered by holds on to logs."""
+    """Handlers get no notice of closed connections; cached requests refer to logs."""
     partition = stepped.owned_by("topic", 0)[0]
     staying = stepped.client()
     path = stepped.handler(0)._produce

@@ -1,4 +1,4 @@
-"""What a fault of ours on one request, partition or answer costs everybody else: nothing (``B22``, ``E08``)."""
+"""A fault on one request, partition or response does not affect any other (``B22``, ``E08``)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def only_for(client: Client, real: Callable[..., object], position: int) -> Call
 
 
 def numbered(stepped: SteppedBroker, partition: int, count: int = 3) -> list[Client]:
-    """Return connections that have sent different numbers of requests, so that correlation ids tell them apart."""
+    """Return connections with different numbers of sent requests, so that correlation ids identify them."""
     clients = [stepped.client() for _ in range(count)]
     for number, client in enumerate(clients, 1):
         for _ in range(number):
@@ -50,7 +50,7 @@ def numbered(stepped: SteppedBroker, partition: int, count: int = 3) -> list[Cli
 def test_an_answer_that_cannot_be_made_closes_its_connection_and_the_others_are_given(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On the general path. Its memory is given back as well: a hold that nobody ends keeps the ring from all."""
+    """On the general path. Its memory is released as well: a hold without an end would block the ring for all."""
     own, foreign = (stepped.owned_by("topic", owner)[0] for owner in (0, 1))
     clients = numbered(stepped, own)
     sent = [
@@ -91,7 +91,7 @@ def test_an_answer_of_the_fast_way_that_cannot_be_made_costs_no_other(
 def test_a_fault_at_the_commit_of_one_partition_costs_no_other_its_records(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, known: bool
 ) -> None:
-    """What was staged there is in doubt, so the partition takes no more; a restart finds what was published."""
+    """Batches staged there are in doubt, so the partition rejects appends; a restart recovers the published end."""
     broken, good = stepped.owned_by("topic", 0)[:2]
     clients = {partition: stepped.client() for partition in (broken, good)}
     if known:
@@ -139,7 +139,7 @@ def test_commits_of_offsets_behind_one_that_cannot_be_answered_are_answered(
 def test_what_was_answered_before_a_fault_of_the_turn_goes_out(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And what was read goes on in the next turn, in memory that has not been given back."""
+    """The requests already read continue in the next turn, and their memory is still held."""
     partition = stepped.owned_by("topic", 0)[0]
     client = stepped.client()
     sent = client.produce([("topic", partition, record_batch([b"a"]))])
@@ -162,7 +162,7 @@ def test_what_was_answered_before_a_fault_of_the_turn_goes_out(
 
 
 class Loop:
-    """A target's loop whose first turns fail; it ends with the first turn that finds nothing to do."""
+    """A target's loop whose first turns fail; it ends with the first idle turn."""
 
     def __init__(self, faults: int) -> None:
         self.left = faults
@@ -190,7 +190,7 @@ class Loop:
         return True
 
     def run(self) -> list[float]:
-        """Return how long the loop has waited after each turn that it waited after."""
+        """Return the loop's wait after each turn that it waited after."""
         context: Any = SimpleNamespace(target_bells=[self], handlers=1, slots=SimpleNamespace(beat=lambda *_: None))
         metrics: Any = SimpleNamespace(slept=lambda _: None, due=lambda _: False)
         handler: Any = self
@@ -200,7 +200,7 @@ class Loop:
 
 
 def test_a_turn_that_meets_a_fault_is_followed_by_another_at_once() -> None:
-    """Not after 300 ms: what it has read has no bell to ring for it a second time."""
+    """Not after 300 ms: for requests already read, no bell rings a second time."""
     assert Loop(1).run() == [0.3]
 
 

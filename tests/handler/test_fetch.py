@@ -1,4 +1,4 @@
-"""Fetch: from any handler, parked on rows, answered inline, by file ranges, or by a file of its own (``E06``)."""
+"""Fetch: from any handler, parked on rows, with records inline, by file ranges, or by its own file (``E06``)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fetch(client: Client, partition: int, offset: int = 0, target: int | None = 
 
 
 def fetch_many(client: Client, places: Sequence[tuple[int, int]], max_bytes: int, size: int = 1 << 20) -> Sent:
-    """Fetch from (partition, offset) of the topic, at once."""
+    """Fetch from (partition, offset) of the topic, without waiting."""
     body = struct.pack(">iiiibiii", -1, 0, 1, max_bytes, 0, 0, -1, 1) + string("topic")
     body += struct.pack(">i", len(places))
     body += b"".join(struct.pack(">iiqqi", partition, -1, offset, -1, size) for partition, offset in places)
@@ -115,7 +115,7 @@ def test_an_offset_outside_the_log(stepped: SteppedBroker, offset: int, error: i
     sent = fetch(stepped.client(), 0, offset)
     stepped.settle()
     assert found(sent).error_code == error
-    # As in Kafka an error comes without offsets.
+    # As in Kafka an error has no offsets.
     assert found(sent).high_watermark == (-1 if error else 1)
 
 
@@ -141,7 +141,7 @@ def test_the_leader_epoch_of_the_consumer(stepped: SteppedBroker, epoch: int, er
 
 @pytest.mark.parametrize("own", [True, False])
 def test_an_append_wakes_the_fetch_that_waits_for_it(stepped: SteppedBroker, own: bool) -> None:
-    """E06: by its own handler in the same turn; by another through the flag, with the bell of that handler alone."""
+    """E06: in its own handler in the same turn; in another through the flag, with that handler's bell only."""
     partition = stepped.owned_by("topic", 0)[0]
     handler = 0 if own else 1
     sent = fetch(stepped.client(), partition, 0, handler, max_wait_ms=10_000)
@@ -157,7 +157,7 @@ def test_an_append_wakes_the_fetch_that_waits_for_it(stepped: SteppedBroker, own
         stepped.turn(1)
     stepped.drain()
     assert values(sent) == [b"new"]
-    # The flag is up for the consumer's next fetch; when the row moves and there is none, it comes down.
+    # The flag is set for the consumer's next fetch; when the row moves and no fetch waits, it is cleared.
     assert stepped.context.partitions.waiters(row) == [handler]
     fill(stepped, partition, [b"newer"])
     assert stepped.context.partitions.waiters(row) == []
@@ -294,7 +294,7 @@ def test_a_replacement_serves_the_fetch_that_was_parked(stepped: SteppedBroker) 
 def test_a_topic_that_goes_between_finding_and_reading_its_records_is_an_error_of_its_partitions(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, parked: bool
 ) -> None:
-    """The connection stays, and what other partitions have is answered."""
+    """The connection remains, and records of other partitions are returned."""
     stepped.create("stays", 1)
     partition = stepped.owned_by("topic", 0)[0]
     real = Fetches._read_records
@@ -377,7 +377,7 @@ class Work:
 def test_a_poll_of_many_idle_partitions_reads_each_once(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, handler: int
 ) -> None:
-    """Whoever owns them, but for the first poll; and when one of them moves, that one alone is read again."""
+    """For any owner, except in the first poll; when one partition moves, only that one is read again."""
     stepped.create("wide", 40)
     client, work = stepped.client(), Work(monkeypatch)
 
@@ -409,7 +409,7 @@ def test_a_poll_of_many_idle_partitions_reads_each_once(
 def test_a_row_that_moves_costs_each_fetch_that_watches_it_one_partition(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fetches that want more than has come are looked at again for what moved, and not for what they watch."""
+    """Fetches that require more bytes check only the moved partitions again, not all watched ones."""
     work = Work(monkeypatch)
     places = [(index, 0) for index in range(4)]
     waiting = []
@@ -425,7 +425,7 @@ def test_a_row_that_moves_costs_each_fetch_that_watches_it_one_partition(
     assert not any(sent.answers for sent in waiting)
     stepped.clock.advance_ms(60_001)
     stepped.settle()
-    # What was found meanwhile is looked for once more, as it is by now.
+    # The found records are read once more, up to the current end.
     assert work.taken() == (50, 50)
     assert [len(list(read_batches(read_fetch(sent.answer.payload[8:])[2].records))) for sent in waiting] == [3] * 50
 
@@ -434,7 +434,7 @@ def test_a_row_that_moves_costs_each_fetch_that_watches_it_one_partition(
 def test_a_large_fetch_is_read_in_slices_between_which_others_are_served(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, enough: bool
 ) -> None:
-    """And what moves meanwhile behind its back is read again, although its flag was up already."""
+    """And a row that moves meanwhile is read again, although its flag was set already."""
     monkeypatch.setattr(fetches, "PARTS_AT_ONCE", 4)
     monkeypatch.setattr(fetches, "PARTS_IN_A_STEP", 4)
     stepped.create("wide", 40)
@@ -464,7 +464,7 @@ def test_a_large_fetch_is_read_in_slices_between_which_others_are_served(
     sent = poll(1 if enough else 10_000)
     for turns in range(1, 4):
         stepped.turn(0)
-        # Those of the first step, then as many in each turn.
+        # The first step's partitions, then as many in each turn.
         assert slices == [4] * (turns + 1)
         assert stepped.handler(0).wait_ms() == 0
     other = stepped.client().produce([("wide", first_own, record_batch([b"moved"]))])
@@ -519,7 +519,7 @@ def test_a_handler_that_was_left_behind_looks_at_everything_that_it_watches(step
 def test_of_too_many_parked_fetches_the_next_is_answered_at_once(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its client asks again. Those that wait go on waiting."""
+    """Its client retries. The waiting ones continue to wait."""
     monkeypatch.setattr(purgatory, "MOST_OPERATIONS", 3)
     waiting = [fetch(stepped.client(), 0, target=0, max_wait_ms=10_000) for _ in range(5)]
     stepped.settle()
@@ -532,7 +532,7 @@ def test_of_too_many_parked_fetches_the_next_is_answered_at_once(
 
 
 def test_a_client_does_not_choose_to_wait_for_weeks(stepped: SteppedBroker) -> None:
-    """It may have gone, and nobody would take its request away."""
+    """It may have disconnected, and its request would never be removed."""
     sent = fetch(stepped.client(), 0, max_wait_ms=2**31 - 1)
     stepped.settle()
     assert not sent.answers

@@ -1,4 +1,4 @@
-"""The memo of Fetch: used when only the offsets differ, in every version, and never wrongly."""
+"""The cache of Fetch requests: used when only the offsets differ, in every version, and never wrongly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def fill(broker: SteppedBroker) -> None:
-    """Give two partitions three records each, in batches of one."""
+    """Append three records to each of two partitions, in batches of one."""
     for partition in (0, 1):
         for number in range(3):
             append(broker, partition, b"%d-%d" % (partition, number))
@@ -71,7 +71,7 @@ def test_a_fetch_that_differs_in_anything_else_is_parsed_and_one_that_came_befor
 
 
 def test_once_the_topics_have_changed_the_next_fetch_is_parsed(stepped: SteppedBroker, parsed: list[int]) -> None:
-    """What it asks for may be another partition now."""
+    """Its rows may belong to other partitions now."""
     fill(stepped)
     client = stepped.client()
 

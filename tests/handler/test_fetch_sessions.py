@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): who names what has changed is told what is new, and nothing is left out (``E22``)."""
+"""Fetch sessions (KIP-227): incremental requests get incremental responses, and no record is missing (``E22``)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Consumer:
         return send_fetch(self.broker, self.client, self.version, places, **{**fields, **options})
 
     def fetch(self, places: Sequence[tuple[int, int]] = (), forgotten: Sequence[int] = (), **options: object) -> Answer:
-        """Send the next request and return its answer."""
+        """Send the next request and return its response."""
         sent = self.send(places, forgotten, **options)
         self.broker.settle()
         answer = fetched(sent)
@@ -59,7 +59,7 @@ def test_only_what_is_new_is_named_and_answered(stepped: SteppedBroker, version:
         assert consumer.fetch() == (0, begun.session, [])
     append(stepped, 2, b"b")
     for _ in range(2):
-        # Until the client says that it has gone on, there are records for it.
+        # Until the client advances its offset, the response has records.
         assert consumer.fetch().parts == [Answered(2, 0, [b"b"])]
     append(stepped, 1, b"c")
     assert consumer.fetch([(2, 1)]).parts == [Answered(1, 0, [b"c"])]
@@ -93,7 +93,7 @@ def test_a_parked_fetch_of_a_session_is_woken_by_any_of_its_partitions(stepped: 
 
 
 def test_a_session_that_cannot_be_gone_on_with(stepped: SteppedBroker) -> None:
-    """Its client begins another with a full request."""
+    """Its client starts another one with a full request."""
     consumer = Consumer(stepped)
     begun = consumer.fetch([(0, 0)]).session
     assert consumer.fetch(session_id=begun + 1).error == NOT_FOUND
@@ -108,7 +108,7 @@ def test_a_session_that_cannot_be_gone_on_with(stepped: SteppedBroker) -> None:
 
 
 def test_a_request_whose_answer_could_not_be_sent_is_answered_again(stepped: SteppedBroker) -> None:
-    """Its processor has put it to the handler once more: with all that there is, for what the client was to be told."""
+    """Its processor has resent it to the handler: the response has all partitions, in case the client missed some."""
     consumer = Consumer(stepped)
     consumer.fetch([(0, 0), (1, 0)])
     append(stepped, 1, b"a")
@@ -157,7 +157,7 @@ def test_an_error_is_told_until_it_is_gone_and_so_is_that_it_has_gone(stepped: S
 
 
 def test_a_replacement_knows_no_sessions(stepped: SteppedBroker) -> None:
-    """E22: what was sent to its predecessor comes again and is answered with an error that clients recover from."""
+    """E22: requests of its predecessor's sessions get an error that clients recover from."""
     append(stepped, 0, b"a")
     consumer = Consumer(stepped)
     consumer.fetch([(0, 1)])
@@ -184,7 +184,7 @@ def test_each_partition_has_its_turn_when_an_answer_has_not_room_for_all(stepped
 
 
 def test_whatever_happens_a_session_leads_to_the_same_records(stepped: SteppedBroker) -> None:
-    """Against a model: a client that applies what it is told has every record of what it wants, once."""
+    """Compared with a model: a client that applies the responses gets every record of its partitions, once."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -217,7 +217,7 @@ def test_whatever_happens_a_session_leads_to_the_same_records(stepped: SteppedBr
 
 
 class Clock:
-    """A clock that goes when it is told to."""
+    """A clock advanced by the test."""
 
     now_ns = 0
 

@@ -1,7 +1,7 @@
-"""When a Fetch waits for `fetch.min.bytes`: never for bytes that its own limits or the segment keep out of it.
+"""Waits of Fetch for `fetch.min.bytes`: never for bytes beyond its own limits or the end of the segment.
 
-Apache Kafka cuts records in the middle of a batch, so that what it returns reaches a limit exactly. Rotunda returns
-whole batches, and counts as Kafka does.
+Apache Kafka cuts records in the middle of a batch, so that its response reaches a limit exactly. Rotunda returns whole
+batches, and counts as Kafka does.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def fetch(
     isolation: int = 0,
     topic: str = "topic",
 ) -> Sent:
-    """Fetch from (partition, offset), for half a second at most, and turn the handler once."""
+    """Fetch from (partition, offset), with a wait of half a second, and run the handler once."""
     body = struct.pack(">iiiibiii", -1, 500, min_bytes, max_bytes, isolation, 0, -1, 1) + string(topic)
     body += struct.pack(">i", len(places))
     body += b"".join(struct.pack(">iiqqi", partition, -1, offset, -1, size) for partition, offset in places)
@@ -102,7 +102,7 @@ def test_an_older_segment_is_answered_at_once(stepped: SteppedBroker, isolation:
 
 @pytest.mark.parametrize("moved", [(), (0,), (1,), (1, 0)])
 def test_a_batch_beyond_the_limit_is_returned_after_a_wait(stepped: SteppedBroker, moved: tuple[int, ...]) -> None:
-    """It is the first of the response; records of later partitions, found while it waited, do not keep it back."""
+    """It is the first of the response; records of later partitions, found during the wait, do not displace it."""
     fill(stepped, "topic", 0, 1)
     fill(stepped, "topic", 1, 1, LITTLE)
     sent = fetch(stepped, [(0, 0), (1, 0)], min_bytes=ROOMY, size=len(LITTLE))

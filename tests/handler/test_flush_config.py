@@ -1,4 +1,4 @@
-"""flush.messages takes effect when it is set: from then on a Produce is answered after the records are on the disk."""
+"""flush.messages takes effect when set: from then on Produce is acknowledged after the records are on disk."""
 
 from __future__ import annotations
 

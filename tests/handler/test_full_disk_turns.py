@@ -1,4 +1,4 @@
-"""A write that finds the disk full for very many partitions: what it leaves is undone in slices, not in its turn."""
+"""A full disk during the write of very many partitions: rolled back in slices, not in the failing turn."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def send(broker: SteppedBroker, value: bytes) -> Sent:
 
 
 def fill_the_disk(broker: SteppedBroker) -> Sent:
-    """Let one write of all partitions of handler 0 be cut short by a full disk."""
+    """Fail one write of all partitions of handler 0 partway with a full disk."""
     real = os.pwritev
 
     def cut_short(fd: int, chunks: list[memoryview], position: int) -> int:
@@ -58,7 +58,7 @@ def fill_the_disk(broker: SteppedBroker) -> Sent:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     refused = send(broker, b"refused")
-    # The slices of that turn come before its commit, and those that it leaves are begun by a tick.
+    # The slices of that turn precede its commit, and those that it creates are started by a tick.
     with mock.patch.object(os, "pwritev", cut_short):
         broker.turn(0)
     broker.drain()
@@ -74,7 +74,7 @@ def let_there_be_room(broker: SteppedBroker) -> None:
 
 
 def take_slices(broker: SteppedBroker) -> None:
-    """Let a tick begin the slices, and the turns behind it take them."""
+    """Start the slices by a tick, and run them in the following turns."""
     broker.clock.advance_ms(200)
     broker.turn(0)
     assert not broker.handler(0).slices.is_idle
@@ -153,7 +153,7 @@ def test_one_that_is_asked_for_is_restored_there_and_then(broker: SteppedBroker,
 
 
 def test_settings_that_change_meanwhile_are_in_force_once_it_is_restored(broker: SteppedBroker) -> None:
-    """Both wait for a partition to be asked for, and neither takes the other's place."""
+    """Both are pending until an access to the partition, and neither replaces the other."""
     fill_the_disk(broker)
     partitions = manager(broker)
     info = partitions.metadata.topic("wide")
@@ -170,7 +170,7 @@ def test_settings_that_change_meanwhile_are_in_force_once_it_is_restored(broker:
 def test_a_log_that_cannot_be_restored_for_want_of_room_is_tried_again_in_slices(
     broker: SteppedBroker, restored: list[str]
 ) -> None:
-    """Its partition is offline, and everybody can read why, until there is room."""
+    """Its partition is offline, with a readable reason, until there is free space."""
     fill_the_disk(broker)
     partitions, table = manager(broker), broker.context.partitions
     rows = [broker.partition("wide", index).row for index in broker.owned_by("wide", 0)]
@@ -219,7 +219,7 @@ def test_epochs_that_could_not_be_written_are_written_in_slices(
 
 
 def test_ten_thousand_logs_are_told_with_little(broker: SteppedBroker) -> None:
-    """Settings are not read again for a word about the disk."""
+    """Settings are not read again for a change of the disk state."""
     partitions = manager(broker)
     gate = partitions.storage
     limits = [owned.log._limits for owned in partitions.owned.values()]

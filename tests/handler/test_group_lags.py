@@ -1,4 +1,4 @@
-"""When a handler tells the request log how far its groups lag behind, and what."""
+"""The lag rows that a handler sends to the request log: times and contents."""
 
 from typing import Any, cast
 
@@ -12,7 +12,7 @@ INTERVAL_NS = 10_000_000_000
 
 
 class Feed:
-    """Takes rows; its ring is as full as a test says."""
+    """Collects rows; the test sets the fill of its ring."""
 
     def __init__(self) -> None:
         self.interval_ns = INTERVAL_NS
@@ -21,12 +21,12 @@ class Feed:
         self.rows: list[dict[str, Any]] = []
 
     def send(self, rows: list[dict[str, Any]]) -> None:
-        """Take rows."""
+        """Append rows."""
         self.rows += rows
 
 
 class Lags(Handler):
-    """A handler that has told nothing yet and begun no round."""
+    """A handler that has sent no rows and started no round."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Lags(Handler):
         self.shard.offsets.put(group_id, TOPIC, partition, CommittedOffset(offset, -1, "", 7))
 
     def round(self) -> list[dict[str, Any]]:
-        """Let an interval pass; return what is told at its end, in one turn."""
+        """Advance the clock by an interval; return the rows of one turn at its end."""
         self.now_ns += INTERVAL_NS
         self.feed.rows.clear()
         self.lags.turn(self.now_ns)
@@ -112,7 +112,7 @@ def test_many_groups_are_told_of_a_few_at_a_time(handler: Lags) -> None:
     for _ in range(3):
         handler.lags.turn(handler.now_ns)
     assert len({row["group"] for row in handler.feed.rows}) == len(handler.feed.rows) == 2 * MOST_ROWS
-    # However long that took, the next round begins an interval after this one did.
+    # After a round of any duration, the next one starts an interval after its start.
     handler.commit("group 7", 0, 60)
     assert len(handler.round()) == 1
 

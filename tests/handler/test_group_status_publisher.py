@@ -1,4 +1,4 @@
-"""When a handler tells of its groups, and what."""
+"""The group snapshot of a handler: times and contents."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -94,7 +94,7 @@ def test_a_fault_ends_the_telling_for_a_while_and_nothing_else(
 
 
 def test_row_17_lag_counts_from_the_log_start_to_both_ends(handler: Handler) -> None:
-    """Users row 17: LSO for read_committed; what is deleted unread is not counted; nothing to read is 0 seconds."""
+    """Users row 17: LSO for read_committed; records deleted unread are not counted; no unread records are 0 seconds."""
     handler.add("group", {(TOPIC, 0): 5, (TOPIC, 1): 100})
     (group,) = handler.told()["groups"]
     assert group["offsets"][TOPIC]["0"] == {
@@ -170,7 +170,7 @@ def test_what_is_too_much_is_counted(handler: Handler, monkeypatch: pytest.Monke
 
 
 def test_modules_of_the_page_read_it_without_the_broker() -> None:
-    """What reads snapshots imports nothing of the broker, so the status page may."""
+    """Readers of snapshots import nothing of the broker, so the status page may use them."""
     root = Path(group_status_publisher.__file__).parents[2]
     for name in (
         "shm/tables/snapshot_buffer",

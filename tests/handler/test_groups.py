@@ -1,4 +1,4 @@
-"""Groups and offsets by their requests: two handlers that are turned by hand, each with some of the groups."""
+"""Groups and offsets by their requests: two handlers run by the test, each with some of the groups."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def listed(broker: SteppedBroker, version: int = 5, **filters: list[str]) -> dic
 
 @pytest.mark.parametrize("protocol_type", ["consumer", "connect", "sr"])
 def test_a_member_of_any_type_joins_reports_and_leaves(broker: SteppedBroker, protocol_type: str) -> None:
-    """I11: whatever it names."""
+    """I11: with any name of a protocol type."""
     member = Member(broker, "group", protocol_type=protocol_type)
     assert member.join() == b"mine"
     assert member.heartbeat() == 0
@@ -115,7 +115,7 @@ def test_e23_a_request_that_strays_to_another_handler_is_told_so(broker: Stepped
 
 
 def test_a_group_before_there_is_a_topic_for_it(tmp_path: Path) -> None:
-    """COORDINATOR_NOT_AVAILABLE, and the topic is made; the client's next try finds it."""
+    """COORDINATOR_NOT_AVAILABLE, and the topic is created; the client's retry finds it."""
     broker = SteppedBroker(tmp_path)
     member = Member(broker, "group")
     sent = member.join_request()
@@ -127,7 +127,7 @@ def test_a_group_before_there_is_a_topic_for_it(tmp_path: Path) -> None:
 
 
 def test_waiting_members_outlive_their_coordinators_handler(broker: SteppedBroker) -> None:
-    """A JoinGroup that waits is sent again to the replacement: the member joins, or is told to begin again."""
+    """A waiting JoinGroup is resent to the replacement: the member joins, or must start over."""
     first = Member(broker, "group")
     first.join()
     second = Member(broker, "group")
@@ -149,7 +149,7 @@ def test_waiting_members_outlive_their_coordinators_handler(broker: SteppedBroke
 
 
 def test_commits_are_told_with_their_metadata(broker: SteppedBroker) -> None:
-    """Users row 7: the metadata of a commit is not lost, whoever coordinates after."""
+    """Users row 7: the metadata of a commit is not lost, also with a later coordinator."""
     assert simple(broker, "group", {PLACES[0]: 5}, "where I was") == [0]
     for _ in range(2):
         answer = call(broker, broker.client(), OFFSET_FETCH, 5, {"group_id": "group", "topics": None})
@@ -185,7 +185,7 @@ def test_commit_in_every_version(broker: SteppedBroker, version: int) -> None:
 
 @pytest.mark.parametrize("version", [2, 9, 10])
 def test_what_does_not_exist_is_said_to_be_unknown_whatever_the_group_says(broker: SteppedBroker, version: int) -> None:
-    """As in Kafka: 3 or 100 before the group is asked; topics without partitions are not answered."""
+    """As in Kafka: 3 or 100 before the group's validation; topics without partitions are omitted from the response."""
     info = broker.parts(0).metadata.topic("topic")
     assert info is not None
     known = {"name": "topic", "topic_id": info.topic_id}
@@ -228,7 +228,7 @@ def test_fetch_of_a_topic_id_that_there_is_not(broker: SteppedBroker) -> None:
 
 
 def test_one_fetch_of_groups_of_several_handlers(broker: SteppedBroker) -> None:
-    """E22, and from version 8 on: each group is answered by its own coordinator, in the order of the request."""
+    """E22, and from version 8 on: each group is served by its own coordinator, in the order of the request."""
     groups = [*groups_of(broker, 0, 2), *groups_of(broker, 1, 2)]
     for number, group in enumerate(groups):
         simple(broker, group, {PLACES[0]: number + 10})
@@ -302,7 +302,7 @@ def test_offsets_expire_and_an_empty_group_goes_with_the_last(broker: SteppedBro
 
 @pytest.mark.parametrize("version", range(7))
 def test_describe_in_every_version(broker: SteppedBroker, version: int) -> None:
-    """I15: groups of both handlers in one request; one that is not there is Dead."""
+    """I15: groups of both handlers in one request; a missing one is Dead."""
     names = [groups_of(broker, handler, 1)[0] for handler in (1, 0)]
     members = [Member(broker, name) for name in names]
     for member in members:
@@ -337,7 +337,7 @@ def test_list_in_every_version(broker: SteppedBroker, version: int) -> None:
 
 
 def test_groups_without_members_are_deleted_with_their_offsets(broker: SteppedBroker) -> None:
-    """I42: 68 while there are members, 69 where there is no group; groups of several handlers in one request."""
+    """I42: 68 while there are members, 69 for a missing group; groups of several handlers in one request."""
     full, empty = groups_of(broker, 0, 1)[0], groups_of(broker, 1, 1)[0]
     Member(broker, full).join()
     simple(broker, empty, {PLACES[0]: 1})
@@ -398,7 +398,7 @@ def end(broker: SteppedBroker, producer: TransactionalProducer, *, commit: bool)
 def test_offsets_of_a_transaction_count_when_it_is_committed(
     broker: SteppedBroker, producer: TransactionalProducer, commit: bool, replaced: bool
 ) -> None:
-    """I28, KIP-447: pending until the end, and UNSTABLE_OFFSET_COMMIT for who asks for stable offsets only."""
+    """I28, KIP-447: pending until the end, and UNSTABLE_OFFSET_COMMIT for requests that require stable offsets."""
 
     def perhaps_replace() -> None:
         if replaced:
@@ -444,7 +444,7 @@ def test_a_transaction_commits_only_what_its_member_may(broker: SteppedBroker, p
 def test_a_transaction_commits_nothing_for_partitions_that_are_not_there(
     broker: SteppedBroker, producer: TransactionalProducer
 ) -> None:
-    """They are refused whatever else is wrong, and alone they do not make the group part of the transaction."""
+    """They are rejected before any other error, and alone they do not add the group to the transaction."""
 
     def topics(*indexes: int) -> list[dict[str, Any]]:
         partitions = [{"partition_index": index, "committed_offset": 1} for index in indexes]
@@ -476,7 +476,7 @@ def test_a_fenced_producer_commits_nothing(broker: SteppedBroker, producer: Tran
 
 
 def test_a_confirmed_commit_survives_the_death_of_its_handler_at_any_line(broker: SteppedBroker) -> None:
-    """What is answered is committed, and what is committed is answered: the processor sends the request again."""
+    """A response implies a commit, and a commit implies a response: the processor resends the request."""
     [group] = groups_of(broker, 0, 1)
     member = Member(broker, group)
     member.join()
@@ -497,7 +497,7 @@ def test_a_confirmed_commit_survives_the_death_of_its_handler_at_any_line(broker
 
 
 def test_a_member_gets_its_assignment_whatever_line_its_coordinator_dies_at(broker: SteppedBroker) -> None:
-    """Users row 7: in the worst case it is asked to join again, which every client does by itself."""
+    """Users row 7: in the worst case it must rejoin, which every client does automatically."""
     line, died = 1, True
     while died:
         [group] = groups_of(broker, 0, 1, f"line-{line}")

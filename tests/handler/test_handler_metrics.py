@@ -1,4 +1,4 @@
-"""What a target counts of itself: how long it slept, and what that says of all handlers together."""
+"""A target's own metrics: its idle time, and the mean over all handlers."""
 
 import logging
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ MS = 1_000_000
 
 
 class Loop:
-    """Stands in for the request loop, its bell and its slot: a turn and a sleep take the time they are told."""
+    """A fake request loop with its bell and slot: a turn and a sleep last as long as configured."""
 
     def __init__(self, clock: FakeClock, stop: StopFlag, work_ms: int, sleep_ms: int) -> None:
         self.clock = clock
@@ -108,7 +108,7 @@ def test_e01_idle_time_is_the_time_asleep_on_the_bell(
 
 
 def test_e01_the_mean_over_all_handlers_is_a_fraction(monkeypatch: pytest.MonkeyPatch, pages: MetricsSegment) -> None:
-    """One handler sleeps, one works: together they are half idle, as Kafka's RequestHandlerAvgIdlePercent says."""
+    """One handler sleeps, one is busy: together they are half idle, as in Kafka's RequestHandlerAvgIdlePercent."""
     fractions = []
     for index, times_ms in enumerate(((0, 300), (10, 0))):
         flag = StopFlag()

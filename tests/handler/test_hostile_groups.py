@@ -1,4 +1,4 @@
-"""Requests about groups and transactions that nobody in their right mind sends: refused, and nobody else notices."""
+"""Hostile requests about groups and transactions: rejected, without effect on other clients."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_consumers_of_more_topics_than_there_can_be_are_refused(broker: SteppedB
 def test_a_client_id_too_long_for_the_id_of_a_member_is_refused(
     broker: SteppedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The id of a member begins with that of its client, and is longer."""
+    """A member id starts with the client id, and is longer."""
     caplog.set_level(logging.ERROR)
     for version in (3, 9):
         frame = codec.encode_request(11, version, 0, "c" * (2**15 - 1), JOIN)[4:]
@@ -138,7 +138,7 @@ def test_damaged_requests_leave_everybody_else_alone(broker: SteppedBroker, capl
         frame = codec.encode_request(api_key, version, 0, "test", values)[4:]
         for damaged in mutations(frame[8:], generator.randrange(2**32), 40):
             body = frame[:8] + damaged
-            # A processor closes the connection when it finds no id to go by.
+            # A processor closes the connection of a request without an id to route by.
             with contextlib.suppress(InvalidReceive):
                 broker.client().send_frame(api_key, version, body)
         broker.settle(20)
@@ -165,7 +165,7 @@ def test_a_commit_that_writes_nothing_makes_no_group(broker: SteppedBroker, topi
 
 
 def test_a_group_larger_than_any_message_is_written_and_read_back(broker: SteppedBroker) -> None:
-    """What clients may produce does not bind the coordinator: the members of a group stand in one record."""
+    """Limits of client batches do not apply to the coordinator: the members of a group are in one record."""
     group_id = groups_of(broker, 0, 1)[0]
     member = Member(broker, group_id)
     subscription = bytes(3 << 20)
@@ -219,7 +219,7 @@ def test_a_client_that_asks_for_member_ids_in_a_loop_gets_them_and_costs_little(
 
 @pytest.mark.parametrize("version", [1, 9])
 def test_offsets_that_cannot_be_written_are_told_to_nobody(broker: SteppedBroker, version: int) -> None:
-    """An OffsetFetch that comes in the turn of an OffsetCommit is answered when the commit is."""
+    """An OffsetFetch in the turn of an OffsetCommit gets its response after the commit."""
     group_id = groups_of(broker, 0, 1)[0]
     member = Member(broker, group_id)
     assert member.commit({("topic", 0): 5}) == [0]

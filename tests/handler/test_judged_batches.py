@@ -1,6 +1,6 @@
-"""Batches that take long to judge: they are judged in slices, and are stored in their order, once, whoever dies.
+"""Batches with a long validation: validated in slices, and stored in their order, once, despite deaths.
 
-What a step of judging costs is made up: the clock moves on with each.
+The cost of a validation step is simulated: each advances the clock.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ STEP_MS = 3
 UNKNOWN_SERVER_ERROR = -1
 
 RECORDS_AT_ONCE = 1000
-#: So many records are judged in fifteen steps.
+#: This many records are validated in fifteen steps.
 RECORDS = 15 * RECORDS_AT_ONCE
 
 
 class Judging:
-    """What is judged at the moment."""
+    """The batches being validated."""
 
     def __init__(self, stepped: SteppedBroker, patch: pytest.MonkeyPatch) -> None:
         self.now = 0
@@ -94,7 +94,7 @@ def test_others_are_served_while_a_batch_is_judged(stepped: SteppedBroker, judgi
     for turns in range(200):
         before_ns = stepped.clock.monotonic_ns()
         stepped.turn(0)
-        # At once, in slices, and what each goes beyond its share by.
+        # The first steps, the slices, and the amount by which each exceeds its share.
         assert stepped.clock.monotonic_ns() - before_ns <= (5 + STEP_MS + 5 + STEP_MS) * MS
         stepped.drain()
         if turns == 0:
@@ -107,7 +107,7 @@ def test_others_are_served_while_a_batch_is_judged(stepped: SteppedBroker, judgi
 
 
 def test_nothing_overtakes_a_judged_batch_by_way_of_another_partition(stepped: SteppedBroker, judging: Judging) -> None:
-    """The fast path knows both partitions, and the connection's last request is one for the other."""
+    """The fast path knows both partitions, and the connection's last request is for the other one."""
     judged, other = stepped.owned_by("compacted", 0)[:2]
     client = stepped.client()
     for partition in (judged, other, judged, other):
@@ -141,7 +141,7 @@ def test_what_a_connection_sends_is_stored_in_its_order(
     client = stepped.client()
     partition = foreign if several else own
     if several:
-        # From here on all of this connection's requests go to one handler.
+        # From here on all of this connection's requests are routed to one handler.
         first = client.send(
             PRODUCE, 7, produce_body([(topic, own, short_batch(0)), (topic, foreign, short_batch(0))]), 0
         )
@@ -171,7 +171,7 @@ def test_what_a_connection_sends_is_stored_in_its_order(
 def test_judged_batches_survive_their_handlers(
     stepped: SteppedBroker, judging: Judging, turns: int, victim: int
 ) -> None:
-    """Of a request whose parts belong to both, and of what came behind it, each is stored once, in its order."""
+    """Of a request with parts for both, and of the later requests, each is stored once, in its order."""
     own, foreign = (stepped.owned_by("compacted", owner)[0] for owner in (0, 1))
     client = stepped.client()
     sent = []
@@ -191,7 +191,7 @@ def test_judged_batches_survive_their_handlers(
 
 
 def test_sequences_are_judged_as_the_batch_is_stored(stepped: SteppedBroker, judging: Judging) -> None:
-    """A batch that comes again by another connection, while it is judged, is a duplicate."""
+    """A batch repeated on another connection during its validation is a duplicate."""
     partition = stepped.owned_by("compacted", 0)[0]
     batch = long_batch(1, producer_id=7, producer_epoch=0, base_sequence=0)
     sent = [stepped.client().produce([("compacted", partition, batch)]) for _ in range(3)]
