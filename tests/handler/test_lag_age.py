@@ -1,4 +1,4 @@
-"""How old unread records are: by their batch's time, found once, and never guessed."""
+"""The age of unread records: from the timestamp of their batch, located once, and never estimated."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_what_was_found_is_not_looked_up_again(broker: SteppedBroker, tmp_path: 
     for file in (tmp_path / "data" / f"{TOPIC}-0").glob("*.log"):
         file.rename(file.with_suffix(".gone"))
     assert ages(broker, times, [2]) == [9.0]
-    # What the last snapshot had no use for is forgotten; what cannot be found is not known.
+    # Entries unused by the last snapshot are dropped; records that cannot be located have no age.
     assert ages(broker, times, [4, 2]) == [None, 9.0]
 
 
@@ -76,7 +76,7 @@ def test_one_board_looks_up_so_many_and_the_next_one_more(broker: SteppedBroker)
 
 
 def test_row_17_the_end_of_a_transaction_is_nothing_unread(tmp_path: Path) -> None:
-    """A group that has read all records is up to date, however long ago the marker behind them was written."""
+    """A group that has read all records is up to date, with a transaction marker of any age after them."""
     broker = SteppedBroker(tmp_path, handlers=1)
     broker.create(TOPIC, 1)
     open_coordinator_topics(broker)

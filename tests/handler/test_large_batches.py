@@ -1,6 +1,6 @@
-"""Batches so large that they are written in slices: others are served meanwhile, and each stands once, whoever dies.
+"""Batches so large that they are written in slices: others are served meanwhile, and each is stored once.
 
-Sizes are made small, and what it costs to write a piece is made up: the clock moves on with each.
+Sizes are reduced, and the cost of writing a chunk is simulated: each advances the clock. Handlers die in between.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SteppedB
 
 
 class Pieces:
-    """What is written ahead, and what goes wrong with it."""
+    """The chunks written ahead, and the injected faults."""
 
     def __init__(self, broker: SteppedBroker, patch: pytest.MonkeyPatch) -> None:
         self.written = 0
@@ -80,7 +80,7 @@ def first_values(broker: SteppedBroker, partition: int) -> list[bytes]:
 
 
 def test_others_are_served_while_a_batch_is_written(broker: SteppedBroker, pieces: Pieces) -> None:
-    """Those for the same partition wait, whoever sends them, and stand behind it."""
+    """Batches for the same partition wait, from any client, and are stored after it."""
     own, other = broker.owned_by("topic", 0)[:2]
     sent = send(broker.client(), own, large(0))
     beside = send(broker.client(), other, small(0))
@@ -88,7 +88,7 @@ def test_others_are_served_while_a_batch_is_written(broker: SteppedBroker, piece
     for turns in range(100):
         before_ns = broker.clock.monotonic_ns()
         broker.turn(0)
-        # At once, in slices, and what each goes beyond its share by.
+        # The first steps, the slices, and the amount by which each exceeds its share.
         assert broker.clock.monotonic_ns() - before_ns <= (5 + PIECE_MS + 5 + PIECE_MS) * MS
         broker.drain()
         if turns == 0:
@@ -117,7 +117,7 @@ def test_what_waits_has_its_turn_before_the_next_large_one(broker: SteppedBroker
 @pytest.mark.parametrize("turns", range(0, 20, 2))
 @pytest.mark.parametrize("victim", [0, 1])
 def test_large_batches_survive_their_handlers(broker: SteppedBroker, pieces: Pieces, turns: int, victim: int) -> None:
-    """Of a request whose parts belong to both, and of what came behind it, each is stored once, in its order."""
+    """Of a request with parts for both, and of the later requests, each is stored once, in its order."""
     own, foreign = (broker.owned_by("topic", owner)[0] for owner in (0, 1))
     client = broker.client()
     sent = []
@@ -137,7 +137,7 @@ def test_large_batches_survive_their_handlers(broker: SteppedBroker, pieces: Pie
 
 
 def in_pieces(requests: Requests) -> None:
-    """Send a large batch, what another connection has for the same partition, and another large one."""
+    """Send a large batch, another connection's batch for the same partition, and another large one."""
     for size in (LARGE, 0, LARGE):
         requests.produce(requests.broker.client(), [requests.part(requests.own[0], size=size)])
 
@@ -182,7 +182,7 @@ def test_a_batch_that_comes_again_while_it_is_written(broker: SteppedBroker, pie
 
 
 def test_a_topic_that_goes_and_comes_again_meanwhile(broker: SteppedBroker, pieces: Pieces) -> None:
-    """Nothing more is written to where its files were: those of another topic stand there."""
+    """No further writes reach the old position: the files there belong to another topic."""
     partition = broker.owned_by("topic", 0)[0]
     sent = [send(broker.client(), partition, batch) for batch in (large(1), small(2))]
     broker.turn(0)
@@ -203,7 +203,7 @@ def test_a_topic_that_goes_and_comes_again_meanwhile(broker: SteppedBroker, piec
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 def test_a_disk_that_fails_meanwhile(broker: SteppedBroker, pieces: Pieces, number: int) -> None:
-    """A full one that has room again by the commit takes the batch; a broken one takes nothing more."""
+    """A full disk with free space by the time of the commit accepts the batch; a broken one rejects all appends."""
     partition = broker.owned_by("topic", 0)[0]
     sent = send(broker.client(), partition, large(1))
     broker.turn(0)

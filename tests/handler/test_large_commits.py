@@ -1,4 +1,4 @@
-"""Commits of very many partitions: taken in portions, in the order in which they came, and answered as one."""
+"""Commits of very many partitions: processed in slices, in order of arrival, with a single response."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_commit_of_very_many_partitions_is_judged_in_portions(
 
 
 def test_a_small_commit_behind_a_large_one_counts(broker: SteppedBroker) -> None:
-    """Whether they were remembered before or not."""
+    """With and without a cache entry for its shape."""
     [group] = groups_of(broker, 0, 1)
     client = broker.client()
     first = send(client, OFFSET_COMMIT, 8, commit(group, [1]))

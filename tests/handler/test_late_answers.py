@@ -1,4 +1,4 @@
-"""A group of very many members is answered over several turns, with all that stays short."""
+"""The responses to a group of very many members are sent over several turns, which all remain short."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sync(joined: Any, members: list[str]) -> dict[str, Any]:
 
 
 def turn_until(broker: SteppedBroker, sent: list[Sent], pause_ms: int = 1) -> int:
-    """Turn everything until all is answered; return the longest turn of the handler, in ns."""
+    """Run all processes until every request has a response; return the longest turn of the handler, in ns."""
     longest = 0
     while not all(each.answers for each in sent):
         longest = max(longest, turn(broker, 0) * NS_A_CALL)
@@ -55,7 +55,7 @@ def turn_until(broker: SteppedBroker, sent: list[Sent], pause_ms: int = 1) -> in
 
 
 def test_hundreds_of_members_join_and_sync_in_short_turns(broker: SteppedBroker) -> None:
-    """The handler dies while some of them wait for their answers: its replacement gives them."""
+    """The handler dies while some members wait for their responses: its replacement sends them."""
     open_coordinator_topics(broker)
     clients = [broker.client() for _ in range(MEMBERS)]
     joins = [send(client, ApiKey.JOIN_GROUP, VERSION, join()) for client in clients]

@@ -1,4 +1,4 @@
-"""The fast path of ListOffsets: in every version what the general path answers, as long as nothing is searched for."""
+"""The fast path of ListOffsets: in every version the general path's response, for requests without a search."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LATEST, EARLIEST, LARGEST = -1, -2, -3
 
 @pytest.fixture
 def long_way(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list to which each request that takes the general path adds its version."""
+    """Return a list to which each request on the general path appends its version."""
     seen: list[int] = []
     real = ApiCalls.handle
 
@@ -30,7 +30,7 @@ def long_way(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def ask(client: Client, version: int, parts: Sequence[tuple[int, int]], target: int = 0, **more: int) -> Sent:
-    """Ask for (partition, timestamp) of the topic."""
+    """Send a ListOffsets for (partition, timestamp) of the topic."""
     partitions = [{"partition_index": index, "timestamp": timestamp, **more} for index, timestamp in parts]
     values = {"replica_id": -1, "topics": [{"name": "topic", "partitions": partitions}]}
     frame = codec.encode_request(LIST_OFFSETS, version, 7, "tool", values)
@@ -53,7 +53,7 @@ def found(sent: Sent) -> list[tuple[int, int, int]]:
 def test_the_ends_of_logs_are_told_as_they_are_by_now(
     stepped: SteppedBroker, version: int, handler: int, long_way: list[int]
 ) -> None:
-    """By any handler, to a connection that asks the same again and to one that has not asked before."""
+    """From any handler, on a connection that repeats its request and on a new one."""
     for appended in range(3):
         for client in (stepped.client(), stepped.client()):
             for _ in range(2):

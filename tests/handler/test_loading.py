@@ -1,4 +1,4 @@
-"""Large partitions of the internal topics are read back in slices: others are served, and who asks for them waits."""
+"""Large partitions of the internal topics are reloaded in slices: others are served, and their own clients wait."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ GROUP, ID, PLACE = "group", "id", ("topic", 0)
 LOADING = 14
 RECORDS = 3_000
 
-#: What is read back when a partition is opened.
+#: The number of records read while a partition is opened.
 AT_ONCE = STEPS_AT_ONCE * replay.RECORDS_AT_ONCE
 
 
 @pytest.fixture(autouse=True)
 def replays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Give loading one step of each turn; return the records that have been taken."""
+    """Limit loading to one step per turn; return the number of loaded records."""
     monkeypatch.setattr(timers, "AT_ONCE_NS", 0)
     taken = [0]
     for shard in (GroupShard, TransactionShard):
@@ -56,7 +56,7 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def others(count: int) -> list[str]:
-    """Return ids of groups that are kept where `GROUP` is."""
+    """Return ids of groups in the same partition as `GROUP`."""
     partition = coordinator_partition(GROUP, GROUP_PARTITIONS)
     names = (f"other-{number}" for number in itertools.count())
     return list(islice((name for name in names if coordinator_partition(name, GROUP_PARTITIONS) == partition), count))
@@ -75,7 +75,7 @@ def transactional_ids(count: int, now_ms: int) -> Iterator[Record]:
 
 
 def filled(broker: SteppedBroker, topic: str, name: str, records: list[Record]) -> int:
-    """Write records to the partition that keeps an id; return its handler."""
+    """Write records to the partition of an id; return its handler."""
     partition = coordinator_partition(name, broker.context.coordinators.of(topic))
     owner = broker.partition(topic, partition).owner
     log = broker.parts(owner).coordinators.logs[topic, partition]
@@ -86,7 +86,7 @@ def filled(broker: SteppedBroker, topic: str, name: str, records: list[Record]) 
 
 
 def turned_until_loaded(broker: SteppedBroker, owner: int, replays: list[int]) -> int:
-    """Turn a handler that loads; return the records that its longest turn has taken."""
+    """Run a handler until it has loaded; return the number of records in its longest turn."""
     coordinators = broker.parts(owner).coordinators
     longest = 0
     while coordinators.loading:
@@ -102,7 +102,7 @@ def test_groups_are_loaded_in_slices_and_asked_for_again(broker: SteppedBroker, 
     replays[0] = 0
     broker.replace(owner)
     assert AT_ONCE <= replays[0] < 2 * GROUP_PARTITIONS * AT_ONCE
-    # One turn each: what is asked meanwhile is answered, the groups that are not there yet with an error.
+    # One turn each: requests meanwhile get a response, with an error for groups that are not loaded yet.
     served = broker.owned_by("topic", owner)[0]
     sent = broker.client().produce([("topic", served, record_batch([b"beside"]))])
     asked = Member(broker, GROUP)
@@ -209,7 +209,7 @@ def test_ids_that_have_expired_are_forgotten_in_slices(broker: SteppedBroker) ->
 def test_offsets_of_a_deleted_topic_go_in_slices_and_nobody_is_told_them(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even who asks between two slices, nor for a topic that was made anew; what is committed to that stays."""
+    """Not even between two slices, nor for a recreated topic; commits to the new topic remain."""
     owner = filled(broker, GROUP_TOPIC, GROUP, list(offsets(1_000, bytes(range(16)))))
     shard = broker.parts(owner).coordinators.groups.shard_of(GROUP)
     searched = [0]
@@ -243,7 +243,7 @@ def test_offsets_of_a_deleted_topic_go_in_slices_and_nobody_is_told_them(
 def test_offsets_of_one_group_go_in_slices_and_who_asks_for_it_is_told_to_come_again(
     broker: SteppedBroker, topics: int
 ) -> None:
-    """It may have read very many partitions of one topic, or very many topics: all of them are deleted at once."""
+    """It may have read very many partitions of one topic, or very many topics: all of them are deleted together."""
     partitions = 1_400
     each = partitions // topics
     broker.controller.create_topics([NewTopic(f"read-{number}", each) for number in range(topics)])
@@ -305,7 +305,7 @@ def test_offsets_of_one_group_expire_in_slices_and_what_is_committed_meanwhile_s
 def test_partitions_that_could_not_be_written_to_are_let_go_of_and_read_back_in_slices(
     broker: SteppedBroker, replays: list[int]
 ) -> None:
-    """A full disk fails the writes to all of them in one turn; nobody is told meanwhile that there are no groups."""
+    """A full disk fails the writes to all of them in one turn; no response meanwhile denies their groups."""
     owner = broker.partition(GROUP_TOPIC, 0).owner
     own = broker.owned_by(GROUP_TOPIC, owner)
     coordinators = broker.parts(owner).coordinators

@@ -1,4 +1,4 @@
-"""What the owner does for the cleaner: each task in one go, published, and harmless when it is asked twice."""
+"""The owner's tasks for the cleaner: each is atomic, published, and safe to repeat."""
 
 import errno
 from dataclasses import replace
@@ -26,7 +26,7 @@ CONFIG = LogConfig(cleanup_policy=("compact",), internal_segment_bytes=1 << 20)
 
 
 class Owner:
-    """A handler that owns one partition, of three rolled segments and one that is appended to."""
+    """A handler that owns one partition, with three rolled segments and an active one."""
 
     def __init__(self, directory: Path) -> None:
         self.keyed = KeyedLog(directory, CONFIG)
@@ -42,14 +42,14 @@ class Owner:
         LogMaintenance({ROW_NUMBER: owned}, self.tasks)
 
     def do(self, task: str, payload: bytes) -> tuple[int, bytes]:
-        """Have it done as by a message; return the answer."""
+        """Run a task as from a message; return its result."""
         answers: list[tuple[int, bytes]] = []
         self.tasks.do(TASK_NAMES.index(task), payload, lambda error, answer: answers.append((error, answer)))
         (answer,) = answers
         return answer
 
     def retain(self, offset: int, row: int = ROW_NUMBER, retention: tuple[int, int] = KEEPS_ALL) -> tuple[int, int]:
-        """Return (error, bytes that went)."""
+        """Return (error, deleted bytes)."""
         error, answer = self.do("retain_log", RETAIN.pack(row, offset, *retention))
         return error, BYTES.unpack(answer)[0] if answer else -1
 
@@ -79,7 +79,7 @@ def test_at_the_end_a_new_segment_begins(owner: Owner) -> None:
 
 
 def test_the_segment_of_the_published_end_is_never_removed(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An owner that is killed among the removals leaves an end that its replacement finds in a file."""
+    """If the owner is killed during the deletions, the published end is in a file that its replacement finds."""
     removed = []
 
     def remove(directory: Path, base_offset: int) -> None:
@@ -94,7 +94,7 @@ def test_the_segment_of_the_published_end_is_never_removed(owner: Owner, monkeyp
 
 
 def test_a_segment_that_somebody_appends_to_stays(owner: Owner) -> None:
-    """What the cleaner saw expired is not alone any more."""
+    """The last segment that the cleaner saw as expired is no longer the only one."""
     assert stage(owner.log, batch(keys=[b"k"]))[0] == 0
     assert owner.retain(4)[0] == 0
     assert owner.log.log_start_offset == 3
@@ -106,7 +106,7 @@ def test_a_segment_that_somebody_appends_to_stays(owner: Owner) -> None:
 
 
 def test_on_a_full_disk_what_needs_no_new_segment_goes_first(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All has expired, but there is no room to begin a new segment: the others go, and make that room."""
+    """All segments are expired, without space for a new one: deleting the others first frees space."""
 
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -166,7 +166,7 @@ def test_a_partition_of_somebody_else(owner: Owner) -> None:
 
 @pytest.mark.parametrize("changed", ["delete_retention_ms", "min_compaction_lag_ms"])
 def test_a_segment_that_was_cleaned_by_other_rules_is_not_swapped_in(owner: Owner, changed: str) -> None:
-    """It may lack tombstones, or records, that are to be kept by now."""
+    """It may lack tombstones, or records, that must be retained by now."""
     asked: list[tuple[int, bytes]] = []
 
     def ask(swap: SegmentSwap) -> bool:
@@ -180,7 +180,7 @@ def test_a_segment_that_was_cleaned_by_other_rules_is_not_swapped_in(owner: Owne
 
 
 def test_what_follows_from_settings_no_longer_in_force_is_refused(owner: Owner) -> None:
-    """The cleaner may have looked before a topic was altered: what is acknowledged since is under other rules."""
+    """The cleaner may have read the old settings: later acknowledged records are under the new ones."""
     assert owner.retain(2, retention=(1000, -1)) == (ErrorCode.INVALID_CONFIG, -1)
     asked: list[tuple[int, bytes]] = []
 

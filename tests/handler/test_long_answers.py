@@ -1,4 +1,4 @@
-"""Answers of any length: each thing is described once, and what does not fit is refused by itself."""
+"""Responses of any length: each element is described once, and only the elements beyond the limit are rejected."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ GROUPS = [f"group-{number}" for number in range(12)]
 
 @pytest.fixture
 def short(tmp_path: Path) -> Iterator[SteppedBroker]:
-    """Yield a broker whose answers may have 64 KiB."""
+    """Yield a broker with a response limit of 64 KiB."""
     broker = SteppedBroker(tmp_path, settings={"response.max.bytes": "65536"})
     yield broker
     broker.close()
 
 
 def asked(key: ApiKey, version: int, values: dict[str, Any]) -> tuple[int, int, bytes]:
-    """Return a request as `Client.send_frame` takes it."""
+    """Return a request as arguments of `Client.send_frame`."""
     return key, version, codec.encode_request(key, version, 7, "hostile", values)[4:]
 
 
@@ -108,7 +108,7 @@ def test_an_answer_with_no_place_for_that_closes_its_connection(short: SteppedBr
 
 
 def test_a_question_of_a_client_that_has_gone_is_not_gone_on_with(stepped: SteppedBroker) -> None:
-    """But what changes something is, as Kafka does it: a client may go as soon as it has sent that."""
+    """But changes are completed, as in Kafka: a client may disconnect as soon as it has sent them."""
     client, looked_at = stepped.client(), []
     hosts = stepped.context.client_host_writer(client.processor)
     hosts.put(client.connection, "10.0.0.1")
@@ -140,7 +140,7 @@ def iter_once(value: Any) -> slices.Work:
 
 
 def test_a_question_in_slices_is_put_again_to_a_replacement(stepped: SteppedBroker) -> None:
-    """The target dies when it has let go of the question and has not answered it."""
+    """The target dies after it has released the request and before its response."""
     asker, target = 0, 1
 
     def for_ever(payload: bytes) -> slices.Work:

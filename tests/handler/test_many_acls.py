@@ -1,4 +1,4 @@
-"""Thousands of ACLs in one request: made and deleted in slices, in one change, and once beside deaths."""
+"""Thousands of ACLs in one request: created and deleted in slices, in one change, and once with deaths."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def in_force(broker: SteppedBroker, target: int) -> int:
 
 
 def test_no_turn_is_long_however_many_acls_are_made_and_deleted(broker: SteppedBroker) -> None:
-    # What is imported at the first of its kind is no part of this.
+    # Imports on the first use are not measured.
     longest_turn(broker, ApiKey.CREATE_ACLS, VERSION, create(1))
     longest_turn(broker, ApiKey.DELETE_ACLS, VERSION, delete([deletion(0)]))
     assert longest_turn(broker, ApiKey.CREATE_ACLS, VERSION, create(ACLS)) <= MOST_CALLS
@@ -139,7 +139,7 @@ def test_of_many_acls_all_or_none_are_made_and_deleted_whenever_the_controller_d
 
 
 def test_filters_with_a_prefix_and_open_ones_mean_what_they_meant_one_by_one(broker: SteppedBroker) -> None:
-    """FilterIndex only leaves out what a filter cannot mean; each answer has the ACLs of its filter."""
+    """FilterIndex only omits ACLs that a filter cannot match; each result has the ACLs of its filter."""
     broker.client().send_frame(ApiKey.CREATE_ACLS, VERSION, create(20))
     broker.settle()
     filters = [
@@ -160,7 +160,7 @@ def test_filters_with_a_prefix_and_open_ones_mean_what_they_meant_one_by_one(bro
 def test_the_change_itself_is_a_few_statements_and_is_not_read_by_its_maker(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A call of SQLite's is one call, however long it takes: so statements are counted, and each row may be one."""
+    """An SQLite call is not divisible, for any duration: so statements are counted, and each may change one row."""
     reads: list[int] = []
     real = MetadataReader.read_in_steps
 
@@ -187,7 +187,7 @@ def test_the_change_itself_is_a_few_statements_and_is_not_read_by_its_maker(
 
 
 def test_a_change_that_comes_between_brings_the_acls_with_it(broker: SteppedBroker) -> None:
-    """Their maker then has nothing left to take over, and nobody has them twice or not at all."""
+    """The controller has no further changes to apply, and each process has the ACLs exactly once."""
     controller = broker.controller
     acls = [Acl(2, f"t{number}", 3, "User:u", "*", 3, 3) for number in range(3)]
     steps = controller.acls.create(acls)

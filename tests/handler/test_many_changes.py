@@ -1,4 +1,4 @@
-"""Thousands of changes in one request: every process takes them over as they are made, not all of them at its end."""
+"""Thousands of changes in one request: every process applies them as they are made, not all at the end."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def credentials() -> dict[str, Any]:
 def test_what_some_slices_have_changed_is_known_everywhere_before_the_next_ones(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch, key: ApiKey, version: int, request_of: Any
 ) -> None:
-    """Who were told at the end alone would have to read it all in one turn, and quotas of all clients anew."""
+    """A single announcement at the end would need one long turn to read, with all clients' quotas recomputed."""
     monkeypatch.setattr(slices, "BUDGET_NS", 1)
     frame = codec.encode_request(key, version, 7, "client", request_of())[4:]
     sent = broker.client().send_frame(key, version, frame)

@@ -1,4 +1,4 @@
-"""Markers of very many partitions are asked for a few at a time, whatever becomes of each."""
+"""Markers for very many partitions are requested a few at a time, with any outcome of each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLACES = [("topic", index) for index in range(AT_ONCE * 5 + 3)]
 
 
 class Desk:
-    """Partitions whose markers are written when they are told to."""
+    """Partitions whose markers the test writes."""
 
     def __init__(self) -> None:
         self.gone: set[tuple[str, int]] = set()
@@ -43,7 +43,7 @@ class Desk:
 
 
 def ended(clock: FakeClock, desk: Desk, answer: Callable[[tuple[str, int]], int]) -> list[tuple[str, int]]:
-    """End a transaction of all places; return those whose markers were asked for, in this order."""
+    """End a transaction of all partitions; return the partitions of the requested markers, in order."""
     metadata = TransactionMetadata(1, 0, 60_000, 0, PREPARE_COMMIT, frozenset(PLACES))
     timers = Timers(clock.monotonic_ns)
     done: list[bool] = []
@@ -70,7 +70,7 @@ def test_markers_are_asked_for_a_few_at_a_time() -> None:
 
 
 def test_partitions_that_are_gone_or_fail_hold_no_others_up() -> None:
-    """One that fails is tried again while the others go on."""
+    """A failed one is retried while the others continue."""
     desk = Desk()
     chance = random.Random(10)
     desk.gone = set(chance.sample(PLACES, 40)) | set(PLACES[AT_ONCE : 3 * AT_ONCE])

@@ -1,4 +1,4 @@
-"""What a process makes of the changes in the metadata file."""
+"""The metadata of a process, updated from the changes in the metadata file."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_first_refresh_reports_everything_and_the_next_one_only_news(cluster
 
 
 def test_a_topic_deleted_and_created_again_is_another_topic(cluster: AdminCluster) -> None:
-    """Row 14 of what users suffer from: a new topic id each time."""
+    """users.md row 14: a new topic id each time."""
     old = cluster.create("again", 2)
     cluster.delete("again")
     cluster.controller.create_topics([NewTopic("again", 1)])
@@ -164,7 +164,7 @@ def few_in_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("few_in_each_step")
 @pytest.mark.parametrize("missed_tombstones", [False, True])
 def test_many_changes_are_taken_over_in_steps_each_once(cluster: AdminCluster, *, missed_tombstones: bool) -> None:
-    """Between two steps each topic is as it was or as it is; what has been announced since is another refresh's."""
+    """Between two steps each topic is in its old or new state; later announcements belong to the next refresh."""
     before = {cluster.create(f"before-{number}", 2).name for number in range(2 * AT_ONCE)}
     cluster.create("stays", 1)
     cache = cluster.new_cache()

@@ -1,4 +1,4 @@
-"""OffsetFetch while a coordinator cannot say what is committed: no client may take that for "nothing is"."""
+"""OffsetFetch while a coordinator's commits are unavailable: the response must not be "no offset"."""
 
 from __future__ import annotations
 

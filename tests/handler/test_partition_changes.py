@@ -1,4 +1,4 @@
-"""Changes of many partitions: worked off in slices, each name in its order, and at once where somebody asks for one."""
+"""Changes of many partitions: applied in slices, in order per partition, and immediately on access."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTITIONS = 40
 
 
 class Log:
-    """Steps that say that they were taken."""
+    """Steps that record their execution."""
 
     def __init__(self) -> None:
         self.taken: list[str] = []
@@ -95,7 +95,7 @@ def broker(tmp_path: Path) -> SteppedBroker:
 
 
 def test_a_partition_that_is_asked_for_is_opened_there_and_then(broker: SteppedBroker) -> None:
-    """It is among many that have just been made, and most of them are still to be opened."""
+    """It is one of many new partitions, most of which are not open yet."""
     try:
         controller = broker.controller
         controller.create_topics([NewTopic("wide", PARTITIONS)])
@@ -109,7 +109,7 @@ def test_a_partition_that_is_asked_for_is_opened_there_and_then(broker: SteppedB
         frames = broker.handler(0)
         frames.slices.turn()
         assert len(partitions.changes) == waiting
-        # What was not asked for waits for its slices, which nothing begins here.
+        # The other partitions wait for their slices, which are not started here.
         with mock.patch.object(partitions.changes, "begin"):
             broker.settle()
         assert produced(sent) == [(0, 0)]
@@ -125,7 +125,7 @@ def test_a_partition_that_is_asked_for_is_opened_there_and_then(broker: SteppedB
 
 
 def alter(broker: SteppedBroker, name: str, configs: dict[str, str]) -> None:
-    """Change settings of a topic as the controller does before it answers."""
+    """Change settings of a topic as the controller does before its response."""
     settings = tuple(ConfigChange(key, Operation.SET, value) for key, value in configs.items())
     broker.controller.alter_configs(TOPIC, name, Alteration(settings, replaces=True), validate_only=False)
     broker.announce_metadata()
@@ -133,7 +133,7 @@ def alter(broker: SteppedBroker, name: str, configs: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("by_its_connection", [False, True], ids=["first request", "like the one before"])
 def test_a_setting_holds_for_what_was_sent_after_the_answer(broker: SteppedBroker, by_its_connection: bool) -> None:
-    """The owner finds the change and the Produce at the same turn."""
+    """The owner finds the change and the Produce in the same turn."""
     too_large, client = 10, broker.client()
     try:
         broker.create("set", 4)
@@ -172,7 +172,7 @@ def test_a_topic_that_is_altered_before_it_is_opened_has_its_last_settings(broke
 
 
 def test_a_deleted_partition_is_closed_in_slices_and_at_once_if_its_row_is_asked_for(broker: SteppedBroker) -> None:
-    """A handler that has not heard of the deletion forwards records by the row: they are refused."""
+    """A handler without the deletion forwards records by the row: they are rejected."""
     try:
         broker.create("gone", PARTITIONS)
         broker.settle()
@@ -220,7 +220,7 @@ def test_a_topic_that_is_made_again_at_once_has_none_of_its_former_records(broke
 
 
 def test_what_is_asked_for_while_steps_are_taken_is_done_too() -> None:
-    """Settings that change while logs are opened are not left to wait for the next change."""
+    """Settings that change while logs are opened do not wait for the next change."""
     log = Log()
     altered: list[int] = []
     log.add(("a", 0), "open a-0", opens=7)
@@ -236,7 +236,7 @@ def test_what_is_asked_for_while_steps_are_taken_is_done_too() -> None:
 def test_what_is_sent_waits_until_all_that_was_announced_is_taken_over(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Changes of many topics are taken over in several turns; requests and messages are taken behind the last."""
+    """Changes of many topics are applied over several turns; later requests and messages are read after the last."""
     try:
         monkeypatch.setattr(metadata_cache, "ELEMENTS_AT_ONCE", 1)
         handler, partitions = broker.handler(0), broker.parts(0).partitions
@@ -245,7 +245,7 @@ def test_what_is_sent_waits_until_all_that_was_announced_is_taken_over(
         broker.announce_metadata()
         index = broker.owned_by("last", 0)[0]
         sent = broker.client().produce([("last", index, record_batch([b"sent"]))])
-        # As if each step took all that a turn has for them.
+        # Simulate a step that uses the whole budget of a turn.
         real = partitions.take_metadata
         monkeypatch.setattr(partitions, "take_metadata", lambda _: real(0))
         turns = 0
@@ -270,7 +270,7 @@ def sent_is_taken(broker: SteppedBroker, sent: Sent) -> bool:
 
 
 def test_what_there_was_no_room_to_open_is_opened_in_slices_when_there_is(broker: SteppedBroker) -> None:
-    """Not all in one turn; and what is asked for is opened there and then, as if it had just been made."""
+    """Not all in one turn; and a partition is opened immediately on access, like a new one."""
 
     def no_room(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,6 +1,6 @@
-"""Patterns that take long to match: no turn of a handler is for them alone.
+"""Slow patterns: no turn of a handler is spent on them alone.
 
-Time passes with the readings of the clock, so that a turn has room for a few steps.
+Each reading of the clock advances it, so that a turn has time for a few steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ READING_NS = 500_000
 
 
 def turns_until_answered(broker: SteppedBroker, sent: Sent, bystander: Client) -> int:
-    """Return the number of turns; in each of them the bystander's request is answered as well."""
+    """Return the number of turns; in each of them the bystander's request gets a response as well."""
     [group] = groups_of(broker, sent.target, 1)
     turns = 0
     while not sent.answers:
@@ -72,7 +72,7 @@ def test_transactions_are_chosen_by_a_pattern_beside_others(broker: SteppedBroke
 
 
 def test_ids_that_are_too_long_for_a_pattern(broker: SteppedBroker) -> None:
-    """Kafka would match them, and serve nobody else meanwhile."""
+    """Kafka would match them, and block all other clients meanwhile."""
     initialised(broker, "ab" * 16_000)
     for pattern, error in ((HEAVY, ErrorCode.INVALID_REGULAR_EXPRESSION), ("ab.*", 0), ("(ab)+", 0)):
         sent = list_transactions(broker, pattern)

@@ -1,4 +1,4 @@
-"""Messages between targets: order, back-pressure without deadlock, and what a replacement finds."""
+"""Messages between targets: order, back-pressure without deadlock, and the state found by a replacement."""
 
 from __future__ import annotations
 
@@ -102,13 +102,13 @@ def test_a_question_is_not_released_before_its_answer_is_out(
     channel: RequestChannel, bells: tuple[SilentBell, ...]
 ) -> None:
     one, other = peers(channel, bells, 0), peers(channel, bells, 1)
-    # The way back is full: with answers, which may take all of it.
+    # The opposite ring is full of responses, which may use all of it.
     while not other.waiting:
         other.answer(0, PeerMessage(TASK_ANSWER, token=-1))
     placed: list[RingProducer] = []
     one.send(1, PeerMessage(TASK, token=1), placed.append)
     one.publish()
-    # What is kept stops the reading of questions, and hence their release.
+    # Waiting responses block the reading of requests, and hence their release.
     other.publish()
     assert other.receive() == []
     other.release()
@@ -189,14 +189,14 @@ def test_a_question_that_meets_a_fault_is_answered(
 def test_what_has_been_done_behind_a_message_that_is_not_answered_is_not_done_again(
     channel: RequestChannel, bells: tuple[SilentBell, ...]
 ) -> None:
-    """The message stays in the ring, and with it all behind it; a replacement must not do those again."""
+    """The message remains in the ring with all later ones; a replacement must not repeat those."""
     one, other = peers(channel, bells, 0), peers(channel, bells, 1)
     for token in range(5):
         one.answer(1, PeerMessage(TASK, token=token))
     one.publish()
     received = other.receive()
     ends = [position for _, _, position in received]
-    # The last one has been received and not been taken.
+    # The last one has been received and not been handled.
     taken = {0: ends[3]}
     other.release_taken(taken, {0: {ends[1]}})
     found = [(message.kind, message.token) for _, message, _ in peers(channel, bells, 1, 2).receive()]

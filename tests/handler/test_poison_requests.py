@@ -1,4 +1,4 @@
-"""Requests that kill whoever takes them: dropped after the second death, with a line, and to nobody else's cost."""
+"""Requests that kill their handler: dropped after the second death, with a log line, without harm to others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def stepped(tmp_path: Path) -> Iterator[SteppedBroker]:
 
 @pytest.fixture
 def kills(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Return what makes a function kill its process when one of its arguments, as bytes, has the poison."""
+    """Return a function that patches a method to kill its process if one of its arguments, as bytes, has the poison."""
 
     def patch(owner: type, name: str, bytes_of: Callable[..., bytes]) -> None:
         real = getattr(owner, name)
@@ -54,7 +54,7 @@ def kills(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def settle(broker: SteppedBroker) -> int:
-    """Turn all targets until everything is answered, replace who dies; return how often somebody did."""
+    """Run all targets until every request has a response, and replace dead ones; return the number of deaths."""
     deaths = 0
     for _ in range(40):
         for index in range(CONTROLLER + 1):
@@ -79,7 +79,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_produce_that_kills_is_dropped_after_the_second_death(
     stepped: SteppedBroker, kills: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Those before and behind it in its ring are answered, and stand in the log once."""
+    """Earlier and later requests in its ring get a response, and are in the log once."""
     kills(PartitionLog, "stage", lambda _, batch, *__, **___: bytes(batch))
     partition = stepped.owned_by("topic", 0)[0]
     before, poison, behind = (
@@ -99,7 +99,7 @@ def test_a_produce_that_kills_is_dropped_after_the_second_death(
 def test_an_answer_that_kills_is_dropped_after_the_second_death(
     stepped: SteppedBroker, kills: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What its processor sends again is the same request."""
+    """The copy that its processor resends is the same request."""
     kills(RequestHandler, "dispatch", lambda _, frame: bytes(frame.view[frame.start : frame.end]))
     bystander = stepped.client().send(METADATA, METADATA_VERSION, metadata_body([]), target=0)
     poison = stepped.client().send(METADATA, METADATA_VERSION, metadata_body(["poison"]), target=0)
@@ -126,7 +126,7 @@ def test_the_controller_outlives_a_request_that_kills_it(
 def test_a_part_that_kills_its_owner_closes_the_connection_at_its_taker(
     stepped: SteppedBroker, kills: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The part of the handler that took the request has been appended; the other is refused for ever."""
+    """The part of the origin handler has been appended; the other is rejected permanently."""
     kills(PartitionLog, "stage", lambda _, batch, *__, **___: bytes(batch))
     own, other = stepped.owned_by("topic", 0)[0], stepped.owned_by("topic", 1)[0]
     poison = stepped.client().produce(
@@ -169,7 +169,7 @@ def test_an_answer_that_was_put_off_and_kills_is_its_requests_fault(
 
 
 def test_a_slice_that_kills_is_its_requests_fault(stepped: SteppedBroker, caplog: pytest.LogCaptureFixture) -> None:
-    """It died turns after the request was taken, and its memory given back."""
+    """The death occurs turns after the request was read and its memory released."""
 
     def deadly(self: ApiCalls, request: Any, work: Any) -> Any:
         for _ in range(5):
@@ -193,7 +193,7 @@ def test_a_slice_that_kills_is_its_requests_fault(stepped: SteppedBroker, caplog
 def test_what_kills_in_the_commit_is_found_by_taking_each_alone(
     stepped: SteppedBroker, kills: Callable[..., None]
 ) -> None:
-    """The first death is nobody's: what a turn has staged is committed in one go."""
+    """The first death is not attributed: a turn commits all its staged batches together."""
     kills(
         OwnedPartition,
         "commit",
@@ -225,7 +225,7 @@ def test_one_death_drops_nothing(stepped: SteppedBroker, monkeypatch: pytest.Mon
 
 
 def test_nobody_is_blamed_for_a_death_after_a_fault(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault of ours that ends a turn in the middle of a request; the process is killed later, while it sleeps."""
+    """A fault ends a turn in the middle of a request; the process is killed later, while it sleeps."""
     handler = stepped.handler(0)
 
     def turn() -> bool:
@@ -246,7 +246,7 @@ def test_nobody_is_blamed_for_a_death_after_a_fault(stepped: SteppedBroker, monk
 def test_what_has_been_dropped_twice_is_dropped_at_no_death(
     stepped: SteppedBroker, kills: Callable[..., None], caplog: pytest.LogCaptureFixture, what: str, size: int
 ) -> None:
-    """A client sends again what was not answered. It is tried again when the window of restarts has passed."""
+    """A client resends requests without a response. It is tried again after the window of restarts."""
     kills(PartitionLog, "stage", lambda _, batch, *__, **___: bytes(batch))
     kills(RequestHandler, "dispatch", lambda _, frame: bytes(frame.view[frame.start : frame.end])[:80])
     own, other = stepped.owned_by("topic", 0)[0], stepped.owned_by("topic", 1)[0]
@@ -278,5 +278,5 @@ def test_what_has_been_dropped_twice_is_dropped_at_no_death(
 
 
 def is_dropped_in(broker: SteppedBroker, sent: Sent, deaths: int) -> bool:
-    """Return whether a request is dropped after so many deaths."""
+    """Return whether a request is dropped after this number of deaths."""
     return settle(broker) == deaths and is_dropped(sent)

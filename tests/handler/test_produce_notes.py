@@ -1,4 +1,4 @@
-"""The notes that make a replay exact: after failed commits, refusals, duplicates, and what takeover takes back."""
+"""The notes that make a replay exact: after failed commits, rejections, duplicates, and rollbacks at takeover."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_what_could_not_be_written_is_refused_again_by_a_replacement(
     if known:
         client.produce([("topic", own, record_batch([b"known"]))])
         stepped.settle()
-    # A request in front that waits for its other owner keeps everything behind it in the ring.
+    # An earlier request that waits for its other owner holds all later ones in the ring.
     client.produce([("topic", own, record_batch([b"first"])), ("topic", foreign, record_batch([b"held"]))])
     stepped.turn(0)
     if known:
@@ -104,7 +104,7 @@ def test_a_duplicate_of_what_stands_succeeds_though_the_rest_of_the_turn_fails(
 
 @pytest.mark.parametrize("known", [False, True])
 def test_a_refusal_is_repeated_though_its_reason_has_gone(stepped: SteppedBroker, known: bool) -> None:
-    """The client may have sent the records anew: to append them now would be once too often."""
+    """The client may have resent the records: to append them now would duplicate them."""
     own, foreign = (stepped.owned_by("topic", owner)[0] for owner in (0, 1))
     fields = {"producer_id": 9, "producer_epoch": 0}
     client = stepped.client()
@@ -128,7 +128,7 @@ def test_a_refusal_is_repeated_though_its_reason_has_gone(stepped: SteppedBroker
 
 
 def test_a_client_that_sends_base_offsets_of_its_own_is_not_believed(stepped: SteppedBroker) -> None:
-    """They are no notes: neither of a place nor of a refusal. The first offset of a batch is the broker's to give."""
+    """They are no notes, of an offset or of a rejection. Only the broker assigns the first offset of a batch."""
     client = stepped.client()
     sent = []
     for offset in (5, 0, 1 << 40, -1, -1003, -(1 << 60)):
@@ -142,7 +142,7 @@ def test_a_client_that_sends_base_offsets_of_its_own_is_not_believed(stepped: St
 
 
 def test_replay_of_a_batch_of_requests_answers_each_with_its_own_offset(stepped: SteppedBroker) -> None:
-    """The end has been published, no answer has: the replacement answers all of it from the notes."""
+    """The end is published, no response is sent: the replacement creates all responses from the notes."""
     own = stepped.owned_by("topic", 0)[0]
     client = stepped.client()
     client.produce([("topic", own, record_batch([b"0"]))])
@@ -181,7 +181,7 @@ def test_a_torn_write_is_cut_off_and_written_again(stepped: SteppedBroker, monke
 
 
 def held_behind_another(stepped: SteppedBroker, own: int, foreign: int) -> tuple[Sent, Sent]:
-    """Return a request that is held, and one behind it; both are appended, and a replacement reads both again."""
+    """Return a held request and a later one; both are appended, and a replacement reads both again."""
     client = stepped.client()
     held = client.produce([("topic", own, record_batch([b"first"])), ("topic", foreign, record_batch([b"held"]))])
     behind = stepped.client().produce([("topic", own, record_batch([b"second"]))], acks=-1)
@@ -219,7 +219,7 @@ def test_what_stands_is_not_refused_because_its_log_cannot_be_opened(
         stepped.kill(0)
         stepped.replace(owner)
         if owner == 1:
-            # Its answer is lost with its asker, who asks again.
+            # The owner's response is lost with the origin handler, whose replacement repeats the request.
             patch.undo()
             stepped.boot(0)
         stepped.settle()
@@ -235,7 +235,7 @@ def test_what_stands_is_not_refused_because_its_log_cannot_be_opened(
 def test_what_was_cut_off_a_log_that_cannot_be_opened_is_refused_for_good(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its note must not pass for one of records that stand, when others have taken its place."""
+    """Its note must not be valid for other records stored at the same offset later."""
     own, foreign = (stepped.owned_by("topic", each)[0] for each in (0, 1))
     client = stepped.client()
     client.produce([("topic", own, record_batch([b"first"])), ("topic", foreign, record_batch([b"held"]))])

@@ -1,4 +1,4 @@
-"""A Produce of very many parts: read, taken and answered in slices, each part once, whoever dies on the way."""
+"""A Produce of very many parts: parsed, appended and acknowledged in slices, each part once, despite deaths."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def values(broker: SteppedBroker) -> list[int]:
 
 
 def test_no_turn_is_long(broker: SteppedBroker) -> None:
-    """Neither that in which it comes, nor that in which the last part is answered, nor any between."""
+    """Neither the turn of its arrival, nor that of the last part's response, nor any between."""
     frame = request_frame(PRODUCE, VERSION, 7, body(2))[4:]
     longest_turn(broker, ApiKey.PRODUCE, VERSION, frame)
     frame = request_frame(PRODUCE, VERSION, 7, body(PARTS))[4:]
@@ -55,9 +55,9 @@ def test_no_turn_is_long(broker: SteppedBroker) -> None:
 def test_each_part_is_appended_once_whenever_its_handler_dies(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
-    """Before its parts have room for notes, between, while some stand, and while its answer is made."""
+    """Before its parts have memory for notes, between, when some are stored, and while its response is encoded."""
     parts = 1500
-    # A step of each turn.
+    # One step per turn.
     monkeypatch.setattr(task_queues, "AT_ONCE_NS", 1)
     monkeypatch.setattr(slices, "BUDGET_NS", 1)
     sent = broker.client().send(PRODUCE, VERSION, body(parts), 0)
@@ -98,7 +98,7 @@ def test_a_death_while_the_answer_is_made_is_answered_by_what_was_noted(
 def test_one_that_turns_out_to_be_malformed_ends_its_connection_and_leaves_nothing(
     broker: SteppedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is read in slices: what is wrong is found later, and is the client's fault then too."""
+    """It is parsed in slices: a late error is the client's fault, too."""
     sent = broker.client().send(PRODUCE, VERSION, body(PARTS)[:-1], 0)
     broker.settle(1000)
     assert sent.answer.kind == CLOSE_CONNECTION

@@ -1,6 +1,6 @@
-"""Produce requests that take long: others are served meanwhile, their connection waits, and nothing is lost or twice.
+"""Slow Produce requests: others are served meanwhile, their connection waits, and no record is lost or doubled.
 
-What looking into records costs is made up: the clock moves on with every batch of a compacted topic.
+The cost of reading records is simulated: every batch of a compacted topic advances the clock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def slow_down(stepped: SteppedBroker, patch: pytest.MonkeyPatch, cost_ms: int) -
 
 @pytest.fixture
 def costs(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> Costs:
-    """Return what makes each look into a batch take so many ms."""
+    """Return a function that sets the cost of each batch, in ms."""
     stepped.create("compacted", 4, COMPACTED)
     return lambda cost_ms: slow_down(stepped, monkeypatch, cost_ms)
 
@@ -58,7 +58,7 @@ def values(stepped: SteppedBroker) -> list[int]:
 
 @pytest.mark.parametrize("owner", [0, 1])
 def test_others_are_served_between_the_parts_of_a_long_request(stepped: SteppedBroker, costs: Costs, owner) -> None:
-    """Whoever owns the parts."""
+    """For any owners of the parts."""
     costs(10)
     long = stepped.client().send(PRODUCE, 7, produce_body(parts_of(stepped, owner, 60)), 0)
     others = [stepped.client().produce([("topic", index, record_batch([b"x"]))]) for index in range(4)]
@@ -96,7 +96,7 @@ def test_what_a_connection_sends_behind_a_long_request_waits_for_it(stepped: Ste
 
 
 def test_parts_that_have_not_had_their_turn_in_time_are_refused(stepped: SteppedBroker, costs: Costs) -> None:
-    """Their client sends them again: none is appended."""
+    """Their client resends them: none is appended."""
     costs(200)
     for owner in range(2):
         long = stepped.client().send(PRODUCE, 7, produce_body(parts_of(stepped, owner, 60)), 0)
@@ -130,7 +130,7 @@ def test_a_fault_in_a_long_request_closes_its_connection_and_the_line_goes_on(
 
 
 def test_requests_that_take_a_turn_together_are_taken_in_several(stepped: SteppedBroker, costs: Costs) -> None:
-    """And none is given back before it has been taken."""
+    """None is released before it has been handled."""
     costs(10)
     partition = stepped.owned_by("compacted", 0)[0]
     sent = [stepped.client().produce([("compacted", partition, keyed(number))]) for number in range(10)]
@@ -145,7 +145,7 @@ def test_requests_that_take_a_turn_together_are_taken_in_several(stepped: Steppe
 
 
 def test_what_other_rings_hold_stays_there_when_a_turn_has_become_long(tmp_path: Path) -> None:
-    """All rings are read before any request is taken: nothing is given back that has only been read."""
+    """All rings are read before any request is handled: a request that was only read is not released."""
     broker = SteppedBroker(tmp_path, processors=2)
     broker.create("compacted", 4, COMPACTED)
     partition = broker.owned_by("compacted", 0)[0]
@@ -165,7 +165,7 @@ def test_what_other_rings_hold_stays_there_when_a_turn_has_become_long(tmp_path:
 @pytest.mark.parametrize("turns", range(12))
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_long_request_survives_its_handlers(stepped: SteppedBroker, costs: Costs, turns: int, victim: int) -> None:
-    """Whichever is killed, after whichever turn, every part is appended once."""
+    """With any handler killed, after any turn, every part is appended once."""
     costs(10)
     client = stepped.client()
     parts = [("compacted", number % 4, keyed(number)) for number in range(40)]

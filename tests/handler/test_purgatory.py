@@ -1,4 +1,4 @@
-"""What waits is tried when it should be and no more often, answered at its deadline, and let go of (``E06``)."""
+"""Parked operations are retried only when necessary, completed at their deadline, and released (``E06``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.fakes import FakeClock
 
 
 class Waiting:
-    """An operation that completes when it is told to, and notes each try and which of its rows had moved."""
+    """An operation completed by the test, which records each try and its moved rows."""
 
     def __init__(self, deadline_ns: int, rows: Collection[int] = (), fault: Exception | None = None) -> None:
         self.tries: list[bool] = []
@@ -38,7 +38,7 @@ class Waiting:
 
 
 class Purgatory(Purgatory):
-    """One whose flags can be looked at."""
+    """A purgatory with accessible flags."""
 
     def __init__(self) -> None:
         self.flags: set[int] = set()
@@ -51,7 +51,7 @@ class Purgatory(Purgatory):
         return self.turn_now()
 
     def turn_now(self) -> bool:
-        """Take a turn, as a handler does: what is due comes first."""
+        """Run a turn like a handler: expired operations first."""
         was_due = self.timers.run_due(self.clock.monotonic_ns())
         return self.turn() or was_due
 
@@ -62,7 +62,7 @@ def delayed() -> Purgatory:
 
 
 def test_the_flags_are_up_before_the_second_try(delayed: Purgatory) -> None:
-    """Else an append between the look and the flag would wake nobody."""
+    """Otherwise an append between the check and the flag would wake no handler."""
     seen: list[set[int]] = []
 
     def look(final: bool) -> bool:  # noqa: ARG001
@@ -74,7 +74,7 @@ def test_the_flags_are_up_before_the_second_try(delayed: Purgatory) -> None:
 
 
 def test_rows_whose_flags_are_up_already_need_no_second_try(delayed: Purgatory) -> None:
-    """They say by themselves that they have moved: a consumer that polls again and again is read once a poll."""
+    """The flags themselves report a move: a consumer that polls repeatedly is read once per poll."""
     first, second = Waiting(10, (1, 2)), Waiting(20, (1, 2, 3))
     delayed.watch(first.operation)
     delayed.turn_at(10)
@@ -99,7 +99,7 @@ def test_a_row_that_moves_tries_its_watchers_only(delayed: Purgatory) -> None:
 
 
 def test_an_operation_is_tried_once_a_turn_however_many_of_its_rows_have_moved(delayed: Purgatory) -> None:
-    """1,000 fetches of 100 partitions each: work grows with the rows that moved and their watchers."""
+    """1,000 fetches of 100 partitions each: the cost grows with the moved rows and their watchers."""
     waiting = [Waiting(1000, range(100)) for _ in range(1000)]
     for each in waiting:
         delayed.watch(each.operation)
@@ -168,7 +168,7 @@ def test_deadlines_are_kept_in_order(delayed: Purgatory) -> None:
 
 
 def test_what_waits_for_another_process_is_tried_once_a_turn_with_changes(delayed: Purgatory) -> None:
-    """However many there were: a thousand answers of owners do not try each waiting request a thousand times."""
+    """For any number of changes: a thousand responses of owners do not try each waiting request a thousand times."""
     waiting = Waiting(100)
     delayed.watch(waiting.operation)
     for _ in range(1000):
@@ -237,7 +237,7 @@ def test_answered_operations_do_not_pile_up_behind_one_that_waits(delayed: Purga
 
 
 def test_what_an_answered_operation_knew_is_let_go_of_at_once(delayed: Purgatory) -> None:
-    """Its deadline may be far off, and it may know of thousands of partitions."""
+    """Its deadline may be far off, and it may refer to thousands of partitions."""
 
     class Knowledge:
         rows: Sequence[int] = (1, 2)

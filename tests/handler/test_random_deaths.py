@@ -1,8 +1,8 @@
 """Handlers that die at random lines, in random order, with rings that are often full and disks that sometimes are.
 
-Whatever happens, every request is answered, a record is in its partition once if its first answer said so and not at
-all if that was an error, and the answer names the record's true offset. Processors die too, alone and together with
-handlers: what their connections had not been answered by then stands once or not at all.
+Every request gets a response; a record is in its partition once if its first response had no error, and not at all
+otherwise; the response has the record's true offset. Processors die too, alone and together with handlers: pending
+requests of their connections are stored once or not at all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PARTITIONS = 6
 
 
 class Schedule:
-    """One run: what has been sent, and who is dead."""
+    """One run: the sent requests, and the dead processes."""
 
     def __init__(self, broker: SteppedBroker, seed: int, disk_fails: Callable[[float], None]) -> None:
         self.broker = broker
@@ -81,13 +81,13 @@ class Schedule:
 
 
 class Producer:
-    """A connection whose every record is different."""
+    """A connection whose records are all different."""
 
     def __init__(self, client: Client, number: int) -> None:
         self.client = client
         self.number = number
         self.requests: list[tuple[Sent, int, list[tuple[str, int, bytes]]]] = []
-        #: What had no answer when a connection was lost: its client never learns what became of it.
+        #: Requests without a response when their connection was lost: the client never learns the outcome.
         self.unknown: set[tuple[str, int, bytes]] = set()
 
     def connect_again(self, client: Client) -> None:
@@ -115,7 +115,7 @@ class Producer:
 
 @pytest.fixture
 def disk_fails(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Return a function that sets how likely a write to a segment fails half-way."""
+    """Return a function that sets the probability of a partial write to a segment."""
     chance = 0.0
     writes = 0
     real = os.pwritev
@@ -181,7 +181,7 @@ def check(broker: SteppedBroker, schedule: Schedule) -> None:
             assert sent.answers, f"request of {values} was never answered"
             outcomes = produced(sent) if acks else [(0, None)] * len(values)
             if acks == 0 and sent.answer.kind == request_channel.CLOSE_CONNECTION:
-                # Some part failed, and the client is not told which.
+                # Some part failed, and the response does not identify it.
                 expected.update(value for value in values if value[2] in {v for _, v in found[value[:2]]})
                 continue
             for (topic, partition, value), (error, offset) in zip(values, outcomes, strict=True):

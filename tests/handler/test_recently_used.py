@@ -1,4 +1,4 @@
-"""What is used stays, what is not goes, and there is never more than twice the limit."""
+"""Used entries are retained, unused ones are dropped, and there are never more than twice the limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The directories of deleted topics go, whoever dies on the way and whatever the disk says at first."""
+"""The directories of deleted topics are removed, despite deaths and initial disk errors."""
 
 from __future__ import annotations
 
@@ -86,6 +86,6 @@ def test_a_directory_that_cannot_be_removed_is_tried_again_and_keeps_its_row(ste
         assert not any(stepped.context.partitions.state(row) == STATE_CLOSED for row in rows)
     finish(stepped)
     assert left(stepped, "doomed") == []
-    # Another of the same name is not taken for it.
+    # A new topic of the same name keeps its directories.
     stepped.create("doomed", 4)
     assert len(left(stepped, "doomed")) == 4

@@ -1,4 +1,4 @@
-"""The request loop by frames: dispatch, refusals, faults, answers of any size, rings that are full."""
+"""The request loop by frames: dispatch, rejections, faults, responses of any size, full rings."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ HANDLER_KINDS = pytest.mark.parametrize(
 def test_c07_a_request_that_cannot_be_read_closes_its_connection(
     stepped: SteppedBroker, api_key: int, version: int, body: bytes
 ) -> None:
-    """No answer is sent; requests of others, and of the same batch, are not touched by it. `C07`, `C12`."""
+    """No response is sent; requests of others, and of the same batch, are not affected. `C07`, `C12`."""
     other = stepped.client()
     before = other.produce([("topic", 0, record_batch([b"before"]))])
     bad = stepped.client().send(api_key, version, body, before.target)
@@ -83,7 +83,7 @@ def test_c08_api_versions_of_an_unknown_version_are_answered_in_version_0(steppe
 
 
 def test_api_versions_lists_what_is_dispatched_and_the_refused_produce_versions(stepped: SteppedBroker) -> None:
-    """`C12`: Produce 0-2 are listed, though they are refused."""
+    """`C12`: Produce 0-2 are listed, although they are rejected."""
     sent = stepped.client().send(API_VERSIONS, 0, b"")
     stepped.settle()
     reader = Reader(sent.answer.payload[8:])
@@ -101,7 +101,7 @@ def test_c15_the_correlation_id_comes_back_whatever_it_is(stepped: SteppedBroker
         client.send_frame(API_VERSIONS, 0, struct.pack(">hhi", API_VERSIONS, 0, 7) + string("test")) for _ in range(3)
     ]
     stepped.settle()
-    # The envelope says 0, 1, 2; `settle` has sorted the answers by our own sequence numbers, not by these.
+    # The envelopes have 0, 1, 2; `settle` sorts the responses by internal sequence numbers, not by correlation ids.
     assert all(len(each.answers) == 1 for each in sent)
 
 
@@ -114,7 +114,7 @@ def test_c16_sasl_without_sasl_is_answered_with_34(stepped: SteppedBroker) -> No
 def test_e08_a_fault_in_an_api_closes_that_connection_and_the_loop_goes_on(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """`E02`, `E08`: a fault of ours has no mapping to an error; nobody else notices."""
+    """`E02`, `E08`: an internal fault is not mapped to an error code; other connections are unaffected."""
 
     def fault(*_: object) -> None:
         raise ZeroDivisionError("ours")
@@ -151,7 +151,7 @@ def test_e08_a_fault_in_produce_gives_its_memory_back(
 def test_e08_a_fault_while_metadata_is_taken_over_loses_nothing_that_was_read(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`E08`: neither requests nor what other targets ask; the next turn goes on with them."""
+    """`E08`: neither requests nor messages of other targets; the next turn continues with them."""
     for_both = stepped.client().produce([("topic", p, record_batch([b"both"])) for p in range(4)])
     owner = 1 - for_both.target
     stepped.turn(for_both.target)
@@ -179,7 +179,7 @@ def test_e08_a_fault_while_metadata_is_taken_over_loses_nothing_that_was_read(
 def test_a_partition_that_cannot_be_opened_keeps_no_other_from_it(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not even a fault of ours: what a handler has been told of once it is not told of again."""
+    """Not even after an internal fault: a handler gets each announcement once."""
     open_log = LogManager.open
 
     def open_but_one(manager: LogManager, name: PartitionName, *args: object) -> PartitionLog:
@@ -198,7 +198,7 @@ def test_a_partition_that_cannot_be_opened_keeps_no_other_from_it(
 def test_a_fault_while_metadata_is_taken_over_leaves_nothing_remembered_of_what_is_gone(
     stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Produce of a form that was seen before does not go to the log of a deleted topic."""
+    """A Produce of a cached shape is not appended to the log of a deleted topic."""
     client = stepped.client()
     for _ in range(2):
         client.produce([("topic", 0, record_batch([b"a"]))])
@@ -237,14 +237,14 @@ def test_an_answer_larger_than_a_ring_travels_by_a_file(tmp_path: Path) -> None:
 
 
 def test_a_turn_that_leaves_nothing_is_not_followed_by_an_empty_one(stepped: SteppedBroker) -> None:
-    """The loop sleeps at once: what comes after a turn has begun rings the bell, and all before it has been taken."""
+    """The loop sleeps immediately: requests after the start of a turn ring the bell; all earlier ones are handled."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
     clients = [stepped.client() for _ in range(4)]
     slept = 0
     for _ in range(200):
-        # On average less than what is served, or the backlog grows and the handler is never done.
+        # On average fewer than are served, or the backlog grows and the handler never idles.
         for _ in range(chance.choice((0, 1, 3, 2 * BATCH))):
             client = chance.choice(clients)
             if chance.random() < 0.8:
@@ -261,7 +261,7 @@ def test_a_turn_that_leaves_nothing_is_not_followed_by_an_empty_one(stepped: Ste
 
 
 def test_a_full_response_ring_stops_that_processor_only(tmp_path: Path) -> None:
-    """Requests of a processor that takes no answers stay in its ring; nothing is lost and nobody else waits."""
+    """Requests of a processor with a full response ring remain in its ring; none is lost and no other waits."""
     broker = SteppedBroker(tmp_path, handlers=1, processors=2, ring_bytes=4096)
     try:
         broker.create("topic", 1)
@@ -290,7 +290,7 @@ def test_a_full_response_ring_stops_that_processor_only(tmp_path: Path) -> None:
 
 
 def test_h01_a_handler_takes_a_few_from_each_ring_however_full_another_is(tmp_path: Path) -> None:
-    """What the control plane brings is answered in the next turn, with a batch at most of what clients have sent."""
+    """Control-plane requests get a response in the next turn, after at most one batch of client requests."""
     broker = SteppedBroker(tmp_path, handlers=1, processors=2)
     try:
         broker.create("topic", 1)
@@ -323,7 +323,7 @@ def test_metadata_changes_are_made_by_the_controller_and_seen_by_all(stepped: St
 def test_row_14_what_was_announced_before_a_request_was_sent_is_known_to_whoever_answers_it(
     stepped: SteppedBroker,
 ) -> None:
-    """Row 14: a topic is deleted, made again and asked for, before each line of a handler's turn in its turn."""
+    """Row 14: a topic is deleted, recreated and requested, before each line of a handler's turn in turn."""
     client, handler = stepped.client(), stepped.handler(0)
     asked: list[tuple[int, Sent]] = []
 
@@ -344,7 +344,7 @@ def test_row_14_what_was_announced_before_a_request_was_sent_is_known_to_whoever
 
 
 def test_a_topic_is_created_for_whoever_asks_for_its_metadata(stepped: SteppedBroker) -> None:
-    """The answer waits for the controller, which is another target, and comes at once when it has worked."""
+    """The response waits for the controller, which is another target, and is sent as soon as it has finished."""
     sent = stepped.client().send(METADATA, 4, metadata_body(["made"], auto_create=True), 0)
     stepped.turn(0)
     stepped.drain()
@@ -383,7 +383,7 @@ def test_acks_0_ends_without_an_answer_and_an_error_closes(stepped: SteppedBroke
 def test_c14_errors_are_per_partition(
     stepped: SteppedBroker, known: bool, records: bytes, version: int, acks: int, error: int
 ) -> None:
-    """`C14`, on a connection whose requests were parsed before and on a new one, alone and beside a good part."""
+    """`C14`, on a connection with a cached request and on a new one, alone and together with a valid part."""
     good = record_batch([b"good"])
     client = stepped.client()
     if known:
@@ -400,7 +400,7 @@ def test_c14_errors_are_per_partition(
 
 
 def test_a_turn_that_has_become_long_leaves_the_rest_to_the_next(stepped: SteppedBroker) -> None:
-    """What is left keeps its memory and its order, also behind a request that comes meanwhile."""
+    """The remaining requests retain their memory and their order, also with a later request."""
     client = stepped.client()
     slow = [client.send(METADATA, 4, metadata_body([name]), 0) for name in ("topic", "one", "two")]
     later = client.send(API_VERSIONS, 0, b"", 0)

@@ -1,4 +1,4 @@
-"""Requests are released in order, and not while one of them holds its memory."""
+"""Requests are released in order, and not while one of them is held."""
 
 from __future__ import annotations
 

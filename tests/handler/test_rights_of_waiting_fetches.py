@@ -1,4 +1,4 @@
-"""Fetches that wait while ACLs change: nobody gets what they may no longer read, and nobody else notices."""
+"""Fetches that wait while ACLs change: no client reads unauthorized records, and others are unaffected."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def of(broker: SteppedBroker, user: str) -> Client:
 def fetch(
     client: Client, topics: Mapping[str, Sequence[int]], epoch: int = -1, session: int = 0, min_bytes: int = 1
 ) -> Sent:
-    """Fetch from the beginning of partitions; ``epoch``: of a session, -1: there is none."""
+    """Fetch from the start of partitions; ``epoch``: of a session, -1 without one."""
     wanted = [
         {
             "topic": topic,
@@ -72,7 +72,7 @@ def fetch(
 
 
 def answered(sent: Sent) -> tuple[int, dict[tuple[str, int], int]]:
-    """Return the session of an answer, and the error of each partition."""
+    """Return the session of a response, and the error of each partition."""
     payload = sent.answer.payload
     response = codec.decode_response(FETCH, VERSION, payload, 4, len(payload))
     errors = {
@@ -118,7 +118,7 @@ def test_what_may_no_longer_be_read_is_refused_when_it_comes(guarded: SteppedBro
 
 
 def test_what_was_found_before_is_not_given_when_the_wait_is_over(guarded: SteppedBroker) -> None:
-    """Too little came to be answered, then the right was taken away."""
+    """Too few bytes arrived for a response, then the right was revoked."""
     append(guarded, "topic")
     waiting = fetch(of(guarded, "bob"), {"topic": [0]}, min_bytes=100_000)
     guarded.settle()

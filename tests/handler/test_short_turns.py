@@ -1,6 +1,6 @@
-"""No turn is long, whatever is asked: requests of very many elements are served and answered in slices.
+"""No turn is long, for any request: requests of very many elements are executed and encoded in slices.
 
-Time is what has been called: a clock that counts calls, of Python and of C, stands in for the machine.
+Time is the number of calls: a clock that counts calls, of Python and of C, replaces the real one.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SteppedBroker]:
 def test_a_request_of_very_many_elements_is_served_in_slices(
     broker: SteppedBroker, key: ApiKey, version: int, path: ArrayPath
 ) -> None:
-    # What is made once for an API falls to the first.
+    # The first request includes one-time initialization for its API.
     longest_turn(broker, key, version, request_with(key, version, path, 1))
     frame = request_with(key, version, path, ELEMENTS)
     assert longest_turn(broker, key, version, frame) <= MOST_CALLS + decoding(broker, key, version, frame)
 
 
 def decoding(broker: SteppedBroker, key: ApiKey, version: int, frame: bytes) -> int:
-    """Return the calls of decoding a request: compiled codecs do it in one go."""
+    """Return the calls of decoding a request: compiled codecs decode it in a single step."""
     clock = broker.clock
     assert isinstance(clock, CallClock)
     if APIS[key].function is None:
@@ -69,14 +69,14 @@ def decoding(broker: SteppedBroker, key: ApiKey, version: int, frame: bytes) -> 
 def test_what_takes_long_to_copy_is_copied_in_slices(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch, dies: bool
 ) -> None:
-    """Its memory is kept meanwhile, and no longer; another connection is served; a death begins it anew."""
+    """Its memory is held meanwhile, and no longer; another connection is served; after a death it starts over."""
     key, version = ApiKey.DESCRIBE_CONFIGS, 4
     frame = request_with(key, version, ("resources",), 3000)
     sent = broker.client().send_frame(key, version, frame)
     broker.settle(1000)
     with monkeypatch.context() as patch:
         patch.setattr(api_calls, "COPIED_AT_ONCE", 2048)
-        # One piece of each turn.
+        # One slice per turn.
         patch.setattr(slices, "BUDGET_NS", 1)
         copied = broker.client().send_frame(key, version, frame, target=0)
         turns = 0

@@ -1,4 +1,4 @@
-"""The fast path of heartbeats and commits sends the request log what the general path sends."""
+"""The fast path of heartbeats and commits writes the same rows to the request log as the general path."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_both_ways_answer_alike(broker: SteppedBroker, version: int) -> None:
 
 
 def test_only_what_members_say_is_remembered(broker: SteppedBroker) -> None:
-    """Whoever is none may say something else each time."""
+    """A non-member could fill the cache with arbitrary ids."""
     member = Member(broker, groups_of(broker, 0, 1)[0])
     member.join()
     beat = {"group_id": member.group_id, "generation_id": member.generation, "member_id": member.member_id}

@@ -1,4 +1,4 @@
-"""Work in slices: how much of a turn it gets, whose turn it is, what waits, and what a fault costs."""
+"""Tasks in slices: their share of a turn, their order, their waits, and the effect of a fault."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IDENTITY = (1 << 32, 7)
 
 
 class Bench:
-    """Works that do one step a millisecond and say in ``log`` whose step it was."""
+    """Tasks that run one step per millisecond and append their name to ``log``."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -55,7 +55,7 @@ class Bench:
         )  # fmt: skip
 
     def turns(self, limit: int = 1000) -> int:
-        """Turn until nothing is left to do; return how many turns that took."""
+        """Run turns until no task remains; return the number of turns."""
         for count in range(limit):
             if not self.slices.turn():
                 return count

@@ -1,4 +1,4 @@
-"""An end that was read before its segment was rolled and compacted away: the answer is the one of the end as it is."""
+"""An end that was read before its segment was rolled and compacted: the response is that of the current end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CompactedPartition:
         assert self.owned.commit() == 0
 
     def roll(self) -> None:
-        """Begin a new segment."""
+        """Start a new segment."""
         assert self.owned.log.roll()
         self.owned.publish()
 
@@ -63,7 +63,7 @@ def broker(tmp_path: Path) -> Iterator[SteppedBroker]:
 
 
 def after_first_reading(monkeypatch: pytest.MonkeyPatch, row: int, meanwhile: Callable[[], None]) -> None:
-    """Let something happen once, right after somebody has read the end of the partition."""
+    """Run a function once, right after the first read of the partition's end."""
     read_position = PartitionTable.read_position
     readings: list[int] = []
 
@@ -78,7 +78,7 @@ def after_first_reading(monkeypatch: pytest.MonkeyPatch, row: int, meanwhile: Ca
 
 
 def grown(partition: CompactedPartition) -> None:
-    """Roll the segment of the end and another one, and let compaction make one of all that was rolled."""
+    """Roll the segment of the end and another one, and compact all rolled segments into one."""
     partition.append(b"a", b"b")
     partition.roll()
     partition.append(b"b")
@@ -87,7 +87,7 @@ def grown(partition: CompactedPartition) -> None:
 
 
 def offsets_of(part: Part) -> list[int]:
-    """Return the offsets of the records in an answer; it must hold whole batches."""
+    """Return the offsets of the records in a response, which must consist of whole batches."""
     found = []
     at = 0
     while at < len(part.records):
@@ -104,7 +104,7 @@ def offsets_of(part: Part) -> list[int]:
 def test_a_fetch_whose_end_grew_stale(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch, level: int, offset: int
 ) -> None:
-    """The slice ends with a batch, nothing is out of range, and nothing is left out."""
+    """The slice ends with a batch, no offset is out of range, and no record is missing."""
     partition = CompactedPartition(broker)
     partition.append(b"a", b"b", b"c")
     partition.roll()

@@ -1,4 +1,4 @@
-"""Timers: what is due is called once, in order, and what was cancelled is not."""
+"""Timers: expired ones are called once, in order, and cancelled ones are not."""
 
 from functools import partial
 
@@ -6,7 +6,7 @@ from rotunda.broker.scheduling.timers import AT_ONCE_NS, Timers
 
 
 class Clock:
-    """A clock that stands still."""
+    """A clock that does not advance."""
 
     def __init__(self) -> None:
         self.now_ns = 0

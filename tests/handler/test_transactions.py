@@ -1,4 +1,4 @@
-"""Transactions step by step: what Produce demands of them, how they end, what admins are told (KIP-98, 664, 890)."""
+"""Transactions step by step: conditions of Produce, endings, and descriptions for admins (KIP-98, 664, 890)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def settled(broker: SteppedBroker, sent: Sent) -> Sent:
 
 
 def wait(broker: SteppedBroker, ms: int) -> None:
-    """Let time pass, and everybody notice."""
+    """Advance the clock and run all processes."""
     for _ in range(ms // 100):
         broker.clock.advance_ns(100_000_000)
         broker.settle(3)
@@ -55,7 +55,7 @@ def wait(broker: SteppedBroker, ms: int) -> None:
 def test_records_for_a_partition_that_was_not_added_are_refused(
     broker: SteppedBroker, version: int, error: int
 ) -> None:
-    """INVALID_TXN_STATE, and TRANSACTION_ABORTABLE to who knows it; from version 12 on producing adds (KIP-890)."""
+    """INVALID_TXN_STATE, or TRANSACTION_ABORTABLE in newer versions; from version 12 on Produce adds them (KIP-890)."""
     producer = started(broker, newest=False)
     assert produce_errors(settled(broker, producer.produce([("topic", 0, b"a")], version))) == [error]
     assert broker.end("topic", 0) == 0
@@ -98,7 +98,7 @@ def test_an_unknown_producer_and_a_fenced_one_are_refused(broker: SteppedBroker,
 def test_a_log_that_knows_a_later_epoch_refuses_before_a_coordinator_is_asked(
     broker: SteppedBroker, newest: bool
 ) -> None:
-    """INVALID_PRODUCER_EPOCH also under an id that the producer does not have; a log without it leaves that unsaid."""
+    """INVALID_PRODUCER_EPOCH also with a foreign transactional id; a log without the later epoch does not return it."""
     zombie, producer = started(broker, newest=newest), started(broker, newest=newest)
     if not newest:
         assert add_errors(settled(broker, producer.add([("topic", 0)]))) == [0]
@@ -124,7 +124,7 @@ def test_without_verification_old_producers_are_believed(broker: SteppedBroker) 
 
 
 def test_a_producer_goes_on_as_it_began_when_the_feature_level_sinks(broker: SteppedBroker) -> None:
-    """KIP-890: it has read transaction.version once, and counts on what its requests mean by their version."""
+    """KIP-890: it has read transaction.version once, and relies on the meaning of its request versions."""
     producer = started(broker)
     controller = broker.controller
     assert controller is not None
@@ -140,7 +140,7 @@ def test_a_producer_goes_on_as_it_began_when_the_feature_level_sinks(broker: Ste
 
 
 def test_requests_in_flight_keep_their_order_while_the_first_is_verified(broker: SteppedBroker) -> None:
-    """Five requests before the first answer, to a partition whose owner must ask, and to others that are forwarded."""
+    """Five requests before the first response, to a partition whose owner must verify, and to forwarded ones."""
     producer = started(broker)
     sent = [producer.produce([("topic", p, b"%d" % n) for p in range(4)]) for n in range(5)]
     broker.settle()
@@ -151,7 +151,7 @@ def test_requests_in_flight_keep_their_order_while_the_first_is_verified(broker:
 
 
 def test_a_guard_ends_with_the_transaction() -> None:
-    """What the coordinator said before the marker is worth nothing after it (KIP-890)."""
+    """The coordinator's verification before the marker is invalid after it (KIP-890)."""
     guards = VerificationGuards(iter(range(100, 200)))
     log = NeverOngoing()
     first = header(sequence=5)
@@ -163,7 +163,7 @@ def test_a_guard_ends_with_the_transaction() -> None:
 
 
 def test_producers_of_very_many_partitions_do_not_drop_each_others_guards() -> None:
-    """All are told their guards before the first comes back with its own, as a coordinator's answers have it."""
+    """All get their guards before the first returns with its own, as with a coordinator's responses."""
     guards = VerificationGuards(count(2))
     log = NeverOngoing()
     headers = [header(sequence=0)._replace(producer_id=producer_id) for producer_id in range(4)]
@@ -172,7 +172,7 @@ def test_producers_of_very_many_partitions_do_not_drop_each_others_guards() -> N
 
 
 def test_a_producer_that_a_log_does_not_know_begins_at_0() -> None:
-    """KIP-890: every transaction has an epoch of its own by Produce 12, so what comes first has number 0."""
+    """KIP-890: every transaction has an epoch of its own by Produce 12, so its first batch has sequence 0."""
     guards = VerificationGuards(iter(range(100, 200)))
     log = NeverOngoing()
     guards.judge(1, log, header(sequence=5), 12, 1)
@@ -183,7 +183,7 @@ def test_a_producer_that_a_log_does_not_know_begins_at_0() -> None:
 
 
 def test_a_guard_lets_nothing_in_before_what_was_refused_first() -> None:
-    """A log that does not know the producer would take any sequence number for its first: error 45."""
+    """A log that does not know the producer would accept any sequence number as its first: error 45."""
     guards = VerificationGuards(iter(range(100, 200)))
     log = NeverOngoing()
     guards.judge(1, log, header(sequence=5), 11, 1)
@@ -193,7 +193,7 @@ def test_a_guard_lets_nothing_in_before_what_was_refused_first() -> None:
 
 
 def test_what_a_fenced_producer_was_refused_does_not_hold_up_its_successor() -> None:
-    """Sequence numbers of another epoch say nothing of what is on its way in this one."""
+    """Sequence numbers of another epoch are unrelated to batches in flight in this one."""
     guards = VerificationGuards(iter(range(100, 200)))
     log = NeverOngoing()
     assert guards.judge(1, log, header(sequence=0), 11, 1) == (NEEDS_VERIFICATION, 100)
@@ -205,7 +205,7 @@ def test_what_a_fenced_producer_was_refused_does_not_hold_up_its_successor() -> 
 
 
 def test_a_fenced_producer_that_tries_again_does_not_disturb_its_successor(broker: SteppedBroker) -> None:
-    """The successor goes on with its sequence numbers in the next transaction; version 3 keeps its epoch."""
+    """The successor continues its sequence numbers in the next transaction; version 3 does not change its epoch."""
     zombie, producer = started(broker, newest=False), started(broker, newest=False)
     for value in (b"a", b"b"):
         assert add_errors(settled(broker, producer.add([("topic", 0)]))) == [0]
@@ -243,7 +243,7 @@ def header(sequence: int, epoch: int = 0) -> BatchHeader:
 
 
 def test_the_producer_goes_on_with_the_epoch_it_is_told(broker: SteppedBroker) -> None:
-    """KIP-360, and a timeout of 0 or an id without its epoch are refused."""
+    """KIP-360; a timeout of 0 or an id without its epoch is rejected."""
     producer = started(broker)
     assert producer.take(settled(broker, producer.init(again=True))) == 0
     assert producer.epoch == 1
@@ -279,7 +279,7 @@ def test_adding_a_partition_that_is_not_there_adds_none(broker: SteppedBroker) -
 
 @pytest.mark.parametrize("verify_only", [True, False])
 def test_adding_for_many_producers_at_once(broker: SteppedBroker, verify_only: bool) -> None:
-    """Versions 4 and 5, which brokers use among each other: whoever coordinates the ids is asked."""
+    """Versions 4 and 5, used between brokers: the coordinators of the ids are queried."""
     producers = [started(broker, f"id-{n}") for n in range(4)]
     values = [
         {
@@ -313,7 +313,7 @@ def test_an_end_skips_partitions_of_deleted_topics(broker: SteppedBroker) -> Non
 
 
 def test_a_marker_that_cannot_be_written_is_tried_again(broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end is decided and answered after a while; the next transaction waits for it."""
+    """The end is decided, and its response is sent after a delay; the next transaction waits for it."""
     producer = started(broker)
     assert produce_errors(settled(broker, producer.produce([(*place, b"a") for place in ALL]))) == [0] * 4
     logs = [
@@ -358,7 +358,7 @@ def test_a_timed_out_transaction_is_aborted_though_nobody_asks(broker: SteppedBr
     indirect=True,
 )
 def test_ids_that_are_not_used_expire(broker: SteppedBroker) -> None:
-    """INVALID_PRODUCER_ID_MAPPING then; an open transaction keeps its id."""
+    """INVALID_PRODUCER_ID_MAPPING then; the id of an open transaction does not expire."""
     idle, busy = started(broker, "idle"), started(broker, "busy")
     assert produce_errors(settled(broker, busy.produce([("topic", 0, b"a")]))) == [0]
     broker.forget_clients()

@@ -1,9 +1,9 @@
-"""A handler or the controller dies at any line while a transaction is under way: read_committed never shows the wrong.
+"""A handler or the controller dies at any line during a transaction: read_committed never shows wrong records.
 
-Three targets, none of which moves by itself. In every trial one whole transaction is done, and in one of its steps one
-target dies before its n-th line, over however many turns the step takes, and is replaced. Every request must be
-answered as if nothing had happened; nothing undecided or aborted may be visible at any time, and at the end every
-committed record is there once and in order, and no transaction is left open. users.md row 11.
+Three targets, all run by the test. Every trial runs one whole transaction, and in one of its steps one target dies
+before its n-th line, over all turns of the step, and is replaced. Every request must get the same response as without a
+death; no undecided or aborted record may be visible at any time, and at the end every committed record is stored once
+and in order, and no transaction is open. users.md row 11.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, PRODUCER_FENCED = 47, 48, 90
 
 
 class Trial(NamedTuple):
-    """One transaction: its values, how it ends, and what it does."""
+    """One transaction: its values, its end, and its steps."""
 
     number: int
     commit: bool
@@ -46,7 +46,7 @@ class Trial(NamedTuple):
         return b"%d.%d.%d" % (self.number, partition, request)
 
 
-#: Sends what a step consists of, and says which error codes the answers must have.
+#: Sends the requests of a step, and sets the expected error codes of the responses.
 Step = Callable[[TransactionalProducer, Trial], list[tuple[Sent, Callable[[Sent], list[int]]]]]
 
 
@@ -91,21 +91,21 @@ def end(producer: TransactionalProducer, trial: Trial) -> list[tuple[Sent, Calla
 
 
 def time_out(producer: TransactionalProducer, trial: Trial) -> list[tuple[Sent, Callable[[Sent], list[int]]]]:
-    """Let the producer be silent for longer than its transaction may last."""
+    """Silence the producer for longer than its transaction timeout."""
     del trial
     producer.broker.clock.advance_ns((TIMEOUT_MS + 2_000) * 1_000_000)
     return []
 
 
 def fence(producer: TransactionalProducer, trial: Trial) -> list[tuple[Sent, Callable[[Sent], list[int]]]]:
-    """Another producer comes with the same transactional id, on a connection of its own."""
+    """Start another producer with the same transactional id, on a connection of its own."""
     del trial
     other = TransactionalProducer(producer.broker, producer.transactional_id, newest=producer.newest)
     return [(other.init(), _one_code)]
 
 
 def fenced(producer: TransactionalProducer, trial: Trial) -> list[tuple[Sent, Callable[[Sent], list[int]]]]:
-    """Try in vain to go on: the answer is INVALID_PRODUCER_EPOCH, or PRODUCER_FENCED to who knows that error."""
+    """Try in vain to continue: the error is INVALID_PRODUCER_EPOCH, or PRODUCER_FENCED in newer versions."""
     return [
         produce_in_vain(producer),
         (producer.end(commit=trial.commit), lambda sent: _refused(_one_code(sent))),
@@ -113,7 +113,7 @@ def fenced(producer: TransactionalProducer, trial: Trial) -> list[tuple[Sent, Ca
 
 
 def too_late(producer: TransactionalProducer, trial: Trial) -> list[tuple[Sent, Callable[[Sent], list[int]]]]:
-    """Go on after a timeout in transaction version 2: to abort finds it done, to commit is INVALID_TXN_STATE."""
+    """Continue after a timeout in transaction version 2: an abort succeeds, a commit is INVALID_TXN_STATE."""
     expected = INVALID_TXN_STATE if trial.commit else 0
     return [
         produce_in_vain(producer),
@@ -172,7 +172,7 @@ CASES = {
 
 
 class World:
-    """A broker, its producer, and what a committed reader must see."""
+    """A broker, its producer, and the records that a committed reader must see."""
 
     def __init__(self, broker: SteppedBroker, case: Case) -> None:
         self.broker = broker
@@ -215,7 +215,7 @@ class World:
         return fuse.burnt
 
     def check_all(self) -> None:
-        """Nothing is open any more, and what is committed is there once and in order."""
+        """Check that no transaction is open, and that committed records are stored once and in order."""
         assert self._nothing_open()
         for partition in range(PARTITIONS):
             assert committed_values(self.broker, "topic", partition) == self.expected[partition]
@@ -227,7 +227,7 @@ class World:
             assert committed_values(self.broker, "topic", partition) == expected, f"trial {trial}"
 
     def _turn_all(self, victim: int, fuse: Fuse | None) -> None:
-        """Turn everybody until all is answered; the victim dies on the way, and is missed for a round or two."""
+        """Run all targets until every request has a response; the victim dies and is replaced after a round or two."""
         dead_for = -1
         broker = self.broker
         waits = fuse is not None and self.case.deadly is time_out
@@ -277,7 +277,7 @@ def test_a_handler_dies_at_any_line_of_a_transaction(broker: SteppedBroker, name
 
 
 def test_the_controller_dies_at_any_line_while_it_hands_out_a_producer_id(broker: SteppedBroker) -> None:
-    """Transactional ids that nobody has used: each of them gets a producer id of its own."""
+    """New transactional ids: each of them gets a producer id of its own."""
     given: set[int] = set()
     line, died = 1, True
     while died:

@@ -1,8 +1,8 @@
-"""Several transactional producers at once, of both protocols, while handlers and the controller die at random lines.
+"""Concurrent transactional producers of both protocols, while handlers and the controller die at random lines.
 
-Every request must be answered as if nothing had happened. A record may be seen by a read_committed consumer only once
-its producer has asked for the commit, and never if it asked for the abort; at the end exactly the committed ones are
-there, once and in order, and the group has the offset of the last commit. users.md row 11.
+Every request must get the same response as without a death. A read_committed consumer may see a record only after its
+producer has requested the commit, and never if it requested the abort; at the end exactly the committed ones are
+stored, once and in order, and the group has the offset of the last commit. users.md row 11.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ DEATH = 0.08
 
 
 class Actor:
-    """One producer that does transaction after transaction; each step is sent when the last one is answered."""
+    """One producer that runs transaction after transaction; each step is sent after the response to the last one."""
 
     def __init__(self, broker: SteppedBroker, name: str, chance: random.Random, *, newest: bool) -> None:
         self.name = name
         self.producer = TransactionalProducer(broker, name, newest=newest)
         self.going_on = True
-        #: By partition: values whose commit has been asked for, and those that will never be committed.
+        #: By partition: values whose commit has been requested, and those that will never be committed.
         self.committed: defaultdict[int, list[bytes]] = defaultdict(list)
         self.transactions = 0
         self.offset = -1
@@ -47,7 +47,7 @@ class Actor:
         self._waiting: list[Sent] = []
 
     def act(self) -> bool:
-        """Send what comes next if everything has been answered; False once there is nothing more."""
+        """Send the next step if no request is pending; return False after the last one."""
         if all(sent.answers for sent in self._waiting):
             self._waiting = next(self._steps, [])
             return bool(self._waiting)
@@ -99,7 +99,7 @@ class Actor:
 
 
 def check_visible(broker: SteppedBroker, actors: list[Actor], *, complete: bool) -> None:
-    """Nothing but what was committed is visible, in order; ``complete``: and all of that."""
+    """Check that only committed records are visible, in order; ``complete``: and all of them."""
     for partition in range(PARTITIONS):
         visible: defaultdict[str, list[bytes]] = defaultdict(list)
         for value in committed_values(broker, "topic", partition):
@@ -110,7 +110,7 @@ def check_visible(broker: SteppedBroker, actors: list[Actor], *, complete: bool)
 
 
 class Deaths:
-    """Turns every target, kills one now and then in the middle of its turn, and replaces it some rounds later."""
+    """Runs every target, sometimes kills one in the middle of its turn, and replaces it some rounds later."""
 
     def __init__(self, broker: SteppedBroker, chance: random.Random) -> None:
         self.count = 0
@@ -125,7 +125,7 @@ class Deaths:
         self._broker.clock.advance_ns(1_000_000)
 
     def replace_all(self) -> None:
-        """Replace whoever is dead."""
+        """Replace all dead targets."""
         for target in range(TARGETS):
             if self._broker.handlers[target] is None:
                 self._broker.replace(target)

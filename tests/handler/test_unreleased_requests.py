@@ -1,4 +1,4 @@
-"""What a replacement finds in its rings, in order of arrival."""
+"""Unreleased requests in a replacement's rings, in order of arrival."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CAPACITY = 8192
 
 
 class Rings:
-    """Two request rings in one piece of memory."""
+    """Two request rings in one buffer."""
 
     def __init__(self) -> None:
         size = ring_bytes(CAPACITY)
@@ -51,7 +51,7 @@ def test_requests_of_all_rings_are_returned_in_order_of_arrival() -> None:
 
 
 def test_the_order_of_one_ring_stays_as_it_is() -> None:
-    """A request that was sent again bears the time at which it first came."""
+    """A resent request has the time of its first arrival."""
     rings = Rings()
     for processor, sequence, received_ns in ((0, 7, 100), (0, 3, 5), (1, 0, 50), (1, 1, 150)):
         rings.put(processor, sequence, received_ns)
@@ -59,7 +59,7 @@ def test_the_order_of_one_ring_stays_as_it_is() -> None:
 
 
 def test_what_was_sent_to_an_earlier_generation_is_passed_over_however_late_it_comes(stepped: SteppedBroker) -> None:
-    """A processor that stood still for longer than any window sends it again; it is taken once, with its own number."""
+    """A processor that was blocked for longer than any window resends it; it is handled once, with its own sequence."""
     client = stepped.client()
     stepped.replace(0)
     handler, sender = stepped.handler(0), stepped.senders[0]

@@ -1,4 +1,4 @@
-"""Quotas of users, as requests carry their user to the target that answers them (`E09`, `E18`)."""
+"""Quotas of users, with the user of each request passed to its target (`E09`, `E18`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.record_batches import record_batch
 from tests.support.stepped_broker import Client, SteppedBroker
 from tests.support.wire_messages import PRODUCE, produce_body, string
 
-#: Eleven windows of a second: what may be used at once is about ten times that.
+#: Eleven windows of a second: the burst is about ten times the rate.
 LIMIT = 100.0
 BATCH = record_batch([b"x" * 3000])
 
@@ -45,7 +45,7 @@ def client_of(broker: SteppedBroker, user: str = "", host: str = "10.0.0.1") -> 
 
 
 def throttle_ms(broker: SteppedBroker, client: Client) -> int:
-    """Return for how long a Produce is throttled: its answer ends with that."""
+    """Return the throttle time of a Produce: the last field of its response."""
     sent = client.produce([("topic", 0, BATCH)])
     broker.settle()
     return int.from_bytes(sent.answer.payload[-4:], "big")
@@ -59,7 +59,7 @@ def test_e09_users_of_one_client_id_have_quotas_of_their_own(stepped: SteppedBro
 
 
 def test_e09_a_user_has_one_quota_wherever_it_comes_from(stepped: SteppedBroker) -> None:
-    """What a connection has used another one of the same user has not, whatever address it has."""
+    """The usage of one connection counts for all of the same user, with any address."""
     limit(stepped, (USER, "alice"))
     first = throttle_ms(stepped, client_of(stepped, "alice"))
     assert throttle_ms(stepped, client_of(stepped, "alice", "10.0.0.2")) > 1.5 * first
@@ -81,7 +81,7 @@ def test_e09_who_has_not_authenticated_is_anonymous(stepped: SteppedBroker) -> N
 
 
 def test_e09_quotas_hold_for_requests_like_those_before_them(stepped: SteppedBroker) -> None:
-    """The request before one of its connection tells whose it is: no longer than until quotas change."""
+    """The user is cached from the connection's previous request, only until quotas change."""
     alice, bob = (client_of(stepped, user) for user in ("alice", "bob"))
     assert [throttle_ms(stepped, client) for client in (alice, bob) * 2] == [0] * 4
     limit(stepped, (USER, "alice"))
@@ -112,11 +112,11 @@ def test_e18_a_user_may_have_no_part_in_what_all_share(tmp_path: Path) -> None:
 
 
 def test_e11_requests_that_are_committed_together_are_charged_to_each_client(stepped: SteppedBroker) -> None:
-    """Each answer of who has used too much says so; the others in the batch are not held back."""
+    """Each response of a client above its quota has a throttle time; the others in the batch are not delayed."""
     limit(stepped, (USER, "alice"))
     alice, bob, silent = client_of(stepped, "alice"), client_of(stepped, "bob"), client_of(stepped, "bob")
     for client in (alice, bob):
-        # What comes next is like this, and takes the short way.
+        # Later requests are equal to this one, and use the fast path.
         client.produce([("topic", 0, record_batch([b"x"]))])
     stepped.settle()
     stepped.clock.advance_ms(60_000)
@@ -133,7 +133,7 @@ def test_e11_requests_that_are_committed_together_are_charged_to_each_client(ste
 
 
 def test_b29_the_time_of_requests_that_are_committed_together_is_charged_once(stepped: SteppedBroker) -> None:
-    """E13: in equal parts, and no more of it than has gone by."""
+    """E13: in equal parts, and no more than the elapsed time."""
     limit(stepped, (USER, None), quota="request_percentage")
     clients = [client_of(stepped, user) for user in ("alice", "bob")]
     for _ in range(3):
@@ -161,7 +161,7 @@ SETTINGS_OF_ALL = {
 @pytest.mark.parametrize("quota", ["producer_byte_rate", "request_percentage", *SETTINGS_OF_ALL])
 @pytest.mark.parametrize("acks", [1, 0])
 def test_e14_an_answer_says_which_quota_gave_its_throttle_time(tmp_path: Path, quota: str, acks: int) -> None:
-    """For the request log: also the first request of a connection, which goes another way, and one without answer."""
+    """For the request log: also the first request of a connection, on the general path, and one without a response."""
     broker = SteppedBroker(tmp_path, handlers=1, settings=SETTINGS_OF_ALL.get(quota))
     try:
         broker.settle()
@@ -181,7 +181,7 @@ def test_e14_an_answer_says_which_quota_gave_its_throttle_time(tmp_path: Path, q
 
 
 def test_e09_a_connection_that_gives_another_client_id_has_the_quotas_of_that_one(stepped: SteppedBroker) -> None:
-    """Requests that are like earlier ones have the quotas of their own client, not of their connection's last one."""
+    """Requests equal to earlier ones use the quotas of their own client, not of their connection's last one."""
     limit(stepped, (CLIENT_ID, "test"))
     client = client_of(stepped)
 
