@@ -28,12 +28,12 @@ _NO_LIMIT = 1 << 62
 
 
 def decode(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Any:
-    """Return the request whose body is [offset, end) of `buffer`. Raises InvalidReceive."""
+    """Decode the request body in [offset, end) of `buffer`. Raises InvalidReceive."""
     return _request_reader(api_key, version)(buffer, offset, end, MOST_ELEMENTS)
 
 
 def decode_body(api_key: int, version: int, buffer: Buffer, offset: int, end: int) -> Any:
-    """Return the response whose body is [offset, end) of `buffer`. Raises InvalidReceive."""
+    """Decode the response body in [offset, end) of `buffer`. Raises InvalidReceive."""
     return response_reader(api_key, version)(buffer, offset, end, _NO_LIMIT)
 
 
@@ -66,7 +66,7 @@ def _request_reader(api_key: int, version: int) -> Read:
 
 @cache
 def response_reader(api_key: int, version: int) -> Read:
-    """Return the function that reads a response. InvalidReceive if there is no such version."""
+    """Return the function that reads a response. InvalidReceive if the version does not exist."""
     return reader(f"{_api(api_key)}Response", version)
 
 

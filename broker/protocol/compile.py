@@ -18,18 +18,18 @@ from rotunda.broker.protocol.schema.writing import Write, make_writer
 
 @cache
 def reader(name: str, version: int, own_fields: str = "") -> Read:
-    """Return the function that reads a version of a message. InvalidReceive if there is no such version."""
+    """Return the function that reads a version of a message. InvalidReceive if the version does not exist."""
     return make_reader(_checked(name, version, own_fields), version)
 
 
 @cache
 def writer(name: str, version: int, own_fields: str = "") -> Write:
-    """Return the function that writes a version of a message. InvalidReceive if there is no such version."""
+    """Return the function that writes a version of a message. InvalidReceive if the version does not exist."""
     return make_writer(_checked(name, version, own_fields), version)
 
 
 def read(name: str, version: int, buffer: Buffer, offset: int, end: int, most_elements: int = sys.maxsize) -> Any:
-    """Return the message whose bytes are [offset, end) of `buffer`. Raises InvalidReceive."""
+    """Decode the message in [offset, end) of `buffer`. Raises InvalidReceive."""
     return reader(name, version)(buffer, offset, end, most_elements)
 
 

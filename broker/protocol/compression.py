@@ -1,10 +1,10 @@
-"""The codecs of record batches: reading every form that clients write, and writing such that every client reads it.
+"""The codecs of record batches: reading every format that clients write, and writing one that every client reads.
 
-Pure; only for the few batches whose records the broker must look into or pack anew. A few bytes may stand for
-gigabytes, so every caller names the most bytes that it has a use for, and nothing beyond them is ever set aside: a
-batch is unpacked piece by piece, or, where the library cannot do that, into room for a prefix of its records and into
-four times as much as long as that was too little. Unpacking and packing are steps: others may have their turn between.
-Java's client reads LZ4 only in independent blocks, and Java's own producers put snappy in chunks behind a header.
+Pure; only for the few batches that the broker must decompress or compress again. A few bytes may expand to gigabytes,
+so every caller passes the maximum size, and no memory beyond it is ever allocated: a batch is decompressed in chunks,
+or, where the library cannot do that, into a buffer for a prefix of its records, which grows fourfold until it is large
+enough. Both directions run in steps, between which other tasks can run. Java's client reads LZ4 only in independent
+blocks, and Java's own producers write snappy in chunks after a header.
 """
 
 import mmap
@@ -25,10 +25,10 @@ _MESSAGE_TOO_LARGE: Final = 10
 #: Room for the first prefix: for most batches enough to hold all of their records.
 _LEAST_ROOM_BYTES: Final = 16 * 1024
 _USUAL_RATIO: Final = 4
-#: Room that takes 10 ms or more to fill, and as long to set aside: a thread does that.
+#: A buffer that needs 10 ms or more to fill, and as long to allocate: a thread does that.
 _LARGE_ROOM_BYTES: Final = 8 * 1024 * 1024
 _GROWTH: Final = 4
-#: What the library raises when its output is full; what it has unpacked until then stands there.
+#: The library's error when its output is full; the output then has the data decompressed so far.
 _NO_ROOM: Final = "failed to write whole buffer"
 
 #: Magic, version 1 with independent blocks and no checksums, blocks of 64 KiB, checksum of these two bytes.
@@ -41,26 +41,26 @@ _lz4_size = struct.Struct("<I")
 _SNAPPY_MAGIC: Final = b"\x82SNAPPY\x00"
 _SNAPPY_HEADER: Final = _SNAPPY_MAGIC + struct.pack(">ii", 1, 1)
 _SNAPPY_CHUNK_BYTES: Final = 32 * 1024
-#: Three bytes stand for 64 at most.
+#: Three bytes expand to 64 at most.
 _SNAPPY_EXPANSION: Final = 22
 _snappy_size = struct.Struct(">i")
 
 
 #: Members of gzip, or short chunks of snappy, in one batch. Clients write one member, and chunks of 32 KiB or more.
-#: Each takes time, even if nothing is in it.
+#: Each costs time, even if it is empty.
 MOST_PIECES: Final = 4096
 _SHORT_CHUNK_BYTES: Final = 1024
 #: Window bits of zlib that mean gzip's form.
 _GZIP_WBITS: Final = 31
-#: What is given to zlib at a time: it copies what it has had no room to unpack.
+#: Input passed to zlib at a time: it copies the input for which it had no room in the output.
 _GZIP_INPUT_BYTES: Final = 16 * 1024
 
-#: What is unpacked or packed between two steps: a millisecond or two for gzip, much less for the others.
-#: LZ4's blocks are as long.
+#: Bytes decompressed or compressed between two steps: a millisecond or two for gzip, much less for the others. LZ4's
+#: blocks have this size.
 PIECE_BYTES: Final = 64 * 1024
-#: What a piece costs, however short it is, in bytes to be unpacked.
+#: The fixed cost of a chunk, in bytes to be decompressed.
 _PIECE_COST_BYTES: Final = 1024
-#: So many pieces are packed before what has come of them is fetched.
+#: Number of chunks that are compressed before the output is fetched.
 _ZSTD_PIECES: Final = 16
 
 
@@ -90,15 +90,15 @@ _Pack: TypeAlias = Callable[[Buffer, int | None], Iterator[Buffer]]
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
-    """Return the records behind the header of a batch as if it were not compressed.
+    """Return the records after the header of a batch, decompressed.
 
-    ApiError 2 if they cannot be read, 10 if they are compressed and take more than `max_bytes`.
+    ApiError 2 if they cannot be read, 10 if they are compressed and expand to more than `max_bytes`.
     """
     return bytes(data) if codec == 0 else bytes(finished(unpacked(codec, data, max_bytes)))
 
 
 def unpacked(codec: int, data: Buffer, max_bytes: int) -> Steps[_Room]:
-    """Return what `decompress` does, in steps; in one, and no yield, if it is `PIECE_BYTES` at most."""
+    """Return the result of `decompress`, in steps; in one, and no yield, if it is `PIECE_BYTES` at most."""
     if codec >= len(CODECS):
         raise _unknown(codec)
     name = CODECS[codec]
@@ -130,10 +130,10 @@ def _whole(found: Iterator[tuple[_Room, bool]], room_bytes: int) -> Steps[_Room]
 
 
 def prefixes(codec: int, data: Buffer, max_bytes: int) -> Iterator[Prefix]:
-    """Yield ever more of the records behind the header of a batch, the last time all of them.
+    """Yield growing prefixes of the records after the header of a batch, the last time all of them.
 
-    For callers that may have found what they look for before the end. Raises as `decompress`; if the records take more
-    than `max_bytes`, then behind a prefix that is not much shorter, but for snappy without chunks.
+    For callers that may stop before the end. Raises as `decompress`; records of more than `max_bytes` raise only after
+    a prefix not much shorter than that, except for snappy without chunks.
     """
     if codec == 0:
         yield Prefix(bytes(data), True)
@@ -144,7 +144,7 @@ def prefixes(codec: int, data: Buffer, max_bytes: int) -> Iterator[Prefix]:
 
 
 def _contained(codec: int, unpacking: Iterator[_Part]) -> Iterator[_Part]:
-    """Yield what ``unpacking`` does; what the libraries raise of bytes that they cannot read becomes ApiError 2."""
+    """Yield the items of ``unpacking``; the libraries' exceptions for unreadable bytes become ApiError 2."""
     import cramjam  # noqa: PLC0415 - only compressed batches need it
 
     try:
@@ -154,7 +154,7 @@ def _contained(codec: int, unpacking: Iterator[_Part]) -> Iterator[_Part]:
 
 
 def _cut(data: Buffer) -> Iterator[Buffer]:
-    """Yield all of some bytes, a piece at a time."""
+    """Yield bytes in chunks."""
     whole = memoryview(data)
     for start in range(0, len(whole), PIECE_BYTES):
         yield whole[start : start + PIECE_BYTES]
@@ -176,7 +176,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def pack(out: bytearray, codec: int, data: Buffer, level: int | None = None) -> Steps[None]:
-    """Append what `compress` returns to `out`, in steps; in one, and no yield, for `PIECE_BYTES` at most."""
+    """Append the result of `compress` to `out`, in steps; in one, and no yield, for `PIECE_BYTES` at most."""
     is_first = True
     for piece in _PACKERS[CODECS[codec]](data, level):
         if not is_first:
@@ -214,7 +214,7 @@ def _with_last(data: Buffer) -> Iterator[tuple[Buffer, bool]]:
 
 
 def _unpack_snappy(data: Buffer, max_bytes: int) -> Iterator[Buffer]:
-    """Unpack raw snappy, or the chunks that Java's and other clients wrap around it; each says how long it is."""
+    """Decompress raw snappy, or the chunks that Java's and other clients wrap around it; each has its length."""
     import cramjam  # noqa: PLC0415 - only compressed batches need it
 
     snappy = cramjam.snappy
@@ -265,14 +265,14 @@ def _unpack_gzip(data: Buffer, max_bytes: int) -> Iterator[Buffer]:
                 raise _too_large(max_bytes)
             yield piece
             rest = member.unused_data if member.eof else member.unconsumed_tail
-            # What has filled its room may not be all, although zlib has taken in everything.
+            # After a full output buffer there may be more, although zlib has consumed all input.
             has_more = len(rest) > 0 or (len(piece) == PIECE_BYTES and not member.eof)
     if not member.eof:
         raise ApiError(_CORRUPT_MESSAGE, "gzip: cut off")
 
 
 def _pack_lz4(data: Buffer, level: int | None) -> Iterator[Buffer]:
-    """Yield a frame of independent blocks, each taken from a frame of its own: the library makes dependent ones."""
+    """Yield a frame of independent blocks, each from a frame of its own: the library makes dependent ones."""
     import cramjam  # noqa: PLC0415 - only compressed batches need it
 
     head, end = _LZ4_HEADER, b""
@@ -282,7 +282,7 @@ def _pack_lz4(data: Buffer, level: int | None) -> Iterator[Buffer]:
             frame = memoryview(bytes(cramjam.lz4.compress(piece, level=level)))
             first = len(_LZ4_HEADER)
             (size,) = _lz4_size.unpack_from(frame, first)
-            # The highest bit says that the block is not compressed; it stays.
+            # The highest bit marks an uncompressed block; it stays.
             block = frame[first : first + _lz4_size.size + (size & _LZ4_SIZE_MASK)]
         end = _LZ4_END if is_last else b""
         yield b"".join((head, block, end))
@@ -362,7 +362,7 @@ def _prefixes_of(unpack: _Unpack) -> _Prefixes:
     return prefixes_of
 
 
-#: Those that can be unpacked piece by piece.
+#: Codecs that can be decompressed in chunks.
 _UNPACKERS: Final[Mapping[str, _Unpack]] = {"gzip": _unpack_gzip, "snappy": _unpack_snappy}
 #: Those that can not.
 _ROOMS: Final[Mapping[str, _Rooms]] = {"lz4": _rooms_with("lz4"), "zstd": _rooms_with("zstd")}

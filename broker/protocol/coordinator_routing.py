@@ -1,8 +1,8 @@
 """The routing of groups and transactional ids: their partition of the internal topic, and so their handler. HOT.
 
-Pure; processors ask once per request of these APIs. As in Kafka, an id belongs to the partition of
-`__consumer_offsets` or `__transaction_state` that the Java hash of its text names, and whoever owns that partition
-is its coordinator: what the coordinator promises is committed in a log of its own, in its own process.
+Pure; processors call it once per request of these APIs. As in Kafka, an id belongs to the partition of
+`__consumer_offsets` or `__transaction_state` that the Java hash of its text selects, and the owner of that partition is
+its coordinator: it commits its promises to a log of its own, in its own process.
 """
 
 import struct
@@ -21,11 +21,11 @@ TRANSACTION_TOPIC: Final = TRANSACTIONAL_ID.topic
 _CLIENT_ID_OFFSET: Final = 8
 _MOST_REMEMBERED: Final = 8192
 
-#: Longer ids are looked at anew each time, so that nobody fills the memory with them; and what a record has room for.
+#: Longer ids are not cached, so that no client can fill the memory with them; and the maximum length in a record.
 _LONGEST_REMEMBERED: Final = 256
 _LONGEST: Final = 2**15 - 1
 
-#: The one number whose magnitude Java's `int` cannot hold: it counts as 0.
+#: The one number whose magnitude does not fit Java's `int`: it counts as 0.
 _NO_MAGNITUDE: Final = -(2**31)
 
 _unpack_int16 = struct.Struct(">h").unpack_from
@@ -73,23 +73,23 @@ def _partition_of_bytes(name: bytes, partitions: int) -> int:
 def coordinator_of(
     frame: Buffer, api_key: int, api_version: int, partitions: CoordinatorPartitions
 ) -> tuple[str, int] | None:
-    """Return (topic, partition) of the id that a request names, or None when it names none.
+    """Return (topic, partition) of the id in a request, or None when it has none.
 
-    InvalidReceive when there is no id where one should be.
+    InvalidReceive when the id is missing.
     """
     owner, name = _OWNERS[api_key], coordinated_id(frame, api_key, api_version)
     if name is None:
         return None
     if len(name) <= _LONGEST_REMEMBERED:
         return owner.topic, _partition_of_bytes(name, partitions.of(owner.topic))
-    # No record can hold an id that is longer still: it is refused wherever it comes.
+    # Longer ids do not fit into a record: every coordinator rejects them.
     return owner.topic, coordinator_partition(name[:_LONGEST].decode("utf-8", "replace"), partitions.of(owner.topic))
 
 
 def coordinated_id(frame: Buffer, api_key: int, api_version: int) -> bytes | None:
-    """Return the group or transactional id that a request names, or None when it names none.
+    """Return the group or transactional id in a request, or None when it has none.
 
-    InvalidReceive when there is no id where one should be.
+    InvalidReceive when the id is missing.
     """
     owner = _OWNERS[api_key]
     try:

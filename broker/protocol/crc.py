@@ -1,7 +1,7 @@
 """CRC-32C over records, by the package crc32c's own function in C.
 
-That package looks up its own version when it is imported, for which Python loads a parser of e-mails: a tenth of what
-the whole start of a broker takes. So the module in C is loaded alone.
+That package looks up its own version when it is imported, for which Python loads a parser of e-mails: a tenth of the
+broker's whole start-up time. So only the module in C is loaded.
 """
 
 from collections.abc import Callable
@@ -24,5 +24,5 @@ def _load() -> Any:
     return module
 
 
-#: (bytes[, CRC of what stands before them]) -> their CRC.
+#: (bytes[, CRC of the bytes before them]) -> their CRC.
 crc32c: Callable[..., int] = _load().crc32c

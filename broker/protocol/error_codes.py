@@ -1,4 +1,4 @@
-"""Kafka's error codes: number, name, whether a client may retry, and the text that goes with it.
+"""Kafka's error codes: number, name, whether a client may retry, and Kafka's message.
 
 One table, in the order of the numbers. An error code is an `int`, so it packs and compares as one.
 """

@@ -1,4 +1,4 @@
-"""Error responses of any API: every element that a request asks about has the error, in the shape of its version.
+"""Error responses of any API: every element of a request gets the error, in the format of its version.
 
 Pure. As in Kafka the error is in the outermost structure that has a field for one. Where that is the response itself
 its other fields have their defaults.
@@ -43,7 +43,7 @@ _ELEMENTS: Final[Mapping[tuple[int, str], Callable[[Any], Collection[Any]]]] = {
     ),
 }
 
-#: Of these, also structures with an error have what the request names, and elements.
+#: APIs where structures with an error also have the request's names, and elements.
 _WITH_ELEMENTS: Final = frozenset(
     {
         ApiKey.ELECT_LEADERS,

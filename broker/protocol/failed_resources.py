@@ -1,7 +1,7 @@
-"""The resources that have failed, by an answer in which nothing else is: partitions, topics, groups, transactional ids.
+"""The failed resources of a response that contains only failures: partitions, topics, groups, transactional ids.
 
-Pure. Of the APIs that clients repeat until they succeed, those of AutoMQ's RetryStormBackoffPolicy (`D22`). An error of
-a leader or coordinator tells a client to ask for metadata and come again, at once if it likes.
+Pure. For the APIs that clients repeat until they succeed, those of AutoMQ's RetryStormBackoffPolicy (`D22`). An error
+of a leader or coordinator makes a client refresh its metadata and retry, without delay if it likes.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _GROUP_ERROR_FROM: Final = 2
 _SEVERAL_GROUPS_FROM: Final = 8
 _SEVERAL_COORDINATORS_FROM: Final = 4
 
-#: What an answer is about, such as a topic and a partition. Two of one API are the same if these are equal.
+#: The subject of a result, such as a topic and a partition. Two of one API are the same if these are equal.
 Resource = tuple[object, ...]
 
-#: One result in an answer: what it is about, its error code or 0, and whether it is worth something to the client.
+#: One result in a response: its resource, its error code or 0, and whether it is of use to the client.
 Result = tuple[Resource, int, bool]
 
 
@@ -67,7 +67,7 @@ Results = Callable[[Any, Asked], Iterator[Result]]
 
 
 class _Api(NamedTuple):
-    """How the results of an API's answers are found; ``needs_request``: with what the request says."""
+    """How to find the results in an API's responses; ``needs_request``: the request is needed as well."""
 
     results: Results
     transient: frozenset[ErrorCode]
@@ -75,10 +75,10 @@ class _Api(NamedTuple):
 
 
 def failed_resources(asked: Asked, answer: memoryview) -> dict[Resource, bool] | None:
-    """Return what has failed, and of each whether that was an error of its leader or coordinator.
+    """Return the failed resources, each with whether the error was one of its leader or coordinator.
 
-    None if anything else is in the answer, which begins with its size, and for an API that is not looked at, or whose
-    request is needed and not there. Raises InvalidReceive.
+    None if anything else is in the response, which begins with its size, and for an API without entry here, or whose
+    request is needed and missing. Raises InvalidReceive.
     """
     api = _APIS.get(asked.api_key)
     if api is None or (api.needs_request and not asked.frame):
@@ -103,7 +103,7 @@ def _topic_of(structure: Any) -> object:
 
 
 def _partitions(api_key: int, answer: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the partitions in an answer, each with its topic."""
+    """Yield the partitions in a response, each with its topic."""
     topics, partitions, _ = error_paths(api_key)[-1]
     for topic in getattr(answer, topics):
         for each in getattr(topic, partitions):
@@ -111,7 +111,7 @@ def _partitions(api_key: int, answer: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _of_partitions(index: str, worth: str = "") -> Results:
-    """Return what finds the results of partitions; ``worth``: a field that is -1 in one that says nothing."""
+    """Return a function that finds the results of partitions; ``worth``: a field that is -1 in one without content."""
 
     def results(answer: Any, asked: Asked) -> Iterator[Result]:
         # A Fetch may have an error of its own besides.
@@ -141,7 +141,7 @@ def _of_one_id(answer: Any, asked: Asked) -> Iterator[Result]:
 
 
 def _of_commits(answer: Any, asked: Asked) -> Iterator[Result]:
-    """Find the results of partitions as those of the group: its coordinator is who they are about."""
+    """Find the results of partitions as those of the group: they are about its coordinator."""
     group = (asked.coordinated_id,)
     for _, each in _partitions(asked.api_key, answer):
         yield group, each.error_code, not each.error_code

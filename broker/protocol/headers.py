@@ -35,7 +35,7 @@ _pack_correlation_and_tags = struct.Struct(">ix").pack
 
 
 class RequestHeader(NamedTuple):
-    """What stands before every request body."""
+    """The header before every request body."""
 
     api_key: int
     api_version: int
@@ -92,5 +92,5 @@ def request_header(api_key: int, api_version: int, correlation_id: int, client_i
 
 
 def framed(message: bytes) -> bytes:
-    """Return a message behind its size."""
+    """Return a message with its size as prefix."""
     return _pack_int32(len(message)) + message

@@ -1,6 +1,6 @@
-"""One object for all that are alike, where many are kept for a long time: less memory, and it stays in the caches.
+"""Interning: one object for all equal ones that are stored for a long time, to save memory and processor caches.
 
-Pure. What is used again lives on here as well, so these must be values that others are likely to have too.
+Pure. Interned objects are referenced here as well, so these must be values that are likely to be shared.
 """
 
 from functools import lru_cache

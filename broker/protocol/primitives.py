@@ -1,10 +1,9 @@
 """Kafka's wire types: `read_*(buffer, offset, …) -> (value, offset after it)` and `*_bytes(value) -> bytes`.
 
-Used by the codecs of this package, in any process. The buffer may be far larger than the request (a whole
-shared segment), so whatever has a length takes `end`, the request's end, and refuses to look beyond it.
-Fixed-size reads do not: a codec checks once, at its own end, that it stayed inside (`check_end`). Reads
-past the buffer itself raise `struct.error` or `IndexError`; each codec turns `MALFORMED` into
-`InvalidReceive` in one place.
+Used by the codecs of this package, in any process. The buffer may be far larger than the request (a whole shared
+segment), so readers of values with a length have the parameter `end`, the request's end, and never read beyond it.
+Fixed-size reads do not: a codec checks once, at its own end, that it stayed inside (`check_end`). Reads past the buffer
+itself raise `struct.error` or `IndexError`; each codec turns `MALFORMED` into `InvalidReceive` in one place.
 """
 
 import struct
@@ -35,7 +34,7 @@ MOST_TAGGED_FIELDS: Final = 100
 
 
 def check_end(offset: int, end: int) -> None:
-    """Raise `InvalidReceive` when reading went beyond the request."""
+    """Raise `InvalidReceive` when reading went past the request's end."""
     if offset > end:
         raise InvalidReceive(f"request ends {offset - end} bytes before its last field")
 
@@ -76,7 +75,7 @@ def read_array_count(buffer: Buffer, offset: int, end: int) -> tuple[int, int]:
 def read_compact_count(buffer: Buffer, offset: int, end: int) -> tuple[int, int]:
     """Return the element count of a compact array that may not be null."""
     count = buffer[offset]
-    if 0 < count < 0x80:  # one byte, and too few to do harm whatever is left: `check_count` can be saved
+    if 0 < count < 0x80:  # one byte, and too few to do harm whatever the remaining size: saves `check_count`
         return count - 1, offset + 1
     count, offset = read_unsigned_varint(buffer, offset)
     if count == 0:

@@ -1,11 +1,11 @@
-"""The records inside a batch: the slow way, for the few answers that cannot be read off batch headers.
+"""The records inside a batch: the slow path, for the few requests that batch headers alone cannot answer.
 
-Handlers use it for one batch at a time, to find the record at a timestamp or to judge what a compacted topic takes;
-never on the way of Produce or Fetch otherwise. Nothing that a batch says of itself is believed: a record that is not
-where it should be is corrupt, and a reader that has what it looks for unpacks no more.
+Handlers use it for one batch at a time, to find the record at a timestamp or to validate batches for a compacted topic;
+otherwise Produce and Fetch never use it. Nothing in a batch's header is trusted: a record at a wrong position is
+corrupt, and a reader that has found its record decompresses no more.
 
 Records in the usual form are read by `broker/native/record_reader.c` where it is built; its twin is the reading of one
-record here, which also raises what is to be raised.
+record here, which also raises the exceptions.
 """
 
 import struct
@@ -40,7 +40,7 @@ class Record(NamedTuple):
 
 
 class ReadAllowance:
-    """What may still be looked into for one question: so many records, in so many bytes, uncompressed."""
+    """The remaining budget of one lookup: a number of records, and of bytes, uncompressed."""
 
     __slots__ = ("left_bytes", "left_records")
 
@@ -55,9 +55,9 @@ class ReadAllowance:
 
 
 def uncompressed_records(batch: Buffer, header: BatchHeader, max_bytes: int) -> bytes:
-    """Return what stands behind the header of one whole batch, uncompressed.
+    """Return the bytes after the header of one whole batch, uncompressed.
 
-    ApiError 2 when it cannot be read, 10 when it takes more than `max_bytes`.
+    ApiError 2 when it cannot be read, 10 when it expands to more than `max_bytes`.
     """
     return decompress(header.codec, _compressed(batch, header), max_bytes)
 
@@ -90,7 +90,7 @@ def iterate_records(batch: Buffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES) -> I
 
 
 def record_times(batch: Buffer, header: BatchHeader, allowance: ReadAllowance) -> Iterator[tuple[int, int]]:
-    """Yield (time in ms, offset) of the records of one whole batch, in order, as far as the allowance goes.
+    """Yield (time in ms, offset) of the records of one whole batch, in order, up to the allowance.
 
     The time is that of `iterate_records`. ApiError 2 at a record that cannot be read.
     """
@@ -112,7 +112,7 @@ def record_times(batch: Buffer, header: BatchHeader, allowance: ReadAllowance) -
                 if place is None:
                     break
                 allowance.left_records -= 1
-                delta, at = read_varlong(data, place[0] + 1)  # behind the record's attributes
+                delta, at = read_varlong(data, place[0] + 1)  # after the record's attributes
                 offset_delta, _ = read_varlong(data, at)
                 yield _time_of(header, delta), _offset_of(header, offset_delta)
             if places.left <= 0:
@@ -162,7 +162,7 @@ class _Places:
         self.left = records
 
     def next(self, data: bytes, *, is_whole: bool) -> tuple[int, int] | None:
-        """Return where the next record begins behind its length, and its end; None if it is not there (yet)."""
+        """Return where the next record begins after its length, and its end; None if it is not there (yet)."""
         if self.left <= 0:
             return None
         try:

@@ -1,7 +1,7 @@
 """Records that differ from earlier ones in two numbers each, written without encoding the rest of them again. HOT.
 
-Pure. A member of a group commits the same partitions again and again: key, leader epoch and metadata stay, offset and
-time change. What stays is laid out once, for each length that the records' places in their batch can have.
+Pure. A group member commits the same partitions repeatedly: key, leader epoch and metadata stay, offset and time
+change. The constant part is laid out once, for each length that the records' offset deltas can have.
 """
 
 from collections.abc import Sequence
@@ -19,17 +19,17 @@ _TWO_BYTES: Final = 8192
 #: By offset delta, its bytes as a big-endian number.
 _DELTAS: Final = tuple(int.from_bytes(varint_bytes(delta), "big") for delta in range(_TWO_BYTES))
 
-#: What is packed of a record: what is before its delta, the delta, what is up to the first number, that, what is up to
-#: the second, and that.
+#: Fields packed per record: the bytes before its delta, the delta, the bytes before the first number, that number, the
+#: bytes before the second, and that number.
 _FIELDS: Final = 6
 _DELTA, _FIRST, _SECOND = 1, 3, 5
 
-#: The numbers, the lengths and what else stands in a record.
+#: The numbers, the lengths and the other fixed bytes of a record.
 _OTHER_BYTES: Final = 26
 
 
 class NumberedValue(NamedTuple):
-    """A value with two int64s: what stands before, between and behind them."""
+    """A value with two int64s: the bytes before, between and after them."""
 
     head: bytes
     middle: bytes
@@ -41,7 +41,7 @@ class NumberedValue(NamedTuple):
 
 
 class RepeatedRecords:
-    """Some records that always stand together in a batch."""
+    """Records that are always written together in a batch."""
 
     __slots__ = ("_layouts", "_records", "count", "size_bytes")
 
@@ -49,13 +49,13 @@ class RepeatedRecords:
         """Lay out records, of each of which are given the key, and the value but for its numbers."""
         self.count = len(records)
         self._records = records
-        #: By bytes of an offset delta; made when it is needed, since few records come to stand at both kinds of place.
+        #: By bytes of an offset delta; made on first use, since few records occur with both sizes of delta.
         self._layouts: list[tuple[Struct, list[int | bytes]] | None] = [None] * 3
-        #: About what they take in a batch.
+        #: Their approximate size in a batch.
         self.size_bytes = sum(len(key) + sum(len(text) for text in value) + _OTHER_BYTES for key, value in records)
 
     def encode(self, first_delta: int, firsts: Sequence[int], second: int) -> bytes:
-        """Return the records as they stand in a batch from ``first_delta`` on.
+        """Return the records encoded for a batch, with offset deltas from ``first_delta`` on.
 
         ``firsts``: the first number of each; ``second``: the second of all.
         """
@@ -79,7 +79,7 @@ class RepeatedRecords:
         return layout[0].pack(*fields)
 
     def _layout(self, delta_bytes: int) -> tuple[Struct, list[int | bytes]]:
-        """Return how the records are packed when their deltas have so many bytes, and what is packed."""
+        """Return the struct of the records when their deltas have this many bytes, and its values."""
         delta = "BH"[delta_bytes - 1]
         formats: list[str] = []
         fields: list[int | bytes] = []

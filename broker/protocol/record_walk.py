@@ -1,14 +1,14 @@
 """The record walk: validates every record of a produced batch and finds its smallest and largest timestamp. HOT.
 
-The rules are Kafka's: as many records as the header claims and nothing after them, offset deltas that rise from 0 by
-1, fields that fill their record exactly, a key for each header and, in a compacted topic, for each record. Whatever
-the bytes are, the outcome is a verdict and never another exception.
+The rules are Kafka's: as many records as the header claims and nothing after them, offset deltas that rise from 0 by 1,
+fields that fill their record exactly, a key for each header and, in a compacted topic, for each record. Whatever the
+bytes are, the outcome is a verdict and never another exception.
 
-A walk is done in steps of a budget, and `RecordWalk` is all of its state. Records of one shape that follow one another
-are validated a column of bytes at a time (`_walk_run`), those of the usual form in one loop (`_walk_plain`), all others
+A walk is done in steps of a budget, and `RecordWalk` is all of its state. Consecutive records of one shape are
+validated a column of bytes at a time (`_walk_run`), those of the usual form in one loop (`_walk_plain`), all others
 field by field (`_walk_any`).
 
-This is the reference, and the twin of `broker/native/record_walk.c`, which takes its place where it is built.
+This is the reference, and the twin of `broker/native/record_walk.c`, which replaces it where it is built.
 """
 
 import struct
@@ -36,9 +36,9 @@ _COPIED_BYTES: Final = 1024 * 1024
 _NOT_SHORT: Final = ~0x3FFE
 _NOT_ONE_BYTE: Final = 0x81
 _NULL: Final = 1
-#: A batch with one record whose length takes one byte is smaller than this.
+#: A batch with one record with a length of one byte is smaller than this.
 _ONE_BYTE_LENGTH_BELOW: Final = BATCH_HEADER_BYTES + 1 + 64
-#: Where the length of its key is: behind its own, the attributes and two deltas of a byte each.
+#: Where the length of its key is: after its own, the attributes and two deltas of a byte each.
 _KEY_AT: Final = BATCH_HEADER_BYTES + 1 + len(RECORD_START) + 1
 _VARINT_BYTES: Final = 5
 
@@ -51,7 +51,7 @@ _MOST_RUN_HEADERS: Final = 8
 _LONGEST_RUN: Final = 1024
 _FIRST_PAUSE: Final = 16
 _LONGEST_PAUSE: Final = 1024
-#: What an attempt costs of the budget, and how many records of a run cost as much as one.
+#: The cost of an attempt in the budget, and the number of records of a run with the cost of one.
 _RUN_COST: Final = 8
 _RUN_DISCOUNT: Final = 32
 
@@ -101,7 +101,7 @@ class RecordWalk:
         self.index = 0
         self.least_delta = _FAR
         self.largest_delta = -_FAR
-        #: Of the record whose headers are walked: how many are left, and its end.
+        #: Of the record with headers in progress: the number of remaining headers, and its end.
         self.left_headers = 0
         self.stop = 0
         self.pause = _FIRST_PAUSE
@@ -130,9 +130,9 @@ class RecordWalk:
 
 
 def is_as_claimed(batch: Buffer, count: int, base_timestamp: int, max_timestamp: int) -> bool:
-    """Whether one step shows that the records of an uncompressed batch are what its header claims. HOT.
+    """Return whether one step shows that the records of an uncompressed batch match its header. HOT.
 
-    False if they are not, if that takes more than a step, or if a record is older than the base timestamp.
+    False if they do not, if that needs more than a step, or if a record is older than the base timestamp.
     """
     if max_timestamp < NO_TIMESTAMP:
         return False
@@ -145,7 +145,7 @@ def is_as_claimed(batch: Buffer, count: int, base_timestamp: int, max_timestamp:
 
 
 class _LoneForm(NamedTuple):
-    """The size of the batch; where the length of the record's value is, and what it is."""
+    """The size of the batch; the position of the length of the record's value, and that length."""
 
     size: int
     value_at: int
@@ -198,7 +198,7 @@ def _walk_plain(walk: RecordWalk, until: int) -> None:  # noqa: C901 - one loop:
                 length += (data[place] << 7) - 0x80
                 place += 1
             stop = place + (length >> 1)
-            time, place = data[place + 1], place + 2  # behind the record's attributes
+            time, place = data[place + 1], place + 2  # after the record's attributes
             if time > 0x7F:
                 time += (data[place] << 7) - 0x80
                 place += 1
@@ -236,9 +236,9 @@ def _walk_plain(walk: RecordWalk, until: int) -> None:  # noqa: C901 - one loop:
 
 
 def _walk_any(walk: RecordWalk, budget: int) -> int:
-    """Walk a few records of any form, as far as the budget goes; return what that cost.
+    """Walk a few records of any form, within the budget; return the cost.
 
-    Raises ApiError or IndexError at a wrong one.
+    Raises ApiError or IndexError at an invalid one.
     """
     data, at, end, cost = walk.data, walk.at, len(walk.data), 0
     for _ in range(min(_ANY_AT_ONCE, walk.count - walk.index)):
@@ -297,7 +297,7 @@ def _varint(data: Buffer, at: int) -> tuple[int, int]:
 
 
 def _walk_run(walk: RecordWalk) -> int:
-    """Walk a run: records whose numbers take as many bytes each, and whose lengths are the same. Return how many."""
+    """Walk a run: records of equal lengths, with numbers of equal sizes. Return their number."""
     count = _run_length(walk)
     if count:
         walk.index += count
@@ -414,7 +414,7 @@ def _times(columns: list[bytes], first: int) -> tuple[int, Iterable[int]]:
     if len(columns) == 1:
         return count, [(raw >> 1) ^ -(raw & 1) for raw in set(last[:count])]
     count = min(count, len(other) - len(other.lstrip(_OTHER_BYTES)))
-    # As numbers of 16 bits each is twice what it codes.
+    # As 16-bit numbers, each is twice its decoded value.
     pairs = bytearray(2 * count)
     pairs[::2], pairs[1::2] = last[:count], other[:count].translate(_DOUBLED)
     doubled: Collection[int] = struct.unpack(f">{count}H", pairs)

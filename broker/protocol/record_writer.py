@@ -25,7 +25,7 @@ _HEAD: Final = struct.Struct(
     "i"  # batch length
     "i"  # leader epoch
     "b"  # magic
-    "I"  # CRC-32C of everything behind it
+    "I"  # CRC-32C of everything after it
 )
 _TAIL: Final = struct.Struct(
     ">h"  # attributes
@@ -55,28 +55,28 @@ _MARKER_VERSION: Final = 0
 _ABORT: Final = 0
 _COMMIT: Final = 1
 
-#: What follows a record's length: no attributes, no difference to the batch's time. And what ends it.
+#: The bytes after a record's length: no attributes, no difference to the batch's time. And the bytes at its end.
 RECORD_START: Final = b"\x00\x00"
 NO_HEADERS: Final = b"\x00"
 
-#: In a marker's batch: record length, attributes, timestamp delta, offset delta, key length and value length take a
+#: In a marker's batch: record length, attributes, timestamp delta, offset delta, key length and value length have a
 #: byte each at least.
 _SMALLEST_MARKER_BYTES: Final = BATCH_HEADER_BYTES + 6 + _MARKER_KEY.size + _MARKER_VALUE.size
 
-#: What stands before a marker's key where each of these takes one, as it does unless compaction has seen the batch.
+#: The bytes before a marker's key where each of these has one byte, as it does unless compaction has seen the batch.
 _MARKER_START: Final = b"\x20\x00\x00\x00\x08"
 _MARKER_KEY_AT: Final = BATCH_HEADER_BYTES + len(_MARKER_START)
 
 
 class EndTransactionMarker(NamedTuple):
-    """What a control batch says: how the transaction of its producer ended, and by whose word."""
+    """The content of a control batch: how the transaction ended, and the epoch of the coordinator that ended it."""
 
     commit: bool
     coordinator_epoch: int
 
 
 class BatchBuilder:
-    """One batch that grows: records are encoded as they come, and all of them get the same time."""
+    """A growing batch: records are encoded as they are added, and all of them get the same time."""
 
     __slots__ = ("_pieces", "count", "size_bytes")
 
@@ -91,7 +91,7 @@ class BatchBuilder:
         self.add_encoded(encode_record(self.count, key, value), 1)
 
     def add_encoded(self, records: bytes, count: int) -> None:
-        """Add records as they stand in a batch: the first has the offset delta ``self.count``."""
+        """Add encoded records: the first has the offset delta ``self.count``."""
         self._pieces.append(records)
         self.count += count
         self.size_bytes += len(records)
@@ -144,7 +144,7 @@ def encode_record(offset_delta: int, key: bytes | None, value: bytes | None) -> 
     delta = varint_bytes(offset_delta)
     key_head = varint_bytes(-1 if key is None else len(key))
     value_head = varint_bytes(-1 if value is None else len(value))
-    # What stands there of a null field: nothing.
+    # Null fields have no bytes.
     rest = b"".join((RECORD_START, delta, key_head, key or b"", value_head, value or b"", NO_HEADERS))
     return varint_bytes(len(rest)) + rest
 
@@ -166,9 +166,9 @@ def end_transaction_marker(
 
 
 def read_marker(batch: Buffer) -> EndTransactionMarker | None:
-    """Return what a whole control batch says; None if it ends no transaction.
+    """Return the content of a whole control batch; None if it ends no transaction.
 
-    It may be a control record of another kind, or an empty one that compaction has left.
+    It may be a control record of another kind, or a batch emptied by compaction.
     """
     if len(batch) < _SMALLEST_MARKER_BYTES:
         return None
@@ -195,7 +195,7 @@ def _behind_varint(batch: Buffer, at: int) -> int:
 def fill_batch_head(
     batch: bytearray, attributes: int, count: int, times_ms: tuple[int, int], producer: tuple[int, int, int]
 ) -> None:
-    """Fill in the header of a batch whose records stand in it, compressed or not.
+    """Fill in the header of a batch that has its records already, compressed or not.
 
     `times_ms`: that of the first record and the latest; `producer`: its id, its epoch and the base sequence.
     """
@@ -204,7 +204,7 @@ def fill_batch_head(
 
 
 def seal_batch(batch: bytearray) -> None:
-    """Fill in what stands before the attributes of a batch that is otherwise complete: its length and checksum."""
+    """Fill in the fields before the attributes of a batch that is otherwise complete: its length and checksum."""
     checksum = crc32c(memoryview(batch)[_HEAD.size :])
     _HEAD.pack_into(batch, 0, 0, len(batch) - LOG_OVERHEAD_BYTES, _NO_LEADER_EPOCH, MAGIC, checksum)
 

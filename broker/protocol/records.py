@@ -1,8 +1,8 @@
 """The record batch, magic 2: its header, its checks, and the fields that a broker writes into it. HOT.
 
-Handlers judge every produced batch here, the log walks its files with it. Nothing looks inside the batch:
-the records behind the header are opaque, compressed or not. The CRC-32C covers everything from the
-attributes on, so the base offset and the leader epoch can be set without touching it.
+Handlers validate every produced batch here, the log walks its files with it. Nothing looks inside the batch: the
+records after the header are opaque, compressed or not. The CRC-32C covers everything from the attributes on, so the
+base offset and the leader epoch can be set without touching it.
 
     bytes   field               who sets it      bytes   field               who sets it
      0- 7   base offset         broker           27-34   base timestamp      producer
@@ -80,9 +80,9 @@ _LZ4_FLAGS_OFFSET: Final = BATCH_HEADER_BYTES + len(_LZ4_FRAME)
 _LZ4_INDEPENDENT_BLOCKS: Final = 0x20
 _ZSTD: Final = 4
 _ZSTD_FROM_PRODUCE: Final = 7
-#: By codec, how many bytes a byte of it can stand for at most; codecs that are not known are refused before.
+#: By codec, the maximum expansion of a byte; unknown codecs are rejected before.
 _MOST_EXPANSION: Final = (1, 1032, 22, 255, 32768, 0, 0, 0)
-_LEAST_BATCH_LENGTH: Final = 14  # what Kafka takes for the least batch length of any magic
+_LEAST_BATCH_LENGTH: Final = 14  # Kafka's least batch length of any magic
 
 
 class BatchHeader(NamedTuple):
@@ -145,13 +145,13 @@ _make_header = BatchHeader._make
 
 
 def unpack_header(batch: Buffer, offset: int = 0) -> RawHeader:
-    """Return the header at `offset`, behind which stand at least BATCH_HEADER_BYTES, unjudged."""
+    """Return the header at `offset`, followed by at least BATCH_HEADER_BYTES, not validated."""
     header: RawHeader = _unpack_header(batch, offset)
     return header
 
 
 def read_header(buffer: Buffer, offset: int = 0) -> BatchHeader | None:
-    """Return the header at `offset`, unjudged; None when fewer bytes than a header are there."""
+    """Return the header at `offset`, not validated; None when fewer bytes than a header are there."""
     if len(buffer) - offset < BATCH_HEADER_BYTES:
         return None
     return _make_header(_unpack_header(buffer, offset))
@@ -160,11 +160,11 @@ def read_header(buffer: Buffer, offset: int = 0) -> BatchHeader | None:
 def validate(batch: Buffer, header: RawHeader | None, produce_version: int) -> int:
     """Return 0 or the error code for one partition's records in a Produce request (`C14`).
 
-    `batch` is all that the client sent for the partition and `header` its `read_header`. Exactly one whole
-    batch of magic 2 with its first offset 0, an intact checksum and counts that agree is accepted, unless the
-    bytes behind its header, whatever they are, cannot hold as many records as it claims; record contents, size
-    limits and the age of timestamps are the topic's to judge. A batch of a transaction is refused, as in a
-    request without transactional id; in one with such an id it is judged without that bit.
+    `batch` has all the client's bytes for the partition and `header` is its `read_header`. Exactly one whole batch of
+    magic 2 with its first offset 0, an intact checksum and counts that agree is accepted, unless the bytes after its
+    header cannot hold as many records as it claims; record contents, size limits and the age of timestamps are
+    validated by the topic. A batch of a transaction is rejected, as in a request without transactional id; in one with
+    such an id it is validated without that bit.
     """
     if header is None:
         return _judge_fragment(batch)
@@ -231,13 +231,13 @@ def _judge_attributes(batch: Buffer, attributes: int, produce_version: int) -> i
 
 
 def _has_dependent_blocks(batch: Buffer) -> bool:
-    """Whether LZ4's blocks need those before them. Kafka's clients do not read such, and Kafka takes none in."""
+    """Return whether LZ4's blocks depend on earlier ones. Kafka's clients cannot read such, and Kafka rejects them."""
     frame = bytes(batch[BATCH_HEADER_BYTES : _LZ4_FLAGS_OFFSET + 1])
     return frame[:-1] == _LZ4_FRAME and not frame[-1] & _LZ4_INDEPENDENT_BLOCKS
 
 
 def crc_ok(batch: Buffer, header: BatchHeader) -> bool:
-    """Whether the checksum of one whole batch (and nothing behind it) is right."""
+    """Return whether the checksum of one whole batch (and nothing after it) is right."""
     return bool(crc32c(batch[CRC_START:]) == header.crc)
 
 
@@ -248,9 +248,9 @@ def patch_base_offset(batch: bytearray | memoryview, base_offset: int, leader_ep
 
 
 def patch_log_append_time(batch: bytearray | memoryview, timestamp_ms: int) -> None:
-    """Make `timestamp_ms` the time of every record of one whole batch, in place, and renew its checksum.
+    """Make `timestamp_ms` the time of every record of one whole batch, in place, and update its checksum.
 
-    Readers of a batch with the attribute bit set take its maximum timestamp for each of its records.
+    Readers of a batch with the attribute bit set use its maximum timestamp for each of its records.
     """
     attributes = int.from_bytes(batch[_ATTRIBUTES_OFFSET : _ATTRIBUTES_OFFSET + 2], "big", signed=True)
     patch_header(batch, attributes | LOG_APPEND_TIME_BIT, timestamp_ms)

@@ -1,11 +1,11 @@
-"""The routing of requests to handlers, and of partitions to owners. HOT: processors ask once per request.
+"""The routing of requests to handlers, and of partitions to owners. HOT: processors call it once per request.
 
-Pure functions of stable hashes, the same in every process and every run. Only the routing key is looked at:
-the group or transactional id, or the first topic and partition of a Produce. Whether the frame is well-formed
-beyond that is the handler's business.
+Pure functions of stable hashes, the same in every process and every run. Only the routing key is read: the group or
+transactional id, or the first topic and partition of a Produce. Whether the frame is well-formed beyond that is the
+handler's business.
 
-A topic's hash is the CRC-32 of its name. Requests that name a topic by id route alike because the ids that
-this broker makes end with that hash (`topic_id_for`).
+A topic's hash is the CRC-32 of its name. Requests with a topic id are routed alike because the ids that this broker
+makes end with that hash (`topic_id_for`).
 """
 
 import struct
@@ -56,8 +56,8 @@ def topic_id_hash(topic_id: bytes) -> int:
 def topic_id_for(name: bytes, entropy: bytes) -> bytes:
     """Return a topic id of 16 bytes for a new topic: 12 bytes of `entropy`, then the topic's hash.
 
-    It has the version and variant bits of a random UUID, and its text form never starts with "-", which
-    Kafka avoids because command lines take it for an option.
+    It has the version and variant bits of a random UUID, and its text form never starts with "-", which Kafka avoids
+    because command lines parse it as an option.
     """
     head = bytearray(entropy[:_TOPIC_ID_ENTROPY_BYTES])
     if head[0] >> 2 == 0x3E:  # "-" in URL-safe base64
@@ -68,7 +68,7 @@ def topic_id_for(name: bytes, entropy: bytes) -> bytes:
 
 
 def owner_of(name_hash: int, partition: int, handlers: int) -> int:
-    """Index of the handler that owns a partition (`E04`, `E23`); a topic's partitions go round the handlers."""
+    """Return the index of the handler that owns a partition (`E04`, `E23`): round-robin within a topic."""
     return (name_hash + partition) % handlers
 
 
@@ -107,7 +107,7 @@ def route(
 
 
 def route_produce(frame: Buffer, version: int, connection_id: int, handlers: int) -> tuple[int, bool]:
-    """Return (the handler that a Produce goes to, whether it names no more than one partition).
+    """Return (the handler of a Produce, whether it names no more than one partition).
 
     InvalidReceive when it does not hold a routing key.
     """
@@ -153,7 +153,7 @@ def _flexible_produce_key(frame: Buffer, version: int) -> tuple[int | None, bool
         length, offset = read_unsigned_varint(frame, offset - 1)
         offset += length - 1
     topics, offset = read_unsigned_varint(frame, offset + _ACKS_AND_TIMEOUT_BYTES)
-    # Compact counts say one more than there is.
+    # Compact counts are one more than the number of elements.
     if topics <= 1:
         return None, True
     if version >= 13:

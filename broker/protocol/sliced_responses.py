@@ -30,7 +30,7 @@ _DEEPEST: Final = 1 << 30
 
 
 class AnswerTooLargeError(Exception):
-    """An answer would have more bytes than an answer may have."""
+    """A response exceeds the maximum size."""
 
 
 class Sink(Protocol):
@@ -42,14 +42,14 @@ class Sink(Protocol):
         """Add bytes at the end."""
 
     def cut(self, size: int) -> None:
-        """Take back what lies behind the first ``size`` bytes."""
+        """Truncate the data to the first ``size`` bytes."""
 
     def put_size(self, size_bytes: bytes) -> None:
         """Overwrite the first bytes."""
 
 
 class MemorySink:
-    """A sink for what is known to be short."""
+    """A sink for short data."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -61,7 +61,7 @@ class MemorySink:
         self.size += len(data)
 
     def cut(self, size: int) -> None:
-        """Take back what lies behind the first ``size`` bytes."""
+        """Truncate the data to the first ``size`` bytes."""
         del self.data[size:]
         self.size = size
 
@@ -219,9 +219,9 @@ class SlicedEncoder:
 def encoded_elements(
     place: tuple[int, int, str], values: Lazily, most_bytes: int
 ) -> Generator[None, None, list[Encoded]]:
-    """Return the elements of one array of a response as they are written; ``place``: (API key, version, field).
+    """Return the encoded elements of one array of a response; ``place``: (API key, version, field).
 
-    Elements with which there would be more than ``most_bytes`` together are refused.
+    Elements beyond a total of ``most_bytes`` are replaced by ``refuse(item)``.
     """
     api_key, version, name = place
     sink = MemorySink()
@@ -244,7 +244,7 @@ def _structure_of(field: Field) -> StructureDefinition:
 
 @cache
 def _steps_of(api_key: int, version: int) -> _StepsOf:
-    """Return what returns the steps of a structure, made when they are first needed."""
+    """Return a function that returns the steps of a structure, made on first use."""
     message, made = response(api_key), dict[int, _Steps]()
 
     def steps_of(structure: StructureDefinition) -> _Steps:

@@ -1,7 +1,7 @@
-"""Steps: work that is cut up, so that whoever does it can do something else in between.
+"""Steps: tasks divided into slices, so that their caller can run other tasks in between.
 
-Run by any process. A generator yields where others may have their turn, about twice in a millisecond, and returns its
-result. `broker.scheduling` does such work beside other work; `finished` does it at once. Knows nothing of either.
+Run by any process. A generator yields where other tasks may run, about twice in a millisecond, and returns its result.
+`broker.scheduling` runs such tasks interleaved with others; `finished` runs one at once. Knows nothing of either.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _LOOK_S: Final = 0.001
 
 
 def beside(function: Callable[[], Result]) -> Steps[Result]:
-    """Return in steps what a function returns, or raise what it raises: a thread calls it.
+    """Return in steps the result of a function, or raise its exception: a thread calls it.
 
-    For one long call of a library that lets other threads run meanwhile. It is waited for even if nobody takes the
-    steps to their end, as it reads what belongs to the caller.
+    For one long call of a library that lets other threads run meanwhile. It is waited for even if the caller abandons
+    the steps, as it reads the caller's memory.
     """
     outcome: Future[Result] = Future()
 
@@ -48,7 +48,7 @@ def beside(function: Callable[[], Result]) -> Steps[Result]:
 
 
 def finished(steps: Steps[Result]) -> Result:
-    """Return the result of steps that are taken at once."""
+    """Run the steps to their end at once; return the result."""
     while True:
         try:
             next(steps)

@@ -1,7 +1,7 @@
-"""ConsumerProtocolSubscription and ConsumerProtocolAssignment: what members of the classic protocol send each other.
+"""ConsumerProtocolSubscription and ConsumerProtocolAssignment: the messages between members of the classic protocol.
 
-Pure. Members of this client use them, and the coordinator to know which topics are in use, and where such members are
-in a consumer group (KIP-848). As in Kafka, a version above the newest is read as that one.
+Pure. Members of this client use them, and the coordinator to find the topics in use, and the partitions of such members
+in a consumer group (KIP-848). As in Kafka, a version above the newest is read as the newest.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Fetch, versions 4-18. HOT: every poll of every consumer is one; handlers read and answer them here.
 
 The compiled codec reads 100 partitions in twice the time, so requests are read by hand. A response is built around the
-records, not with them: `frame_fetch_response` returns what stands before, between and after the partitions' records,
-and the processor sends the records themselves from the log files. Each partition is encoded by itself and as it becomes
+records, not with them: `frame_fetch_response` returns the bytes before, between and after the partitions' records, and
+the processor sends the records themselves from the log files. Each partition is encoded separately, as soon as it is
 known, most of them by the fast path of those that have no error (`PlainParts`).
 """
 
@@ -70,7 +70,7 @@ class ForgottenPart(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """A request, its parts in the order in which they stand on the wire. `replica_id` is -1 for consumers."""
+    """A request, its parts in the order of the wire format. `replica_id` is -1 for consumers."""
 
     replica_id: int
     max_wait_ms: int
@@ -116,7 +116,7 @@ _PARTS: Final = {
 }
 _TAGS = itemgetter(6)
 
-#: The `session_epoch` of a request that begins a session, and of one that has or wants none.
+#: The `session_epoch` of a request that begins a session, and of one without a session.
 FIRST_EPOCH: Final = 0
 NO_EPOCH: Final = -1
 
@@ -143,7 +143,7 @@ def varying_places(buffer: Buffer, version: int, offset: int, end: int) -> tuple
     """
     flexible = version >= _FIRST_FLEXIBLE
     size = _PARTS[version].size
-    # Partition and, from version 9 on, leader epoch stand before it.
+    # Partition and, from version 9 on, leader epoch precede it.
     before = 8 if version >= _LEADER_EPOCH_FROM else 4
     offset = _behind_head(version, offset)
     epoch_at = offset - 4 if version >= _SESSION_FROM else -1
@@ -155,7 +155,7 @@ def varying_places(buffer: Buffer, version: int, offset: int, end: int) -> tuple
         stop = offset + partitions * size
         places += range(offset + before, stop, size)
         if flexible:
-            # The last byte of each partition, and what follows them all, are counts of tags.
+            # The last byte of each partition, and the bytes after them all, are counts of tags.
             if any(buffer[offset + size - 1 : stop : size]) or buffer[stop]:
                 return None
             stop += 1
@@ -285,11 +285,10 @@ def _read_forgotten(
 
 
 class FetchPartResponse(NamedTuple):
-    """The answer for one partition; its `records_size` bytes of records go out between it and its tags.
+    """The response for one partition; its `records_size` bytes of records are sent between it and its tags.
 
-    `aborted_transactions` are pairs of producer id and first offset, or None when the client did not ask
-    for committed reads; `diverging_epoch` is (epoch, end offset); `current_leader` is (broker id, leader
-    epoch).
+    `aborted_transactions` are pairs of producer id and first offset, or None without committed reads; `diverging_epoch`
+    is (epoch, end offset); `current_leader` is (broker id, leader epoch).
     """
 
     partition: int
@@ -305,14 +304,14 @@ class FetchPartResponse(NamedTuple):
 
 
 class EncodedTopic(NamedTuple):
-    """The entry of one topic in an answer: what stands before its partitions, and how many there are."""
+    """The entry of one topic in a response: the bytes before its partitions, and their number."""
 
     head: bytes
     partitions: int
 
 
-#: Where records go: (index of the part that they follow, their size, the tags of the part, which follow them). A plain
-#: tuple: one is made for most answers.
+#: The place of records: (index of the part that they follow, their size, the tags of the part, which follow them). A
+#: plain tuple: one is made for most responses.
 Gap = tuple[int, int, bytes]
 
 
@@ -352,7 +351,7 @@ _pack_part_v5 = struct.Struct(
     "q"  # last_stable_offset
     "q"  # log_start_offset
 ).pack
-#: The status of an answer that has nothing to say but its parts.
+#: The status of a response with nothing but its parts.
 PLAIN: Final = (0, 0, 0)
 
 _DIVERGING_EPOCH_TAG: Final = 0
@@ -367,11 +366,11 @@ def frame_fetch_response(
     gaps: Sequence[Gap] = (),
     status: tuple[int, int, int] = PLAIN,
 ) -> list[bytes]:
-    """Return the answer around its records: one chunk more than there are gaps.
+    """Return the response around its records: one chunk more than there are gaps.
 
-    ``parts`` are what `encode_part` and `PlainParts` return, topic by topic; ``gaps`` are in order, and their records
-    go out between the chunks. ``status`` is (throttle time in ms, error code, session id). The first chunk begins with
-    the size of the whole, records included, and the response header.
+    ``parts`` are the results of `encode_part` and `PlainParts`, topic by topic; ``gaps`` are in order, and their
+    records are sent between the chunks. ``status`` is (throttle time in ms, error code, session id). The first chunk
+    begins with the size of the whole, records included, and the response header.
     """
     if len(parts) == 1 and len(topics) == 1 and status == PLAIN:
         return _frame_one(version, correlation_id, topics[0], parts[0], gaps)
@@ -405,7 +404,7 @@ def frame_fetch_response(
 
 
 def encode_topics(version: int, topics: Iterable[tuple[str | None, bytes | None]]) -> list[EncodedTopic]:
-    """Return the entries of an answer, given the topic (name, id) of each part; neighbours share one."""
+    """Return the topic entries of a response, from the topic (name, id) of each part; neighbours share one."""
     return [
         EncodedTopic(head + _count_bytes(count, version >= _FIRST_FLEXIBLE), count)
         for head, count in ((_topic_head(version, *topic), len(list(parts))) for topic, parts in groupby(topics))
@@ -413,7 +412,7 @@ def encode_topics(version: int, topics: Iterable[tuple[str | None, bytes | None]
 
 
 def _frame_one(version: int, correlation_id: int, topic: EncodedTopic, part: bytes, gaps: Sequence[Gap]) -> list[bytes]:
-    """Return the answer of one part, by a shorter way to the same bytes."""
+    """Return the response of one part: the same bytes, faster."""
     head = _HEADS_OF_ONE[version] + topic.head + part
     end = b"\x00\x00" if version >= _FIRST_FLEXIBLE else b""
     if not gaps:
@@ -429,14 +428,14 @@ class PlainParts:
     __slots__ = ("_end", "_is_flexible", "_middle", "_with_start", "tags")
 
     def __init__(self, version: int, *, committed: bool) -> None:
-        """Make an encoder for one version; ``committed``: the client has asked for committed reads."""
+        """Make an encoder for one version; ``committed``: the request has committed reads."""
         self._with_start = version >= _LOG_START_FROM
         self._is_flexible = version >= _FIRST_FLEXIBLE
         part = FetchPartResponse(0, 0, 0, aborted_transactions=() if committed else None)
         numbers = self._numbers(0, 0, -1, -1)
         no_records = unsigned_varint_bytes(1) if self._is_flexible else _pack_int32(0)
         self._middle = encode_part(version, part).removeprefix(numbers).removesuffix(no_records)
-        #: What follows the records of a part.
+        #: The bytes after the records of a part.
         self.tags = part_tags(version, part)
         self._end = self._middle + no_records + self.tags
 
@@ -462,7 +461,7 @@ def _count_bytes(count: int, flexible: bool) -> bytes:
 
 
 def _head_of_one(version: int) -> bytes:
-    """Return what stands before the only topic of an answer that has nothing else to say."""
+    """Return the bytes before the only topic of a response with plain status."""
     flexible = version >= _FIRST_FLEXIBLE
     tags = b"\x00" if flexible else b""
     return tags + (_pack_head(0, 0, 0) if version >= _SESSION_FROM else _pack_int32(0)) + _count_bytes(1, flexible)
@@ -503,7 +502,7 @@ def _aborted_bytes(aborted: tuple[tuple[int, int], ...], *, flexible: bool) -> b
 
 
 def part_tags(version: int, part: FetchPartResponse) -> bytes:
-    """Return what follows the records of a part."""
+    """Return the bytes after the records of a part."""
     if version < _FIRST_FLEXIBLE:
         return b""
     if part.diverging_epoch is None and part.current_leader is None:

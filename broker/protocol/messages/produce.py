@@ -1,8 +1,8 @@
 """Produce, versions 3-13. HOT: handlers parse and answer every one of them here.
 
-Parsing finds where each partition's records lie and copies nothing: the log writes them from the same
-memory. The answer to a request of one partition, by far the most common one, comes from a template made
-once per topic-partition and version: only its numbers are filled in.
+Parsing finds the position of each partition's records and copies nothing: the log writes them from the same memory. The
+response to a request of one partition, by far the most common one, is made from a template, cached per topic-partition
+and version: only its numbers are filled in.
 """
 
 import struct
@@ -52,7 +52,7 @@ class Part(NamedTuple):
 
 
 class ProduceRequest(NamedTuple):
-    """A request, its parts in the order in which they stand on the wire."""
+    """A request, its parts in the order of the wire format."""
 
     transactional_id: str | None
     acks: int
@@ -101,7 +101,7 @@ def parse_produce(buffer: Buffer, version: int, offset: int, end: int) -> Produc
 
 
 def produce_in_steps(buffer: Buffer, version: int, offset: int, end: int) -> Steps[ProduceRequest]:
-    """Return in steps what `parse_produce` does."""
+    """Return the result of `parse_produce`, in steps."""
     try:
         request, offset = yield from _parse(buffer, version, offset, end)
     except MALFORMED as error:
@@ -182,14 +182,14 @@ def _read_count(buffer: Buffer, version: int, offset: int, end: int) -> tuple[in
 def encode_produce_response(
     version: int, correlation_id: int, throttle_ms: int, parts: Sequence[PartResponse]
 ) -> bytes:
-    """Return the answer, size and header included; neighbouring parts of one topic share its entry."""
+    """Return the response, size and header included; neighbouring parts of one topic share its entry."""
     return codec.encode_response(ApiKey.PRODUCE, version, correlation_id, _response(throttle_ms, parts))
 
 
 def produce_response_in_steps(
     version: int, correlation_id: int, throttle_ms: int, parts: Sequence[PartResponse]
 ) -> Steps[bytes]:
-    """Return in steps what `encode_produce_response` does."""
+    """Return the result of `encode_produce_response`, in steps."""
     sink = MemorySink()
     encoder = SlicedEncoder(ApiKey.PRODUCE, version, sink, sys.maxsize)
     yield from encoder.encode(correlation_id, _response(throttle_ms, parts))
@@ -219,7 +219,7 @@ def _part_fields(part: PartResponse) -> dict[str, Any]:
 
 
 class ProduceResponseTemplate:
-    """The whole answer to a request of one partition, but for its numbers.
+    """The whole response to a request of one partition, but for its numbers.
 
     See `single_partition_response`.
     """
@@ -234,7 +234,7 @@ class ProduceResponseTemplate:
         numbers = _numbers(with_start=with_start).removeprefix(">")
         layout = struct.Struct(f">{len(prefix)}si{len(middle)}s{numbers}{len(suffix)}s")
         self._pack_into = layout.pack_into
-        #: Length of the whole answer, size prefix included: it is the same for every one.
+        #: Length of the whole response, size prefix included: the same for all.
         self.size_bytes = layout.size
 
     def fill(
@@ -267,9 +267,9 @@ class ProduceResponseTemplate:
 def single_partition_response(
     version: int, topic_name: str | None, topic_id: bytes | None, partition: int
 ) -> ProduceResponseTemplate:
-    """Return the template for answers about exactly this topic-partition in this version.
+    """Return the template for responses about exactly this topic-partition in this version.
 
-    Its numbers stand together: they are the bytes in which answers with other numbers differ.
+    Its numbers are contiguous: they are the bytes in which responses with other numbers differ.
     """
     wire, other = (
         encode_produce_response(

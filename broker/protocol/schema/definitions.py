@@ -124,12 +124,12 @@ def _definition(name: str, own_fields: str) -> MessageDefinition:
 
 
 def request(api_key: int) -> MessageDefinition:
-    """Return the definition of an API's request. KeyError if there is no such API."""
+    """Return the definition of an API's request. KeyError for an unknown API."""
     return definition(f"{APIS[api_key]}Request")
 
 
 def response(api_key: int) -> MessageDefinition:
-    """Return the definition of an API's response. KeyError if there is no such API."""
+    """Return the definition of an API's response. KeyError for an unknown API."""
     return definition(f"{APIS[api_key]}Response")
 
 

@@ -1,4 +1,4 @@
-"""Where the fields with a meaning of their own stand in a message: error codes, and what a request asks about.
+"""The positions of fields with a meaning of their own in a message: error codes, and the resources of a request.
 
 Derived from Kafka's definitions when first used, by the names and entity types of the fields. Run by every process;
 pure.
@@ -72,7 +72,7 @@ def values_at(structure: Any, path: Path) -> Iterator[Any]:
 
 @cache
 def asked_partitions(api_key: int) -> AskedPartitions | None:
-    """Return where the requests of an API name the partitions that they ask about; None if they name none."""
+    """Return where the requests of an API name their partitions; None if they name none."""
     fields = request(api_key).structure.fields
     topics = next((each.structure for each in fields if each.name == "topics" and each.structure), None)
     if topics is None:

@@ -1,9 +1,9 @@
 """Generates the function that reads one version of a message.
 
-Nothing in the bytes is trusted. The message is first copied, so that no read gets beyond it: of a value that is cut off
-Python's slices are short, and the next head or the check at the end fails. An element takes at least a byte, so the
-number of elements of all arrays together is bounded by the number of bytes, besides `most_elements`. Tagged fields that
-the version does not know are skipped.
+Nothing in the bytes is trusted. The message is first copied, so that no read gets beyond it: of a truncated value
+Python's slices are short, and the next head or the check at the end fails. An element has at least a byte, so the
+number of elements of all arrays together is bounded by the number of bytes, in addition to `most_elements`. Tagged
+fields unknown to the version are skipped.
 
 Runs of fields of fixed size are one call of `struct`, together with the head (length, count, number of tagged fields)
 of the value that follows.
@@ -40,7 +40,7 @@ def make_reader(message: MessageDefinition, version: int) -> Read:
 
 
 def _long_string(data: bytes, offset: int, name: str) -> tuple[str, int]:
-    """Return a string whose varint length takes several bytes, or is 0 where null is invalid."""
+    """Return a string whose varint length has several bytes, or is 0 where null is invalid."""
     length, offset = read_unsigned_varint(data, offset)
     if length == 0:
         raise _null(name)
@@ -51,7 +51,7 @@ def _long_string(data: bytes, offset: int, name: str) -> tuple[str, int]:
 
 
 def _long_bytes(data: bytes, offset: int, name: str) -> tuple[bytes, int]:
-    """Return bytes whose varint length takes several bytes, or is 0 where null is invalid."""
+    """Return bytes whose varint length has several bytes, or is 0 where null is invalid."""
     length, offset = read_unsigned_varint(data, offset)
     if length == 0:
         raise _null(name)
@@ -166,7 +166,7 @@ class _ReaderSource:
         self.source.add(f"{target} = {inner}")
 
     def _nullable_structure(self, field: Field, structure: StructureDefinition, target: str) -> None:
-        """Read a structure behind a byte that is negative for null, or as a tagged field zero (KIP-893)."""
+        """Read a structure after a byte that is negative for null, or as a tagged field zero (KIP-893)."""
         offset = self._head("b", "mark")
         self.source.add(f"offset += {offset}")
         with self.source.block("if mark < 0:" if field.tag is None else "if mark <= 0:"):

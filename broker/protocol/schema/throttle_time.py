@@ -1,6 +1,6 @@
-"""Where an encoded response has its throttle time, so that one can be written into a response that is there already.
+"""The position of the throttle time in an encoded response, so that it can be written into a finished response.
 
-Pure. Responses come from encoders, templates and caches, none of which knows of throttle times: they write 0.
+Pure. Responses are made by encoders, templates and caches, none of which knows of throttle times: they write 0.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rotunda.broker.protocol.primitives import Buffer, read_unsigned_varint
 from rotunda.broker.protocol.schema.definitions import Field, response
 from rotunda.broker.protocol.schema.source import FIXED
 
-#: Behind the size and the correlation id; flexible headers have a byte more.
+#: After the size and the correlation id; flexible headers have a byte more.
 _BODY: Final = 8
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -24,7 +24,7 @@ _FIELD: Final = "throttle_time_ms"
 
 
 class _Place(NamedTuple):
-    """The offset of the throttle time: behind an array if its elements have a size, from the end if it is negative."""
+    """The offset of the throttle time: after an array if its elements have a size, from the end if it is negative."""
 
     offset: int
     element_bytes: int = 0
@@ -33,7 +33,7 @@ class _Place(NamedTuple):
 def throttle_place(api_key: int, version: int, wire: Buffer) -> int:
     """Return where a whole response, from its size on, has its throttle time; -1 if it has none (`E16`)."""
     if api_key == ApiKey.API_VERSIONS and _INT16.unpack_from(wire, _BODY)[0] == ErrorCode.UNSUPPORTED_VERSION:
-        # Version 0, whichever was asked for.
+        # Version 0, whatever the version of the request.
         return -1
     place = _place(api_key, version)
     if place is None:
@@ -75,7 +75,7 @@ def _place(api_key: int, version: int) -> _Place | None:
         inner = [each for each in field.structure.fields if version in each.versions] if field.structure else []
         if field is fields[index - 1] and inner and all(each.kind in FIXED for each in inner):
             return _Place(offset, _fixed_bytes(inner) + tags_bytes)
-        # No tagged field is written behind it.
+        # No tagged field is written after it.
         return _Place(-_fixed_bytes(fields[index:]) - tags_bytes)
     return _Place(offset)
 

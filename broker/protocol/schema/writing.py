@@ -3,7 +3,7 @@
 A structure is a value of its class (`broker.protocol.schema.values`) or a mapping from field names to values. Fields
 that the version lacks are dropped; a name that no version has is a TypeError. Tagged fields are written in the order of
 their tags unless they have their default. Null is written as empty where only other versions allow null. The values are
-this program's own: one of a wrong type is a bug and raises whatever it raises.
+this program's own: a wrong type is a bug and raises any exception.
 """
 
 from __future__ import annotations
