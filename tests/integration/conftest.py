@@ -1,4 +1,4 @@
-"""What several tests of a running broker have in common: an admin client, chance, and brokers with a request log."""
+"""Fixtures of several tests of a running broker: an admin client, a random source, and brokers with a request log."""
 
 import random
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def admin(broker: BrokerProcess) -> AdminClient:
 
 @pytest.fixture
 def chance() -> random.Random:
-    """Return a source of chance whose seed is shown when the test fails."""
+    """Return a random source whose seed is shown when the test fails."""
     seed = random_seed()
     print(f"seed {seed}")
     return random.Random(seed)
@@ -28,5 +28,5 @@ def chance() -> random.Random:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Yield what starts a broker with a request log whose files are finished every half second."""
+    """Yield a function that starts a broker with a request log whose files are finished every half second."""
     yield from recording_brokers(tmp_path)

@@ -1,4 +1,4 @@
-"""ACLs with real clients: made, described, deleted, in force soon after the answer and after any death."""
+"""ACLs with real clients: created, described, deleted, in force soon after the response and after any death."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def described(broker: BrokerProcess) -> list[AclBinding]:
 
 
 def everybody(broker: BrokerProcess) -> None:
-    """Let everybody do everything where nothing is denied."""
+    """Allow everything for every user except where it is denied."""
     kinds = (ResourceType.TOPIC, ResourceType.GROUP)
     add(broker, *[binding("*", AclOperation.ALL, AclPermissionType.ALLOW, host="*", kind=kind) for kind in kinds])
 
@@ -185,7 +185,7 @@ def test_confluents_producer_and_consumer_are_told_what_they_may_not(guarded: Br
 
 
 def test_what_was_remembered_of_a_client_is_no_way_around_an_acl(guarded: BrokerProcess) -> None:
-    """Who has sent the same bytes before, or sends what another may send, is asked like anybody."""
+    """Clients that send the same bytes as before, or as an authorized client, are authorized again."""
     batch = record_batch([b"value"])
 
     def errors(client: WireClient) -> tuple[int, int]:
@@ -245,7 +245,7 @@ def test_acls_are_kept_and_not_asked_where_there_is_no_authorizer(guarded: Broke
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_pattern_finds_what_its_consumer_may_see(guarded: BrokerProcess, protocol: str) -> None:
-    """In both protocols; and what it may see later once that is allowed."""
+    """In both protocols; topics that are allowed later are added then."""
     everybody(guarded)
     hidden = binding("other", AclOperation.ALL, host="127.0.0.1")
     add(guarded, hidden)
@@ -270,7 +270,7 @@ def test_a_pattern_finds_what_its_consumer_may_see(guarded: BrokerProcess, proto
 
 
 def test_a_denial_is_a_line_of_the_log(guarded: BrokerProcess) -> None:
-    """Kafka's words, once for what is asked again and again."""
+    """In Kafka's words, once for a repeated request."""
     add(guarded, binding("other", AclOperation.WRITE))
     with WireClient(guarded.port, source_host=OTHER) as there:
         for _ in range(5):
@@ -290,8 +290,8 @@ def test_a_denial_is_a_line_of_the_log(guarded: BrokerProcess) -> None:
 
 
 def test_denials_are_rows_of_the_request_log(guarded: BrokerProcess) -> None:
-    """Who, what and with which resource; what is only left out of an answer is none, and what is allowed neither."""
-    # Of several groups some are coordinated by another handler than the one that is asked.
+    """User, operation and resource; resources filtered from a response are not logged, nor are allowed operations."""
+    # Of several groups some are coordinated by another handler than the one that receives the request.
     groups = [f"theirs-{number}" for number in range(8)]
     add(
         guarded,
@@ -340,7 +340,7 @@ def test_denials_are_rows_of_the_request_log(guarded: BrokerProcess) -> None:
 
 
 def test_a_transaction_of_others_is_not_begun_by_naming_no_partitions(guarded: BrokerProcess) -> None:
-    """Its timeout would raise the epoch, and fence the producer whose it is."""
+    """Its timeout would raise the epoch, and fence the producer that owns it."""
     everybody(guarded)
     kind = ResourceType.TRANSACTIONAL_ID
     add(guarded, binding("*", AclOperation.ALL, AclPermissionType.ALLOW, host="127.0.0.1", kind=kind))
@@ -365,6 +365,6 @@ def test_a_transaction_of_others_is_not_begun_by_naming_no_partitions(guarded: B
 
 
 def initialised(client: WireClient, fields: dict[str, Any]) -> Any:
-    """Return the answer to InitProducerId, None while the coordinator is not ready."""
+    """Return the response to InitProducerId, None while the coordinator is not ready."""
     answer = ask(client, ApiKey.INIT_PRODUCER_ID, 4, fields)
     return answer if answer.error_code == 0 else None

@@ -1,4 +1,4 @@
-"""ACLs of users who have authenticated: each may do what is allowed to it, on whichever connection (H06)."""
+"""ACLs of authenticated users: each has its own permissions, on any connection (H06)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def settings(broker: BrokerProcess, user: str) -> dict[str, Any]:
 
 
 def outcome(broker: BrokerProcess, user: str, topic: str, **more: Any) -> str | None:
-    """Return the error with which a record of a user's is refused."""
+    """Return the error with which a user's record is rejected."""
     names: list[str | None] = []
     producer = Producer({**settings(broker, user), **more})
     try:
@@ -88,7 +88,7 @@ def outcome(broker: BrokerProcess, user: str, topic: str, **more: Any) -> str | 
 
 
 def test_each_user_may_write_what_is_allowed_to_it(guarded: BrokerProcess) -> None:
-    """Idempotent producers too, who need no right of their own for that (KIP-679)."""
+    """Idempotent producers too, which need no permission of their own for that (KIP-679)."""
     for more in ({}, {"enable.idempotence": True}):
         assert outcome(guarded, "writer", "orders", **more) is None
         assert outcome(guarded, "admin", "other", **more) is None

@@ -67,7 +67,7 @@ def refusal(future: Any) -> str:
 def test_confluent_is_told_that_there_is_no_authorizer(admin: AdminClient) -> None:
     binding = AclBinding(*BINDING, AclPermissionType.ALLOW)
     matching = AclBindingFilter(*BINDING, AclPermissionType.ALLOW)
-    # librdkafka keeps the error of DescribeAcls to itself and gives no ACLs.
+    # librdkafka hides the error of DescribeAcls and returns no ACLs.
     assert admin.describe_acls(matching).result(DEADLINE_SECONDS) == []
     assert [refusal(each) for each in admin.create_acls([binding]).values()] == ["SECURITY_DISABLED"]
     assert [refusal(each) for each in admin.delete_acls([matching]).values()] == ["SECURITY_DISABLED"]
@@ -124,7 +124,7 @@ def test_kafka_python_lists_what_has_settings(python: KafkaAdminClient, topic: s
 
 
 def test_kafka_python_alters_only_what_is_described(python: KafkaAdminClient, topic: str) -> None:
-    """Row 8: it asks for all settings first, and changes none that it was not told of."""
+    """Row 8: it reads all settings first, and changes only the ones in its request."""
     with pytest.raises(ValueError, match=r"no\.such\.key"):
         python.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"no.such.key": "1"})])
     resource = ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "5000"})

@@ -1,4 +1,4 @@
-"""What clients are told of where the broker is (`C18`): the address by which each has reached it, or what is set."""
+"""The address that clients receive from the broker (`C18`): the one that each connected to, or the configured one."""
 
 import asyncio
 import socket
@@ -90,7 +90,7 @@ def test_c18_clients_in_python_are_given_the_address_that_they_have_reached(
 
 
 def told(bootstrap: str) -> str:
-    """Return where a client that knows one address is sent."""
+    """Return the address that a client of one address receives."""
     [broker] = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=DEADLINE_SECONDS).brokers.values()
     return f"{broker.host}:{broker.port}"
 
@@ -103,7 +103,7 @@ def test_c18_a_handler_that_is_replaced_and_a_resent_request_know_it_too(everywh
 
 
 def test_c18_what_is_advertised_may_be_set_and_unset_while_clients_are_connected(tmp_path: Path) -> None:
-    """New connections are given what is set now, also that of a client that knows another address."""
+    """New connections receive the present setting, also those of a client that has another address."""
     settings = {**SETTINGS, "listeners": "PLAINTEXT://0.0.0.0:0"}
     broker = BrokerProcess(tmp_path, settings, ephemeral=False)
     broker.start()

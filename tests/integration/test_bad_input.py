@@ -1,4 +1,4 @@
-"""What strangers and broken clients send: each such connection ends, and nobody else notices."""
+"""Input of strangers and broken clients: each such connection ends, and no other client notices."""
 
 import random
 import socket
@@ -50,7 +50,7 @@ def lines_about(broker: BrokerProcess, position: int, *words: str) -> list[str]:
 
 
 def assert_one_line(broker: BrokerProcess, position: int, *words: str) -> None:
-    """Assert that one log line, and only one, says what came in; a busy machine may be the subject of others."""
+    """Assert that exactly one log line reports the input; others may warn of a busy machine."""
     [_] = wait_until(lambda: lines_about(broker, position, *words), f"a log line with one of {words}")
 
 
@@ -59,7 +59,7 @@ def test_http_gets_closed_and_one_log_line_says_http(broker) -> None:
     with WireClient(broker.port) as client:
         client.send(HTTP_REQUEST)
         while client.socket.recv(4096):
-            pass  # an answer in HTTP is welcome; what matters is that it ends
+            pass  # an HTTP response is welcome; the connection must end
     assert_one_line(broker, position, "http")
 
 
@@ -89,7 +89,7 @@ def test_random_bytes_end_their_connection(broker, seed) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_random_bodies_behind_a_good_header(broker, seed) -> None:
-    """Every served API gets bodies of noise: an answer or the end, never silence."""
+    """Every served API gets random bodies: it must respond or close, never stay silent."""
     random_source = random.Random(seed)
     for api_key in (0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 23, 32, 33, 35, 37, 44, 60, 75):
         with WireClient(broker.port) as client:
@@ -151,7 +151,7 @@ TOO_MANY = {
 
 @pytest.mark.parametrize("name", TOO_MANY)
 def test_counts_larger_than_the_frame(broker, name) -> None:
-    """C07; and the count is never believed: no memory is taken for it."""
+    """C07; and the count is never trusted: no memory is reserved for it."""
     api_key, version, body = TOO_MANY[name]
     wait_until(broker.has_loaded_everything, "the background imports")
     before = broker.memory_bytes()
@@ -176,7 +176,7 @@ def test_half_a_frame_and_silence_holds_nobody_up(broker, witness, topic) -> Non
 
 
 def test_a_reader_that_does_not_read_holds_nobody_up(broker, witness, topic) -> None:
-    """B27: answers for it pile up to a limit and then it is read no further; memory stays bounded."""
+    """B27: its responses queue up to a limit, then its requests are not read; memory stays bounded."""
     wait_until(broker.has_loaded_everything, "the background imports")
     before = broker.memory_bytes()
     with WireClient(broker.port) as deaf:
@@ -188,7 +188,7 @@ def test_a_reader_that_does_not_read_holds_nobody_up(broker, witness, topic) -> 
 
 
 def test_one_bad_request_leaves_the_other_connections_of_its_processor_alone(broker, topic) -> None:
-    """Sixteen good connections per processor go on while bad ones come and go."""
+    """Sixteen good connections per processor are served while bad ones open and close."""
     good = [WireClient(broker.port) for _ in range(32)]
     for _ in range(20):
         with WireClient(broker.port) as bad:

@@ -1,4 +1,4 @@
-"""What all clients together may use, who is exempt from that, and what happens while requests queue."""
+"""The quota of all clients together, its exemptions, and the throttling of an overloaded broker."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def own(broker_directory: Path) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def connect(own: BrokerProcess) -> Iterator[Any]:
-    """Yield what opens a connection of a client, to one of the listeners."""
+    """Yield a function that opens a connection of a client, to one of the listeners."""
     ports = [int(address.rpartition(":")[2]) for address in own.status()["bootstrap"].split(",")]
     with ExitStack() as stack:
 
@@ -56,7 +56,7 @@ def connect(own: BrokerProcess) -> Iterator[Any]:
 
 
 def test_e18_what_all_clients_send_has_one_limit(own: BrokerProcess, connect: Any) -> None:
-    """E18, H03: each client is held back by what the others have sent; exempt ones send on, and do not count."""
+    """E18, H03: each client is throttled for the bytes of all others; exempt ones are neither throttled nor counted."""
     set_on_broker(own.bootstrap, "broker.quota.white.list.client.id", "spared,other")
     set_on_broker(own.bootstrap, "broker.quota.white.list.listener", "SPARED")
     set_on_broker(own.bootstrap, "broker.quota.produce.bytes", str(BYTES))
@@ -96,7 +96,7 @@ def test_e18_requests_and_answers_to_fetches_have_limits_too(own: BrokerProcess,
 
 
 class Pressure:
-    """Connections that ask for more than a handler can answer, and take whatever throttle time they are given."""
+    """Connections that request more than a handler can serve, and ignore their throttle times."""
 
     _REQUESTS_AT_ONCE = 32
 
@@ -135,7 +135,7 @@ class Pressure:
 
 
 def test_d23_an_overloaded_broker_slows_its_clients_down_and_says_so(own: BrokerProcess, connect: Any) -> None:
-    """D23: off by default; when requests wait too long answers carry throttle times, on the page and as metrics."""
+    """D23: off by default; when requests wait too long responses have throttle times, on the page and as metrics."""
     scraper = Scraper(own)
 
     def throttled() -> float:

@@ -1,4 +1,4 @@
-"""A group's members are described with the addresses that they come from, as Kafka writes them (I15, I69)."""
+"""A group's members are described with their client addresses, in Kafka's format (I15, I69)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLASSIC, CONSUMER = "classic-members", "consumer-members"
 
 
 def beat(wire: WireClient, member_id: str) -> Any:
-    """Send a heartbeat that says nothing new, in the epoch that the member is in."""
+    """Send a heartbeat without changes, in the member's present epoch."""
     [group] = ask(wire, ApiKey.CONSUMER_GROUP_DESCRIBE, 0, {"group_ids": [CONSUMER]}).groups
     [member] = [each for each in group.members if each.member_id == member_id]
     fields = {"group_id": CONSUMER, "member_id": member_id, "member_epoch": member.member_epoch}
@@ -45,7 +45,7 @@ def test_members_are_described_by_their_addresses_and_stay_so(broker: BrokerProc
         assert (classic_hosts(wire), consumer_hosts(wire)) == (["/127.0.0.2"], expected)
         broker.kill("handler")
         assert (classic_hosts(wire), consumer_hosts(wire)) == (["/127.0.0.2"], expected)
-        # The replacement knows the open connections too; and a member that comes from elsewhere has moved.
+        # The replacement has the open connections too; a member with another address has moved.
         assert beat(third, "three").error_code == 0
         assert consumer_hosts(wire) == expected
         assert beat(fourth, "three").error_code == 0

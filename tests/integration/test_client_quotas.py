@@ -1,4 +1,4 @@
-"""Client quotas at a running broker, as raw connections see them: throttle times in answers, and channels not read.
+"""Client quotas at a running broker, as raw connections see them: throttle times, and connections that are not read.
 
 Two processors and two handlers serve one client here, whose rate is one number.
 """
@@ -26,7 +26,7 @@ LIMIT = 50_000
 
 @pytest.fixture
 def connect(broker: BrokerProcess) -> Iterator[Any]:
-    """Yield what opens a connection of a client."""
+    """Yield a function that opens a connection of a client."""
     with ExitStack() as stack:
 
         def open_one(client_id: str) -> QuotaClient:
@@ -48,7 +48,7 @@ def set_quota(wire: WireClient, entity: Mapping[str, str | None], **values: floa
 
 
 def throttled_produce(client: QuotaClient, topic: str, partition: int = 0, version: int = 7) -> int:
-    """Produce until an answer gives a throttle time of a second or more; return it."""
+    """Produce until a response has a throttle time of a second or more; return it."""
     return wait_until(
         lambda: (ms := client.produce(topic, partition, version)) >= 1000 and ms, "the client to be throttled"
     )
@@ -57,7 +57,7 @@ def throttled_produce(client: QuotaClient, topic: str, partition: int = 0, versi
 def test_e11_d09_b11_a_producer_over_its_quota_is_told_how_long_and_not_read_meanwhile(
     wire: WireClient, topic: str, connect: Any
 ) -> None:
-    """E11, E16, D09, B11: the answer comes at once, with the time; what is sent next is not read before it is over."""
+    """E11, E16, D09, B11: the response is immediate and has the time; later requests are not read before it is over."""
     create_topic(wire, topic, 1)
     set_quota(wire, {"client-id": topic}, producer_byte_rate=LIMIT)
     client = connect(topic)
@@ -79,7 +79,7 @@ def test_e16_a_version_without_a_say_in_it_is_muted_all_the_same(wire: WireClien
 def test_e09_one_client_has_one_rate_over_all_processors_and_handlers(
     wire: WireClient, topic: str, connect: Any
 ) -> None:
-    """E09: four connections and four partitions take turns; the default of all client ids holds for each id alone."""
+    """E09: four connections and four partitions alternate; the default of all client ids holds for each id alone."""
     create_topic(wire, topic, 4)
     set_quota(wire, {"user": None, "client-id": topic}, producer_byte_rate=LIMIT)
     clients = [connect(topic) for _ in range(4)]
@@ -93,7 +93,7 @@ def test_e09_one_client_has_one_rate_over_all_processors_and_handlers(
 def test_c06_a_client_id_that_is_not_utf_8_has_a_name_for_quotas_and_metrics(
     broker: BrokerProcess, wire: WireClient, topic: str, connect: Any
 ) -> None:
-    """Kafka puts U+FFFD in the place of invalid bytes, and knows the client by that name."""
+    """Kafka replaces invalid bytes by U+FFFD, and uses that name for the client."""
     create_topic(wire, topic, 1)
     set_quota(wire, {"client-id": f"{topic}-\ufffd"}, producer_byte_rate=LIMIT)
     client = connect(f"{topic}-\udce9")
@@ -114,7 +114,7 @@ def test_b28_a_throttled_client_that_leaves_is_forgotten(wire: WireClient, topic
 
 
 def test_changed_quotas_are_in_force_within_a_second(wire: WireClient, topic: str, connect: Any) -> None:
-    """E10: a quota that goes holds nobody back any more, one that is set does."""
+    """E10: a deleted quota stops throttling, a new one starts."""
     create_topic(wire, topic, 1)
     client = connect(topic)
     for _ in range(20):
@@ -132,7 +132,7 @@ def test_e13_no_acknowledgement_no_time_but_the_bytes_count(wire: WireClient, to
     client = connect(topic)
     for _ in range(14):
         client.produce(topic, acks=0)
-    # 14 batches are 686 KB, of which 500 KB fill the windows. What is in flight already is still answered.
+    # 14 batches are 686 KB, of which 500 KB fill the windows. Requests in flight still get their responses.
     wait_until(lambda: client.api_versions() >= 1000, "the channel to be muted")
 
 
@@ -155,7 +155,7 @@ def records_bytes(answer: Any) -> int:
 
 
 def throttled_fetch(client: QuotaClient, topic: str, session: tuple[int, int] = (0, -1)) -> Any:
-    """Fetch until an answer gives a throttle time; return it."""
+    """Fetch until a response has a throttle time; return it."""
 
     def attempt() -> Any:
         answer = fetch(client, topic, session)
@@ -165,7 +165,7 @@ def throttled_fetch(client: QuotaClient, topic: str, session: tuple[int, int] = 
 
 
 def test_e12_a_consumer_over_its_quota_is_answered_empty_at_once(wire: WireClient, topic: str, connect: Any) -> None:
-    """E12: nothing is charged for it: when the time is over, the same records come."""
+    """E12: it is not charged: when the time is over, the next fetch returns the same records."""
     create_topic(wire, topic, 1)
     for _ in range(3):
         connect(f"{topic}-producer").produce(topic)
@@ -235,7 +235,7 @@ def test_e14_of_two_quotas_the_longest_time_holds(wire: WireClient, topic: str, 
 def test_a_handler_is_killed_while_clients_are_throttled(
     broker: BrokerProcess, wire: WireClient, topic: str, connect: Any
 ) -> None:
-    """Nobody's connection ends, mutes last as they were told, and the replacement goes on with what was recorded."""
+    """No connection ends, mutes last as announced, and the replacement continues with the recorded usage."""
     create_topic(wire, topic, 2)
     set_quota(wire, {"client-id": topic}, producer_byte_rate=LIMIT)
     clients = [connect(topic) for _ in range(2)]
@@ -246,6 +246,6 @@ def test_a_handler_is_killed_while_clients_are_throttled(
     for client, ms in zip(clients, told_ms, strict=True):
         client.api_versions()
         assert (time.monotonic_ns() - killed_ns) / 1e6 >= 0.5 * min(told_ms), ms
-    # 10 s' worth were used before: a table that had been lost would let as much pass at once.
+    # 10 s' worth were used before: a lost table would allow as much at once.
     again = [client.produce(topic, number) for number, client in enumerate(clients) for _ in range(4)]
     assert max(again) >= 1000

@@ -1,7 +1,7 @@
 """A read_committed consumer follows live while transactions end, segments are compacted and records are deleted.
 
-Its fetches wait for much longer than the test: every one of them must be woken, by whichever handler moves a last
-stable offset. Nothing that was aborted is ever seen, and nothing that was committed is missing or comes late.
+Its fetches wait for much longer than the test: every one of them must be woken, by the handler that moves a last stable
+offset. Aborted records are never seen; committed ones are never lost or late.
 """
 
 import random
@@ -25,7 +25,7 @@ CONFIGS = {
 PARTITIONS = 3
 WAIT_S = 60.0
 RUN_S = 5.0
-#: A fetch that nobody wakes is answered only after this.
+#: A fetch that is not woken gets its response only after this.
 FETCH_WAIT_MS = 120_000
 
 
@@ -65,7 +65,7 @@ class Follower:
 
 
 class Writers:
-    """A plain and two transactional producers; every record has a key of its own: compaction takes the aborted ones."""
+    """A plain and two transactional producers; every record has its own key: compaction removes aborted ones."""
 
     def __init__(self, broker: BrokerProcess, topics: list[str], chance: random.Random) -> None:
         settings = {"bootstrap.servers": broker.bootstrap, "linger.ms": 0}
@@ -79,11 +79,11 @@ class Writers:
         ]
         for producer in self._transactional:
             producer.init_transactions(WAIT_S)
-        #: What each transactional producer has written in its open transaction; None: none is open.
+        #: The records of each transactional producer's open transaction; None: none is open.
         self._open: list[set[bytes] | None] = [None, None]
 
     def step(self) -> set[bytes]:
-        """Do one thing; return the values that may be seen from now on, besides those behind an open transaction."""
+        """Take one step; return the values that are visible from now on, except those after an open transaction."""
         which = self.chance.randrange(3)
         if which == 2:
             return self._write(self._plain)
@@ -98,7 +98,7 @@ class Writers:
         return set()
 
     def end_all(self) -> set[bytes]:
-        """End what is open."""
+        """End all open transactions."""
         values: set[bytes] = set()
         for which, opened in enumerate(self._open):
             if opened is not None:

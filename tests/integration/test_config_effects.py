@@ -1,6 +1,6 @@
-"""Settings of topics and of the broker take effect as soon as an admin client is told that they are set.
+"""Settings of topics and of the broker are in force as soon as the admin client has its response.
 
-librdkafka's admin client sets them; what they do is seen through raw requests and in the data directory.
+librdkafka's admin client sets them; their effects are seen through raw requests and in the data directory.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def send(wire: WireClient, topic: str, size: int = 10, *, acks: int = 1, timesta
 
 
 def time_of_batch(wire: WireClient, topic: str, offset: int) -> tuple[int, int]:
-    """Return of the batch at an offset the bit of its attributes that says whose time it has, and its largest time."""
+    """Return the timestamp type bit of the batch at an offset, and its largest timestamp."""
     records = fetch(wire, topic, 0, offset).records
     (attributes,) = struct.unpack_from(">h", records, 21)
     (timestamp_ms,) = struct.unpack_from(">q", records, 35)
@@ -140,7 +140,7 @@ def test_cleanup_policy_by_append_and_subtract(admin: AdminClient, wire: WireCli
 
 
 def test_defaults_of_all_brokers(admin: AdminClient, wire: WireClient, topic: str) -> None:
-    """Row 8: a topic tells a default that was set while the broker runs, and where it comes from."""
+    """Row 8: a topic's configs show a default that was set at run time, with its source."""
     assert described(admin, ResourceType.TOPIC, topic)["retention.ms"].value == str(7 * 24 * HOUR_MS)
     alter_all_brokers(wire, "log.retention.ms", "5000000")
     alter_all_brokers(wire, "message.max.bytes", "1000")

@@ -40,7 +40,7 @@ DEADLINE_SECONDS = 60
 
 @pytest.fixture
 def producer_of(broker: BrokerProcess) -> Callable[..., Producer]:
-    """Make a producer; underscores in the names stand for dots."""
+    """Create a producer; underscores in the names replace dots."""
 
     def make(**settings: object) -> Producer:
         named = {key.replace("_", "."): value for key, value in settings.items()}
@@ -317,7 +317,7 @@ def transactions(admin, producer_of, topic) -> str:
 
 @contextmanager
 def group_member(broker: BrokerProcess, topic: str, *, stores: bool) -> Iterator[Consumer]:
-    """Yield a consumer with automatic commits; `stores`: the application says which offsets."""
+    """Yield a consumer with automatic commits; `stores`: the application stores the offsets."""
     settings = {"auto.offset.reset": "earliest", "enable.auto.commit": True, "enable.auto.offset.store": not stores}
     client = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": f"of-{topic}", **settings})
     client.subscribe([topic])
@@ -336,9 +336,9 @@ def committed_offset(broker: BrokerProcess, topic: str) -> int:
 
 
 def test_stored_offsets_are_committed_in_the_middle_of_transactions(broker, transactions) -> None:
-    """With librdkafka's own store close() may commit an offset beyond records that the application has not had.
+    """With librdkafka's own store close() may commit an offset beyond the records that the application has received.
 
-    It drops the queued records, but stores the offset of a marker that ends a response: also beside Apache Kafka 4.4.
+    It drops the queued records, but stores the offset of a marker that ends a response: with Apache Kafka 4.4, too.
     """
     with group_member(broker, transactions, stores=True) as member:
         for message in read(member, 750):

@@ -31,7 +31,7 @@ def alter(admin: AdminClient, name: str, value: str | None) -> None:
 
 
 def alter_all_brokers(wire: WireClient, name: str, value: str | None) -> None:
-    """Set, or with None delete, the default of all brokers, of which librdkafka knows nothing."""
+    """Set, or with None delete, the default of all brokers, which librdkafka does not support."""
     config = {"name": name, "config_operation": 0 if value is not None else 1, "value": value}
     resource = {"resource_type": 4, "resource_name": "", "configs": [config]}
     [outcome] = ask(wire, 44, 1, {"resources": [resource]}).responses
@@ -40,13 +40,13 @@ def alter_all_brokers(wire: WireClient, name: str, value: str | None) -> None:
 
 @pytest.fixture
 def held() -> Iterator[ExitStack]:
-    """Yield what closes connections at the end."""
+    """Yield an exit stack that closes connections at the end."""
     with ExitStack() as stack:
         yield stack
 
 
 def is_served(port: int, host: str, held: ExitStack) -> bool:
-    """Return whether another connection from an address is answered and stays, rather than closed."""
+    """Return whether another connection from an address is served rather than closed."""
     client = held.enter_context(WireClient(port, source_host=host))
     try:
         return ask(client, 18, 0, {}).error_code == 0
@@ -57,7 +57,7 @@ def is_served(port: int, host: str, held: ExitStack) -> bool:
 def test_a26_limits_of_an_address_change_while_the_broker_runs(
     broker: BrokerProcess, admin: AdminClient, wire: WireClient, held: ExitStack
 ) -> None:
-    """Lowered they close nobody who is connected; they hold for this broker, or as the default of all brokers."""
+    """Lower limits close no open connection; they are set for this broker, or as the default of all brokers."""
     host = "127.0.0.7"
     mine = [held.enter_context(WireClient(broker.port, source_host=host)) for _ in range(3)]
     for client in mine:
@@ -79,7 +79,7 @@ def test_a26_limits_of_an_address_change_while_the_broker_runs(
 def test_a26_a33_limits_and_counts_outlive_the_acceptor(
     broker: BrokerProcess, admin: AdminClient, held: ExitStack
 ) -> None:
-    """Its replacement reads what is in force, and asks what is open, before it accepts anybody."""
+    """Its replacement reads the limits in force and the open connections before it accepts any."""
     host = "127.0.0.9"
     alter(admin, "max.connections.per.ip.overrides", f"{host}:3")
     with ExitStack() as for_a_while:

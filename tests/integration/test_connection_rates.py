@@ -39,7 +39,7 @@ LISTENERS = ["CLIENTS", "PLAINTEXT"]
 API_VERSIONS, ALTER_CLIENT_QUOTAS = 18, 49
 ADMINISTRATOR = "127.0.0.99"
 RATE = "connection_creation_rate"
-#: As many windows hold a rate to account as it takes seconds before it is forgotten.
+#: A rate is measured over as many windows as the seconds before it expires.
 WINDOWS = 11
 
 
@@ -57,7 +57,7 @@ def admin(protected_port: int) -> AdminClient:
 
 @pytest.fixture
 def held() -> Iterator[ExitStack]:
-    """Yield what closes connections at the end."""
+    """Yield an exit stack that closes connections at the end."""
     with ExitStack() as stack:
         yield stack
 
@@ -118,7 +118,7 @@ def test_a12_a_host_name_is_looked_up_and_the_default_is_for_the_others(
 def test_a12_producers_come_through_although_their_address_is_too_fast(
     broker: BrokerProcess, protected_port: int, topic: str
 ) -> None:
-    """They connect again until they are let in; the application sees nothing of it."""
+    """They reconnect until they are accepted; the application sees no error."""
     set_rate(protected_port, "127.0.0.1", 2)
     try:
         parked = metrics(broker, "rotunda_acceptor_ip_accept_throttled_total")
@@ -145,7 +145,7 @@ def test_a12_producers_come_through_although_their_address_is_too_fast(
 def test_a10_a27_beyond_its_rate_a_listener_waits_and_the_other_does_not(
     broker: BrokerProcess, admin: AdminClient, protected_port: int, held: ExitStack
 ) -> None:
-    """Every client is served in the end; who waits is connected, and hears nothing until then."""
+    """Every client is served in the end; a waiting one is connected, and receives nothing until then."""
     alter(admin, "listener.name.clients.max.connection.creation.rate", "1")
     try:
         throttled = metrics(broker, "rotunda_acceptor_accept_throttled_total")
@@ -180,7 +180,7 @@ def test_a08_a27_a_listeners_own_most_changes_while_clients_wait_for_it(
         send_request(client, API_VERSIONS, 0, {})
         if not is_readable(client.socket, 0.5):
             return client
-        # One of before the limit was in force; it is not to take the place of who waits.
+        # A connection from before the limit; it must not count among the waiting ones.
         client.close()
         return None
 
@@ -196,7 +196,7 @@ def test_a08_a27_a_listeners_own_most_changes_while_clients_wait_for_it(
 def test_a16_a17_a18_a_lower_limit_closes_the_most_silent_clients_and_no_more(
     broker: BrokerProcess, admin: AdminClient, protected_port: int, held: ExitStack
 ) -> None:
-    """Administrators stay, and come in when the broker is full."""
+    """Administrators stay connected, and are accepted when the broker is full."""
     administrators = [held.enter_context(WireClient(protected_port)) for _ in range(2)]
     clients = [held.enter_context(WireClient(broker.port)) for _ in range(12)]
     active = clients[::2] + clients[1::2]
@@ -265,7 +265,7 @@ def descriptors(broker: BrokerProcess) -> int:
 def test_thousands_of_connections_come_and_go_and_no_descriptor_is_lost(
     broker: BrokerProcess, protected_port: int
 ) -> None:
-    """A thousand a second, as far as the machine can, some of them refused with a delay, at once, or in the middle."""
+    """A thousand a second, as far as the machine can, some of them rejected with a delay, at once, or in the middle."""
     set_rate(protected_port, "127.0.0.40", 5)
     wait_until(lambda: metrics(broker, "rotunda_acceptor_connections_parked") == 0, "the page")
     before = descriptors(broker)

@@ -44,11 +44,11 @@ WAIT_S = 60.0
 
 
 class Reader:
-    """A consumer that polls by itself, and what it has and has read."""
+    """A consumer that polls in its own thread, with its assignment and the records it has read."""
 
     def __init__(self, bootstrap: str, group: str, topics: list[str], **settings: Any) -> None:
         self.consumer = consumer_of(bootstrap, group, **{"group_protocol": "consumer", **settings})
-        #: What is assigned to it. Asked for by its own thread only: librdkafka's answer may need a callback first.
+        #: Its assignment. Read only by its own thread: librdkafka's response may need a callback first.
         self.partitions: set[tuple[str, int]] = set()
         self.values: list[bytes] = []
         self.errors: list[str] = []
@@ -76,7 +76,7 @@ class Reader:
                 continue
             self.values.append(message.value() or b"")
             with suppress(KafkaException):
-                # A commit that a hand-over has overtaken is refused, as it should be.
+                # A commit that is too late for a rebalance is rejected, as it should be.
                 self.consumer.commit(message, asynchronous=False)
         self.consumer.close()
 
@@ -119,8 +119,8 @@ def sizes(*members: Reader) -> list[int]:
 def wait_for_all(members: Iterable[Reader], numbers: range) -> None:
     """Wait until a group has read these numbers, and no others.
 
-    One may come twice: librdkafka (2.16) still delivers, when a partition has come back to it, what it was sent of that
-    by the Fetch that was under way when the partition went. So may one whose commit a hand-over has overtaken.
+    One may appear twice: when a partition returns to it, librdkafka (2.16) still delivers the records of the Fetch that
+    was in flight when the partition was revoked. So may one whose commit was too late for a rebalance.
     """
     wait_until(
         lambda: {int(value) for member in members for value in member.values} == set(numbers), f"{numbers} to be read"
@@ -169,7 +169,7 @@ def test_groups_of_both_kinds_side_by_side(
     listed = {each.group_id: each.type for each in admin.list_consumer_groups().result(WAIT_S).valid}
     assert listed[group] == ConsumerGroupType.CONSUMER
     assert listed[f"{group}-classic"] == ConsumerGroupType.CLASSIC
-    # A member has its share a moment before the coordinator hears that it took it.
+    # A member has its share a moment before the coordinator receives its confirmation.
     wait_until(lambda: describe(admin, group).state == ConsumerGroupState.STABLE, "the group is stable")
     described = describe(admin, group)
     assert described.type == ConsumerGroupType.CONSUMER

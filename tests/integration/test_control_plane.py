@@ -1,4 +1,4 @@
-"""The control plane: an administrator gets through whatever the processors of clients are busy with."""
+"""The control plane: an administrator is served however busy the processors of clients are."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ SETTINGS = {
     "control.plane.listener.name": "admin",
     "num.network.threads": CLIENT_PROCESSORS,
     "max.connections": MOST_CONNECTIONS,
-    # A processor that the test stops is not to be replaced while it stands still.
+    # A processor that the test stops must not be replaced meanwhile.
     "process.hang.timeout.ms": 600_000,
 }
 
@@ -71,7 +71,7 @@ def test_h01_max_connections_keeps_no_administrator_out(own: BrokerProcess) -> N
 
 
 def test_a28_the_number_of_processors_is_that_of_clients(own: BrokerProcess) -> None:
-    """num.network.threads counts those of clients; the control plane keeps its own."""
+    """num.network.threads counts the processors of clients; the control plane has its own."""
     set_on_broker(own.status()["control_plane"], "num.network.threads", "1")
     wait_until(lambda: len(own.processes("processor")) == 2, "the last of them leaves")
     with WireClient(own.port) as client:

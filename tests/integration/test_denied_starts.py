@@ -1,6 +1,6 @@
-"""Starts that the machine does not allow: each ends with one line, which names the value and what to do, and its code.
+"""Starts that the machine does not allow: each ends with one line, with the value and the remedy, and its exit code.
 
-Also those that it does allow, though only just.
+Also starts that it only just allows.
 """
 
 import os
@@ -25,7 +25,7 @@ SETTINGS = {"num.network.threads": 1, "num.io.threads": 1}
 TIMEOUT_S = 120
 needs_mounts = pytest.mark.skipif(not may_mount(), reason="mounts of one's own take root")
 
-#: Nobody's, so that no other process is counted.
+#: A user without processes, so that no other process is counted.
 UID = 60_000 + os.getpid() % 5_000
 OTHER_USER = ["setpriv", "--reuid", str(UID), "--regid", str(UID), "--clear-groups"]
 
@@ -57,7 +57,7 @@ def start(directory: Path, *options: str, before: Sequence[str] = ()) -> subproc
 
 
 def assert_one_line(ended: subprocess.CompletedProcess[str], pattern: str, code: int = 1) -> None:
-    """Assert that a start has ended with a code and one line, behind lines of the log at most."""
+    """Assert that a start has ended with a code and one line, after log lines at most."""
     *logged, last = ended.stderr.splitlines()
     assert re.fullmatch(f"rotunda: {pattern}", last), ended.stderr
     assert all(re.search(" (CRITICAL|WARNING) ", line) and "Traceback" not in line for line in logged), ended.stderr
@@ -117,7 +117,7 @@ def test_a_file_in_the_place_of_a_directory(tmp_path: Path, kind: str, code: int
 
 @pytest.mark.parametrize("limit", [16, 64, 80])
 def test_few_descriptors(tmp_path: Path, limit: int) -> None:
-    """Also so few that the broker would get as far as to say that it is ready."""
+    """Also so few that the broker almost reaches its ready line."""
     line = (
         rf"too few files may be open: the limit is {limit}, and this broker needs \d+ or more; raise it \(ulimit -n.*"
     )
@@ -184,7 +184,7 @@ def test_a_shared_memory_that_is_read_only(tmp_path: Path) -> None:
 
 
 def test_standard_output_that_is_full(tmp_path: Path) -> None:
-    """What is wrong there is called so, and nothing else is."""
+    """The error names standard output, and nothing else."""
     ended = start(tmp_path, before=["sh", "-c", 'exec "$@" >/dev/full', "sh"])
     assert_one_line(ended, "cannot write to standard output: No space left on device")
 
@@ -198,7 +198,7 @@ def test_a_port_that_is_in_use(tmp_path: Path) -> None:
 
 @needs_mounts
 def test_a_broker_stops_in_order_though_its_run_directory_is_full(tmp_path: Path) -> None:
-    """Clients and data come before what `rotunda status` shows."""
+    """Clients and data are more important than the files of `rotunda status`."""
 
     def in_full_directory() -> None:
         broker = BrokerProcess(tmp_path, SETTINGS, ephemeral=False)
@@ -215,7 +215,7 @@ def test_a_broker_stops_in_order_though_its_run_directory_is_full(tmp_path: Path
 
 @pytest.mark.parametrize("descriptors", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_start_with_closed_standard_descriptors_serves(tmp_path: Path, descriptors: str) -> None:
-    """No file of the broker takes their place and gets what is meant for a terminal."""
+    """No file of the broker gets their numbers and the output meant for a terminal."""
     broker = BrokerProcess(tmp_path)
     line = ["sh", "-c", f'exec "$@" {descriptors}', "sh", sys.executable, "-m", "rotunda", "start", *_sets()]
     places = ["--run-dir", str(tmp_path / "run"), "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]

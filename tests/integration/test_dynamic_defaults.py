@@ -1,6 +1,6 @@
-"""What a default of all topics does, set while the broker runs and taken back: seen by clients and in the files.
+"""Effects of a default of all topics, set and deleted at run time: seen by clients and in the files.
 
-Each row of the table says what a topic without settings of its own does before, and what once the default is set.
+Each row of the table has the behaviour of a topic without settings of its own before, and after the default is set.
 """
 
 import os
@@ -40,7 +40,7 @@ def alter(wire: WireClient, resource_type: int, resource: str, name: str, value:
 
 
 class Topic:
-    """A new topic, without settings of its own but that some keep their records for ever."""
+    """A new topic, without settings of its own except that some never expire their records."""
 
     def __init__(self, broker: BrokerProcess, wire: WireClient, name: str, *, keeps: bool) -> None:
         self._wire = wire
@@ -114,7 +114,7 @@ def segments_of_ages(*ages_ms: int) -> Callable[[Topic], object]:
 
 
 def has_index(topic: Topic) -> object:
-    """Look at the second segment: each has what was in force when it was begun, as in Kafka."""
+    """Check the second segment: each uses the setting that was in force when it was created, as in Kafka."""
     topic.send_all(22, 100_000)
     return topic.files(".index")[1].stat().st_size > 0
 
@@ -154,7 +154,7 @@ def stays(topic: Topic) -> object:
 
 
 class Row(NamedTuple):
-    """What is set, what is seen before and after, and what is set before either."""
+    """A setting, its effects before and after, and the settings that must be set before."""
 
     name: str
     value: str
@@ -181,7 +181,7 @@ ROWS = (
     Row("log.index.size.max.bytes", "100", ends_by_its_index, False, True, SMALL),
     Row("log.preallocate", "true", set_aside, False, True, SMALL),
     Row("log.roll.ms", str(HOUR_MS // 2), segments_of_ages(HOUR_MS, 0), 1, 2),
-    # What chance takes from the age of a roll is less than a minute once in 16 million times.
+    # The random part of a roll's age is less than a minute once in 16 million times.
     Row("log.roll.jitter.ms", str(LONG_MS), segments_of_ages(LONG_MS - MINUTE_MS, 0), 1, 2,
         {"log.roll.ms": str(LONG_MS)}),
     Row("log.retention.ms", str(HOUR_MS), stays, False, True, SMALL, expires),
@@ -193,7 +193,7 @@ ROWS = (
 
 @pytest.fixture
 def defaults(wire: WireClient) -> Iterator[Callable[[str, str | None], None]]:
-    """Yield what sets, or with None deletes, a default of all brokers; at the end there are none."""
+    """Yield a function that sets, or with None deletes, a default of all brokers; at the end there are none."""
     names: set[str] = set()
 
     def set_default(name: str, value: str | None) -> None:

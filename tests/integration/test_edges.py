@@ -41,7 +41,7 @@ def fetch_sized(client: WireClient, topic: str, offset: int, size: int, **wait: 
 
 @pytest.mark.parametrize("codec", [0, 1, 4])
 def test_fetch_from_the_middle_of_a_batch(broker: BrokerProcess, wire, topic, codec) -> None:
-    """The whole batch comes and the client skips: no record is lost and none hangs."""
+    """The response has the whole batch and the client skips: no record is lost and none hangs."""
     create_topic(wire, topic)
     for start in (0, 100, 200):
         produce(wire, topic, 0, record_batch([b"%d" % n for n in range(start, start + 100)], codec=codec))
@@ -132,7 +132,7 @@ def test_produce_to_what_does_not_exist(wire, topic) -> None:
 
 
 def topic_error(client: WireClient, topic: str, *, auto_create: bool) -> int:
-    """Return the error code that Metadata 4 gives for one topic."""
+    """Return the error code of one topic in Metadata 4."""
     reader = Reader(client.call(METADATA, 4, metadata_body([topic], auto_create)))
     reader.number("i")
     for _ in range(reader.number("i")):

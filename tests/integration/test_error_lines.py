@@ -1,4 +1,4 @@
-"""What clients' users get wrong leaves one line each in the broker's log, which names cause and remedy."""
+"""Mistakes of clients' users leave one line each in the broker's log, which names cause and remedy."""
 
 import socket
 import ssl
@@ -77,13 +77,13 @@ def one_line(broker: BrokerProcess, act: Callable[[], Any], *words: str) -> str:
 
 
 def client(broker: BrokerProcess, listener: int, **settings: str) -> None:
-    """Let librdkafka ask for the cluster once; it fails."""
+    """Request the cluster once with librdkafka; it fails."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
     failures: list[Any] = []
     admin = AdminClient(
         {
             "bootstrap.servers": address(broker, listener),
-            # One attempt: it would go on for as long as it is asked to.
+            # One attempt: it would repeat for as long as it is polled.
             "reconnect.backoff.ms": 60_000,
             "reconnect.backoff.max.ms": 60_000,
             "log_level": 0,
@@ -95,7 +95,7 @@ def client(broker: BrokerProcess, listener: int, **settings: str) -> None:
 
 
 def shake_hands(broker: BrokerProcess, listener: int, authority: DevelopmentCa) -> None:
-    """Shake hands as a client that trusts an authority; it does not like what it sees."""
+    """Shake hands as a client that trusts an authority; it rejects the certificate."""
     host, _, port = address(broker, listener).partition(":")
     context = ssl.create_default_context(cafile=str(authority.certificate))
     with suppress(OSError), socket.create_connection((host, int(port)), timeout=60) as connection:
@@ -103,7 +103,7 @@ def shake_hands(broker: BrokerProcess, listener: int, authority: DevelopmentCa) 
 
 
 def doctor_says(broker: BrokerProcess, listener: int, wrong: str) -> str:
-    """Return what `rotunda doctor` says of a port that does not speak as it was told."""
+    """Return the output of `rotunda doctor` for a port with another protocol than it was given."""
     done = command("doctor", "--bootstrap", address(broker, listener), "--property", f"security.protocol={wrong}")
     assert done.returncode == 1
     return done.stdout
@@ -118,7 +118,7 @@ def test_tls_on_a_plain_port(broker: BrokerProcess) -> None:
 
 
 def test_plain_text_on_a_port_of_tls(broker: BrokerProcess) -> None:
-    """From outside, `rotunda doctor` finds out what the port wants, but not who has no certificate where one is due."""
+    """From outside, `rotunda doctor` finds out the port's protocol, but not a missing client certificate."""
 
     def act() -> None:
         client(broker, GOOD)
@@ -204,7 +204,7 @@ def test_a_wrong_password(
 def test_a_user_without_a_client_that_says_who_it_is(
     broker: BrokerProcess, authorities: dict[int, DevelopmentCa], tmp_path: Path
 ) -> None:
-    """From outside, `rotunda doctor` names the mechanisms; the log says what came instead."""
+    """From outside, `rotunda doctor` names the mechanisms; the log has the unexpected request."""
     file = tmp_path / "client.properties"
     file.write_text(f"security.protocol=SSL\nssl.ca.location={authorities[GOOD].certificate}\n")
 

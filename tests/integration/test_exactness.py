@@ -1,7 +1,7 @@
 """Handlers die by SIGKILL, again and again, under load: no record lost, none twice, no connection dropped.
 
-The load comes from producers without idempotence, which could not repair a lost or doubled record, and from
-an idempotent client that would show every lost connection in its own statistics.
+The load is that of producers without idempotence, which could not repair a lost or doubled record, and of an idempotent
+client that would show every lost connection in its own statistics.
 """
 
 import json
@@ -61,7 +61,7 @@ def under_fire(
     *work: Callable[[threading.Event], object],
     roles: tuple[str, ...] = ("handler",),
 ) -> None:
-    """Run all the work in threads while processes are killed; re-raise what any of it raised."""
+    """Run all tasks in threads while processes are killed; raise their exceptions again."""
     stop = threading.Event()
     before = restarts(broker, roles)
     killer = Killer(broker, chance, roles)
@@ -98,7 +98,7 @@ def test_plain_producers_with_one_record_in_flight(broker, wire, topic, chance) 
 
 
 def test_requests_that_span_owners(broker, wire, topic, chance) -> None:
-    """Every request has a part for each partition, in an order of its own: parts go over peer rings."""
+    """Every request has a part for each partition, in an order of its own: parts are sent over peer rings."""
     create_topic(wire, topic, PARTITIONS)
     orders = [chance.sample(range(PARTITIONS), PARTITIONS) for _ in range(4)]
     writers = [Writer(f"span{n}", topic, order) for n, order in enumerate(orders)]
@@ -116,7 +116,7 @@ def test_pipelined_producers(broker, wire, topic, chance) -> None:
 
 
 def test_large_records_and_rolling_segments(broker, wire, topic, chance) -> None:
-    """Records that go through the arena, in segments so small that one is rolled every ten records."""
+    """Records sent through the arena, in segments so small that one is rolled every ten records."""
     create_topic(wire, topic, PARTITIONS, {"segment.bytes": 1 << 20})
     writers = [
         Writer(f"large{n}", topic, [n, (n + 1) % PARTITIONS], depth=2, padding_bytes=100_000, pace_s=0.02)
@@ -164,7 +164,7 @@ class IdempotentLoad:
             self.errors.append(error)
 
     def run(self, stop: threading.Event) -> None:
-        """Produce about two thousand records a second until told to stop; wait until all are delivered."""
+        """Produce about two thousand records a second until stopped; wait until all are delivered."""
         number = 0
         while not stop.is_set():
             for _ in range(20):

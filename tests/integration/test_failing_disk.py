@@ -1,6 +1,6 @@
-"""A disk that is full, limited by a quota, broken in places, or taken away, under a real broker and real clients.
+"""A disk that is full, limited by a quota, partly broken, or removed, under a real broker and real clients.
 
-The system's calls fail by rules (`tests.support.failing_disk`); what is free is measured against settings.
+System calls fail by rules (`tests.support.failing_disk`); the free space is compared with settings.
 """
 
 import errno
@@ -72,7 +72,7 @@ def page_of(run_dir: Path, pid: int) -> tuple[str, str]:
 
 
 def ask(broker: BrokerProcess, path: str) -> tuple[int, str]:
-    """Return status and body of what the status page answers."""
+    """Return status and body of the status page's response."""
     host, port = page_of(broker.run_dir, broker.pid())
     with closing(http.client.HTTPConnection(host, int(port), timeout=60)) as connection:
         connection.request("GET", path)
@@ -90,7 +90,7 @@ def metric(broker: BrokerProcess, name: str, **labels: str) -> float:
 
 
 def answered(broker: BrokerProcess) -> float:
-    """Return how many answers the processors have counted."""
+    """Return how many responses the processors have counted."""
     samples = Exposition(ask(broker, "/metrics")[1]).samples
     return sum(each.value for each in samples["rotunda_processor_responses_sent_total"])
 
@@ -135,9 +135,9 @@ def test_a_full_disk_refuses_records_says_so_and_goes_on_by_itself(disk, broker,
         lines = broker.log_since(begin)
         assert any(os.strerror(error) in line for line in lines)
         assert len(lines) < 40, "\n".join(lines)
-        # What does not take room goes on.
+        # Requests that need no space are served.
         assert [each.value for each in read_partition(client, topic, 0)] == [b"before"]
-        # What was written and refused is not there, and what is sent now is.
+        # Rejected records are not there; records sent now are.
         disk.mend()
         wait_until(lambda: takes(client, topic), "room")
         wait_until(lambda: ask(broker, "/readyz") == (200, "ready\n"), "ready")
@@ -187,7 +187,7 @@ def test_data_that_cannot_be_made_durable_is_not_acknowledged(disk, broker, topi
         assert produce(client, topic, 1, record_batch([b"x"])).error_code == STORAGE_ERROR
         assert produce(client, topic, 0, record_batch([b"x"])).error_code == 0
         disk.mend()
-        # What the system failed to write once it does not write again: only a restart may go on.
+        # Data that the system failed to write cannot be trusted later: only a restart may resume.
         assert produce(client, topic, 1, record_batch([b"x"])).error_code == STORAGE_ERROR
 
 
@@ -252,7 +252,7 @@ def test_a_data_directory_that_is_removed_for_good(disk, broker_directory, topic
 
 
 def test_warning_then_no_request_log_then_no_records_by_what_is_free(broker, topic) -> None:
-    """The thresholds are moved, as what is free cannot be."""
+    """The thresholds are moved, as the free space cannot be."""
     with WireClient(broker.port) as client:
         create_topic(client, topic, 1)
         alter(client, "storage.free.warn.ratio", "1")
@@ -276,7 +276,7 @@ def test_warning_then_no_request_log_then_no_records_by_what_is_free(broker, top
 
 
 def test_on_a_disk_that_is_nearly_full_the_request_log_stops_first(broker, topic) -> None:
-    """Records are still taken. The thresholds are moved, as what is free cannot be."""
+    """Records are still accepted. The thresholds are moved, as the free space cannot be."""
     rows = "rotunda_recorder_rows_written_total"
     stopped_requests = 100
     with WireClient(broker.port) as client:
@@ -290,7 +290,7 @@ def test_on_a_disk_that_is_nearly_full_the_request_log_stops_first(broker, topic
         first, all_answered = metric(broker, rows), answered(broker) + stopped_requests
         for _ in range(stopped_requests):
             assert takes(client, topic)
-        # Processors look at what is to be recorded when they publish what they have counted.
+        # Processors check whether to record when they publish their counters.
         wait_until(lambda: answered(broker) >= all_answered, "their answers counted")
         before = metric(broker, rows)
         alter(client, "storage.free.min.bytes", "0")
@@ -315,7 +315,7 @@ GROUP = "group-on-a-full-disk"
 
 
 def commit_frame(topic: str, offset: int) -> bytes:
-    """Return OffsetCommit 3, of somebody who is no member."""
+    """Return OffsetCommit 3 of a non-member."""
     partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
     values = {
         "group_id": GROUP,
@@ -327,7 +327,7 @@ def commit_frame(topic: str, offset: int) -> bytes:
 
 
 def committed(client: WireClient, topic: str, before: bytes = b"") -> tuple[int, int, int]:
-    """Ask as aiokafka does, right behind a frame with an answer of its own; return both errors, and the offset."""
+    """Request as aiokafka does, right after a frame with a response of its own; return both errors, and the offset."""
     values = {"group_id": GROUP, "topics": [{"name": topic, "partition_indexes": [0]}]}
     client.send(before + codec.encode_request(ApiKey.OFFSET_FETCH, 3, 1, "wire", values))
     frame = client.receive_frames(2 if before else 1)[-1]

@@ -1,4 +1,4 @@
-"""Clients with fetch sessions (KIP-227) while handlers are killed: nothing is lost or comes twice (``E22``)."""
+"""Clients with fetch sessions (KIP-227) while handlers are killed: no record is lost or duplicated (``E22``)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sessions(broker: BrokerProcess) -> float:
 def test_a_consumer_with_a_session_goes_on_when_its_handler_is_killed(
     broker: BrokerProcess, wire: WireClient, topic: str, consumer: KafkaConsumer
 ) -> None:
-    """And its application is told of no error."""
+    """And its application sees no error."""
     create_topic(wire, topic, PARTITIONS)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
     consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])

@@ -88,7 +88,7 @@ def test_partitions_that_roll_take_records_though_they_are_more_than_descriptors
 def test_without_a_single_descriptor_records_are_refused_until_there_are_some(
     broker: BrokerProcess, topic: str
 ) -> None:
-    """The roll fails, and so does going back to what stood: its partition takes records again all the same."""
+    """The roll fails, and so does its rollback: the partition still accepts records again."""
     with WireClient(broker.port) as client:
         create_topic(client, topic, 3, configs=ROLLING)
         for partition in range(2):

@@ -1,7 +1,7 @@
 """Records that no coordinator has written, in the topics that only coordinators should write to.
 
-As in Kafka, a client that calls itself the admin client may write there. Whatever it writes, the handlers that read the
-topics back know of everything else afterwards what they knew before.
+As in Kafka, a client named like the admin client may write there. Whatever its records, the handlers that replay the
+topics have the same state of everything else afterwards.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def produce_as_admin(wire: WireClient, topic: str, partition: int, batch: bytes)
 
 
 def nonsense(numbers: random.Random, wire: WireClient, topic: str, partition: int) -> list[tuple[bytes, bytes | None]]:
-    """Return records like those of a partition, with bytes changed, and of keys that nobody knows."""
+    """Return records like those of a partition, with bytes changed, and with unknown keys."""
     data = fetch(wire, topic, partition, 0).records
     batches = [data[at : at + header.size_bytes] for at, header in batch_headers(data) if not header.is_control]
     found = [record for batch in batches for record in iterate_records(batch) if record.key]

@@ -37,12 +37,12 @@ ASKING = {API_VERSIONS: {"client_software_name": "wire", "client_software_versio
 
 
 def assert_serves(client: WireClient) -> None:
-    """Assert that this very connection still answers."""
+    """Assert that this very connection is still served."""
     assert client.call(API_VERSIONS, 0, correlation_id=4242)[:2] == b"\0\0"
 
 
 def api_ranges(answer: bytes) -> dict[int, tuple[int, int]]:
-    """Read an ApiVersions 0 answer that starts at the error code."""
+    """Read an ApiVersions 0 response that starts at the error code."""
     reader = Reader(answer)
     reader.number("h")
     return {key: (low, high) for key, low, high in (reader.take("hhh") for _ in range(reader.number("i")))}
@@ -69,7 +69,7 @@ def test_c02_sizes_outside_the_range_close_the_connection(broker: BrokerProcess,
 def test_c02_a_frame_of_exactly_the_limit_is_served(wire, topic) -> None:
     create_topic(wire, topic)
     empty = request_frame(PRODUCE, PRODUCE_VERSION, 1, produce_body([(topic, 0, b"")]))
-    half = LIMIT_BYTES // 2  # lengths take as many bytes on the wire at half the limit as at the limit
+    half = LIMIT_BYTES // 2  # lengths have as many bytes on the wire at half the limit as at the limit
     overhead = len(empty) - 4 + len(record_batch([bytes(half)])) - half
     batch = record_batch([bytes(LIMIT_BYTES - overhead)])
     frame = request_frame(PRODUCE, PRODUCE_VERSION, 1, produce_body([(topic, 0, batch)]))
@@ -114,7 +114,7 @@ def test_c06_a_null_client_id_is_an_empty_one(wire) -> None:
 
 
 def test_c06_flexible_headers_carry_tagged_fields_both_ways(wire) -> None:
-    """A request header may hold tags that nobody knows; the answer's header has an empty tag section."""
+    """A request header may have unknown tags; the response header has an empty tag section."""
     header = struct.pack(">hhih", METADATA, 9, 6, 2) + b"me" + bytes([1, 99, 3]) + b"tag"
     wire.send(sized(header + bytes([1, 1, 0, 0, 0])))  # no topics, no auto-create, no operations, no tags
     answer = wire.receive_frame()
@@ -171,7 +171,7 @@ def test_c09_a_bad_client_name_is_refused_and_the_connection_stays(wire, name) -
 
 
 def test_c11_api_versions_may_come_at_any_time_and_as_often_as_one_likes(wire, topic) -> None:
-    """Nothing waits for it, nothing depends on it, and an answer that is an error changes no state."""
+    """No request waits for it or depends on it, and an error response changes no state."""
     create_topic(wire, topic)
     whole = wire.call(API_VERSIONS, 0)
     unknown = sized(struct.pack(">hhih", API_VERSIONS, 99, 2, -1))
@@ -190,7 +190,7 @@ def test_c11_api_versions_throttles_nobody(wire) -> None:
 
 
 def test_c17_every_listed_version_is_served_down_to_the_oldest(wire) -> None:
-    """A request of nothing but defaults is answered in each of them, and the answer can be read as that version's."""
+    """A request of nothing but defaults has a response in each of them, which can be parsed as that version's."""
     ranges = api_ranges(wire.call(API_VERSIONS, 0))
     ranges[PRODUCE] = (PRODUCE_VERSION - 4, ranges[PRODUCE][1])  # below it: C12
     for key, (low, high) in ranges.items():
@@ -278,7 +278,7 @@ BAD_BATCHES = {
 
 @pytest.mark.parametrize("name", BAD_BATCHES)
 def test_c14_bad_batches_are_refused_by_kafkas_codes(wire, topic, name) -> None:
-    """Each alone, and beside a good partition: errors are per partition."""
+    """Each alone, and together with a good partition: errors are per partition."""
     create_topic(wire, topic, 2)
     records, error_code = BAD_BATCHES[name]
     assert produce(wire, topic, 0, records).error_code == error_code

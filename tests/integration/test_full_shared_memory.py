@@ -1,4 +1,4 @@
-"""A broker whose /dev/shm is really full when it is to have more processes (issue 13; `A28`, `E04`)."""
+"""A broker whose /dev/shm is really full when more processes are requested (issue 13; `A28`, `E04`)."""
 
 import os
 import re
@@ -26,7 +26,7 @@ ROLES = {"num.network.threads": "processor", "num.io.threads": "handler"}
 def test_a28_e04_who_asks_for_more_than_a_full_dev_shm_has_is_told_and_gets_it_when_there_is_room(
     broker_directory: Path, topic: str
 ) -> None:
-    """The broker serves all the time, also what dies meanwhile is replaced, and nothing is left behind."""
+    """The broker serves all the time, dead processes are replaced meanwhile, and nothing is left over."""
     with_shared_memory(SIZE_BYTES, lambda: _in_a_broker(BrokerProcess(broker_directory, SETTINGS), topic))
 
 
@@ -61,11 +61,11 @@ def _grow_in_full_memory(broker: BrokerProcess, topic: str) -> None:
 
 
 def _memory_goes_before_it_is_taken(broker: BrokerProcess, topic: str) -> None:
-    """Others take the room when the number has been set already: it stays as it is until another one is set."""
+    """Others use the room when the number has been set already: it stays as it is until another one is set."""
     os.kill(broker.pid(), signal.SIGSTOP)
     try:
         set_on_broker(broker.bootstrap, "num.network.threads", "6")
-        # Enough for a part of what one more needs.
+        # Enough for a part of one more process.
         filler = fill(leave_bytes=256 << 10)
     finally:
         os.kill(broker.pid(), signal.SIGCONT)

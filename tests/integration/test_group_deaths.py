@@ -1,4 +1,4 @@
-"""Groups of unmodified clients while the handlers that coordinate them are killed: nobody notices, nothing is lost."""
+"""Groups of unmodified clients while their coordinating handlers are killed: no client notices, nothing is lost."""
 
 import random
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ class Writing:
         self.written: set[bytes] = set()
 
     def write(self, count: int) -> None:
-        """Write records and wait until they stand."""
+        """Write records and wait until they are committed."""
         for _ in range(count):
             number = len(self.written)
             value = b"%d" % number
@@ -62,7 +62,7 @@ def committed_offsets(broker: BrokerProcess, group: str, topic: str) -> dict[int
 
 
 def check(broker: BrokerProcess, orders: Orders, writing: Writing) -> None:
-    """Everything was read, and what a commit was confirmed for is still committed."""
+    """Check that everything was read, and that every confirmed commit is still there."""
     assert writing.written <= orders.report.read
     committed = committed_offsets(broker, orders.group, orders.topic)
     for partition, offset in orders.report.committed.items():

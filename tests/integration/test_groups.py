@@ -60,13 +60,13 @@ class Members:
         self.consumers: list[Consumer] = []
 
     def add(self, **settings: object) -> Consumer:
-        """Let another consumer subscribe."""
+        """Subscribe another consumer."""
         consumer = subscriber(self._bootstrap, self.group, [self._topic], heartbeat_interval_ms=200, **settings)
         self.consumers.append(consumer)
         return consumer
 
     def poll(self) -> list[bytes]:
-        """Return what there is to read."""
+        """Return the available records."""
         found = [message for consumer in self.consumers for message in consumer.consume(100, 0.05)]
         assert not [message.error() for message in found if message.error()]
         return [message.value() or b"" for message in found]
@@ -77,7 +77,7 @@ class Members:
         return sorted(len(consumer.assignment()) for consumer in self.consumers)
 
     def close(self) -> None:
-        """Let all leave."""
+        """Close all consumers."""
         for consumer in self.consumers:
             consumer.close()
         self.consumers = []
@@ -161,7 +161,7 @@ def test_kafka_python_reads_commits_and_administers(broker: BrokerProcess, fille
     seen: set[bytes] = set()
 
     def everything() -> bool:
-        # Its metadata comes 100 ms after it has joined; a poll that ends in the rejoin that follows makes it lose that.
+        # Its metadata arrives 100 ms after it has joined; a poll that ends in the following rejoin loses that.
         for records in consumer.poll(timeout_ms=1000).values():
             seen.update(record.value for record in records)
         return len(seen) == RECORDS

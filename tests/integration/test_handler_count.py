@@ -1,4 +1,4 @@
-"""The number of handlers changes under real clients: nobody is closed, and no record and no group notices (`E04`)."""
+"""The number of handlers changes under real clients: no connection, record or group is affected (`E04`)."""
 
 import random
 import signal
@@ -20,7 +20,7 @@ from tests.support.writers import Writer, assert_exact
 
 SETTING = "num.io.threads"
 PARTITIONS = 4
-#: Those of which nobody's connection depends on one process.
+#: Roles on which no client connection depends.
 KILLED = ("handler", "controller", "cleaner", "acceptor", "recorder")
 
 
@@ -164,7 +164,7 @@ def hasty(broker_directory: Path) -> Iterator[BrokerProcess]:
 
 
 def test_e04_handlers_that_do_not_come_to_rest_are_left_and_move_later(hasty: BrokerProcess, topic: str) -> None:
-    """One stands still with requests in its ring: the others' clients are served again, and in the end all moves."""
+    """One stops with requests in its ring: the others' clients are served again, and in the end all moves."""
     with WireClient(hasty.port) as wire:
         create_topic(wire, topic, 2)
         writers = [Writer(f"writer{n}", topic, [n], depth=4) for n in range(2)]
@@ -175,7 +175,7 @@ def test_e04_handlers_that_do_not_come_to_rest_are_left_and_move_later(hasty: Br
             try:
                 wait_until(lambda: all(writer.acknowledged for writer in writers), "every writer is served")
                 send(stopped, signal.SIGSTOP)
-                # The admin client would ask whoever stands still.
+                # The admin client would use the stopped one.
                 set_over_wire(hasty.port, SETTING, "4")
                 wait_until(lambda: "the handlers move later" in hasty.log_text(), "the hold is given up")
                 before = [writer.sent for writer in writers]

@@ -1,4 +1,4 @@
-"""Processes that stand still, of every role: who is named, who is replaced, and what clients see of it."""
+"""Hanging processes of every role: the log line, the replacement, and the effects on clients."""
 
 import http.client
 import os
@@ -73,7 +73,7 @@ def test_who_is_stopped_is_named_and_replaced(broker: BrokerProcess, wire: WireC
             )
             assert status == (200 if role in {"cleaner", "recorder"} else 503)
             if role == "processor":
-                # What comes now goes to the other one.
+                # New connections are handed to the other one.
                 with WireClient(broker.port) as one, WireClient(broker.port) as another:
                     assert answers(one)
                     assert answers(another)
@@ -102,7 +102,7 @@ def test_the_page_is_replaced_when_it_hangs(broker: BrokerProcess) -> None:
 
 
 def test_clients_are_served_while_the_supervisor_stands_still(broker: BrokerProcess, wire: WireClient) -> None:
-    """Whoever is named by it afterwards has turned all the time, and is not killed."""
+    """The processes it reports afterwards have turned all the time, and are not killed."""
     before = {(row["role"], row["index"]): row["pid"] for row in broker.processes()}
     os.kill(broker.pid(), signal.SIGSTOP)
     try:

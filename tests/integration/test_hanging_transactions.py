@@ -1,4 +1,4 @@
-"""Transactions that a power loss leaves open in a partition, and that no coordinator knows any more."""
+"""Transactions that a power loss leaves open in a partition, and that no coordinator has any more."""
 
 import time
 from collections.abc import Callable, Iterator

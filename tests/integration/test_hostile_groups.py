@@ -13,12 +13,12 @@ from tests.support.feeds import mutations, random_seed
 from tests.support.groups.requests import Member, await_coordinators
 from tests.support.wire_client import WireClient, sized
 
-#: All members join within it, whoever stands still for a moment: one generation has them all.
+#: All members join within it, even if one pauses for a moment: one generation has them all.
 BROKER_SETTINGS = {"group.initial.rebalance.delay.ms": 3000}
 
 MEMBERS = 300
 
-#: What a fault of ours says in the log.
+#: The log messages of our own faults.
 FAULTS = ("Traceback", "request failed", "fault in", "cannot answer", "failed; closing")
 
 
@@ -38,7 +38,7 @@ def test_damaged_requests_end_their_connection_at_most(broker: BrokerProcess, wi
         for damaged in mutations(frame[8:], generator.randrange(2**32), 8):
             with WireClient(broker.port) as stranger:
                 stranger.send(sized(frame[:8] + damaged))
-    # Whatever was sent is through when a connection to each processor has been answered.
+    # All requests have been handled when a connection to each processor has its response.
     for _ in range(4):
         with WireClient(broker.port) as client:
             await_coordinators(client)
@@ -47,7 +47,7 @@ def test_damaged_requests_end_their_connection_at_most(broker: BrokerProcess, wi
 
 
 def test_a_group_of_hundreds_with_much_to_say_shares_and_survives_its_handler(broker: BrokerProcess) -> None:
-    """Answers and records of megabytes: larger than a ring, and than any message that a client may produce."""
+    """Responses and records of megabytes: larger than a ring, and than any message that a client may produce."""
     position = broker.log_bytes()
     with ExitStack() as stack:
         members = [

@@ -1,4 +1,4 @@
-"""A consumer of many idle partitions beside others: its polls cost what they name, and nobody waits for them."""
+"""A consumer of many idle partitions among others: its polls cost what they name, and no client waits for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.wire_client import WireClient
 PARTITIONS = 1000
 API_VERSIONS = 18
 
-#: What bystanders wait in most rounds, on a machine that does other things as well. It was seconds for each poll.
+#: Most bystanders' waiting time, on a machine that also does other things. It was seconds for each poll.
 LONG_S = 2.0
 
 

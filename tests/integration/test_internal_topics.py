@@ -1,4 +1,4 @@
-"""`__consumer_offsets` and `__transaction_state` are compacted on a running broker, and go on saying the same."""
+"""`__consumer_offsets` and `__transaction_state` are compacted on a running broker without a change of their state."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +24,7 @@ WAIT_S = 60.0
 
 
 class Offsets:
-    """Groups that commit offsets of one topic, and what they have committed."""
+    """Groups that commit offsets of one topic, and their committed offsets."""
 
     def __init__(self, broker: BrokerProcess, topic: str) -> None:
         self.broker = broker
@@ -38,7 +38,7 @@ class Offsets:
         self.expected: dict[str, dict[int, int]] = {group: {} for group in self.consumers}
 
     def commit(self, first: int, rounds: int) -> None:
-        """Let every group commit `rounds` times in every partition, offsets from `first` on."""
+        """Commit `rounds` times for every group and partition, offsets from `first` on."""
         for offset in range(first, first + rounds):
             for number, (group, consumer) in enumerate(self.consumers.items()):
                 places = self.places(dict.fromkeys(range(PARTITIONS), offset * 10 + number))
@@ -55,7 +55,7 @@ class Offsets:
         return [TopicPartition(self.topic, partition, offset) for partition, offset in offsets.items()]
 
     def check(self) -> None:
-        """Compare what the broker says with what was committed last."""
+        """Compare the broker's offsets with the last commits."""
         for group, consumer in self.consumers.items():
             places = [TopicPartition(self.topic, p) for p in range(PARTITIONS)]
             found = {place.partition: place.offset for place in consumer.committed(places, WAIT_S)}
@@ -88,7 +88,7 @@ def transactional(broker: BrokerProcess, transactional_id: str) -> Producer:
 
 
 def make_topic(broker: BrokerProcess, topic: str) -> None:
-    """Make a topic, and let the segments of the internal ones be small."""
+    """Create a topic, with small segments for the internal ones."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(60)
     transactional(broker, "first")
@@ -118,7 +118,7 @@ def test_offsets_are_compacted(broker: BrokerProcess, topic: str) -> None:
         offsets.expected[groups[1]][0] = 1_000_002
         offsets.check()
         offsets.commit(100, 1)
-        # What is committed while a transaction is open cannot be compacted before it ends.
+        # Records committed during an open transaction cannot be compacted before it ends.
         producer.begin_transaction()
         offsets.commit_in(producer, groups[2], 1_000_003)
         offsets.commit_in(producer, groups[3], 1_000_004)
@@ -141,7 +141,7 @@ def test_offsets_are_compacted(broker: BrokerProcess, topic: str) -> None:
 
 
 def test_an_offset_of_a_transaction_survives_compaction(broker: BrokerProcess, topic: str) -> None:
-    """What was put into a transaction and never again is still there once everything around it has gone."""
+    """An offset added to a transaction and never again is still there after everything around it has been removed."""
     make_topic(broker, topic)
     offsets = Offsets(broker, topic)
     name = INTERNAL[0]
@@ -169,7 +169,7 @@ def test_an_offset_of_a_transaction_survives_compaction(broker: BrokerProcess, t
 
 
 def test_the_state_of_transactions_is_compacted(broker: BrokerProcess, topic: str) -> None:
-    """Producers go on with their transactional ids, and nothing that they committed is missing."""
+    """Producers reuse their transactional ids, and nothing that they committed is missing."""
     make_topic(broker, topic)
     producers = [transactional(broker, f"{topic}-{number}") for number in range(3)]
     name = INTERNAL[1]

@@ -33,7 +33,7 @@ def test_acks_none_and_all(broker, topic) -> None:
     for acks in ("0", "1", "all"):
         checked(broker, "-P", "-t", topic, "-p", "0", "-X", f"acks={acks}", text=f"acks {acks}\n")
     out = checked(broker, "-C", "-t", topic, "-p", "0", "-o", "beginning", "-c", "3")
-    # Nobody waits for the first, so that another connection's record may go before it.
+    # No test waits for the first, so that another connection's record may precede it.
     assert sorted(out.splitlines()) == ["acks 0", "acks 1", "acks all"]
 
 

@@ -1,4 +1,4 @@
-"""Descriptors are kept back: with all others taken an administrator gets in, and records are written and read."""
+"""Reserved descriptors: when all others are used an administrator is accepted, and records are written and read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPEN_FILES = 256
 
 @pytest.fixture
 def held() -> Iterator[ExitStack]:
-    """Yield what closes connections at the end."""
+    """Yield an exit stack that closes connections at the end."""
     with ExitStack() as stack:
         yield stack
 
@@ -39,7 +39,7 @@ def held() -> Iterator[ExitStack]:
 def test_a16_a24_an_administrator_gets_in_when_connections_have_taken_all_descriptors(
     broker: BrokerProcess, topic: str, held: ExitStack
 ) -> None:
-    """The processor, and the acceptor that counts for it, have few; a client beyond them waits, and nobody is lost."""
+    """The processor, and the acceptor that counts for it, have few; a client beyond them waits, and none is lost."""
     psutil.Process(broker.pid()).rlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
     broker.kill("processor")
     broker.kill("acceptor")
@@ -60,7 +60,7 @@ def test_a16_a24_an_administrator_gets_in_when_connections_have_taken_all_descri
     wire = clients[0]
     assert wait_until(lambda: produce(wire, topic, 0, record_batch([b"x"]), 1).error_code == 0, "the record")
     assert len(read_partition(wire, topic, 0)) == 1
-    # As many as administrators have taken, and one.
+    # As many as administrators have, and one.
     for client in clients[-8:]:
         client.close()
     assert receive_answer(waiting, API_VERSIONS, 0).error_code == 0

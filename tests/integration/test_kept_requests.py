@@ -41,7 +41,7 @@ def varint(number: int) -> bytes:
 
 
 def padded_fetch(topic: str, padding_bytes: int) -> bytes:
-    """Return a Fetch that waits at the end of partition 0, with a tagged field that nobody knows."""
+    """Return a Fetch that waits at the end of partition 0, with an unknown tagged field."""
     partition = struct.pack(">iiqiqi", 0, -1, 0, -1, -1, MB) + b"\0"
     padding = b"\1" + varint(100) + varint(padding_bytes) + bytes(padding_bytes)
     body = (
@@ -59,7 +59,7 @@ def sample(broker: BrokerProcess, name: str) -> float:
 
 
 def send_what_is_taken(client: WireClient, data: memoryview) -> memoryview:
-    """Send until the broker takes no more; return the rest."""
+    """Send until the broker stops reading; return the rest."""
     client.socket.setblocking(False)
     try:
         while data:
@@ -86,7 +86,7 @@ def pipeline_everywhere(broker: BrokerProcess, held: ExitStack, request: bytes) 
 
 @pytest.mark.parametrize("padding_bytes", [32_000, 150_000])
 def test_requests_that_wait_take_a_bounded_amount_of_memory(own_broker: BrokerProcess, padding_bytes: int) -> None:
-    """The second size goes through the arena. Without a limit it would be 400 MB, or 2 GB."""
+    """The second size is sent through the arena. Without a limit it would be 400 MB, or 2 GB."""
     with WireClient(own_broker.port) as bystander:
         create_topic(bystander, "idle", 1)
         create_topic(bystander, "busy", 1)

@@ -1,8 +1,8 @@
 """SIGKILL before every step of a change of handlers, processors and listeners (issue 13; `A28`, `A30`, `E04`).
 
-The supervisor itself kills, one of its children or itself, before lines of what it does then, and those who follow it
-kill themselves before lines of what they do; see `tests.support.killed_at_steps`. Who it is, and at which line, follows
-from the seed.
+The supervisor itself kills one of its children or itself before lines of its part of the change; the processes that
+follow the change kill themselves before lines of theirs; see `tests.support.killed_at_steps`. The process and the line
+are chosen by the seed.
 """
 
 import json
@@ -30,9 +30,9 @@ from tests.support.writers import Writer, assert_exact
 PARTITIONS = 4
 DEPTH = 4
 PACE_S = 0.005
-#: A line in so many is a step at which somebody is killed in one change; with as many changes each was one.
+#: A line in so many is a step with a kill in one change; with as many changes each was one.
 NTH = 4
-#: At some steps nobody is left to be killed; then there are more rounds.
+#: At some steps no process is left to be killed; then there are more rounds.
 MOST_ROUNDS = 5 * NTH
 #: Those of which no connection depends on one process.
 UNCONNECTED = ("handler", "controller", "cleaner", "acceptor", "recorder")
@@ -46,7 +46,7 @@ LISTENERS = "PLAINTEXT://127.0.0.1:0"
 
 
 class Change(NamedTuple):
-    """A setting, its value, and how the supervisor's log says that it has made the change."""
+    """A setting, its value, and the supervisor's log line for a completed change."""
 
     name: str
     value: str
@@ -59,7 +59,7 @@ MORE_PROCESSORS = Change("num.network.threads", "3", "has joined: 3 processors")
 FEWER_PROCESSORS = Change("num.network.threads", "2", "has left: 2 processors")
 MORE_LISTENERS = Change("listeners", f"{LISTENERS},INNER://127.0.0.1:0", "listener INNER://127.0.0.1:0 is open")
 FEWER_LISTENERS = Change("listeners", LISTENERS, "listener INNER is closed")
-#: What a change cannot be made without: in each of these somebody is killed, or kills itself.
+#: Functions that every change needs: in each of these a process is killed, or kills itself.
 FUNCTIONS = {
     MORE_HANDLERS: {
         "_begin",
@@ -81,7 +81,7 @@ FUNCTIONS = {
 
 
 class Killing:
-    """A broker, and what is killed in its changes."""
+    """A broker, and the kills in its changes."""
 
     def __init__(self, directory: Path, chance: random.Random) -> None:
         self.directory = directory / "steps"
@@ -93,7 +93,7 @@ class Killing:
         self._number = 0
 
     def order(self, roles: tuple[str, ...] = (), first: int = 0, nth: int = NTH, ends_at: int = 0) -> int:
-        """Say who is to be killed in the next change; return its number."""
+        """Order the kills of the next change; return its number."""
         self._number += 1
         Orders(self._number, roles, first, nth, self._chance.getrandbits(32), ends_at).give(self.directory)
         return self._number
@@ -105,7 +105,7 @@ class Killing:
         wait_until(lambda: self.says(change, position), change.done)
 
     def says(self, change: Change, position: int) -> bool:
-        """Return whether the log says behind a position that a change has been made."""
+        """Return whether the log reports a completed change after a position."""
         return any(change.done in line for line in self.broker.log_since(position))
 
     def ask_for(self, change: Change) -> bool:
@@ -119,12 +119,12 @@ class Killing:
         return True
 
     def passed(self, number: int) -> list[tuple[str, str]]:
-        """Return the function of each step that was passed in a change, and who was killed there."""
+        """Return the function of each step of a change, and the process killed there."""
         lines = map(json.loads, (self.directory / "passed").read_text().splitlines())
         return [(function, killed) for change, _, _, function, killed in lines if change == number]
 
     def walk(self, changes: tuple[Change, ...], roles: tuple[str, ...]) -> None:
-        """Make the changes in turns until somebody was killed at every step of theirs, and in each of its functions."""
+        """Alternate the changes until a process was killed at every step of theirs, and in each of its functions."""
         missing = {change: set(FUNCTIONS[change]) for change in changes}
         for first in range(MOST_ROUNDS):
             if first >= NTH and not any(missing.values()):
@@ -134,13 +134,13 @@ class Killing:
         assert not any(missing.values()), missing
 
     def make_and_kill(self, change: Change, number: int) -> list[str]:
-        """Make a change, and return in which functions somebody was killed."""
+        """Make a change, and return the functions in which a process was killed."""
         self.make(change)
         wait_until(lambda: self.has_made(change), f"{change}, as it is told")
         return [function for function, killed in self.passed(number) if killed]
 
     def has_made(self, change: Change) -> bool:
-        """Return whether the broker has what a change is for; each of its listeners answers."""
+        """Return whether the broker has applied a change; each of its listeners responds."""
         role = {"num.io.threads": "handler", "num.network.threads": "processor"}.get(change.name)
         if role is not None:
             return len(self.broker.processes(role)) == int(change.value)
@@ -162,7 +162,7 @@ def killing(broker_directory: Path, chance: random.Random) -> Iterator[Killing]:
 
 
 def test_e04_a30_somebody_dies_at_every_step_and_no_client_sees_an_error(killing: Killing, topic: str) -> None:
-    """Handlers and listeners: producers without idempotence keep their connections, and have each record once."""
+    """Handlers and listeners: producers without idempotence stay connected, and have each record once."""
     broker = killing.broker
     with writing(broker, topic) as writers:
         killing.walk((MORE_HANDLERS, FEWER_HANDLERS), UNCONNECTED)
@@ -177,7 +177,7 @@ def test_e04_a30_somebody_dies_at_every_step_and_no_client_sees_an_error(killing
 
 @contextmanager
 def writing(broker: BrokerProcess, topic: str, *, is_killed: bool = False) -> Iterator[list[Writer]]:
-    """Have writers to all partitions inside the `with`, each answered without an error, or until the broker dies."""
+    """Run writers to all partitions inside the `with`, without any error, or until the broker dies."""
     with WireClient(broker.port) as wire:
         create_topic(wire, topic, PARTITIONS)
     places = [[n, (n + 1) % PARTITIONS] for n in range(PARTITIONS)]
@@ -203,7 +203,7 @@ def write(writer: Writer, port: int, stop: threading.Event, *, is_killed: bool) 
 
 
 def test_a28_e04_connections_die_too_at_every_step_and_no_record_notices(killing: Killing, topic: str) -> None:
-    """Processors come and go, and die while handlers move: idempotent producers have each record once, in order."""
+    """Processors start, stop and are killed as handlers move: idempotent producers have each record once, in order."""
     broker = killing.broker
     with WireClient(broker.port) as wire:
         create_topic(wire, topic, PARTITIONS)
@@ -232,7 +232,7 @@ def test_a28_e04_connections_die_too_at_every_step_and_no_record_notices(killing
 def test_a28_a30_e04_the_supervisor_dies_at_any_step_and_the_next_start_has_what_was_set(
     killing: Killing, topic: str, chance: random.Random
 ) -> None:
-    """The broker ends with it. What was acknowledged is there once and in order, and so is the change, if it was."""
+    """The broker ends with it. Acknowledged records are there once and in order, and so is an acknowledged change."""
     broker = killing.broker
     steps = {}
     for change in FUNCTIONS:

@@ -1,4 +1,4 @@
-"""Requests far above what a ring carries inline: the arena, its exhaustion, and the limits that refuse."""
+"""Requests far above a ring's inline size: the arena, its exhaustion, and the limits that reject."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -75,9 +75,9 @@ def test_every_size_around_the_inline_limit(wire, topic) -> None:
 
 
 def test_more_large_requests_at_once_than_the_arena_holds(broker: BrokerProcess, wire, topic) -> None:
-    """Connections wait their turn for shared memory (B14), and nothing is lost.
+    """Connections wait for shared memory (B14), and nothing is lost.
 
-    None is closed but for its own silence: a busy machine may keep a sender from sending for a second (C04).
+    None is closed except for its own silence: a busy machine may delay a sender for a second (C04).
     """
     create_topic(wire, topic, 4)
     batch = record_batch([os.urandom(RECORD_BYTES)])
@@ -107,7 +107,7 @@ def test_a_request_larger_than_the_arena(broker: BrokerProcess, topic) -> None:
 
 
 def test_large_requests_that_never_end_hold_nobody_up(broker: BrokerProcess, wire, topic) -> None:
-    """C04: what is declared is not reserved: a sender that stops half-way takes nothing from others."""
+    """C04: declared sizes are not reserved: a sender that stops half-way costs others nothing."""
     create_topic(wire, topic)
     frame = request_frame(PRODUCE, PRODUCE_VERSION, 1, produce_body([(topic, 0, bytes(RECORD_BYTES))]))
     stuck = [WireClient(broker.port) for _ in range(6)]

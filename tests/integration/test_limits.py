@@ -1,4 +1,4 @@
-"""What clients can make many of, at a real broker: it is refused or recycled, counted, and ends again."""
+"""Limits of a real broker: excess is rejected or recycled, counted, and ends again."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,7 +27,7 @@ MB = 1024 * 1024
 
 
 def metrics(broker: BrokerProcess, name: str) -> float:
-    """Return the sum of a metric's samples as they stand; what the page answers may be of a second ago."""
+    """Return the present sum of a metric's samples; the page's response may be a second old."""
     return Scraper(broker).scrape().total(name.removeprefix("rotunda_"))
 
 
@@ -37,7 +37,7 @@ def memory_bytes(broker: BrokerProcess, role: str) -> int:
 
 
 def join(client: WireClient, group_id: str, session_ms: int) -> int:
-    """Let a member that says a lot join a group of its own; return the error."""
+    """Join a group of its own with large metadata; return the error."""
     said = bytes(SUBSCRIPTION_BYTES)
     return Member(client, group_id, metadata=said, session_ms=session_ms, asks_for_id=False).enter()
 
@@ -54,7 +54,7 @@ def test_groups_take_a_bounded_amount_of_memory_and_give_it_back(broker: BrokerP
     lines = [line for line in broker.log_since(position) if "group.state.max.bytes" in line]
     assert 1 <= len(lines) <= 3
     wait_until(lambda: metrics(broker, "rotunda_handler_group_state_refusals_total") >= codes.count(81), "the metric")
-    # Members that are not heard of go, and others have their room.
+    # Silent members expire, and others have their room.
     wait_until(lambda: join(wire, "newcomer", 30_000) == 0, "room for another group")
 
 
@@ -94,7 +94,7 @@ def test_names_of_clients_leave_nothing_behind(broker: BrokerProcess) -> None:
     after = settled()
     assert after[0] - before[0] < 8 * MB, "processor"
     assert after[1] - before[1] < 16 * MB, "recorder"
-    # A name that comes now is told of by itself.
+    # A name that arrives now has a metric of its own.
     with WireClient(broker.port) as client:
         ask(client, 18, 3, {"client_software_name": "librdkafka", "client_software_version": "2.8"})
         told = 'client_software_name="librdkafka"'
@@ -102,7 +102,7 @@ def test_names_of_clients_leave_nothing_behind(broker: BrokerProcess) -> None:
 
 
 def test_connections_have_kafkas_limits(broker_directory: Path) -> None:
-    """Beyond max.connections others wait for one to end; what an address has too many of is closed at once."""
+    """Beyond max.connections others wait for one to end; those above the limit of an address are closed at once."""
     broker = BrokerProcess(broker_directory, {"max.connections": 12, "max.connections.per.ip.overrides": "127.0.0.2:3"})
     broker.start()
     try:

@@ -1,4 +1,4 @@
-"""Listeners come and go while the broker runs (`A30`), with clients on the others and whoever dies meanwhile."""
+"""Listeners are added and removed at run time (`A30`), with clients on the others, while processes die."""
 
 import socket
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def set_listeners(broker: BrokerProcess, **listeners: str) -> None:
-    """Set all listeners, by name, beside the one that the broker started with."""
+    """Set all listeners, by name, in addition to the one that the broker started with."""
     entries = ["PLAINTEXT://127.0.0.1:0", *(f"{name}://{address}" for name, address in listeners.items())]
     done = broker.command("config", "set", MAP, "listeners=" + ",".join(entries))
     assert done.returncode == 0, done.stderr
@@ -48,7 +48,7 @@ def added(broker: BrokerProcess, name: str = "INNER") -> int:
 
 
 def works(port: int, topic: str) -> None:
-    """Produce and consume by one address, whose broker tells of itself by the same."""
+    """Produce and consume by one address, which is also the advertised one."""
     address = f"127.0.0.1:{port}"
     admin = AdminClient({"bootstrap.servers": address})
     [told] = admin.list_topics(timeout=DEADLINE_SECONDS).brokers.values()
@@ -103,7 +103,7 @@ def test_a30_a_request_that_waits_is_answered_before_its_connection_ends(own_bro
 
 
 def test_a30_what_ends_with_a_listener_ends_although_it_comes_again(own_broker: BrokerProcess) -> None:
-    """Its connections are not of the new one, whose clients are served meanwhile."""
+    """Its connections do not belong to the new one, whose clients are served meanwhile."""
     port = added(own_broker)
     works(port, "topic")
     with WireClient(port) as client:
@@ -117,7 +117,7 @@ def test_a30_what_ends_with_a_listener_ends_although_it_comes_again(own_broker: 
 
 
 def test_a30_who_dies_meanwhile_knows_the_listeners_afterwards(own_broker: BrokerProcess) -> None:
-    """Acceptor, processors and handlers are replaced before and after a listener came."""
+    """Acceptor, processors and handlers are replaced before and after a listener was added."""
     port = added(own_broker)
     for role in ("acceptor", "processor", "handler"):
         own_broker.kill(role)
@@ -131,7 +131,7 @@ def test_a30_who_dies_meanwhile_knows_the_listeners_afterwards(own_broker: Broke
 
 
 def test_a30_clients_of_another_listener_notice_nothing(own_broker: BrokerProcess) -> None:
-    """While listeners come and go, the acceptor dies in the middle of it; no record is lost and no error told."""
+    """While listeners are added and removed, the acceptor dies; no record is lost and no error reported."""
     errors: list[object] = []
     producer = Producer(
         {"bootstrap.servers": own_broker.bootstrap, "error_cb": errors.append, "enable.idempotence": True}
@@ -256,7 +256,7 @@ def test_a30_a_port_goes_from_one_listener_to_another(own_broker: BrokerProcess)
 
 
 def test_a30_quotas_hold_for_clients_of_a_listener_that_comes_and_its_exemption(own_broker: BrokerProcess) -> None:
-    """E18: processes that know of quotas since before the listener came find its clients, exempt or not."""
+    """E18: processes that got the quotas before the listener was added find its clients, exempt or not."""
     done = own_broker.command("quota", "set", "--default", "client-id", "request_percentage=10000")
     assert done.returncode == 0, done.stderr
     done = own_broker.command(

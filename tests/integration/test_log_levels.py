@@ -29,12 +29,12 @@ def set_levels(broker: BrokerProcess, *levels: str) -> None:
 
 
 def told(broker: BrokerProcess, position: int) -> set[int]:
-    """Return the processes that have said since then, in a line of level DEBUG, that they have taken levels over."""
+    """Return the processes that have logged since then, in a line of level DEBUG, that they applied new levels."""
     return {int(found[1]) for line in broker.log_since(position) if (found := _TAG.match(line))}
 
 
 def test_every_process_takes_levels_over(own_broker: BrokerProcess) -> None:
-    """Also one that takes the place of another later."""
+    """Also one that replaces another later."""
     position = own_broker.log_bytes()
     set_levels(own_broker, "rotunda.broker.server_log=DEBUG")
     everybody = {own_broker.pid(), *(row["pid"] for row in own_broker.processes())}

@@ -1,4 +1,4 @@
-"""Retention and compaction on a running broker: settings count from when they are set, whoever dies meanwhile."""
+"""Retention and compaction on a running broker: settings count from when they are set, whichever process dies."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ WAIT_S = 60.0
 
 
 class Topic:
-    """One topic of one partition, its files, and what is done to it."""
+    """One topic of one partition, its files, and the operations on it."""
 
     def __init__(self, broker: BrokerProcess, name: str, configs: Mapping[str, object]) -> None:
         self.name = name
@@ -39,7 +39,7 @@ class Topic:
         self.admin.create_topics([NewTopic(name, 1, 1, config=texts)])[name].result(WAIT_S)
 
     def set(self, **configs: object) -> None:
-        """Change settings; underscores stand for dots."""
+        """Change settings; underscores replace dots."""
         entries = [
             ConfigEntry(key.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET)
             for key, value in configs.items()
@@ -68,7 +68,7 @@ class Topic:
         return self.watermarks()[0]
 
     def records(self) -> list[tuple[int, bytes | None]]:
-        """Return (offset, key) of every record that a consumer gets who reads from the start."""
+        """Return (offset, key) of every record that a consumer reads from the start."""
         found = read_to_end(self.broker.bootstrap, self.name, 1, self.start_offset())
         return [(message.offset(), message.key()) for message in found]
 
@@ -90,7 +90,7 @@ def now_ms() -> int:
 
 
 def test_retention_ms_deletes_all_segments_that_are_old(broker: BrokerProcess, topic: str) -> None:
-    """The last segment goes with the others; what is produced afterwards goes on from the same offset."""
+    """The last segment is deleted with the others; later records continue from the same offset."""
     made = Topic(broker, topic, {"internal.segment.bytes": 500, "file.delete.delay.ms": 1})
     made.produce(10, timestamp_ms=now_ms() - 2 * HOUR_MS)
     assert made.start_offset() == 0
@@ -137,7 +137,7 @@ def test_cleanup_policy(broker: BrokerProcess, topic: str) -> None:
     made.produce(20, key="k#")
     assert len(made.records()) == 40
     made.set(cleanup_policy="compact")
-    # Segment after segment is swapped in; the last record of the old key is behind most of them.
+    # Segment after segment is swapped in; the last record of the old key is after most of them.
     wait_until(lambda: made.records()[0][0] == 19, "older records of a key go")
     assert len(made.records()) < 24
     assert made.start_offset() == 0
@@ -172,7 +172,7 @@ def test_when_compaction_is_due(
 
 
 def test_delete_retention_ms(broker: BrokerProcess, topic: str) -> None:
-    """A tombstone stays for a consumer that comes late, until its time is over."""
+    """A tombstone stays for a late consumer, until its time is over."""
     made = Topic(
         broker, topic, {"cleanup.policy": "compact", "internal.segment.bytes": 400, "min.cleanable.dirty.ratio": 0}
     )
@@ -182,10 +182,10 @@ def test_delete_retention_ms(broker: BrokerProcess, topic: str) -> None:
     wait_until(lambda: len(made.records()) < 8, "it is compacted")
     wait_until(lambda: made.records()[0] == (3, b"dead"), "nothing is left before the tombstone")
     made.set(delete_retention_ms=0)
-    # A round may be under way by the old setting: those after it go by the new one.
+    # A round may be running with the old setting: those after it use the new one.
     made.produce(20, key="k")
     wait_until(lambda: len(made.records()) < 8, "another round")
-    # The horizon was set by the first round; what comes now gets the new one.
+    # The horizon was set by the first round; later ones get the new one.
     made.produce(1, key="dead", value=None)
     made.produce(20, key="k")
 

@@ -1,4 +1,4 @@
-"""What asks for much is done, and nobody else waits for it: a bystander's round trips beside hostile requests."""
+"""Expensive requests are served without delays for others: a bystander's round trips during hostile requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.record_batches import record_batch
 from tests.support.wire_client import WireClient
 from tests.support.wire_messages import create_topic, produce
 
-#: Beside any of these a bystander waited once until all was done. What is left is the noise of the machine.
+#: During any of these a bystander waited once until all was done. The rest is noise of the machine.
 MOST_PAUSE_S = 2.0
 MOST_SHARE = 0.3
 
@@ -42,7 +42,7 @@ VERSIONS = {
 
 
 class Bystander(threading.Thread):
-    """A client that asks every few milliseconds, on every handler, and notes the longest round trip."""
+    """A client that sends every few milliseconds, to every handler, and notes the longest round trip."""
 
     def __init__(self, port: int, topics: list[str]) -> None:
         super().__init__(daemon=True)
@@ -68,7 +68,7 @@ class Bystander(threading.Thread):
 
     @property
     def most_s(self) -> float:
-        """How long a round trip may take: a busy machine takes longer for everything."""
+        """The limit of a round trip: a busy machine is slower at everything."""
         return max(MOST_PAUSE_S, MOST_SHARE * (time.monotonic() - self._began_s))
 
     def __enter__(self) -> Bystander:

@@ -1,4 +1,4 @@
-"""A broker whose metadata file is lost or damaged refuses to start, or, asked for, serves all records again."""
+"""A broker with a lost or damaged metadata file fails to start, or, with an option, serves all records again."""
 
 import subprocess
 import sys
@@ -59,7 +59,7 @@ def records(broker: BrokerProcess, topic: str, partitions: int) -> list[tuple[in
 
 
 def offsets(broker: BrokerProcess) -> list[int]:
-    """Return what each group has committed."""
+    """Return the committed offsets of each group."""
     found = []
     for group in GROUPS:
         consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
@@ -69,7 +69,7 @@ def offsets(broker: BrokerProcess) -> list[int]:
 
 
 def try_start(broker: BrokerProcess) -> subprocess.CompletedProcess[str]:
-    """Start a broker that refuses to, and return what it says."""
+    """Start a broker that must fail, and return its output."""
     command = [sys.executable, "-m", "rotunda", "start", "--run-dir", str(broker.run_dir)]
     command += ["--data-dir", str(broker.data_dir), "--set", "listeners=PLAINTEXT://127.0.0.1:0"]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)

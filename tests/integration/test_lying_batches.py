@@ -1,6 +1,6 @@
-"""What a batch says of itself is its producer's word: a real broker is lied to, and stays what it was.
+"""Batches with false headers: a real broker does not trust them, and its state and memory stay as they were.
 
-The handlers' memory is read from /proc: a batch of 98 KB that stands for gigabytes must not become them.
+The handlers' memory is read from /proc: a batch of 98 KB that claims gigabytes must not become them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def refusal(wire: WireClient, topic: str, partition: int, batch: bytes) -> tuple
 
 @pytest.fixture(scope="module")
 def zeros() -> bytes:
-    """Return 98 KB that stand for 3 GB."""
+    """Return 98 KB that decompress to 3 GB."""
     return frame_of_zeros(3 << 30)
 
 
@@ -88,7 +88,7 @@ def zeros() -> bytes:
     ids=["as it is", "compacted", "packed anew", "unpacked"],
 )
 def test_a_batch_that_stands_for_gigabytes(broker, wire, topic, zeros, configs) -> None:
-    """It is refused, and neither that nor whose fault it is takes more memory than the limit."""
+    """It is rejected, and neither that nor the search for the bad record uses more memory than the limit."""
     create_topic(wire, topic, PARTITIONS, configs=configs)
     bomb = sealed_batch(zeros, 1000, codec=ZSTD, max_timestamp_ms=time.time_ns() // 1_000_000)
     assert 90_000 < len(bomb) < 400_000
@@ -115,7 +115,7 @@ def test_counts_that_the_payload_cannot_hold_are_refused(wire, topic, codec) -> 
 
 @pytest.mark.parametrize("count", [2**31 - 1, 1 - 2**31])
 def test_counts_that_lie_in_several_parts_of_a_request_are_refused_one_by_one(wire, topic, count) -> None:
-    """Together they are more than the request log has room for, and that is nobody's trouble but theirs."""
+    """Together they are more than the request log has room for, and that affects only their own rows."""
     create_topic(wire, topic, PARTITIONS)
     lie = lying_batch(record_batch([b"x"])[61:], count)
     parts = [(topic, partition, lie) for partition in range(PARTITIONS - 1)]
@@ -137,7 +137,7 @@ def test_more_records_than_can_be_taken_at_once_are_refused(wire, topic) -> None
 
 
 def test_compaction_goes_on_beside_a_record_of_no_bytes(broker: BrokerProcess, wire, topic) -> None:
-    """It came before the topic was compacted, or it would have been refused."""
+    """It was written before the topic was compacted, or it would have been rejected."""
     create_topic(wire, topic, configs={"segment.ms": 1000, "internal.validate.records": "false"})
     now_ms = time.time_ns() // 1_000_000
 

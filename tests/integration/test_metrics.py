@@ -1,4 +1,4 @@
-"""Metrics of a real broker against what real clients did, and every query of the dashboard and the alerts against them.
+"""Metrics of a real broker against the traffic of real clients, and all queries of the dashboard and alerts on them.
 
 users rows 17-19.
 """
@@ -46,10 +46,10 @@ QUOTA = 1000
 
 @pytest.fixture(scope="module")
 def scraper(broker: BrokerProcess) -> Iterator[Scraper]:
-    """Somebody who looks at a broker that has seen groups, a transaction under way and a deprecated request."""
+    """Scrape a broker that has had groups, an open transaction and a deprecated request."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     topics = [NewTopic("orders", 2), *(NewTopic(name, 1) for name in ("idle", "cut", "pending"))]
-    # What `record_batch` makes is years old.
+    # The records of `record_batch` are years old.
     topics.append(NewTopic("counted", 1, config={"retention.ms": "-1"}))
     for future in admin.create_topics(topics).values():
         future.result(60)
@@ -60,7 +60,7 @@ def scraper(broker: BrokerProcess) -> Iterator[Scraper]:
             producer.produce(topic, b"value", partition=partition)
     assert producer.flush(60) == 0
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "readers", "enable.auto.commit": False})
-    # To the end, half-way, never, beyond the end, and to the end of what is committed.
+    # To the end, half-way, never, beyond the end, and to the end of the committed records.
     places = (("idle", 0, 10), ("orders", 0, 100), ("cut", 0, 500), ("pending", 0, 10))
     consumer.commit(offsets=[TopicPartition(*place) for place in places], asynchronous=False)
     consumer.close()
@@ -69,13 +69,13 @@ def scraper(broker: BrokerProcess) -> Iterator[Scraper]:
         alter_configs_of_old(client)
         use_quota(broker)
         looks = Scraper(broker)
-        # What is counted and not published dies with a process, and a test kills some.
+        # Unpublished counts die with a process, and a test kills some.
         settled(looks)
         yield looks
 
 
 def use_quota(broker: BrokerProcess) -> int:
-    """Produce once more than the client may that has a quota; return the throttle time that it is given."""
+    """Produce once more than the quota allows; return the throttle time."""
 
     def produce_once() -> int:
         client = QuotaClient(broker, "attic")
@@ -96,7 +96,7 @@ def alter_configs_of_old(client: WireClient, name: str = "museum") -> None:
 
 @pytest.fixture(scope="module")
 def open_transaction(broker: BrokerProcess, scraper: Scraper) -> Iterator[None]:
-    """Leave a transaction open behind ten records of another topic."""
+    """Leave a transaction open after ten records of another topic."""
     del scraper
     producer = Producer(
         {"bootstrap.servers": broker.bootstrap, "transactional.id": "half", "transaction.timeout.ms": 600_000}
@@ -110,7 +110,7 @@ def open_transaction(broker: BrokerProcess, scraper: Scraper) -> Iterator[None]:
 
 
 def known(scraper: Scraper) -> Exposition:
-    """Return metrics in which every handler has told of its groups, and every age is known."""
+    """Return metrics in which every handler has reported its groups, and every age is set."""
 
     def find() -> Exposition | None:
         found = scraper.scrape()
@@ -123,7 +123,7 @@ def known(scraper: Scraper) -> Exposition:
 
 
 def settled(scraper: Scraper) -> Exposition:
-    """Return metrics that have everything that was done before the call: all who serve have brought up their pages."""
+    """Return metrics that include everything before the call: all serving processes have published their pages."""
 
     def turns() -> list[float]:
         found = scraper.scrape()
@@ -211,7 +211,7 @@ def test_d18_requests_and_errors_are_counted_one_by_one(broker: BrokerProcess, s
         for _ in range(5):
             assert produce(client, "no-such-topic", 0, batch).error_code == 3
         assert fetch(client, "counted", 0, 0).error_code == 0
-    # A client that wants no answer learns of an error by the end of its connection.
+    # A client with acks=0 sees an error as the end of its connection.
     with WireClient(broker.port) as client:
         body = produce_body([("no-such-topic", 0, batch)], acks=0)
         client.send(request_frame(PRODUCE, PRODUCE_VERSION, 1, body))
@@ -246,7 +246,7 @@ def test_c17_deprecated_versions_name_who_sends_them(broker: BrokerProcess, scra
 def test_what_a_client_uses_of_its_quota_stands_beside_the_quota(
     broker: BrokerProcess, scraper: Scraper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kafka's byte-rate and throttle-time of quotas (issue 13), as the client itself was told."""
+    """Kafka's byte-rate and throttle-time of quotas (issue 13), as the client itself received them."""
     whose = {"quota": "producer_byte_rate", "user": "", "client_id": "attic"}
 
     def of(found: Exposition, name: str) -> float:
@@ -261,7 +261,7 @@ def test_what_a_client_uses_of_its_quota_stands_beside_the_quota(
     def seen() -> Exposition | None:
         told_ms.append(use_quota(broker))
         found = scraper.scrape()
-        # A machine that stands still lets the windows pass.
+        # A pause of the machine lets the windows pass.
         return found if of(found, "rate") > QUOTA else None
 
     after = wait_until(seen, "the rate of who was throttled")
@@ -343,7 +343,7 @@ def test_the_command_prints_the_same(broker: BrokerProcess, scraper: Scraper) ->
 
 
 def test_counters_survive_the_death_of_a_handler_and_a_processor(broker: BrokerProcess, scraper: Scraper) -> None:
-    """Whatever is killed, nothing counts backwards, and the restart is told."""
+    """Whichever process is killed, no counter decreases, and the restart is reported."""
     before = scraper.scrape()
     for role in ("handler", "processor"):
         os.kill(broker.processes(role)[0]["pid"], signal.SIGKILL)

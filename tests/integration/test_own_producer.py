@@ -1,6 +1,7 @@
 """Our own producer against our broker while its processes die, read back by librdkafka with read_committed.
 
-What the simulation (tests/client/simulation) shows of its state machines, shown with sockets, threads and SIGKILL.
+The properties that the simulation (tests/client/simulation) shows of its state machines, with sockets, threads and
+SIGKILL.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def settings_of(bootstrap: str, **more: object) -> dict[str, object]:
 
 
 def committed_values(bootstrap: str, topic: str) -> dict[int, list[bytes]]:
-    """Return what librdkafka reads with read_committed, by partition."""
+    """Return the records that librdkafka reads with read_committed, by partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -87,7 +88,7 @@ class IdempotentLoad:
 
 @dataclass
 class TransactionalLoad:
-    """Transactions over all partitions; some are aborted. What its calls say is what readers must see."""
+    """Transactions over all partitions; some are aborted. Readers must see the outcomes that its calls report."""
 
     bootstrap: str
     topic: str
@@ -133,7 +134,7 @@ def test_idempotent_records_once_and_in_order_while_every_role_dies(broker, wire
 
 @pytest.mark.slow
 def test_transactions_are_whole_while_every_role_dies(broker, wire, topic, chance) -> None:
-    """What was committed is read whole, once and in order, what was aborted is not read."""
+    """Committed records are read whole, once and in order, aborted ones are not read."""
     create_topic(wire, topic, PARTITIONS)
     loads = [TransactionalLoad(broker.bootstrap, topic, chance, f"{topic}-{number}") for number in range(2)]
     under_fire(broker, chance, *[load.run for load in loads], roles=ROLES)
@@ -147,7 +148,7 @@ def test_transactions_are_whole_while_every_role_dies(broker, wire, topic, chanc
 
 @pytest.mark.slow
 def test_a_restart_of_the_broker_loses_and_doubles_nothing(tmp_path: Path, chance) -> None:
-    """The whole broker ends and comes back at the same address while both kinds of producer write."""
+    """The whole broker ends and restarts at the same address while both kinds of producer write."""
     [port] = free_ports(1)
     settings = {**BROKER_SETTINGS, "listeners": f"PLAINTEXT://127.0.0.1:{port}"}
     broker = BrokerProcess(tmp_path, settings, ephemeral=False).start()

@@ -1,4 +1,4 @@
-"""Many requests in flight on one connection: answers in request order, bounded, nothing lost at the end."""
+"""Many requests in flight on one connection: responses in request order, bounded, nothing lost at the end."""
 
 import random
 import struct
@@ -117,7 +117,7 @@ def test_an_answer_waits_for_the_parked_fetch_before_it(broker: BrokerProcess, w
 
 
 def test_d11_equal_correlation_ids_in_flight_swap_nothing(wire, topic) -> None:
-    """Every request has the same id; the kinds alternate, so a swapped answer would not parse as its own."""
+    """Every request has the same id; the kinds alternate, so a swapped response would not parse as its own."""
     create_topic(wire, topic, 2)
     kinds = ["fetch", "api", "produce0", "metadata", "produce1"] * 12
     frames = {
@@ -177,7 +177,7 @@ def test_d12_a_parked_fetch_before_a_bad_request_is_answered_too(broker: BrokerP
 
 
 def test_d10_the_64th_request_is_read(wire, topic) -> None:
-    """63 fetches wait for what the 64th request of the same connection writes."""
+    """63 fetches wait for the records of the 64th request of the same connection."""
     create_topic(wire, topic)
     fetches = [waiting_fetch(n, topic, 0) for n in range(PIPELINE_MAX - 1)]
     wire.send(b"".join([*fetches, produce_frame(63, topic, 0, b"x")]))

@@ -1,4 +1,4 @@
-"""Requests that kill whoever takes them, against a whole broker: they cost their own connection and a few deaths."""
+"""Requests that kill their process, against a whole broker: they cost their own connection and a few deaths."""
 
 import struct
 import threading
@@ -37,7 +37,7 @@ def deaths(broker: BrokerProcess) -> int:
 
 
 def send_poison(broker: BrokerProcess, api_key: int, version: int, body: bytes) -> None:
-    """Send a request that kills, and return when its connection has been closed without an answer."""
+    """Send a poison request, and return when its connection has been closed without a response."""
     with WireClient(broker.port) as client:
         client.send(request_frame(api_key, version, 7, body))
         assert client.socket.recv(1) == b""
@@ -80,7 +80,7 @@ def test_a_request_that_kills_costs_a_few_deaths_and_its_own_connection(
 
 
 def test_a_request_that_kills_its_processor_comes_to_nobody_again(broker: BrokerProcess, topic: str) -> None:
-    """The connection that it came by has gone with its processor, and those of the other stay."""
+    """Its connection ended with its processor, and those of the other stay."""
     before = deaths(broker), sum(row["restarts"] for row in broker.processes("processor"))
     bystanders = [WireClient(broker.port) for _ in range(4)]
     for each in bystanders:

@@ -1,4 +1,4 @@
-"""Each role but the handlers dies by SIGKILL: who notices, and who must not (handlers: test_exactness)."""
+"""Each role but the handlers dies by SIGKILL: which clients may notice, which must not (handlers: test_exactness)."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The number of processors changes under real clients: who is closed, and that no record notices (`A28`, `A29`)."""
+"""The number of processors changes under real clients: some connections close, no record is affected (`A28`, `A29`)."""
 
 import gc
 import os
@@ -77,7 +77,7 @@ def test_a28_only_connections_of_those_that_go_are_closed(own: BrokerProcess) ->
     assert all(map(still_answers, late))
     set_processors(own, 2)
     assert all(map(still_answers, early))
-    # They took turns with the administrator's own connections.
+    # They alternated with the administrator's own connections.
     assert 3 <= sum(map(still_answers, late)) <= 5
     set_processors(own, 1)
     assert sum(map(still_answers, early)) == 3
@@ -135,7 +135,7 @@ def test_a29_what_a_killed_processor_had_not_taken_is_closed_and_uncounted(own: 
 
 
 def test_a28_a_killed_acceptor_hands_nothing_to_those_that_go(own: BrokerProcess) -> None:
-    """It is killed when the number has changed and may not be known to it; its replacement confirms it."""
+    """It is killed when the number has changed and it may not have read it; its replacement confirms it."""
     for _ in range(3):
         set_on_broker(own.bootstrap, SETTING, "1")
         own.kill("acceptor")

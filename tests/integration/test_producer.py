@@ -27,7 +27,7 @@ def make_topic(broker: BrokerProcess, topic: str) -> None:
 
 
 def read_back(broker: BrokerProcess, topic: str, count: int) -> list[tuple[Any, ...]]:
-    """Return what stands in a topic: partition, offset, key, value, headers, timestamp."""
+    """Return the records of a topic: partition, offset, key, value, headers, timestamp."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition(topic, each, 0) for each in range(PARTITIONS)])
     found: list[tuple[Any, ...]] = []
@@ -45,7 +45,7 @@ def read_back(broker: BrokerProcess, topic: str, count: int) -> list[tuple[Any, 
 
 
 def expected(sent: Sequence[tuple[RecordFuture, tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
-    """Return the same of what was sent, as the futures tell the places."""
+    """Return the same of the sent records, at the offsets of their futures."""
     places = [(future.result(60), record) for future, record in sent]
     return sorted(
         ((meta.partition, meta.offset, *record, meta.timestamp_ms) for meta, record in places),

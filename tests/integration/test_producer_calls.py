@@ -1,4 +1,4 @@
-"""The calls of a producer: what they wait for, what they raise, and what comes by the future and the callback."""
+"""The calls of a producer: their waits and exceptions, and the results of the future and the callback."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def threads_of(client_id: str) -> list[threading.Thread]:
 
 
 class Silent:
-    """A listener that is never answered for: it counts who connects."""
+    """A listener that never accepts: it counts connection attempts."""
 
     def __enter__(self) -> Silent:
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -82,7 +82,7 @@ def test_g01_a_producer_that_cannot_be_made_leaves_nothing_behind() -> None:
 
 
 def test_g02_a_producer_that_is_made_has_not_spoken_to_the_cluster() -> None:
-    """`G02`: what it knows are the addresses that it was given."""
+    """`G02`: it has only the addresses that it was configured with."""
     with Silent() as silent, Producer(bootstrap_servers=silent.address) as producer:
         cluster = producer._core.metadata.fetch()
         assert cluster.is_bootstrap
@@ -137,7 +137,7 @@ def test_serializers_write_what_kafkas_write(broker, made) -> None:
 
 
 class Adds:
-    """An interceptor that appends to the value and takes down what it sees."""
+    """An interceptor that appends to the value and records its calls."""
 
     def __init__(self, mark: bytes, seen: list[Any]) -> None:
         self.mark, self.seen = mark, seen
@@ -216,7 +216,7 @@ def test_g06_the_wait_for_room_ends_after_max_block_ms(broker, made) -> None:
         wait_until(lambda: producer.send(made, b"v").exception(60) is None, "metadata")
         pool = producer._core.pool
         wait_until(lambda: pool.available_bytes == pool.total_bytes, "everything to be delivered")
-        pool.allocate(pool.available_bytes, 0)  # what other records would have
+        pool.allocate(pool.available_bytes, 0)  # reserves the room of other records
         error = producer.send(made, b"v").exception(60)
         assert isinstance(error, BufferExhausted)
         assert "buffer.memory" in str(error)

@@ -1,4 +1,4 @@
-"""What a program may do wrong with a producer: it is told at once, and everything else goes on."""
+"""Mistakes of a program with a producer: they raise at once, and everything else continues."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from rotunda.broker.client.producer.consumer_offsets import ConsumerGroupMetadat
 from rotunda.broker.client.topic_partition import TopicPartition
 from tests.support.broker_process import BrokerProcess
 
-#: Longer than anything here takes, and shorter than delivery.timeout.ms: what has been lost would expire later.
+#: Longer than anything here needs, and shorter than delivery.timeout.ms: a lost record would expire later.
 LIMIT_S = 60
 
 
 def outcome_in_callback(producer: Producer, topic: str, call: Callable[[], object]) -> Any:
-    """Return what a call returns or raises on the I/O thread."""
+    """Return the result or exception of a call on the I/O thread."""
     found: queue.SimpleQueue[object] = queue.SimpleQueue()
 
     def called(_metadata: object, _error: object) -> None:
@@ -56,7 +56,7 @@ def test_g35_flush_in_a_callback_would_wait_for_itself_and_is_refused(broker: Br
 
 
 def test_g05_a_callback_does_not_wait_for_metadata(broker: BrokerProcess, topic: str) -> None:
-    """Nobody would fetch them meanwhile, and nothing would be sent."""
+    """No other thread would fetch them meanwhile, and nothing would be sent."""
     with Producer(bootstrap_servers=broker.bootstrap) as producer:
         refused = outcome_in_callback(producer, topic, lambda: producer.send(f"{topic}-b", b"v").result(LIMIT_S))
         assert isinstance(refused, DeliveryTimeout)
@@ -100,7 +100,7 @@ def test_transactional_calls_that_wait_are_refused_in_a_callback(broker: BrokerP
 @pytest.mark.parametrize("key", [None, b"k"])
 def test_a_number_that_is_none_is_refused_and_nothing_is_lost(broker, topic, key, wrong, said) -> None:
     with Producer(bootstrap_servers=broker.bootstrap, linger_ms=1000) as producer:
-        # The batch is open: the wrong record would come into it, by the short way where there is no key.
+        # The batch is open: the wrong record would be added to it, by the short way where there is no key.
         producer.send(topic, b"v").result(LIMIT_S)
         before = producer.send(topic, b"before")
         with pytest.raises((TypeError, ValueError), match=said):
@@ -129,11 +129,11 @@ def test_headers_that_are_none_are_refused_with_their_name(broker, topic, header
 
 
 def test_a_record_that_was_refused_outside_of_a_transaction_is_not_in_the_next_one(broker, topic) -> None:
-    """Java appends it before it is refused, and the next transaction writes it."""
+    """Java appends it before it is rejected, and the next transaction writes it."""
     with Producer(bootstrap_servers=broker.bootstrap, transactional_id=topic) as producer:
         for prepare in (lambda: None, producer.init_transactions):
             prepare()
-            for _ in range(2):  # the second would go the short way
+            for _ in range(2):  # the second would use the short way
                 with pytest.raises(IllegalState, match="records can be sent"):
                     producer.send(topic, b"outside")
             assert not producer._accumulator.has_incomplete()
@@ -177,7 +177,7 @@ def test_offsets_that_are_none_are_refused_and_the_transaction_goes_on(broker, t
 
 
 def test_long_max_value_is_a_time_to_wait(broker, topic) -> None:
-    """`G38`: what block.on.buffer.full stands for; Java programs set it for ever."""
+    """`G38`: the replacement for block.on.buffer.full; Java programs set it to wait for ever."""
     with Producer({"bootstrap.servers": broker.bootstrap, "max.block.ms": (1 << 63) - 1}) as producer:
         assert producer.send(topic, b"v").result(LIMIT_S).offset == 0
     with Producer(

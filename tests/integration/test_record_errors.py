@@ -1,6 +1,6 @@
-"""Which records a Produce answer blames for the refusal of their batch (KIP-467, users.md row 12).
+"""The record errors of a rejected batch in a Produce response (KIP-467, users.md row 12).
 
-librdkafka's test 0011 found that none was: every record of the batch failed as invalid, the good ones among them.
+librdkafka's test 0011 found none: every record of the batch failed as invalid, the good ones among them.
 """
 
 import re
@@ -21,7 +21,7 @@ PARTITIONS = 4  # of both handlers
 
 
 class Refusal(NamedTuple):
-    """What an answer says of one partition; `message` is empty where the answer has none."""
+    """One partition of a response; `message` is empty where the response has none."""
 
     error_code: int
     message: str
@@ -29,7 +29,7 @@ class Refusal(NamedTuple):
 
 
 def produce(wire: WireClient, topic: str, partition: int, batch: bytes) -> Refusal:
-    """Produce one batch with acks=all and return what went wrong."""
+    """Produce one batch with acks=all and return its errors."""
     body = struct.pack(">hhii", -1, -1, 1000, 1) + string(topic) + struct.pack(">iii", 1, partition, len(batch)) + batch
     reader = Reader(wire.call(PRODUCE, VERSION, body))
     reader.number("i")

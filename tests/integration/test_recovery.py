@@ -1,4 +1,4 @@
-"""Everything dies at once and starts again on the same data directory: what was acknowledged is there."""
+"""Everything dies at once and starts again on the same data directory: acknowledged records are there."""
 
 import shutil
 import threading
@@ -48,7 +48,7 @@ def values(client: WireClient, topic: str, partition: int) -> list[bytes]:
 
 
 def run_until_killed(writer: Writer, port: int, stop: threading.Event) -> None:
-    """Run a writer whose connection is going to break."""
+    """Run a writer whose connection will break."""
     try:
         writer.run(port, stop)
     except (AssertionError, OSError) as failure:
@@ -101,7 +101,7 @@ def test_producer_state_survives(durable, topic) -> None:
     with WireClient(durable.port) as client:
         create_topic(client, topic)
         producer_id, epoch = init_producer_id(client)
-        now_ms = time.time_ns() // 1_000_000  # producers whose records are a day old are forgotten
+        now_ms = time.time_ns() // 1_000_000  # producers whose records are a day old expire
 
         def batch(sequence: int) -> bytes:
             return record_batch(
@@ -182,7 +182,7 @@ def test_the_leftovers_of_a_crash_are_removed_by_the_next_start(durable) -> None
 
 
 def test_a_partition_whose_directory_is_gone_goes_on_at_its_end(durable, topic) -> None:
-    """The start reports it, and no offset that a consumer knows stands for another record."""
+    """The start reports it, and no offset of a consumer is reused for another record."""
     with WireClient(durable.port) as client:
         create_topic(client, topic, 2)
         for partition in range(2):

@@ -1,4 +1,4 @@
-"""What a client that breaks the protocol again and again leaves in the log: one line of each kind, and a count."""
+"""Log lines about a client that violates the protocol again and again: one line of each kind, and a count."""
 
 import struct
 import time
@@ -23,7 +23,7 @@ INTERVAL_S = 10
 
 @pytest.fixture
 def quiet_broker(broker_directory: Path) -> Iterator[BrokerProcess]:
-    """Run a broker of which nobody else makes the log grow, with one processor to count in."""
+    """Run a broker without other clients that make the log grow, with one processor to count in."""
     broker = BrokerProcess(broker_directory, {"num.network.threads": 1, "num.io.threads": 1}).start()
     yield broker
     broker.stop()

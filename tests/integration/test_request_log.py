@@ -1,4 +1,4 @@
-"""The request log of a running broker: every request once, and an account of whatever is missing."""
+"""The request log of a running broker: every request once, and a count of the missing ones."""
 
 import itertools
 import json
@@ -27,13 +27,13 @@ REQUESTS = 100_000
 CONNECTIONS = 4
 IN_FLIGHT = 50
 SENT_AT_ONCE = 500
-#: Rows: with those that are sent at once, less than the half of a ring from which on only samples are taken.
+#: Rows: with those that are sent at once, less than half of a ring, above which only samples are recorded.
 MOST_ON_THE_WAY = 10_000
 PHASES = ("requestQueueTimeUs", "localTimeUs", "remoteTimeUs", "responseQueueTimeUs", "sendTimeUs")
 
 
 def frame_of(api_key: int, version: int, correlation_id: int, body: bytes, client_id: str, tags: bytes = b"") -> bytes:
-    """Return a whole request of a client that says who it is."""
+    """Return a whole request of a client that identifies itself."""
     name = client_id.encode()
     return sized(struct.pack(">hhih", api_key, version, correlation_id, len(name)) + name + tags + body)
 
@@ -174,7 +174,7 @@ def test_a_killed_processor_leaves_no_more_than_a_gap(start: Start) -> None:
     broker.stop()
     counted = len(rows(broker, "requests"))
     missing = sum(gap["rows"] for gap in rows(broker, "gaps") if gap["cause"] == "processor_killed")
-    # What a processor has answered and not released when it is killed, its replacement takes once more.
+    # Unreleased responses of a killed processor are recorded once more by its replacement.
     assert sent <= counted + missing <= sent + kills
     broker.start()
 
@@ -192,7 +192,7 @@ def test_a_killed_broker_leaves_a_gap_of_unknown_size(start: Start) -> None:
 
 
 def test_errors_fetches_and_the_command_line(start: Start) -> None:
-    """D20, users.md row 22: what failed and what was slow can be asked for; no payload is in the files."""
+    """D20, users.md row 22: failed and slow requests can be queried; no payload is in the files."""
     broker = start(request_log_slow_threshold_ms=0)
     with client_of(broker) as client:
         create_topic(client, "known", 1)
@@ -237,7 +237,7 @@ def test_records_of_a_fetch_are_the_offsets_that_it_brings(start: Start) -> None
         found = [row for row in rows(broker, "requests") if row["requestApiKeyName"] == "FETCH"]
         return [(row["partition"], row["records"]) for row in sorted(found, key=lambda row: row["time"])]
 
-    # Before them, it was asked whether the partitions are there.
+    # Before them, Metadata was requested for the partitions.
     wait_until(lambda: (1, 4) in counts(), "the fetches")
     assert counts()[-4:] == [(0, 7), (0, 5), (0, 0), (1, 4)]
 
@@ -270,7 +270,7 @@ def recorded(broker: BrokerProcess) -> set[int]:
 
 
 def test_settings_change_while_the_broker_runs_whatever_the_recorder_does(start: Start) -> None:
-    """A log that was off begins when it is switched on, and old files go at once when less is to be kept."""
+    """A log that was off starts when it is enabled, and old files are deleted at once when the retention is lowered."""
     broker = start(request_log_enable="false")
 
     def call(correlation_id: int) -> None:

@@ -1,4 +1,4 @@
-"""What the request log says of groups with real members: rebalances with cause and length, and how far they lag."""
+"""Groups with real members in the request log: rebalances with cause and length, and their lag."""
 
 import time
 from typing import Any
@@ -71,7 +71,7 @@ def test_rebalances_have_a_cause_a_length_and_members(start: Start, protocol: st
 
 
 def test_how_far_a_group_lags_behind(start: Start) -> None:
-    """Users row 17: what it has not read of a topic, since when, in which partition; nothing while nothing moves."""
+    """Users row 17: the unread records of a topic, since when, in which partition; nothing while nothing moves."""
     broker = start(request_log_roles_interval_ms=300)
     with WireClient(broker.port) as client:
         create_topic(client, "read", 2)
@@ -90,7 +90,7 @@ def test_how_far_a_group_lags_behind(start: Start) -> None:
     (row,) = told(broker, "slow", "lag")[-1:]
     assert (row["durationUs"], row["partition"]) == (0, None)
     count = len(told(broker, "slow", "lag"))
-    # The member goes on sending heartbeats meanwhile, so rows of roles are written.
+    # The member continues to send heartbeats meanwhile, so rows of roles are written.
     sets = len({row["time"] for row in rows(broker, "roles")})
     wait_until(lambda: len({row["time"] for row in rows(broker, "roles")}) > sets + 1 or consumer.poll(0.1), "time")
     assert len(told(broker, "slow", "lag")) == count

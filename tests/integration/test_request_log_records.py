@@ -1,4 +1,4 @@
-"""What the request log says of the records in a request: their number, their bytes and their codec."""
+"""The records of a request in the request log: their number, their bytes and their codec."""
 
 from collections import Counter
 
@@ -56,7 +56,7 @@ def test_of_a_produce_and_a_fetch_by_every_way(start: Start) -> None:
             if row["requestApiKeyName"] in {"PRODUCE", "FETCH"}
         }
 
-    # Before it was produced to, it was asked whether the topic is there.
+    # Before the Produce, Metadata was requested for the topic.
     wait_until(lambda: len(told()) >= 12 and len(fetched.records) in {each[1] for each in told().values()}, "all rows")
     found = told()
     for number in range(10):

@@ -1,4 +1,4 @@
-"""The dataset roles of a running broker: what it says of a process is what the system and the clients know."""
+"""The dataset `roles` of a running broker: its rows agree with the system and the clients."""
 
 import os
 
@@ -16,7 +16,7 @@ PIPELINED = 3_000
 
 
 def total(broker: BrokerProcess, column: str, role: str) -> int:
-    """Return what all rows of a role have in a column."""
+    """Return the sum of a column over all rows of a role."""
     return sum(row[column] for row in rows(broker, "roles") if row["role"] == role)
 
 
@@ -103,7 +103,7 @@ def test_the_interval_changes_while_the_broker_runs(start: Start) -> None:
         set_while_running(broker, request_log_roles_interval_ms=0)
 
         def quiet() -> bool:
-            """Return whether a whole file is finished after the last rows, although requests come."""
+            """Return whether a whole file is finished after the last rows, while requests arrive."""
             client.call(API_VERSIONS, 0)
             last, newest = (max(row["time"] for row in rows(broker, name)) for name in ("roles", "requests"))
             return bool((newest - last).total_seconds() > 1)

@@ -1,4 +1,4 @@
-"""Clients that repeat at once what has failed: how a broker with automq.retry.storm.backoff slows them down."""
+"""Clients that retry at once after an error: how a broker with automq.retry.storm.backoff slows them down."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ UNKNOWN = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 @contextmanager
 def broker(directory: Path, **settings: object) -> Iterator[RotundaBroker]:
-    """Yield a broker that makes no topics by itself; in names of settings _ stands for a dot."""
+    """Yield a broker that does not create topics automatically; in names of settings _ replaces a dot."""
     given = {name.replace("_", "."): value for name, value in settings.items()}
     fixed = {"auto.create.topics.enable": "false", "status.page.enable": "true", MAX_DELAY: DELAY_MS}
-    # One whose data is kept stops as any broker does.
+    # A broker with a data directory to keep stops as any broker does.
     with RotundaBroker({**fixed, **given}, keep=directory) as running:
         yield running
 
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[RotundaBroker]:
-    """Yield a broker that does not hold answers back yet."""
+    """Yield a broker that does not delay responses yet."""
     with broker(tmp_path) as running:
         yield running
 
@@ -63,7 +63,7 @@ def on(tmp_path: Path) -> Iterator[RotundaBroker]:
 
 @pytest.fixture
 def holding(tmp_path: Path) -> Iterator[tuple[RotundaBroker, WireClient]]:
-    """Yield one that holds answers back for long, and a client that waits for so many of them."""
+    """Yield a broker that delays responses for long, and a client that waits for so many of them."""
     long = {"automq_retry_storm_backoff_enabled": "true", "automq_retry_storm_backoff_max_delay_ms": 10_000}
     with broker(tmp_path, **long) as running, connected(running) as wire:
         send_produce(wire, MANY)
@@ -102,7 +102,7 @@ def storm(wire: WireClient) -> list[int]:
 
 
 def took_ms(wire: WireClient) -> float:
-    """Return how long the answer to one request took."""
+    """Return the response time of one request."""
     begun_ns = time.monotonic_ns()
     send_produce(wire)
     assert produce_errors(wire) == [UNKNOWN]
@@ -110,13 +110,13 @@ def took_ms(wire: WireClient) -> float:
 
 
 def until_delayed(broker: RotundaBroker, fail: Callable[[], object]) -> float:
-    """Fail until an answer to that has been held back; return how many have."""
+    """Fail until a response has been delayed; return how many were."""
     before = delayed(broker)
     return wait_until(lambda: (fail(), delayed(broker) - before)[1], "an answer to be held back")
 
 
 def test_d22_off_it_costs_nobody_anything_and_on_it_makes_a_storm_slow(own: RotundaBroker) -> None:
-    """D22: each answer is what it was; who asks for the next when it has one gets one a delay."""
+    """D22: each response has the same content; a client that sends the next after each response gets one per delay."""
     with connected(own) as wire:
         assert [storm(wire) for _ in range(20)] == [[UNKNOWN] * MANY] * 20
         assert delayed(own) == 0
@@ -177,7 +177,7 @@ def test_d22_a_broker_that_stops_gives_every_answer_at_once(holding: tuple[Rotun
 def test_d22_nothing_is_left_of_a_process_that_dies_meanwhile(
     holding: tuple[RotundaBroker, WireClient], role: str
 ) -> None:
-    """Held back answers are their processor's: they outlive the handler, and go with the connections."""
+    """Delayed responses are their processor's: they outlive the handler, and end with the connections."""
     running, wire = holding
     running.kill(role)
     if role == "handler":
@@ -198,7 +198,7 @@ def _has_ended(wire: WireClient) -> bool:
 
 
 def test_d22_librdkafka_is_slowed_down_and_recovers(on: RotundaBroker) -> None:
-    """Its application sees no error: what was refused is sent again until it is taken, and comes once."""
+    """Its application sees no error: rejected requests are retried until accepted, and their records are there once."""
     on.create_topic("orders")
     producer = Producer(
         {

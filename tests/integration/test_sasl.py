@@ -1,4 +1,4 @@
-"""SASL with real clients: who gets in, as whom, what those learn who do not, and how sessions end."""
+"""SASL with real clients: successful and failed logins, their errors and users, and how sessions end."""
 
 import json
 import random
@@ -28,7 +28,7 @@ from tests.support.sasl_wire import SaslWire
 from tests.support.scram_client import ScramClient
 
 PLAIN_LINE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-#: What processors and handlers may have more after 4,000 exchanges that have failed: 4 KB of each.
+#: Additional memory of processors and handlers after 4,000 failed exchanges: 4 KB of each.
 MOST_GROWTH_BYTES = 16 << 20
 MECHANISMS = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
 
@@ -45,7 +45,7 @@ def running(directory: Path) -> Iterator[BrokerProcess]:
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{PLAIN_LINE} user_bob="bob=s;secret";',
         "connection.failed.authentication.delay.ms": 50,
         "request.log.roll.ms": 200,
-        # Who comes and goes at once is waited for by nobody.
+        # No process waits for clients that disconnect at once.
         "socket.listen.backlog.size": 2000,
     }
     one = BrokerProcess(directory, settings).start()
@@ -63,7 +63,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Iterator[BrokerProcess]:
-    """Yield a broker whose log says little of single clients: too many of them fail."""
+    """Yield a broker with few log lines about single clients: too many of them fail."""
     with running(tmp_path) as one:
         yield one
 
@@ -220,7 +220,7 @@ def test_h11_who_speaks_another_protocol_is_named_in_the_log(broker: BrokerProce
 
 
 def test_users_and_mechanisms_of_a_listener_change_while_it_runs(tmp_path: Path) -> None:
-    """For who connects then; and the new password is in no log and no answer."""
+    """For new connections; and the new password is in no log and no response."""
     sets = {
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
         "sasl.enabled.mechanisms": "SCRAM-SHA-256",
@@ -331,7 +331,7 @@ def test_mutated_frames_before_and_during_authentication_let_nobody_in(
 ) -> None:
     """5,000 exchanges, each with a changed byte or length somewhere and a name of its own; memory stays as it is.
 
-    Who knows the password gets in.
+    A client with the password can log in.
     """
     seed = request.config.getoption("randomly_seed", default=0)
     chance = random.Random(f"frames {seed}")

@@ -39,7 +39,7 @@ cases = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeyServer]:
-    """Serve the keys that sign tokens over HTTPS, beside the certificate of who has issued its own."""
+    """Serve the token signing keys over HTTPS, with a self-signed certificate."""
     directory, authority = tmp_path_factory.mktemp("keys"), Authority()
     (directory / "ca.pem").write_text(authority.pem)
     with KeyServer(key_set(k=KEY), authority.issue().write(directory, "server")) as server:
@@ -61,13 +61,13 @@ def secured(tmp_path_factory: pytest.TempPathFactory, keys: KeyServer) -> Iterat
 
 
 def lets_in(broker: SaslBroker, shown: str) -> bool:
-    """Return whether every processor takes a token; connections are given to them in turn."""
+    """Return whether every processor accepts a token; connections are distributed in turn."""
     port = int(broker.addresses["SASL_PLAINTEXT"].rsplit(":", 1)[1])
     for _ in range(4 * PROCESSORS):
         with SaslWire(port) as wire:
             wire.request(ApiKey.SASL_HANDSHAKE, 1, mechanism="OAUTHBEARER")
             first = f"n,,\x01auth=Bearer {shown}\x01\x01".encode()
-            # Who is refused is told so in JSON.
+            # The error of a rejected client is JSON.
             if wire.request(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=first).auth_bytes:
                 return False
     return True
@@ -218,7 +218,7 @@ def test_h08_keys_come_and_go_at_their_server_and_stay_while_it_fails(secured: S
 
 @pytest.mark.parametrize("role", ["processor", "handler", "controller"])
 def test_killed_processes_cost_their_clients_no_acknowledged_record(secured: SaslBroker, role: str) -> None:
-    """Who was connected connects and authenticates again; five kills while clients come and go."""
+    """Disconnected clients connect and authenticate again; five kills while clients connect and leave."""
     failures: list[object] = []
     sent = 0
     topic = f"killed-{role}"

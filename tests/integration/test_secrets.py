@@ -1,8 +1,8 @@
-"""Secrets stay where they are put: planted by every way in, they are nowhere else (users.md row 23).
+"""Secrets stay private: planted through every input, they are nowhere else (users.md row 23).
 
-Looked through are the log, the run directory, the data directory, shared memory, the request log, the memory of the
-process that writes it, every answer of the status page, what the commands and an admin client are told of settings, and
-what the system tells of processes.
+Searched are the log, the run directory, the data directory, shared memory, the request log, the memory of the process
+that writes it, every response of the status page, settings in the output of the commands and in an admin client, and
+the process information of the system.
 """
 
 import os
@@ -29,7 +29,7 @@ from tests.support.broker_process import REPOSITORY, SHARED_MEMORY, BrokerProces
 from tests.support.deadline import wait_until
 from tests.support.supervised import command
 
-#: Where each is put says what it is called.
+#: The name of each says where it is planted.
 BY_FILE, BY_KAFKA_VARIABLE, BY_OWN_VARIABLE = "planted-by-file-0a1b", "planted-by-kafka-2c3d", "planted-by-own-4e5f"
 BY_FLAG, BY_FLAGS_FILE = "planted-by-flag-6071", "planted-by-flags-file-8293"
 IN_A_JAAS_LINE, BY_A_USER, BY_A_LIAR = "planted-in-a-line-a4b5", "planted-by-a-user-c6d7", "planted-by-a-liar-e8f9"
@@ -53,7 +53,7 @@ class Planted(NamedTuple):
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
-    """Yield a broker that was given a secret by every way in."""
+    """Yield a broker that was given a secret through every input."""
     directory = tmp_path_factory.mktemp("secrets")
     file, flags_file = directory / "server.properties", directory / "token"
     file.write_text(f"ssl.keystore.password={BY_FILE}\n")
@@ -82,7 +82,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
 
 @pytest.fixture(scope="module", autouse=True)
 def used(planted: Planted) -> None:
-    """Use the broker: there is a request log then, and answers about settings have passed through the rings."""
+    """Use the broker: then there is a request log, and responses with settings have passed through the rings."""
     producer = Producer({"bootstrap.servers": planted.broker.bootstrap})
     producer.produce("orders", b"value")
     assert producer.flush(60) == 0
@@ -100,7 +100,7 @@ def used(planted: Planted) -> None:
 
 
 def authenticate(broker: BrokerProcess, mechanism: str, user: str, password: str, *, succeeds: bool) -> None:
-    """Write as a user, which is refused with a wrong password."""
+    """Write as a user, with a wrong password that is rejected."""
     access = access_of(
         {
             "security.protocol": "SASL_PLAINTEXT",
@@ -113,7 +113,7 @@ def authenticate(broker: BrokerProcess, mechanism: str, user: str, password: str
     if succeeds:
 
         def is_let_in() -> bool:
-            # Who has just been made is known to the processors soon.
+            # A new user reaches the processors soon.
             with suppress(ApiError), BlockingClient(where, access=access) as client:
                 return bool(client.ranges)
             return False
@@ -130,7 +130,7 @@ def leaks(content: bytes | str, where: object, secrets: tuple[str, ...] = ALL) -
 
 
 def contents(*directories: Path) -> dict[Path, bytes]:
-    """Return all files below directories; none when one has got another name, or has gone, before it was read."""
+    """Return all files below directories; skip those renamed or deleted before they were read."""
     try:
         paths = [each for directory in directories for each in directory.rglob("*") if each.is_file()]
         return {each: each.read_bytes() for each in paths}
@@ -158,8 +158,11 @@ def test_the_request_log_has_not(planted: Planted) -> None:
 
 
 def test_the_memory_of_the_recorder_has_none_that_clients_have_shown(planted: Planted) -> None:
-    """Nor what they were refused with. Secrets of the configuration every process has in memory (docs/security.md)."""
-    # One that has had nothing to do for half a minute gives way to a new one.
+    """Nor those with which clients were rejected.
+
+    Secrets of the configuration are in all processes (docs/security.md).
+    """
+    # A recorder that was idle for half a minute is replaced by a new one.
     authenticate(planted.broker, "PLAIN", "bob", BY_A_LIAR, succeeds=False)
     [recorder] = planted.broker.processes("recorder")
     found, is_known = [], False
@@ -177,7 +180,7 @@ def test_the_memory_of_the_recorder_has_none_that_clients_have_shown(planted: Pl
 
 
 def test_the_system_tells_nobody_of_them(planted: Planted) -> None:
-    """Arguments and variables of every process, of which the supervisor was given them."""
+    """Arguments and variables of every process; the supervisor was started with them."""
     supervisor = psutil.Process(planted.broker.pid())
     for process in (supervisor, *supervisor.children(recursive=True)):
         for name in ("cmdline", "environ"):
@@ -229,7 +232,7 @@ def test_no_command_prints_them(planted: Planted) -> None:
 
 
 def test_a_line_that_is_set_while_it_runs_is_shown_nowhere(planted: Planted, tmp_path: Path) -> None:
-    """It stands in the metadata, which is private, and has passed through the rings, which are too."""
+    """It is in the metadata, which is private, and has passed through the rings, which are too."""
     secret, name = "planted-while-running-5577", "listener.name.sasl_plaintext.plain.sasl.jaas.config"
     file = tmp_path / "line"
     file.write_text(LINE.replace(IN_A_JAAS_LINE, secret).replace("user_bob", "user_carol"))

@@ -18,7 +18,7 @@ from ops.compatibility import preparation
 from rotunda.broker.runtime import run_dir
 from tests.support.supervised import REPOSITORY, command
 
-#: What the snippet for Go uses of franz-go.
+#: The part of franz-go that the Go snippet uses.
 GO = ("kgo", "sasl/scram")
 
 
@@ -57,7 +57,7 @@ class Secured:
 
 @pytest.fixture
 def secured(tmp_path: Path) -> Iterator[Secured]:
-    """Yield a broker's directory; what runs there afterwards is stopped."""
+    """Yield a broker's directory; stop the broker that runs there afterwards."""
     made = Secured(tmp_path)
     yield made
     made.stop()
@@ -89,7 +89,7 @@ def test_the_second_start_has_the_same_user_and_certificates(secured: Secured) -
     log = (secured.directory / "run" / "broker.log").read_text()
     assert password not in log
     secured.stop()
-    # Who has lost it is given another.
+    # A lost password is replaced by a new one.
     third = secured.start("--new-password")
     assert third["password"] not in ("", password)
     done = command("doctor", "--command-config", secured.properties(password))
@@ -122,7 +122,7 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
 
 
 def test_other_machines_reach_it_by_the_advertised_name(secured: Secured) -> None:
-    """No flag makes it insecure: who connects has to prove who it is, and is told a name of the certificate."""
+    """No flag makes it insecure: clients have to authenticate, and receive a name of the certificate."""
     line = ("start", "--secure", "--daemon", "--json", *secured.where, "--data-dir", str(secured.directory / "data"))
     addresses = ("--listen", "0.0.0.0:0", "--set", "advertised.listeners=SASL_SSL://broker.invalid:0")
     done = command(*line, *addresses, "--set", "status.port=0", "--set", "status.host=0.0.0.0")

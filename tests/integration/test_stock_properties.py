@@ -108,7 +108,7 @@ ENVIRONMENTS = {
 
 
 def broker_of(directory: Path, file: Mapping[str, str], environment: Mapping[str, str]) -> BrokerProcess:
-    """Return a broker that is given nothing by flags but a port for its status page and a data directory."""
+    """Return a broker whose only flags are a port for its status page and a data directory."""
     directory.mkdir()
     path = directory / "server.properties"
     path.write_text("".join(f"{name}={value}\n" for name, value in file.items()), encoding="utf-8")
@@ -128,7 +128,7 @@ def stock(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_clients_use_a_broker_with_a_configuration_of_kafka(stock: BrokerProcess) -> None:
-    """Row 15 of what users suffer from."""
+    """Row 15 of users.md."""
     address = stock.status()["bootstrap"].split(",")[0]
     assert address.startswith("localhost:")
     producer = Producer({"bootstrap.servers": address})

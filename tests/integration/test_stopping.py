@@ -1,4 +1,4 @@
-"""SIGTERM: the broker ends in order and soon, whatever its clients wait for."""
+"""SIGTERM: the broker ends in order and soon, whichever response its clients wait for."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ from tests.support.groups.requests import Member, await_coordinators
 from tests.support.wire_client import WireClient, request_frame
 from tests.support.wire_messages import FETCH, FETCH_VERSION, create_topic, fetch_body
 
-#: Far less than anybody here waits for, and than the broker is given.
+#: Far less than any wait here, and than the time limit of the broker.
 SOON_S = 30.0
 LONG_MS = 120_000
 
@@ -33,7 +33,7 @@ def own(broker_directory: Path) -> Iterator[BrokerProcess]:
 
 
 def members(broker: BrokerProcess, clients: ExitStack) -> tuple[Member, Member, Any]:
-    """Return the member of a group, and another that waits for the first to join anew, with its request."""
+    """Return the member of a group, and another that waits for the first to rejoin, with its request."""
     first, second = (
         Member(clients.enter_context(WireClient(broker.port)), "group", session_ms=LONG_MS, asks_for_id=False)
         for _ in range(2)
@@ -51,19 +51,19 @@ def nobody(broker: BrokerProcess, clients: ExitStack) -> None:
 
 
 def a_join(broker: BrokerProcess, clients: ExitStack) -> None:
-    """Let the second member wait for the first to join anew, which it does not."""
+    """Make the second member wait for the first to rejoin, which it does not."""
     members(broker, clients)
 
 
 def a_sync(broker: BrokerProcess, clients: ExitStack) -> None:
-    """Let a member wait for what the leader assigns, which says nothing."""
+    """Make a member wait for the leader's assignment, which is never sent."""
     leader, follower, waiting = members(broker, clients)
     assert leader.enter() == follower.take(waiting) == 0
     follower.sync_request({})
 
 
 def a_fetch(broker: BrokerProcess, clients: ExitStack) -> None:
-    """Let a consumer wait for a record that does not come."""
+    """Make a consumer wait for a record that is never written."""
     client = clients.enter_context(WireClient(broker.port))
     create_topic(client, "topic", 1)
     body = fetch_body("topic", 0, 0, max_wait_ms=LONG_MS)
@@ -71,7 +71,7 @@ def a_fetch(broker: BrokerProcess, clients: ExitStack) -> None:
 
 
 def long_requests(broker: BrokerProcess, clients: ExitStack) -> None:
-    """Ask for what takes a good part of a second, many times."""
+    """Send a request that needs a good part of a second, many times."""
     topics = [{"name": "nowhere", "partitions": [{"partition_index": n, "offset": 0} for n in range(60_000)]}]
     request = codec.encode_request(ApiKey.DELETE_RECORDS, 2, 1, "test", {"topics": topics, "timeout_ms": LONG_MS})
     for _ in range(40):

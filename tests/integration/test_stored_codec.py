@@ -1,4 +1,4 @@
-"""`compression.type` of a topic: batches are packed anew by the broker, and every client reads what it packed."""
+"""`compression.type` of a topic: the broker recompresses batches, and every client can read them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read_by_aiokafka(broker: BrokerProcess, topic: str) -> list[tuple[int, bytes
 
 
 def test_every_client_reads_what_the_broker_packed(broker: BrokerProcess, topic: str, codec: str) -> None:
-    """Row 8 of what users suffer from: a setting that is stored is also honoured."""
+    """Row 8 of users.md: a setting that is stored is also honoured."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     new = NewTopic(topic, 1, 1, config={"compression.type": codec})
     admin.create_topics([new])[topic].result(DEADLINE_SECONDS)

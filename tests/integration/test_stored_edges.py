@@ -1,7 +1,7 @@
-"""Edge values of everything that is stored: each is rejected with Kafka's error or is in force, also after a restart.
+"""Edge values of all stored settings: each is rejected with Kafka's error or is in force, also after a restart.
 
-The cases come from the tables of settings. No process ends, no line of the log is an error, and after a restart the
-broker describes what it has described before.
+The cases are from the tables of settings. No process ends, no line of the log is an error, and after a restart the
+broker describes the same values as before.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
 }
-#: What would keep the test from its broker: the value of the broker itself hides those of all brokers.
+#: Values that would cut the test off: the value of the broker itself hides those of all brokers.
 OF_THE_BROKER = {
     "max.connections": "1000",
     "max.connections.per.ip": "1000",
@@ -87,7 +87,7 @@ def edges(key: Key) -> list[str]:
 
 
 class Walker:
-    """A connection that sends requests one after the other without waiting, and then looks at the answers."""
+    """A connection that pipelines requests, and then checks the responses."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self._broker = broker
@@ -95,7 +95,7 @@ class Walker:
         self._wire = WireClient(broker.port)
 
     def ask(self, key: ApiKey, version: int, requests: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
-        """Yield the answers; some requests are under way at once."""
+        """Yield the responses; some requests are in flight at once."""
         for first in range(0, len(requests), AT_ONCE):
             some = requests[first : first + AT_ONCE]
             for fields in some:
@@ -131,7 +131,7 @@ class Walker:
         return found.count(0)
 
     def described(self, topics: int, names: int) -> dict[str, Any]:
-        """Return all that the broker describes of what is stored."""
+        """Return the broker's description of all stored settings."""
         asked = [(BROKER, ""), (BROKER, "1"), *((TOPIC, f"t{number}") for number in range(topics))]
         asked += [(kind, f"e{number}") for kind in (GROUP, CLIENT_METRICS) for number in range(names)]
         resources = [{"resource_type": kind, "resource_name": name, "configuration_keys": None} for kind, name in asked]
@@ -162,7 +162,7 @@ class Walker:
         }
 
     def write(self, topics: Iterable[str]) -> None:
-        """Have records appended by whatever settings topics have; an error is an answer."""
+        """Append records under all settings of the topics; an error is a response."""
         for topic in topics:
             produce(self._wire, topic, 0, record_batch([b"value"]), 1)
 
@@ -188,7 +188,7 @@ def broker(broker_directory: Path) -> Iterator[BrokerProcess]:
 
 
 def test_settings_of_brokers(broker: BrokerProcess) -> None:
-    """Of what is accepted two values of each setting are stored at once: one of the broker, one of all brokers."""
+    """Of the accepted values two of each setting are stored at once: one of the broker, one of all brokers."""
     kept = [key for name in kafka_settings() if name not in BROKER_KEYS and (key := kept_key(name)) is not None]
     walker = Walker(broker)
     own = [(BROKER, "1", name, value) for name, value in OF_THE_BROKER.items()]
@@ -211,7 +211,7 @@ def test_settings_of_brokers(broker: BrokerProcess) -> None:
 
 
 def layers_of(name: str) -> tuple[str, ...]:
-    """Return where a setting is set: for all brokers, and for the one unless that keeps the test from it."""
+    """Return where a setting is set: for all brokers, and for the one unless that cuts the test off."""
     if name in OF_THE_BROKER:
         return ("",)
     key = find_key(name)
@@ -219,7 +219,7 @@ def layers_of(name: str) -> tuple[str, ...]:
 
 
 def test_settings_of_topics_groups_and_client_metrics(broker: BrokerProcess) -> None:
-    """As many things of a kind as there are values, each with one of them for every setting that takes it."""
+    """As many resources of a kind as there are values, each with one of them for every setting that accepts it."""
     tables: dict[int, Mapping[str, Any]] = {
         TOPIC: TOPIC_CONFIGS,
         GROUP: {key.name: BROKER_KEYS[key.broker_name] for key in GROUP_CONFIGS.values()},

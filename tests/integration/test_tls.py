@@ -1,4 +1,4 @@
-"""Listeners of TLS: what clients of several kinds do there, and certificates that are replaced meanwhile."""
+"""TLS listeners: several kinds of clients, and certificates that are replaced meanwhile."""
 
 import asyncio
 import os
@@ -51,7 +51,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
 
 
 def exchange(connection: socket.socket, number: int = 1) -> None:
-    """Assert that a request is answered on a connection."""
+    """Assert that a request gets its response on a connection."""
     connection.sendall(request_frame(API_VERSIONS, 0, number, b""))
     size = int.from_bytes(exactly(connection, 4), "big")
     assert int.from_bytes(exactly(connection, size)[:4], "big") == number
@@ -70,7 +70,7 @@ def exactly(connection: socket.socket, count: int) -> bytes:
 def test_c18_clients_that_check_names_are_given_the_one_by_which_they_have_come(
     secured: SecuredBroker, host: str
 ) -> None:
-    """On all interfaces, where the machine's own name, which the certificate does not have, would be refused."""
+    """On all interfaces, where the machine's own name, which the certificate does not have, would be rejected."""
     told = secured.process.status()["bootstrap"].split(",")[2]
     port = told.rpartition(":")[2]
     assert told == f"{socket.gethostname()}:{port}"
@@ -96,7 +96,7 @@ def test_a_client_that_asks_for_what_is_no_host_name_is_one_line_in_the_log(secu
             pass
     line = "TLS handshake failed: the host name that the client asks for is none"
     wait_until(lambda: line in secured.process.log_text()[written:], "the line")
-    # What other tests' clients did may be told meanwhile.
+    # Other tests' clients may be reported meanwhile.
     lines = secured.process.log_text()[written:].splitlines()
     assert len([each for each in lines if "handshake" in each]) == 1, lines
     assert not any("Traceback" in each for each in lines), lines
@@ -174,7 +174,7 @@ def test_h07_certificates_are_replaced_under_load_and_drop_no_connection(secured
     def work(connection: ssl.SSLSocket) -> None:
         try:
             number = 0
-            # Without a pause these threads would keep the one that replaces certificates from running.
+            # Without a pause these threads would starve the one that replaces certificates.
             while not stop.wait(0.001):
                 number += 1
                 exchange(connection, number)
@@ -188,7 +188,7 @@ def test_h07_certificates_are_replaced_under_load_and_drop_no_connection(secured
         for _ in range(REPLACEMENTS):
             serial = secured.replace_certificate().serial
             os.kill(secured.process.pid(), signal.SIGHUP)
-            # Each of two processors is asked, in turn.
+            # Each of two processors is checked, in turn.
             wait_until(lambda serial=serial: serials(secured) == {serial}, "the new one is shown")
     finally:
         stop.set()
@@ -203,7 +203,7 @@ def test_h07_certificates_are_replaced_under_load_and_drop_no_connection(secured
 def test_h05_a_listeners_certificate_is_set_while_it_runs_and_one_that_cannot_be_is_refused(
     secured: SecuredBroker, tmp_path: Path
 ) -> None:
-    """By the settings of one broker; what is wrong is said to the administrator, and nothing changes."""
+    """By the settings of one broker; the administrator receives the error, and nothing changes."""
     other = secured.authority.issue()
     setting = "listener.name.ssl.ssl.keystore.location"
     set_on_broker(secured.plain_bootstrap, setting, str(other.write(tmp_path, "other")))
@@ -225,7 +225,7 @@ def test_h05_a_listeners_certificate_is_set_while_it_runs_and_one_that_cannot_be
 
 
 def test_h07_a_reload_of_what_cannot_be_used_changes_nothing(secured: SecuredBroker) -> None:
-    """A key that is not the certificate's, half a file, no file: the line of the log says what it is."""
+    """A key that is not the certificate's, half a file, no file: the line of the log names it."""
     serial = secured.shown_serial()
     file = secured.directory / "broker.pem"
     other = secured.authority.issue()
@@ -249,7 +249,7 @@ def test_h07_a_reload_of_what_cannot_be_used_changes_nothing(secured: SecuredBro
 
 
 def test_a30_a_listener_of_tls_is_opened_while_the_broker_runs(tmp_path: Path) -> None:
-    """With a certificate of its own; its first connection may come before a processor has met its settings."""
+    """With a certificate of its own; its first connection may arrive before a processor has its settings."""
     broker = BrokerProcess(tmp_path, {"num.network.threads": 2}).start()
     try:
         authority = Authority()
@@ -274,7 +274,7 @@ def test_a30_a_listener_of_tls_is_opened_while_the_broker_runs(tmp_path: Path) -
 
 
 def test_2000_half_open_handshakes_harm_nobody(secured: SecuredBroker) -> None:
-    """Half of them say nothing, half stop within their first message."""
+    """Half of them send nothing, half stop within their first message."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2 * HALF_OPEN)), hard))
     half_open = []
@@ -337,7 +337,7 @@ def test_h07_renegotiation_is_refused(secured: SecuredBroker) -> None:
 def test_h07_nothing_is_compressed_and_nothing_comes_before_the_handshake_is_done(
     secured: SecuredBroker, version: str
 ) -> None:
-    """CRIME, and what could be replayed: s_client asks for compression; tickets take no early data."""
+    """CRIME, and replays: s_client requests compression; tickets allow no early data."""
     done = s_client(secured, version, "-comp")
     assert done.returncode == 0, done.stderr
     assert "Compression: NONE" in done.stdout
@@ -346,7 +346,7 @@ def test_h07_nothing_is_compressed_and_nothing_comes_before_the_handshake_is_don
 
 
 def test_h07_nobody_is_talked_into_an_older_version(secured: SecuredBroker) -> None:
-    """RFC 7507: a client that says it has fallen back from TLS 1.3 is refused."""
+    """RFC 7507: a client that reports a fallback from TLS 1.3 is rejected."""
     done = s_client(secured, "-tls1_2", "-fallback_scsv")
     assert "inappropriate fallback" in done.stderr, done.stderr
 

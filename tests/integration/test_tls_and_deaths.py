@@ -1,7 +1,7 @@
 """SIGKILL between any two steps of a handshake: TLS 1.2 and 1.3, SASL over it, and the first request.
 
-Clients stand at each step at once while a process is killed, so one death shows all of them: those who know the
-password, those who do not, and those who then leave steps out.
+There is a client at each step when a process is killed, so one death covers all of them: clients with the password,
+clients without, and clients that skip steps afterwards.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.scram_client import ScramClient
 TIMEOUT_S = 60
 MECHANISM = "SCRAM-SHA-256"
 SASL_AUTHENTICATION_FAILED = 58
-#: Who has not got further may not have been handed to a processor, or its first bytes are there for the next one.
+#: Until this step the connection may not have reached a processor, or the next one may find its first bytes.
 EARLY = ("connected", "hello sent")
 TLS = {"TLS 1.2": ssl.TLSVersion.TLSv1_2, "TLS 1.3": ssl.TLSVersion.TLSv1_3}
 FLIGHTS = {
@@ -48,7 +48,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslBroker]:
 
 
 class Client:
-    """One connection that takes its steps one by one."""
+    """One connection that runs its steps one by one."""
 
     def __init__(self, broker: SaslBroker, version: str, password: str = PASSWORD) -> None:
         host, port = broker.addresses["SASL_SSL"].rsplit(":", 1)
@@ -62,7 +62,7 @@ class Client:
         self._steps = zip(STEPS[version], self._walk(), strict=True)
         self.version = version
         self.step = ""
-        #: What the last question was answered with.
+        #: The response to the last request.
         self.answer: Any = None
 
     def __enter__(self) -> Self:
@@ -72,17 +72,17 @@ class Client:
         self._socket.close()
 
     def go_to(self, step: str) -> Client:
-        """Take steps up to this one. Raises OSError when the connection has ended."""
+        """Run the steps up to this one. Raises OSError when the connection has ended."""
         while self.step != step:
             self.step, _ = next(self._steps)
         return self
 
     def finish(self) -> None:
-        """Take all the steps that are left. Raises OSError when the connection has ended."""
+        """Run all remaining steps. Raises OSError when the connection has ended."""
         self.go_to(STEPS[self.version][-1])
 
     def intrude(self) -> Any:
-        """Ask what only users may before this is one; return the answer, None if the connection ends without one."""
+        """Send a request before authentication; return the response, None if the connection ends without one."""
         flights = FLIGHTS[self.version]
         if self.step == "connected" or self.step in flights:
             self.go_to(flights[-1])
@@ -97,7 +97,7 @@ class Client:
         return answer
 
     def has_ended(self) -> bool:
-        """Read what is left, to the end of the connection."""
+        """Read the remaining bytes, to the end of the connection."""
         try:
             while self._socket.recv(65536):
                 pass

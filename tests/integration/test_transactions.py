@@ -1,6 +1,6 @@
 """Transactions with an unmodified client: isolation, fencing, timeouts, and exactly-once while processes are killed.
 
-users.md row 11: what other servers got wrong has a test of its name here.
+users.md row 11: each fault of other servers has a test of its name here.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def transactional(broker: BrokerProcess, transactional_id: str, **settings: obje
 
 
 def write(producer: Producer, topic: str, values: Sequence[bytes]) -> None:
-    """Produce one value after the other to all partitions, and wait until they stand."""
+    """Write one value after the other to all partitions, and wait until they are committed."""
     for number, value in enumerate(values):
         producer.produce(topic, value, partition=number % PARTITIONS)
     assert producer.flush(WAIT_S) == 0
@@ -104,7 +104,7 @@ def test_transaction_timeout_is_validated(broker) -> None:
 
 
 def test_end_txn_and_the_others_are_served_in_kafkas_versions(broker) -> None:
-    """users.md row 11: EndTxn 0-5, and what belongs to transactions besides."""
+    """users.md row 11: EndTxn 0-5, and the other APIs of transactions."""
     with WireClient(broker.port) as client:
         answer = call(client, ApiKey.API_VERSIONS, 0, {})
     served = {int(each.api_key): (each.min_version, each.max_version) for each in answer.api_keys}
@@ -157,7 +157,7 @@ class Etl(threading.Thread):
         self._broker = broker
 
     def run(self) -> None:
-        """Copy; what goes wrong for good is kept in ``failure``."""
+        """Copy; a fatal error is stored in ``failure``."""
         try:
             self._copy_all()
         except BaseException as failure:
@@ -243,7 +243,7 @@ def test_exactly_once_while_processes_are_killed(broker, wire, topic, chance) ->
 
 
 def call(client: WireClient, api_key: ApiKey, version: int, values: dict[str, object]) -> object:
-    """Put one request made by kio and return its answer, as kio reads it."""
+    """Send one request made by kio and return its response, decoded by kio."""
     frame = codec.encode_request(api_key, version, 1, "test", values)
     client.send(frame)
     answer = client.receive_frame()

@@ -1,4 +1,4 @@
-"""Quotas of users who authenticate, with a client id that they share, at a running broker (`E09`)."""
+"""Quotas of authenticated users that share a client id, at a running broker (`E09`)."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def uses(broker: BrokerProcess) -> list[dict[str, Any]]:
 
 
 def produce(broker: BrokerProcess, user: str, failures: list[object]) -> None:
-    """Produce three times what may be used at once."""
+    """Produce three times the quota at once."""
     address = broker.status()["bootstrap"].split(",")[1]
     producer = Producer(
         {
@@ -54,7 +54,7 @@ def produce(broker: BrokerProcess, user: str, failures: list[object]) -> None:
 
 
 def test_e09_two_users_of_one_client_id_have_quotas_of_their_own(tmp_path: Path) -> None:
-    """Both send the same: who is limited is throttled and loses nothing, and the other one is not held back."""
+    """Both send the same: the limited one is throttled and loses nothing, and the other one is not throttled."""
     broker = BrokerProcess(tmp_path, SETTINGS, ephemeral=False).start()
     try:
         done = broker.command("quota", "set", "--user", "alice", "--client-id", "app", f"producer_byte_rate={LIMIT}")
@@ -68,7 +68,7 @@ def test_e09_two_users_of_one_client_id_have_quotas_of_their_own(tmp_path: Path)
         throttled = {(each["user"], each["client_id"]): each["throttled"] for each in uses(broker)}
         assert throttled["alice", "app"] > 0
         assert throttled["bob", ""] == 0
-        # A quota that is deleted is forgotten by whoever has charged for it.
+        # Every process that has charged for a deleted quota forgets it.
         done = broker.command("quota", "delete", "--user", "alice", "--client-id", "app")
         assert done.returncode == 0, done.stderr
         wait_until(lambda: {each["user"] for each in uses(broker)} == {"bob"}, "who has no quota is not shown")

@@ -1,6 +1,6 @@
-"""Records that a client sends are validated: what nobody can read is rejected, and headers are made to fit.
+"""Records of clients are validated: unreadable ones are rejected, and headers are corrected.
 
-The error codes are those of Apache Kafka 4.3.1 beside which each batch was sent, but where a comment says otherwise.
+The error codes are those of Apache Kafka 4.3.1, to which each batch was also sent, except where a comment differs.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ WRONG_RECORDS = {
 def test_batches_that_nobody_can_read_are_rejected(
     broker: BrokerProcess, wire: WireClient, topic: str, codec: int
 ) -> None:
-    """By the general path, the fast path and across handlers; and a consumer reads what comes before and behind."""
+    """By the general path, the fast path and across handlers; and a consumer reads the batches before and after."""
     create_topic(wire, topic, PARTITIONS)
     batches = {
         name: (lying_batch(data, count, codec=codec), INVALID_RECORD) for name, (data, count) in WRONG_RECORDS.items()
@@ -131,7 +131,7 @@ def test_the_latest_of_records_without_any_time(broker: BrokerProcess, wire: Wir
 
 
 def test_limits_of_timestamps_hold_for_each_record(wire: WireClient, topic: str) -> None:
-    """Whatever the header says."""
+    """Whatever the header claims."""
     hour_ms, now_ms = 3_600_000, time.time_ns() // 1_000_000
     limits = {"message.timestamp.before.max.ms": str(hour_ms), "message.timestamp.after.max.ms": str(hour_ms)}
     create_topic(wire, topic, 1, configs=limits)

@@ -1,6 +1,6 @@
-"""What broke other servers that speak Kafka's protocol, by row of the list of what users suffer from: 3, 8, 14, 20, 39.
+"""Faults of other servers that implement Kafka's protocol, by row of users.md: 3, 8, 14, 20, 39.
 
-Each test's docstring says whose trouble it was.
+Each test's docstring names the server that had the fault.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION = 3, 35
 
 
 def create(wire: WireClient, topic: str, partitions: int = 1, **configs: str) -> Any:
-    """Create a topic and return what the broker says of it."""
+    """Create a topic and return the broker's description of it."""
     listed = [{"name": name.replace("_", "."), "value": value} for name, value in configs.items()]
     wanted = {"name": topic, "num_partitions": partitions, "replication_factor": 1, "configs": listed}
     [created] = ask(wire, ApiKey.CREATE_TOPICS, 7, {"topics": [wanted], "timeout_ms": 10_000}).topics
@@ -40,7 +40,7 @@ def delete(wire: WireClient, topic: str) -> None:
 
 
 def metadata(wire: WireClient, topic: str) -> Any:
-    """Return what Metadata says of a topic, which is not created by asking."""
+    """Return the metadata of a topic, which is not created by the request."""
     fields = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
     [described] = ask(wire, ApiKey.METADATA, 12, fields).topics
     return described
@@ -58,7 +58,7 @@ def describe(wire: WireClient, resource_type: int, name: str) -> dict[str, Any]:
 def test_row_3_every_version_that_is_advertised_is_answered(broker: BrokerProcess, api: Api) -> None:
     """Row 3: Redpanda, KoP and others advertised versions that they closed the connection over, or too old ones.
 
-    An empty request of each version is answered in that version's form, and the connection lives on.
+    An empty request of each version has a response in that version's form, and the connection stays open.
     """
     with WireClient(broker.port) as wire:
         for version in range(api.min_version, api.max_version + 1):
@@ -76,7 +76,7 @@ def test_row_3_what_clients_start_with_is_advertised(wire: WireClient) -> None:
 
 
 def test_row_3_an_api_versions_of_the_future_is_answered_in_version_0(wire: WireClient) -> None:
-    """Row 3: KoP (#166, #688) answered error 35 in a form that the client could not read; the connection lives on."""
+    """Row 3: KoP (#166, #688) sent error 35 in a form that the client could not read; the connection stays open."""
     wire.send(request_frame(18, 99, 5, b"\x02x\x02y\x00\xff\xff", flexible=True))
     answer = wire.receive_frame()
     told = codec.decode_response(ApiKey.API_VERSIONS, 0, sized(answer), 4, 4 + len(answer))
@@ -86,7 +86,7 @@ def test_row_3_an_api_versions_of_the_future_is_answered_in_version_0(wire: Wire
 
 
 def test_row_8_a_topic_tells_all_of_its_settings(wire: WireClient, topic: str) -> None:
-    """Row 8: Schema Registry crashed when cleanup.policy was missing (redpanda#591); Nisshi told none at all."""
+    """Row 8: Schema Registry crashed when cleanup.policy was missing (redpanda#591); Nisshi returned none at all."""
     create(wire, topic, 1, cleanup_policy="compact")
     configs = describe(wire, TOPIC, topic)
     assert configs["cleanup.policy"].value == "compact"
@@ -111,7 +111,7 @@ def test_row_8_the_broker_tells_all_of_its_settings(wire: WireClient) -> None:
 
 
 def test_row_8_a_tool_that_reads_changes_and_writes_back_breaks_nothing(wire: WireClient, topic: str) -> None:
-    """Row 8: with AlterConfigs what is not named is reset; a tool that was told nothing reset everything (Nisshi)."""
+    """Row 8: AlterConfigs resets settings that are not named; a tool that received none reset all (Nisshi)."""
     create(wire, topic, 1, cleanup_policy="compact", retention_ms="1000")
     told = {name: config.value for name, config in describe(wire, TOPIC, topic).items()}
     told["retention.ms"] = "2000"
@@ -126,7 +126,7 @@ def test_row_14_a_topic_is_gone_and_there_again_before_the_answer(wire: WireClie
     """Row 14: tests that delete and create a topic raced with it (ksql#3973; kafka-go gives up on no leader)."""
     seen = set()
     for round_number in range(5):
-        # What `record_batch` makes is years old.
+        # The records of `record_batch` are years old.
         created = create(wire, topic, 3, retention_ms="-1")
         seen.add(created.topic_id)
         described = metadata(wire, topic)
@@ -156,7 +156,7 @@ def test_row_20_log_dirs_have_their_sizes(wire: WireClient, topic: str) -> None:
 
 
 def epoch_end(wire: WireClient, topic: str, epoch: int) -> tuple[int, int]:
-    """Return (epoch, end offset) as OffsetForLeaderEpoch tells."""
+    """Return (epoch, end offset) of OffsetForLeaderEpoch."""
     partition = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": epoch}
     asked = {"topics": [{"topic": topic, "partitions": [partition]}], "replica_id": -1}
     [[outcome]] = [each.partitions for each in ask(wire, ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, asked).topics]
@@ -177,9 +177,9 @@ def leader_epoch(wire: WireClient, topic: str) -> int:
 
 
 def test_row_39_leader_epochs_say_where_a_log_may_have_been_cut(broker_directory: Path) -> None:
-    """Row 39: Redpanda (#1181, #3788) told epochs that made clients see truncation; kafka-python checks them now.
+    """Row 39: Redpanda (#1181, #3788) returned epochs that made clients see truncation; kafka-python checks them now.
 
-    Every start begins an epoch, and where the last one ended stays known; a topic made again begins anew.
+    Every start begins an epoch, and the end of the last one is stored; a topic created again starts from the beginning.
     """
     topic = f"epochs-{uuid.uuid4().hex[:8]}"
     running = BrokerProcess(broker_directory, ephemeral=False).start()
