@@ -1,4 +1,4 @@
-"""A broker made of dictionaries behind a real socket: what it holds is set by the test, its answers go through kio."""
+"""A broker made of dictionaries with a real socket: its contents are set by the test, its responses use kio."""
 
 import socket
 import struct
@@ -47,7 +47,7 @@ class Log:
 
 @dataclass
 class FakeBroker:
-    """What the broker holds. `answers` replaces the answer of an API; `asked` collects the requests."""
+    """The broker's contents. `answers` replaces the response of an API; `asked` collects the requests."""
 
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
     offsets: dict[str, dict[TopicPartition, tuple[int, int, str | None]]] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class FakeBroker:
 
     @contextmanager
     def serving(self) -> Iterator[str]:
-        """Yield the address; every connection made to it is answered until the end."""
+        """Yield the address; every connection to it is served until the end."""
         with socket.create_server(("127.0.0.1", 0)) as listener:
             thread = threading.Thread(target=self._accept, args=(listener,), daemon=True)
             thread.start()
@@ -143,7 +143,7 @@ class FakeBroker:
         return {"responses": responses}
 
     def _fetched(self, log: Log, wanted: Any, read_committed: bool, *, whole: bool) -> dict[str, Any]:
-        """Return records from the batch with the offset on: one whole batch at least, or what fits, cut anywhere."""
+        """Return records from the offset's batch on: one whole batch at least, or as much as fits, cut anywhere."""
         end = log.last_stable_offset if read_committed else log.end
         if not log.start <= wanted.fetch_offset <= log.end:
             return {

@@ -1,4 +1,4 @@
-"""Lag in records and in seconds (users.md row 17): right for idle groups, for transactions, and for what is unknown."""
+"""Lag in records and in seconds (users.md row 17): right for idle groups, for transactions, and for unknown offsets."""
 
 import pytest
 
@@ -86,7 +86,7 @@ def test_unknown_is_not_zero() -> None:
 
 
 def test_a_negative_lag_is_a_topic_that_was_made_anew() -> None:
-    """Row 17: such a lag shown as 0 would say that all is well."""
+    """Row 17: shown as 0, such a lag would hide the problem."""
     assert facts(measured(Log([batch(0, 5, 60)], end=5), 9)) == (None, None, (lag.BEYOND_END,))
 
 
@@ -131,7 +131,7 @@ def test_unreadable_records_leave_the_seconds_unknown() -> None:
 
 
 def test_every_partition_is_found_however_little_an_answer_holds() -> None:
-    """An answer has one whole batch for its first partition only, and may end within one for the others."""
+    """A response has one whole batch for its first partition only, and may end within one for the others."""
     partitions = [TopicPartition("orders", each) for each in range(5)] + [TopicPartition("other", 0)]
     logs = {
         each: Log([sent(0, 4, 90, 7), marker(4, ABORT, 7), batch(5, 1, 10 + i)], end=6, aborted=[(7, 0)])

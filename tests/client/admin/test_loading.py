@@ -1,4 +1,4 @@
-"""Who asks a coordinator that is being read back asks again for a while, and hears anything else at once."""
+"""Requests to a coordinator that is still loading are retried for a while; any other error is returned at once."""
 
 from __future__ import annotations
 

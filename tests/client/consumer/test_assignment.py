@@ -1,4 +1,4 @@
-"""The partitions that the leader of a group gives to each member."""
+"""The partitions that the leader of a group assigns to each member."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Connections that do what a test says, on a clock that stands still until a poll waits."""
+"""Connections under the control of a test, on a clock that only advances when a poll waits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.fakes import FakeClock
 SEED = 20_260_923
 INIT_PRODUCER_ID = {"transactional_id": None, "transaction_timeout_ms": 1000, "producer_id": -1, "producer_epoch": -1}
 
-#: What the brokers of these tests serve.
+#: The API versions of the brokers of these tests.
 SERVED = {
     ApiKey.PRODUCE: (3, 12),
     ApiKey.METADATA: (0, 12),
@@ -40,7 +40,7 @@ SERVED = {
 
 
 class FakeSelector:
-    """`Selectable` of which a test decides what happens in the next poll."""
+    """`Selectable` whose next poll is set by a test."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
@@ -48,16 +48,16 @@ class FakeSelector:
         self.disconnected: dict[int, ChannelState] = {}
         self.completed_sends: list[NetworkSend] = []
         self.completed_receives: list[NetworkReceive] = []
-        #: The connections that were begun, those that are ready, and the timeouts that polls were given.
+        #: The connections that were started, those that are ready, and the timeouts of polls.
         self.endpoints: dict[int, Endpoint] = {}
         self.attempts: list[tuple[int, str]] = []
         self.begun_ms: dict[int, float] = {}
         self.ready: set[int] = set()
         self.timeouts: list[float] = []
-        #: Headers of what was sent: all, and by broker those not answered yet.
+        #: Headers of sent requests: all, and by broker those without a response yet.
         self.sent: list[RequestHeader] = []
         self.unanswered: dict[int, list[RequestHeader]] = {}
-        #: Whether what is sent leaves at once.
+        #: Whether sent requests leave at once.
         self.leaves = True
         self.wakeups = 0
         self._coming: list[NetworkReceive] = []
@@ -104,27 +104,27 @@ class FakeSelector:
         for node_id in list(self.endpoints):
             self.close_channel(node_id)
 
-    # What a test does.
+    # Actions of a test.
 
     def establish(self, node_id: int) -> None:
-        """Let a connection stand."""
+        """Complete a connection."""
         assert node_id in self.endpoints
         self.ready.add(node_id)
         self._connecting.append(node_id)
 
     def end(self, node_id: int, state: ChannelState | None = None) -> None:
-        """Let a connection end, or not come to stand."""
+        """End a connection, or fail its connect."""
         self.close_channel(node_id)
         self._ending[node_id] = state or ChannelState(ChannelPhase.READY, "broker")
 
     def answer(self, node_id: int, fields: Mapping[str, Any], version: int | None = None) -> None:
-        """Answer the oldest request to a broker."""
+        """Respond to the oldest request of a broker."""
         header = self.unanswered[node_id].pop(0)
         answered_in = header.api_version if version is None else version
         self.receive(node_id, encode_response(header.api_key, answered_in, header.correlation_id, fields)[4:])
 
     def receive(self, node_id: int, answer: bytes) -> None:
-        """Let these bytes come as a response."""
+        """Receive these bytes as a response."""
         self._coming.append(NetworkReceive(node_id, answer, 0, len(answer)))
 
 
@@ -150,11 +150,11 @@ class World:
 
     @property
     def now_ms(self) -> float:
-        """What the clock says."""
+        """Return the clock's time."""
         return self.clock.monotonic_ns() / 1_000_000
 
     def poll(self, timeout_ms: float = 0.0) -> list[ClientResponse]:
-        """Let the client poll once."""
+        """Poll the client once."""
         return self.client.poll(timeout_ms, self.now_ms)
 
     def request(self, node_id: int, **fields: Any) -> ClientRequest:
@@ -172,20 +172,20 @@ class World:
         return request
 
     def establish(self, node_id: int, served: Mapping[int, tuple[int, int]] = SERVED) -> None:
-        """Let a connection stand that was begun, and its broker say what it speaks."""
+        """Complete a connection, and its ApiVersions exchange."""
         self.selector.establish(node_id)
         self.poll()
         self.selector.answer(node_id, versions_answer(served))
         self.poll()
 
     def connect(self, *node_ids: int, served: Mapping[int, tuple[int, int]] = SERVED) -> None:
-        """Connect to brokers, of which metadata is known."""
+        """Connect to brokers that are in the metadata."""
         for node_id in node_ids:
             self.client.ready(self.nodes[node_id - 1], self.now_ms)
             self.establish(node_id, served)
 
     def know(self, *topics: str) -> None:
-        """Let the client know all brokers, which the bootstrap server has told it."""
+        """Load the metadata of all brokers from the bootstrap server."""
         for topic in topics:
             self.metadata.add(topic, self.now_ms)
         self.poll()

@@ -46,7 +46,7 @@ class LiveClient:
 
     @property
     def now_ms(self) -> float:
-        """What the clock says."""
+        """Return the clock's time."""
         return self.clock.monotonic_ns() / 1_000_000
 
     def poll(self, timeout_ms: float = 20.0) -> list[ClientResponse]:
@@ -69,11 +69,11 @@ class LiveClient:
         return leader
 
     def connect(self, node: Node) -> None:
-        """Wait until a broker takes requests."""
+        """Wait until a broker accepts requests."""
         self.poll_until(lambda: self.network.ready(node, self.now_ms), "a connection that is ready")
 
     def send(self, node: Node, api_key: int = ApiKey.INIT_PRODUCER_ID, **fields: Any) -> list[ClientResponse]:
-        """Send a request, an InitProducerId unless told otherwise; its response will be in the list."""
+        """Send a request, by default an InitProducerId; its response is appended to the list."""
         found: list[ClientResponse] = []
         build = codec_request(api_key, fields or INIT_PRODUCER_ID)
         number = self.network.next_correlation_id()

@@ -1,4 +1,4 @@
-"""A relay between a client and a broker that disturbs what the broker says."""
+"""A relay between a client and a broker that disturbs the broker's responses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 HOST = "127.0.0.1"
 
-#: What becomes of a response, its size included; None: the connection ends.
+#: Returns the bytes to send for a response, its size included; None: the connection ends.
 Disturb = Callable[[bytes], bytes | None]
 
 
@@ -21,7 +21,7 @@ def unchanged(response: bytes) -> bytes:
 
 
 class Relay:
-    """Listens on `port`; `disturb` is what happens to responses from now on."""
+    """Listens on `port`; `disturb` is applied to responses from now on."""
 
     def __init__(self, target_port: int) -> None:
         self.disturb: Disturb = unchanged

@@ -1,4 +1,4 @@
-"""The blocking client against a broker that answers what the test says, byte by byte."""
+"""The blocking client against a broker with scripted responses, sent byte by byte."""
 
 import socket
 import threading
@@ -14,7 +14,7 @@ from rotunda.broker.protocol.api_keys import ApiKey
 
 @contextmanager
 def answering(*answers: bytes) -> Iterator[str]:
-    """Serve one connection: for each request the next answer, one byte at a time; then close."""
+    """Serve one connection: for each request the next response, one byte at a time; then close."""
 
     def serve() -> None:
         connection, _ = listener.accept()

@@ -1,4 +1,4 @@
-"""The network client and brokers that die, fall silent, or say nonsense: real sockets, real processes."""
+"""The network client and brokers that die, fall silent, or send nonsense: real sockets, real processes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def cut(response: bytes) -> bytes:
 
 
 def shorter(response: bytes) -> bytes:
-    """Take bytes from the end, and say so in the size: the response ends too early."""
+    """Cut bytes from the end, and reduce the size accordingly: the response ends too early."""
     return struct.pack(">i", len(response) - 4 - 6) + response[4:-6] + another_id(response)[:6]
 
 
@@ -103,7 +103,7 @@ def test_g30_a_listener_that_never_answers_is_given_up(accepts: bool) -> None:
     config = NetworkConfig(client_id="live", request_timeout_ms=200, socket_connection_setup_timeout_ms=200)
     with socket.create_server((HOST, 0), backlog=0) as listening, socket.socket() as filling:
         if not accepts:
-            # Connections beyond the backlog are not even answered.
+            # Connections beyond the backlog do not even get a SYN-ACK.
             filling.connect(listening.getsockname())
         with client_of(listening.getsockname()[1], config) as client:
             node = client.metadata.fetch().nodes[-1]
@@ -120,7 +120,7 @@ def test_g31_a_broker_that_is_killed_fails_what_is_in_flight_and_is_found_again(
             client.connect(node)
             assert int(client.ask(node).body.error_code) == 0
             for process in broker.processes("processor"):
-                # It stands still, so that what is sent stays in flight.
+                # It is stopped, so that sent requests stay in flight.
                 os.kill(process["pid"], signal.SIGSTOP)
             found = [client.send(node) for _ in range(4)]
             client.poll()

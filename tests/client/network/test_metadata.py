@@ -1,4 +1,4 @@
-"""What a client knows of the cluster, and when it asks again."""
+"""A client's metadata of the cluster, and when it is refreshed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def topic(name: str, *epochs: int | None, error: int = 0, number: int = 0, parti
 
 
 def update(metadata: ProducerMetadata, *topics: TopicMetadata, now_ms: float = 0.0) -> None:
-    """Ask for what is wanted and answer with these topics."""
+    """Request the metadata that are needed and respond with these topics."""
     asked = metadata.new_request(now_ms)
     response = MetadataResponse(NODES, topics, "cluster", 1)
     metadata.update(asked.request_version, response, asked.is_partial, now_ms)
@@ -203,8 +203,8 @@ def test_g10_a_newer_leader_from_another_response_is_taken() -> None:
     leaders = {
         ("t", 0): LeaderIdAndEpoch(3, 6),
         ("t", 1): LeaderIdAndEpoch(2, 5),  # not newer
-        ("t", 2): LeaderIdAndEpoch(9, 8),  # nobody knows where
-        ("t", 3): LeaderIdAndEpoch(2, -1),  # not said
+        ("t", 2): LeaderIdAndEpoch(9, 8),  # no known leader
+        ("t", 3): LeaderIdAndEpoch(2, -1),  # no epoch in the response
         ("gone", 0): LeaderIdAndEpoch(2, 9),
     }
     assert metadata.update_partition_leadership(leaders, [third]) == {("t", 0)}

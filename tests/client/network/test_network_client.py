@@ -23,7 +23,7 @@ ANSWER = {"error_code": 0, "producer_id": 7, "producer_epoch": 0}
 
 @pytest.fixture
 def world() -> World:
-    """Return a client that knows its brokers, and is connected to broker 1."""
+    """Return a client that has its brokers' metadata, and is connected to broker 1."""
     world = World()
     world.know("topic")
     world.connect(1)

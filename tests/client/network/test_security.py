@@ -1,4 +1,4 @@
-"""The network client against Rotunda over TLS and SASL: who gets in, who does not, and sessions that are renewed."""
+"""The network client against Rotunda over TLS and SASL: logins, failed logins, and sessions that are renewed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(240)
 
 @pytest.fixture(scope="module")
 def sasl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslBroker]:
-    """Return a broker that speaks SASL, whose sessions are short."""
+    """Return a broker with SASL, whose sessions are short."""
     broker = SaslBroker(tmp_path_factory.mktemp("sasl"), {"connections.max.reauth.ms": 1500})
     yield broker
     broker.process.stop()
@@ -41,7 +41,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
 def properties(
     sasl: SaslBroker, protocol: str, mechanism: str, directory: Path, secret: str = PASSWORD, told: str | None = None
 ) -> dict[str, str]:
-    """Return what alice's client is given."""
+    """Return the properties of alice's client."""
     shown = directory / "token"
     shown.write_text(told or token())
     return {
@@ -84,7 +84,7 @@ def test_g28_a_client_that_is_not_believed_is_told_why(sasl: SaslBroker, mechani
 def test_g28_a_mechanism_that_the_broker_has_not(tmp_path: Path, sasl: SaslBroker) -> None:
     asked = properties(sasl, "SASL_PLAINTEXT", "PLAIN", tmp_path)
     with LiveClient(asked) as client:
-        # No client of this program can be told to ask for another one.
+        # No client of this program can be configured to use another one.
         object.__setattr__(client.selector._access, "mechanism", "GSSAPI")
         with pytest.raises(UnsupportedSaslMechanism, match="'GSSAPI' not enabled"):
             client.poll_until(client.metadata.raise_fatal_error, "the refusal")
@@ -148,7 +148,7 @@ def test_tls_with_a_broker_that_is_not_trusted_or_has_another_name(tls: SecuredB
     for changed in ({"ssl.truststore.location": str(other)}, {"bootstrap.servers": f"127.0.0.2:{port}"}):
         with LiveClient({**tls_properties(tls), **changed}) as client:
             if "bootstrap.servers" in changed:
-                # The broker listens on one address: the name is what is wrong.
+                # The broker listens on one address: only the name is wrong.
                 endpoint = client.metadata.fetch().nodes[-1]
                 assert endpoint.host == "127.0.0.2"
                 client.network._states._look_up = lambda _: [_ADDRESS]

@@ -1,4 +1,4 @@
-"""The selector over real sockets, with a peer that does what a test says."""
+"""The selector over real sockets, with a peer that the test controls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOST = "127.0.0.1"
 
 
 class Listener:
-    """A listening socket, which closes what it has accepted."""
+    """A listening socket, which closes the connections it has accepted."""
 
     def __init__(self) -> None:
         self._sockets = ExitStack()
@@ -92,7 +92,7 @@ def content_of(receive: NetworkReceive) -> bytes:
 
 
 def received(selector: Selector, count: int) -> list[bytes]:
-    """Poll until that many responses have come."""
+    """Poll until that many responses have arrived."""
     found: list[bytes] = []
 
     def has_come() -> bool:
@@ -158,7 +158,7 @@ def test_a_request_leaves_in_its_buffers_also_when_the_socket_takes_only_parts(
     selector: Selector, listener: Listener
 ) -> None:
     peer = connect(selector, listener)
-    # More buffers than the system takes at once, and more bytes than a socket does.
+    # More buffers than one system call accepts, and more bytes than a socket does.
     parts = [bytes([number % 251]) * (1 + number % 7) for number in range(3000)]
     large = [memoryview(bytes([number]) * 3_000_000) for number in range(3)]
     send = NetworkSend(1, [*parts, *large])

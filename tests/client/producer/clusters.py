@@ -1,4 +1,4 @@
-"""Clusters as the metadata have them, for tests of what reads them."""
+"""Clusters as in the metadata, for tests of code that reads them."""
 
 from __future__ import annotations
 

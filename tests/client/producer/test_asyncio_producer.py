@@ -1,4 +1,4 @@
-"""The producer's face for asyncio where no broker answers: nothing that waits keeps others from their turn."""
+"""The producer's asyncio interface without a broker: no waiting call blocks the event loop."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.support.deadline import wait_until
 
 
 class Asking(threading.Thread):
-    """A thread that asks for room; `outcome` is None when it has it."""
+    """A thread that allocates memory; `outcome` is None after success."""
 
     def __init__(self, pool: BufferPool, size: int, served: list[int], max_block_ms: float = 60_000) -> None:
         super().__init__(daemon=True)

@@ -1,4 +1,4 @@
-"""The configuration of a producer is judged as Kafka judges it."""
+"""The configuration of a producer is validated as Kafka validates it."""
 
 from __future__ import annotations
 

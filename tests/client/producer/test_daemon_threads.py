@@ -1,4 +1,4 @@
-"""Threads that nothing waits for: calls are made by as many as there may be, in order, and outcomes come back."""
+"""Daemon threads that no exit waits for: they run calls up to their number, in order, and return the outcomes."""
 
 from __future__ import annotations
 

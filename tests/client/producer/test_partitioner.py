@@ -1,4 +1,4 @@
-"""Which partition records go to."""
+"""The partitions to which records are sent."""
 
 from __future__ import annotations
 

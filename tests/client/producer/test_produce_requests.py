@@ -1,4 +1,4 @@
-"""Produce as the producer writes it, against the broker's reader, which knows nothing of it."""
+"""Produce as the producer encodes it, against the broker's reader, which is independent of it."""
 
 import random
 from unittest.mock import Mock
@@ -58,7 +58,7 @@ def test_a_request_says_what_it_was_given_and_copies_no_batch(version: int) -> N
 
 
 def test_the_version_says_by_what_topics_go_and_which_protocol_the_transaction_has() -> None:
-    """Names where an id is not known (12), and 11 in a transaction of protocol 1 (KIP-890)."""
+    """Names where an id is unknown (12), and 11 in a transaction of protocol 1 (KIP-890)."""
     known, unknown = Part("a", IDS["orders"], 0, b""), Part("b", bytes(16), 0, b"")
     assert newest_version([known], transactional_v1=False) == 13
     assert newest_version([known, unknown], transactional_v1=False) == 12

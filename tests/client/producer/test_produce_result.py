@@ -1,4 +1,4 @@
-"""Who waits for a batch: in event loops, and on the I/O thread's way out of callbacks."""
+"""Waiters for a batch: in event loops, and on the I/O thread's way out of callbacks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_task_that_is_cancelled_takes_none_of_those_along_that_wait_for_the_sa
         await asyncio.wait([given_up])
         assert given_up.cancelled()
         batch.done(40, -1)
-        # Who begins to wait afterwards is not told of it either.
+        # Later waiters are not notified of it either.
         assert (await first).offset == 40
         return await waiting
 

@@ -1,4 +1,4 @@
-"""Batches as a producer lays them out are what the broker's own reader reads, whatever way the records came."""
+"""Batches as a producer encodes them can be read by the broker's reader, whichever way the records were appended."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Appender:
         self.lane = batch.open_lane(1 << 24, self.clock)
 
     def append(self, record: Record, short: bool) -> RecordFuture | None:
-        """Append a record, by the short way if that is asked for and open to it."""
+        """Append a record, by the short way if that is requested and possible."""
         if short and record.key is None and not record.headers:
             self.clock.set_wall(record.timestamp_ms - self.clock.wall_ms())
             future = by_lane(self.lane, record.value, record.timestamp_ms if record.offset % 3 == 0 else None)
@@ -138,7 +138,7 @@ def test_g26_the_parts_of_a_split_batch_take_over_records_futures_and_callbacks(
 
 
 def test_g27_a_batch_is_completed_once() -> None:
-    """`G27`: what comes for a batch that is done is ignored."""
+    """`G27`: the later results of a completed batch are ignored."""
     batch = batch_of()
     future = batch.try_append(BASE_MS, None, b"v", headers_bytes(()), None)
     assert future is not None

@@ -1,4 +1,4 @@
-"""The queues of batches: what is appended where, what is ready when, and what a request takes."""
+"""The queues of batches: to which batch records are appended, which are ready when, and which a request drains."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TWO_NODES = cluster_of([1, 2])
 
 
 class Queues:
-    """An accumulator with a clock that stands still."""
+    """An accumulator with a clock under test control."""
 
     def __init__(self, cluster: ClusterSnapshot = ONE_NODE, **settings: float | Compression | bool) -> None:
         self.clock = FakeClock()
@@ -81,7 +81,7 @@ def test_g16_memory_that_is_not_needed_after_all_goes_back() -> None:
     taken = queues.pool.allocate
 
     def allocate(size_bytes: int, max_block_ms: float) -> None:
-        """Let another thread make a batch while this one waits for memory."""
+        """Make a batch in another thread while this one waits for memory."""
         queues.pool.allocate = taken  # type: ignore[method-assign]
         del queues.pool.try_allocate
         queues.append(0)
@@ -94,7 +94,7 @@ def test_g16_memory_that_is_not_needed_after_all_goes_back() -> None:
 
 
 def test_g13_g16_the_short_way_leads_to_the_same_batches_as_the_long_one() -> None:
-    """`G13`, `G16`: with any sizes, whichever way each record takes, partitions change after the same bytes."""
+    """`G13`, `G16`: with any sizes, whichever way each record is appended, partitions change after the same bytes."""
     seed = random_seed()
     print(f"seed {seed}")
     found = []

@@ -28,7 +28,7 @@ RECORDS = 3_000
 
 @pytest.fixture
 def often() -> Iterator[None]:
-    """Let threads change often."""
+    """Switch threads often."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -99,7 +99,7 @@ def test_each_record_stands_where_its_future_says_whatever_threads_send_and_drai
 
 
 def test_an_exception_between_any_two_steps_leaves_whole_records() -> None:
-    """What Ctrl-C ends has appended its record or not; nothing else is lost, nothing stands twice, no lock is held."""
+    """A call ended by Ctrl-C has appended its record or not; no other record is lost or doubled, no lock is held."""
     sending = Sending()
     sent: list[tuple[bytes, RecordFuture]] = []
     interrupts = number = 0
@@ -110,7 +110,7 @@ def test_an_exception_between_any_two_steps_leaves_whole_records() -> None:
             raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGVTALRM, interrupt)
-    # In what others have the collector call, an exception is lost.
+    # An exception in code that the collector runs is lost.
     gc.disable()
     signal.setitimer(signal.ITIMER_VIRTUAL, 0.001, 0.001)
     try:

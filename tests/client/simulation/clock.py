@@ -1,4 +1,4 @@
-"""Time that passes when somebody waits, and what happens at given times. One thread; a run is the same for a seed."""
+"""Simulated time: it passes during waits, and runs events at given times. One thread; a run is the same for a seed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SimulatedClock:
         return (EPOCH_MS + self.now_ms) / 1000
 
     def at(self, delay_ms: float, event: Callable[[], None]) -> None:
-        """Let something happen later; what is due at one time happens in the order in which it was asked for."""
+        """Schedule an event; events of one time run in the order in which they were scheduled."""
         heapq.heappush(self._events, (self.now_ms + delay_ms, next(self._numbers), event))
 
     @property
@@ -36,7 +36,7 @@ class SimulatedClock:
         return self._events[0][0] if self._events else None
 
     def run_due(self) -> bool:
-        """Let all happen that is due; return whether anything did."""
+        """Run all events that are due; return whether there were any."""
         happened = False
         while self._events and self._events[0][0] <= self.now_ms:
             heapq.heappop(self._events)[2]()

@@ -1,7 +1,7 @@
-"""A cluster of brokers that answers what a producer asks, by Kafka's rules. It never loses an acknowledged record.
+"""A cluster of brokers that serves a producer by Kafka's rules. It never loses an acknowledged record.
 
-Requests come as bytes and are read with the broker's and kio's codecs; answers go out as bytes. The logs survive a
-change of leader, as with acks=all.
+Requests arrive as bytes and are read with the broker's and kio's codecs; responses are sent as bytes. The logs survive
+a change of leader, as with acks=all.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FIRST_IMPLICIT = 12
 
 @dataclass
 class ClusterConfig:
-    """What kind of cluster it is."""
+    """The kind of a cluster."""
 
     nodes: int = 3
     partitions: int = 3
@@ -44,7 +44,7 @@ class ClusterConfig:
 
 @dataclass
 class Cluster:
-    """The brokers, as one: each request says which of them it came to."""
+    """The brokers, as one: each request has the id of the broker that received it."""
 
     config: ClusterConfig
     later: Callable[[Callable[[], None]], None]
@@ -85,7 +85,7 @@ class Cluster:
         self.leaders[partition] = node_id, self.leaders[partition][1] + 1
 
     def answer(self, node_id: int, wire: bytes) -> bytes | None:
-        """Return the answer of a broker to a request, both behind their sizes; None for none."""
+        """Return the response of a broker to a request, both with their sizes as prefix; None for none."""
         header = parse_header(wire, 4, len(wire))
         if header.api_key == ApiKey.PRODUCE:
             return self._produce(node_id, header, wire)

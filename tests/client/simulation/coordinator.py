@@ -1,7 +1,7 @@
-"""The transaction coordinator, Kafka's rules: who a transactional id is, what its transaction has, how it ends.
+"""The transaction coordinator by Kafka's rules: transactional ids, the partitions of transactions, and their ends.
 
-Markers are written some time after the answer to EndTxn; until then the id is busy (CONCURRENT_TRANSACTIONS). With
-transaction protocol 2 every end brings the next epoch, and its markers bear it (KIP-890).
+Markers are written some time after the response to EndTxn; until then the id is busy (CONCURRENT_TRANSACTIONS). With
+transaction protocol 2 every end returns the next epoch, and its markers have it (KIP-890).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Status(Enum):
 
 @dataclass
 class Transaction:
-    """What is known of a transactional id. `last_epoch` is that before the last that the coordinator gave."""
+    """The state of a transactional id. `last_epoch` is that before the last that the coordinator returned."""
 
     producer_id: int
     epoch: int = -1
@@ -42,7 +42,7 @@ class Transaction:
 
 
 class Coordinator:
-    """All transactional ids. `later` lets something happen after the time that writing markers takes."""
+    """All transactional ids. `later` schedules a function after the time that writing markers needs."""
 
     def __init__(
         self,
@@ -72,11 +72,11 @@ class Coordinator:
             if producer_id != known.producer_id or epoch not in (known.epoch, known.last_epoch):
                 return ErrorCode.PRODUCER_FENCED, -1, -1
             if epoch == known.last_epoch and epoch != known.epoch:
-                return ErrorCode.NONE, known.producer_id, known.epoch  # it asks again for what it did not hear of
+                return ErrorCode.NONE, known.producer_id, known.epoch  # a retry of a request whose response was lost
         if known.status is Status.PREPARED:
             return ErrorCode.CONCURRENT_TRANSACTIONS, -1, -1
         if known.status is Status.ONGOING:
-            known.epoch += 1  # fences who has begun it
+            known.epoch += 1  # fences the producer that has begun it
             self._end(known, committed=False)
             return ErrorCode.CONCURRENT_TRANSACTIONS, -1, -1
         self._bump(known)
@@ -84,7 +84,7 @@ class Coordinator:
         return ErrorCode.NONE, known.producer_id, known.epoch
 
     def add(self, name: str, producer_id: int, epoch: int, partitions: set[TopicPartition]) -> int:
-        """Let partitions join; return an error."""
+        """Add partitions to a transaction; return an error."""
         known = self.transactions.get(name)
         if known is None or known.producer_id != producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -108,7 +108,7 @@ class Coordinator:
     def commit_offsets(
         self, name: str, producer_id: int, epoch: int, offsets: dict[tuple[str, TopicPartition], int]
     ) -> int:
-        """Keep a group's offsets until the transaction ends; return an error."""
+        """Store a group's offsets until the transaction ends; return an error."""
         known = self.transactions.get(name)
         if known is None or known.producer_id != producer_id or known.epoch != epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -133,16 +133,16 @@ class Coordinator:
         if known.status is Status.ONGOING:
             self._end(known, committed, bumps=is_v2)
         elif known.status is Status.COMPLETE and known.committed == committed and (again or not is_v2):
-            pass  # it asks again for what it did not hear of
+            pass  # a retry of a request whose response was lost
         elif is_v2 and not committed:
-            self._bump(known)  # nothing has come here: an empty abort
+            self._bump(known)  # nothing has arrived here: an empty abort
             known.status, known.committed = Status.COMPLETE, False
         else:
             return ErrorCode.INVALID_TXN_STATE, -1, -1
         return (ErrorCode.NONE, known.producer_id, known.epoch) if is_v2 else (ErrorCode.NONE, -1, -1)
 
     def _bump(self, known: Transaction) -> None:
-        """Give the next epoch, or the first one of another producer id."""
+        """Assign the next epoch, or the first one of another producer id."""
         if known.epoch >= LAST_EPOCH - 1:
             known.previous_id, known.producer_id = known.producer_id, self.new_producer_id()
             known.last_epoch, known.epoch = -1, 0

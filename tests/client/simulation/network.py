@@ -1,7 +1,7 @@
-"""A network between the network client and a simulated cluster: it delays, loses, cuts, and delivers late what was cut.
+"""A network between the network client and a simulated cluster: it delays, loses, cuts, and delivers cut requests late.
 
-It stands in the place of the selector. What is sent on one connection arrives in order; a connection that ends loses
-what has not arrived, but for a first part that may arrive later, when the client has another connection already.
+It replaces the selector. Requests of one connection arrive in order; a connection that ends loses those that have not
+arrived, but a first part may arrive later, when the client has another connection already.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Weather:
 
 @dataclass
 class Connection:
-    """One connection and what is on its way."""
+    """One connection and its data in flight."""
 
     node_id: int
     server: int
@@ -82,7 +82,7 @@ class SimulatedNetwork:
         self._turns = 0
         self._turns_since_ms = 0.0
 
-    # What the network client calls.
+    # Called by the network client.
 
     def connect(self, node_id: int, endpoint: Endpoint, _send_buffer_bytes: int, _receive_buffer_bytes: int) -> None:
         server = int(endpoint.host.removeprefix("broker"))
@@ -137,7 +137,7 @@ class SimulatedNetwork:
             self.close_channel(node_id)
         self.is_closed = True
 
-    # What happens to it.
+    # Events of a connection.
 
     def cut_all(self, server: int | None = None) -> None:
         """End all connections, or those to one broker; the client hears of it."""
@@ -190,10 +190,11 @@ class SimulatedNetwork:
             self._clock.at(connection.late_ms, partial(self._reaches, connection, wire))
 
     def _may_be_late(self, wire: bytes) -> bool:
-        """Return whether the cluster's protocol bears that a request comes late.
+        """Return whether the cluster's protocol is safe if a request is late.
 
-        Protocol 1 does not tell a late EndTxn from that of the next transaction: what KIP-890 is for. And a late
-        InitProducerId of who has no id yet cannot be told from that of a successor, who fences this one.
+        Protocol 1 cannot distinguish a late EndTxn from that of the next transaction: the reason for KIP-890. And a
+        late InitProducerId of a producer without an id cannot be distinguished from that of a successor, which fences
+        this one.
         """
         if wire[4:6] == _INIT_PRODUCER_ID and _NO_PRODUCER_ID in wire:
             return False

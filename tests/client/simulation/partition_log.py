@@ -1,4 +1,4 @@
-"""A partition as Kafka's leader keeps it: batches, producers' last five and epochs, transactions and markers."""
+"""A partition as on Kafka's leader: batches, producers' last five and epochs, transactions and markers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEPT_BATCHES = 5
 
 @dataclass
 class ProducerEntry:
-    """What the log knows of a producer id."""
+    """The log's state of a producer id."""
 
     epoch: int
     batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=KEPT_BATCHES))
@@ -48,7 +48,7 @@ class PartitionLog:
         """To a producer that is not known, for any sequence but 0: it is taken as it comes."""
 
     def append(self, records: memoryview) -> tuple[int, int]:
-        """Return an error and a base offset: that of the first time for a batch that comes again."""
+        """Return an error and a base offset: for a repeated batch that of the first time."""
         head = read_header(records)
         assert head is not None
         assert crc_ok(records, head)

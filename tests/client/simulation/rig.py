@@ -36,7 +36,7 @@ NO_HEADERS = b"\x00"
 
 @dataclass
 class Sent:
-    """A record that the application has sent, and what became of it."""
+    """A record that the application has sent, and its outcome."""
 
     value: bytes
     partition: int
@@ -83,7 +83,7 @@ class CountingMetrics:
 
 
 class Unexpected(logging.Handler):
-    """Collects what the client logs as its own mistakes."""
+    """Collects the client's log messages about its own mistakes."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -208,7 +208,7 @@ class Rig:
             raise self.failure
 
     def start(self, application: Steps, *, closes: bool = True) -> None:
-        """Let the application go from step to step as its waits end; close the producer after the last."""
+        """Run the application from step to step as its waits end; close the producer after the last."""
 
         def step() -> None:
             try:
@@ -259,7 +259,7 @@ class Rig:
         return record
 
     def near_the_last_sequence(self, partition: int, left: int) -> None:
-        """Let so many sequences be left before they begin again at 0, for both sides, where nothing is in flight."""
+        """Set both sides to so many sequences before they restart at 0, where nothing is in flight."""
         assert self.transactions is not None
         place = TopicPartition("events", partition)
         entry = self.transactions._partitions.get(place)
@@ -271,14 +271,14 @@ class Rig:
         if (known.epoch, last) == (entry.producer_id_and_epoch.epoch, entry.last_acked_sequence):
             entry.next_sequence = (1 << 31) - left
             entry.last_acked_sequence = entry.next_sequence - 1
-            # Those before have numbers that come again soon, which they do not after so many.
+            # Earlier batches have numbers that return soon, which they do not after so many.
             known.batches.clear()
             known.batches.append((entry.last_acked_sequence - (last - first), entry.last_acked_sequence, offset))
 
     # Faults.
 
     def disturb(self, until_ms: float) -> None:
-        """Let a storm begin that lasts until then: faults of all kinds, at a rate of its own."""
+        """Start a storm that lasts until then: faults of all kinds, at a rate of its own."""
         chance = self.chance
         severity = chance.choice((0.2, 1.0, 3.0))
         self.network.weather = Weather(
@@ -305,14 +305,14 @@ class Rig:
         self.clock.at(until_ms - self.clock.now_ms, self.calm)
 
     def let_arrive_what_is_late(self) -> None:
-        """Let all that is still on its way through the network arrive."""
+        """Deliver everything that is still in flight in the network."""
         self.calm()
         while self.clock.next_event_ms is not None:
             self.clock.now_ms = max(self.clock.now_ms, self.clock.next_event_ms)
             self.clock.run_due()
 
     def calm(self) -> None:
-        """Let everything be well from now on."""
+        """End all faults."""
         self.network.weather = Weather()
         self.cluster.refuse = lambda _api: 0
         self.cluster.append_errors = 0.0

@@ -1,4 +1,4 @@
-"""An idempotent producer in storms: each record stands once and in order, whatever the network does."""
+"""An idempotent producer in storms: each record is in the log once and in order, whatever the network does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEED = random.randrange(1 << 32)
 STORMS = 20
 SLACK_MS = 100
 WRAPS_AFTER = 20
-#: Nothing is on its way that long: a batch that comes late must not meet sequences that were given twice.
+#: No request is in flight that long: a late batch must not meet sequences that were used twice.
 QUIET_MS = 12_000.0
 
 
@@ -39,7 +39,7 @@ def random_rig(chance: random.Random, transactional_id: str | None = None) -> Ri
 
 
 def sending(rig: Rig, count: int) -> Steps:
-    """Send records in bursts, numbered by partition; sequences may come to their end."""
+    """Send records in bursts, numbered by partition; sequences may reach their end."""
     partitions = rig.cluster.config.partitions
     numbers = dict.fromkeys(range(partitions), 0)
     for index in range(count):
@@ -55,7 +55,7 @@ def sending(rig: Rig, count: int) -> Steps:
 
 
 def check_all_ended(rig: Rig) -> None:
-    """Every record has come to one end, and in time."""
+    """Check that every record has one outcome, in time."""
     limit_ms = rig.config.delivery_timeout_ms + SLACK_MS
     for record in rig.records:
         assert record.times_settled == 1, record
@@ -68,7 +68,7 @@ def check_all_ended(rig: Rig) -> None:
 
 
 def check_once_and_in_order(rig: Rig) -> None:
-    """Each log has what was sent there, once and in order; what was acknowledged is where it was said to be."""
+    """Check that each log has its records once and in order, and acknowledged ones at their offsets."""
     for partition, log in rig.cluster.logs.items():
         own = [record for record in rig.records if record.partition == partition.partition]
         order = {record.value: index for index, record in enumerate(own)}
@@ -86,7 +86,7 @@ def check_once_and_in_order(rig: Rig) -> None:
 def test_each_record_once_and_in_order_in_any_storm(storm: int) -> None:
     """`G24`, `G26`, `G27`: five in flight, cuts, losses, late arrivals, new leaders, batches that are split.
 
-    Epochs come to their end, and sequences.
+    Epochs reach their end, and sequences.
     """
     seed = SEED + storm
     print(f"seed {seed}")

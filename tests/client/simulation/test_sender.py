@@ -1,4 +1,4 @@
-"""What the sender does with each answer, one at a time, on the simulated clock."""
+"""The sender's reaction to each response, one at a time, on the simulated clock."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def sending(rig: Rig, count: int, *, pause_ms: float = 0.0, partition: int | Non
 
 
 def until(rig: Rig, condition: Callable[[], bool]) -> None:
-    """Let turns pass until something is so."""
+    """Run turns until a condition holds."""
     deadline_ms = rig.clock.now_ms + 120_000
     while not condition():
         rig.sender.run_once()
@@ -79,7 +79,7 @@ def test_g21_one_request_a_node_takes_all_of_its_partitions() -> None:
 
 
 def test_g24_one_request_in_flight_keeps_the_order_without_sequences() -> None:
-    """`G24`: a partition is muted between drain and answer; what is lost is sent again before what follows."""
+    """`G24`: a partition is muted between drain and response; a lost batch is sent again before the following ones."""
     rig = calm_rig(is_idempotent=False, max_in_flight=1, linger_ms=0, batch_size=100)
     rig.cluster.append_errors = 0.3
     rig.run(sending(rig, 200, pause_ms=1))
@@ -91,7 +91,7 @@ def test_g24_one_request_in_flight_keeps_the_order_without_sequences() -> None:
 
 
 def test_g26_a_duplicate_is_a_success_without_an_offset() -> None:
-    """`G26`: the broker has had it for so long that it does not know where."""
+    """`G26`: the broker has had it for so long that it has no offset for it any more."""
     rig = calm_rig()
     rig.cluster.outcome = PartResponse(None, None, 0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, 77)
     rig.run(sending(rig, 3))
@@ -100,7 +100,7 @@ def test_g26_a_duplicate_is_a_success_without_an_offset() -> None:
 
 
 def test_g26_records_fail_by_their_own_errors() -> None:
-    """`G26`: KIP-467: the record that is named has the broker's words, the others are told of it."""
+    """`G26`: KIP-467: the invalid record has the broker's message, the others refer to it."""
     rig = calm_rig(linger_ms=50)
     errors = ((1, "in the future"),)
     rig.cluster.outcome = PartResponse(None, None, 0, ErrorCode.INVALID_TIMESTAMP, -1, -1, -1, "bad batch", errors)
@@ -137,7 +137,7 @@ def test_g26_what_is_refused_for_good_fails_at_once(code: ErrorCode, error: type
 
 
 def test_g26_retries_are_counted() -> None:
-    """`G26`: with two retries the third refusal is final."""
+    """`G26`: with two retries the third error is final."""
     rig = calm_rig(retries=2, is_idempotent=False)
     rig.cluster.outcome = PartResponse(None, None, 0, ErrorCode.NOT_ENOUGH_REPLICAS, -1)
     rig.run(sending(rig, 1))
@@ -153,7 +153,7 @@ def test_g26_without_acks_a_record_is_done_when_it_is_written() -> None:
 
 
 def test_g26_after_a_refused_batch_the_next_one_is_accepted() -> None:
-    """`G26`: an idempotent producer takes the next epoch, so that the sequence of what was refused leaves no gap."""
+    """`G26`: an idempotent producer uses the next epoch, so that the sequence of the rejected batch leaves no gap."""
     rig = calm_rig()
 
     def application() -> Steps:
@@ -189,7 +189,7 @@ def test_g27_nothing_is_reached_and_every_record_expires_in_time() -> None:
 
 
 def test_g33_a_throttle_time_keeps_requests_from_the_broker() -> None:
-    """`G33`: what comes meanwhile waits, and goes when it is over; the time is in the metrics."""
+    """`G33`: requests wait meanwhile, and are sent when it is over; the time is in the metrics."""
     rig = calm_rig(linger_ms=0)
 
     def application() -> Steps:
@@ -212,7 +212,7 @@ def test_g33_a_throttle_time_keeps_requests_from_the_broker() -> None:
 
 @pytest.mark.parametrize("transactional_id", [None, "transfers"])
 def test_g36_a_forced_close_ends_everything(transactional_id: str | None) -> None:
-    """`G36`: what is queued and what is in flight, records and operations of a transaction alike."""
+    """`G36`: queued and in flight, records and operations of a transaction alike."""
     rig = calm_rig(transactional_id=transactional_id)
     operations = []
 
@@ -240,7 +240,7 @@ def test_g36_a_forced_close_ends_everything(transactional_id: str | None) -> Non
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_another_producer_of_the_same_transactional_id_fences_this_one(version: int) -> None:
-    """What the first had written is aborted; it can only be closed, and every call says so."""
+    """The first one's records are aborted; it can only be closed, and every call reports that."""
     cluster = ClusterConfig(nodes=1, partitions=1, transaction_version=version, newest_produce=13)
     first = calm_rig(cluster, transactional_id="transfers")
     attempt = Attempt(0)
@@ -280,7 +280,7 @@ def test_another_producer_of_the_same_transactional_id_fences_this_one(version: 
 
 
 def test_a_record_that_is_refused_fails_the_commit_and_the_transaction_can_be_aborted() -> None:
-    """The commit says why; after an abort the producer goes on."""
+    """The commit reports the cause; after an abort the producer continues."""
     rig = calm_rig(transactional_id="transfers")
     seen: list[KafkaError] = []
 

@@ -1,6 +1,6 @@
-"""Where sequences and epochs end, and what a broker has forgotten of a producer: on the simulated clock.
+"""The ends of sequences and epochs, and producers that a broker has forgotten: on the simulated clock.
 
-The storms of `test_idempotent` and `test_transactional` come to these ends as well.
+The storms of `test_idempotent` and `test_transactional` reach these ends as well.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def sending(rig: Rig, count: int) -> Steps:
 
 
 def settled(rig: Rig) -> Steps:
-    """Wait until every record has come to its end."""
+    """Wait until every record has its outcome."""
     while any(each.settled_ms is None for each in rig.records):
         yield 1.0
 
@@ -36,9 +36,9 @@ def identity(rig: Rig) -> tuple[int, int]:
 
 
 def forgetting(rig: Rig, *, start: int | None = None) -> None:
-    """Let the only partition forget its producers, as Kafka's did before 2.5 when retention had taken their records.
+    """Delete the producer state of the only partition, as Kafka did before 2.5 when retention had deleted its records.
 
-    `start` is what it then says of its first offset; by default all records are gone.
+    `start` is the log start offset that it returns then; by default all records are deleted.
     """
     (log,) = rig.cluster.logs.values()
     log.producers.clear()
@@ -47,7 +47,7 @@ def forgetting(rig: Rig, *, start: int | None = None) -> None:
 
 
 def test_g24_a_producer_whose_records_are_all_gone_begins_anew() -> None:
-    """UNKNOWN_PRODUCER_ID: an idempotent producer numbers what is in flight from 0, with its next epoch."""
+    """UNKNOWN_PRODUCER_ID: an idempotent producer numbers batches in flight from 0, with its next epoch."""
     rig = calm_rig(linger_ms=0, batch_size=100)
 
     def application() -> Steps:
@@ -65,7 +65,7 @@ def test_g24_a_producer_whose_records_are_all_gone_begins_anew() -> None:
 
 
 def test_g24_a_partition_that_has_moved_is_asked_again() -> None:
-    """UNKNOWN_PRODUCER_ID without a first offset: nothing is numbered anew."""
+    """UNKNOWN_PRODUCER_ID without a first offset: nothing is renumbered."""
     rig = calm_rig()
 
     def application() -> Steps:
@@ -85,7 +85,7 @@ def test_g24_a_partition_that_has_moved_is_asked_again() -> None:
 
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_g24_a_transaction_goes_on_only_if_nothing_acknowledged_is_lost(is_lost: bool) -> None:
-    """UNKNOWN_PRODUCER_ID in a transaction: it goes on after retention, and not where records should be there."""
+    """UNKNOWN_PRODUCER_ID in a transaction: it continues after retention, and not where records should be there."""
     rig = calm_rig(transactional_id="transfers")
     failed: list[KafkaError] = []
 
@@ -116,7 +116,7 @@ def test_g24_a_transaction_goes_on_only_if_nothing_acknowledged_is_lost(is_lost:
 
 
 def test_g24_after_the_last_epoch_comes_another_producer_id() -> None:
-    """An idempotent producer with epoch 32767 asks for a new id, and what waited is numbered anew."""
+    """An idempotent producer with epoch 32767 requests a new id, and waiting batches are renumbered."""
     rig = calm_rig()
     rig.cluster.first_epoch = LAST_EPOCH
 
@@ -159,9 +159,9 @@ def test_g24_a_transactional_producer_takes_the_id_that_follows_the_last_epoch(v
 
 
 def test_g24_sequences_begin_again_at_0() -> None:
-    """After 2**31 - 1 comes 0, in the midst of a batch and with batches in flight on both sides of it.
+    """After 2**31 - 1 follows 0, in the midst of a batch and with batches in flight on both sides of it.
 
-    Batches that were appended, and answered with an error time and again, stay among those that the broker knows.
+    Batches that were appended, with an error as response again and again, stay among those that the broker remembers.
     """
     rig = calm_rig(linger_ms=0, batch_size=100)
     rig.cluster.append_errors = 0.3
@@ -181,7 +181,7 @@ def test_g24_sequences_begin_again_at_0() -> None:
 
 
 def test_g24_the_first_batch_of_a_partition_goes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leader that is only becoming one refuses it, and takes whatever comes next from a producer it does not know."""
+    """A leader that is not ready rejects it, and accepts any next batch from a producer without state."""
     rig = calm_rig(linger_ms=0, batch_size=100)
     rig.cluster.outcome = PartResponse(None, None, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     answer = rig.cluster.answer

@@ -1,4 +1,4 @@
-"""A transactional producer in storms: what is committed is there whole, once and in order; what is aborted is not."""
+"""A transactional producer in storms: committed records are there whole, once and in order; aborted ones are not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLACE = TopicPartition("sources", 0)
 
 @dataclass
 class Attempt:
-    """A transaction as its application knows it. `committed` is None while it is open, or was when all ended."""
+    """A transaction as its application sees it. `committed` is None while it is open, or was when all ended."""
 
     number: int
     records: list[Sent] = field(default_factory=list)
@@ -75,7 +75,7 @@ def transacting(rig: Rig, attempts: list[Attempt], count: int) -> Steps:
 
 
 def check_atomic(rig: Rig, attempts: list[Attempt]) -> None:
-    """Readers of committed records see all of what was committed and nothing of what was not."""
+    """Check that committed readers see all committed records and no others."""
     seen = [value for log in rig.cluster.logs.values() for value in log.values(committed_only=True)]
     assert len(seen) == len(set(seen))
     for attempt in attempts:
