@@ -59,7 +59,7 @@ def generate(page: str) -> str:
 
 
 def committed(page: str) -> str:
-    """Return the text that the page has; empty when there is none."""
+    """Return the committed text of the page; empty when it does not exist."""
     path = ROOT / page
     return path.read_text(encoding="utf-8") if path.exists() else ""
 

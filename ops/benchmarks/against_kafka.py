@@ -123,7 +123,7 @@ def brokers(directory: Path, settings: list[str]) -> Iterator[tuple[Server, Serv
 
 
 def prepare_load(place: Place, case: cases.Case, topic: str) -> None:
-    """Make a case's topics in both brokers, filled if it reads them."""
+    """Create a case's topics in both brokers, filled if it reads them."""
     for server in place.brokers:
         many = ["1", str(case.topics)] if case.topics else [str(PARTITIONS)]
         place.kload(server, "create", [topic, *many])

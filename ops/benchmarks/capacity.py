@@ -97,7 +97,7 @@ def poisson_profile(path: Path, rate: int, seconds: float) -> Path:
 
 
 def _send(port: int, profile: Path, speed: int, seconds: float) -> tuple[datetime, int]:
-    """Bring the load of a profile upon a broker; return when that began and how many Produce requests it had."""
+    """Run the load of a profile against a broker; return when that began and how many Produce requests it had."""
     begin = datetime.now(UTC)
     arguments = ["--profile", str(profile), "--speed", str(speed), "--seconds", str(seconds), "--json"]
     done = json.loads(_run(programs.rotunda("bench", "--bootstrap", f"127.0.0.1:{port}", *arguments)))

@@ -14,7 +14,7 @@ BATCH_BYTES = 1009997  # bytes of such a batch in a file, and so of the response
 
 @dataclass(frozen=True)
 class Case:
-    """One measurement. `unit` is the key of kload's last line that is compared: req_s or mb_s."""
+    """One measurement. `unit` is the key to compare in kload's last line: req_s or mb_s."""
 
     title: str
     command: str
@@ -37,7 +37,7 @@ class Case:
 
 
 def is_chosen(title: str, texts: Sequence[str]) -> bool:
-    """Return whether a title contains one of the texts, or there are none."""
+    """Return whether a title contains one of the texts; True if there are none."""
     return not texts or any(text in title for text in texts)
 
 

@@ -20,7 +20,7 @@ from ops.benchmarks import idle, programs
 
 #: As many connections have one source address.
 _OF_AN_ADDRESS = 5000
-#: That this process has open besides.
+#: Other open descriptors of this process.
 _OTHER_DESCRIPTORS = 100
 #: The kernel drops connections that overflow the backlog; their clients retry a second later.
 _AT_ONCE, _PAUSE_SECONDS = 20, 0.01
@@ -39,7 +39,7 @@ class Crowd(NamedTuple):
 
 
 def connect(port: int, count: int) -> list[socket.socket]:
-    """Return so many connections."""
+    """Return this many connections."""
     if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < count + _OTHER_DESCRIPTORS:
         raise programs.MeasurementError(f"{count} connections need as many descriptors: raise ulimit -n")
     sources = cycle(f"127.0.0.{host}" for host in range(2, 3 + count // _OF_AN_ADDRESS))
@@ -53,7 +53,7 @@ def connect(port: int, count: int) -> list[socket.socket]:
 
 @contextmanager
 def silent(port: int, count: int) -> Iterator[None]:
-    """Have so many connections that do nothing inside the `with`."""
+    """Open this many idle connections inside the `with`."""
     crowd = connect(port, count)
     try:
         time.sleep(_SETTLE_SECONDS)
@@ -66,7 +66,7 @@ def silent(port: int, count: int) -> Iterator[None]:
 
 @contextmanager
 def dripping(port: int, count: int) -> Iterator[None]:
-    """Have so many connections that send a byte a second inside the `with`."""
+    """Open this many connections that send a byte a second inside the `with`."""
     crowd, stopped = connect(port, count), threading.Event()
 
     def drip() -> None:
@@ -114,7 +114,7 @@ def in_turns(crowd: Callable[[], AbstractContextManager[None]], measure: Callabl
 
 
 def come_and_go(running: programs.RunningBroker, per_second: int, seconds: float) -> tuple[int, int]:
-    """Open and close so many connections a second; return how many there were, and the descriptors it has left open."""
+    """Open and close this many connections a second; return their number, and the descriptors left open."""
     pids = running.pids()
     before = _descriptors(pids)
     begin, made = time.monotonic(), 0

@@ -117,7 +117,7 @@ class RunningKafka:
 
 
 def prepare() -> None:
-    """Bring Kafka's jars unless they are there. Raises MeasurementError when they cannot be had."""
+    """Install Kafka's jars unless they exist. Raises MeasurementError when that fails."""
     try:
         for part in ("java", "kafka"):
             preparation.prepare(part)

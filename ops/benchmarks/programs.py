@@ -36,7 +36,7 @@ def build(directory: Path) -> None:
 
 
 def kload(directory: Path, command: str, port: int, arguments: list[str]) -> dict[str, float]:
-    """Run one kload and return the key=value pairs of its last line; empty for commands that print none."""
+    """Run one kload and return the key=value pairs of its last line; empty for commands without output."""
     line = [str(directory / "kload"), command, str(port), *arguments]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -78,7 +78,7 @@ SELECT clientId, l, z, sum(n), sum(k), 1 - sum(k) / sum(n) FROM s GROUP BY clien
 """
 
 _KIND = "requestApiKeyName, errorCode, errorName, clientId"
-# A run begins with an error before which there is none within the gap.
+# A run begins with an error that has no other within the gap before it.
 _RUNS = f"""
 , e AS (SELECT *, coalesce(max(time) OVER (PARTITION BY {_KIND} ORDER BY time RANGE BETWEEN INTERVAL {{gap_s}} SECOND
         PRECEDING AND INTERVAL 1 MICROSECOND PRECEDING) IS NULL, true) begins FROM r WHERE errorCode <> 0),
@@ -107,7 +107,7 @@ VERSIONS = f"SELECT requestApiKeyName, requestApiVersion, {_WHO}, sum(w) FROM r 
 DROPPED = f"""
 SELECT requestApiKeyName, requestApiVersion, {_WHO}, sum(w), count(DISTINCT address), epoch_us(max(time))
 FROM r WHERE requestApiVersionDeprecated GROUP BY ALL"""  # noqa: S608
-#: Of the dataset connections. A closing belongs to the opening that lies as far before it as the connection was open.
+#: Of the dataset connections. A closing belongs to the opening that precedes it by the connection's lifetime.
 LIVES = """
 , o AS (SELECT connection, address, time, (SELECT min(time) FROM r n WHERE n.connection = r.connection
         AND n.time > r.time) next FROM r WHERE event = 'open' AND NOT EXISTS (SELECT 1 FROM r c WHERE c.event = 'close'
@@ -131,7 +131,7 @@ FROM l JOIN m ON m.clientId IS NOT DISTINCT FROM l.clientId AND m.address = l.ad
 LEFT JOIN k ON k.clientId IS NOT DISTINCT FROM l.clientId AND k.address = l.address GROUP BY l.clientId, l.address
 """
 
-#: Of requests that an objective has chosen, those that are bad: in the last seconds of a range, and minute by minute.
+#: The bad requests among those of an objective: in the last seconds of a range, and minute by minute.
 OBJECTIVE = """
 SELECT coalesce(sum(w), 0), coalesce(sum(w) FILTER ({bad}), 0) FROM r
 WHERE {chosen} AND time >= TIMESTAMPTZ '{end}+00' - INTERVAL {seconds} SECOND

@@ -32,7 +32,7 @@ TOLERANCE = 0.05
 SETTLE_S, MEASURED_S = 22.0, 33.0
 DEADLINE_S = 180.0
 LOOK_S = 0.1
-#: A consumer that gets nothing for so long is throttled between two bursts.
+#: A consumer without records for this long is throttled between two bursts.
 PAUSE_S = 3.0
 CLIENT_ID = "perf"
 TOPIC = "quota"
@@ -97,7 +97,7 @@ def together(ports: dict[str, int], measure: Callable[[int], float]) -> dict[str
 
 
 def produced(port: int) -> float:
-    """Return the bytes a second that a producer under a quota for its client id got in."""
+    """Return the bytes a second of a producer under a quota for its client id."""
     tool(CREATE, port, "--create", "--topic", TOPIC, "--partitions", "1")
     whose = ("--entity-type", "clients", "--entity-name", CLIENT_ID)
     tool(CONFIGS, port, "--alter", *whose, "--add-config", f"producer_byte_rate={QUOTA}")
@@ -118,7 +118,7 @@ def produced(port: int) -> float:
 
 
 def consumed(port: int) -> float:
-    """Return the bytes a second that a consumer got out under a quota for each client id; the topic is full."""
+    """Return the bytes a second of a consumer under a quota for each client id; the topic is full."""
     tool(CONFIGS, port, "--alter", "--entity-type", "clients", "--entity-default", "--add-config",
          f"consumer_byte_rate={QUOTA}")  # fmt: skip
     arguments = ["--bootstrap-server", f"127.0.0.1:{port}", "--topic", TOPIC, "--num-records", str(RECORDS)]

@@ -60,7 +60,7 @@ class Question:
 
 
 def measure(directory: Path, rows: int, add: Callable[[Row], None]) -> None:
-    """Measure every job over a log of so many rows."""
+    """Measure every job over a log of this many rows."""
     root = directory / f"log-{rows}"
     log = root / "request-log"
     hours = request_logs.generate(log, rows)
@@ -162,7 +162,7 @@ def _process(command: list[str]) -> Taken:
 
 
 def _watch(process: psutil.Process, spent: dict[int, float]) -> None:
-    """Keep the processor time of a process and its children until it ends."""
+    """Sample the processor time of a process and its children until it ends."""
     with suppress(psutil.NoSuchProcess):
         while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
             for each in [process, *process.children(recursive=True)]:

@@ -70,7 +70,7 @@ FROM details
 
 
 _PARTITION = "strftime(time AT TIME ZONE 'UTC', '%Y-%m-%d') AS date, strftime(time AT TIME ZONE 'UTC', '%H') AS hour"
-#: By dataset, rows of so many seconds.
+#: By dataset, the rows of a number of seconds.
 _OTHERS = {
     # A connection of each client all the time, and one for 100 ms each minute.
     "connections": """

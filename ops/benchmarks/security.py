@@ -151,7 +151,7 @@ def client(directory: Path, protocol: str, port: int) -> Settings:
 
 
 def prepare(plain: Settings) -> None:
-    """Make the topics of each protocol, and the user."""
+    """Create the topics of each protocol, and the user."""
     admin = AdminClient(plain)
     names = [topic_of(protocol, letters) for protocol in PROTOCOLS for letters in (FEW_PIECES, MANY_PIECES)]
     for future in admin.create_topics([NewTopic(name, 1) for name in names]).values():
@@ -163,7 +163,7 @@ def prepare(plain: Settings) -> None:
 
 
 def topic_of(protocol: str, letters: int) -> str:
-    """Return the topic that is used over a protocol, of a name of so many letters."""
+    """Return the topic of a protocol, with a name of this many letters."""
     return protocol.lower().ljust(letters, "-")
 
 

@@ -15,7 +15,7 @@ PER_LOAD = 2
 
 
 def count(rounds: int) -> int:
-    """Return how many turns there are of the one, for as many rounds of whole loads of both."""
+    """Return the number of turns of the one load, for this many rounds of whole loads of both."""
     return rounds * 2 * PER_LOAD
 
 

@@ -25,7 +25,7 @@ WARM_UP_SECONDS = 1.0
 
 
 class Browsers:
-    """Open screens of the status page: each reads its stream of events and does nothing with it."""
+    """Open screens of the status page: each reads its stream of events and discards it."""
 
     def __init__(self, url: str, count: int) -> None:
         address = urlsplit(url)
@@ -41,7 +41,7 @@ class Browsers:
         self._thread.start()
 
     def close(self) -> None:
-        """Close every screen. Raises MeasurementError when nothing was shown."""
+        """Close every screen. Raises MeasurementError when no events arrived."""
         self._stopped.set()
         self._thread.join()
         for key in list(self._selector.get_map().values()):
@@ -60,7 +60,7 @@ class Browsers:
 
 @contextmanager
 def browsers(url: str, count: int) -> Iterator[None]:
-    """Have so many screens open inside the `with`, and the broker as if there had been none after it."""
+    """Open this many screens inside the `with`; afterwards wait until the broker has stopped publishing for them."""
     opened = Browsers(url, count)
     try:
         time.sleep(WARM_UP_SECONDS)
@@ -80,7 +80,7 @@ class Figures(NamedTuple):
 
 
 def measure(running: programs.RunningBroker, count: int, turns: int, load: Callable[[], object]) -> Figures:
-    """Run the same load with so many browsers and without, in turns; each is first as often as the other."""
+    """Run the same load with this many browsers and without, alternately; each is first equally often."""
     status = running.status()
     with browsers(status["status_url"], count):
         # The page loads its framework with the first browser.

@@ -86,7 +86,7 @@ def place(options: argparse.Namespace) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def broker_for(client: Client, options: argparse.Namespace, directory: Path) -> Iterator[Broker]:
-    """Yield the broker given, or one of our own; for its files, one that has stopped after clients used it."""
+    """Yield the given broker, or a new one; for clients that read its files, one stopped after clients used it."""
     if options.against:
         yield Broker(options.against)
         return

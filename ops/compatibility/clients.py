@@ -302,7 +302,7 @@ CLIENTS: tuple[Client, ...] = (
 
 
 def by_key(key: str) -> Client:
-    """Return the client of that key; KeyError when there is none."""
+    """Return the client with that key. KeyError for an unknown key."""
     return {client.key: client for client in CLIENTS}[key]
 
 

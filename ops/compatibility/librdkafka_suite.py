@@ -185,7 +185,7 @@ class Runner:
     environment: Mapping[str, str]
 
     def reason_of_failure(self, feature: str, *, quick: bool) -> str:
-        """Run one feature to its end; returns "" when it passed."""
+        """Run one feature to its end; return "" when it passed."""
         test, _, subtest = feature.partition("/")
         place = Path(tempfile.mkdtemp(prefix=f"{test}-", dir=self.directory))
         (place / "test.conf").write_text(CONFIGURATION.format(bootstrap=self.bootstrap))

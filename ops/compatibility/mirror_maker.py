@@ -10,7 +10,7 @@ from ops.compatibility.brokers import rotunda
 
 
 class MirrorMaker:
-    """MirrorMaker in a process of its own, which may be killed and started again."""
+    """MirrorMaker in a process of its own, which can be killed and started again."""
 
     def __init__(self, directory: Path, *arguments: str) -> None:
         """``arguments``: those of `rotunda mirror-config`."""

@@ -127,7 +127,7 @@ def result_of(outcomes: Sequence[Outcome]) -> str:
 
 
 def counted(verdicts: Sequence[str]) -> str:
-    """Return how many there are of each verdict."""
+    """Return the number of each verdict."""
     counts = Counter(verdicts)
     return ", ".join(f"{counts[verdict.value]} {verdict.value}" for verdict in Verdict)
 

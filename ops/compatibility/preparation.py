@@ -149,13 +149,13 @@ def prepare_environment(part: str) -> None:
 
 
 def prepare_spark() -> None:
-    """Make an environment of its own for PySpark, with the jars of its Kafka connector."""
+    """Create a virtual environment for PySpark, with the jars of its Kafka connector."""
     prepare_environment("spark")
     copy_jars(SOURCES / "spark" / "pom.xml", SPARK_JARS)
 
 
 def prepare_python() -> None:
-    """Nothing: these clients are requirements of the tests."""
+    """Do nothing: these clients are requirements of the tests."""
 
 
 PREPARE: dict[str, Callable[[], None]] = {
@@ -197,7 +197,7 @@ def stamp_of(part: str) -> str:
 
 @contextmanager
 def locked(part: str) -> Iterator[None]:
-    """Keep two test processes from preparing the same part at once; the kernel unlocks when a process dies."""
+    """Prevent two test processes from preparing the same part at once; the kernel unlocks when a process dies."""
     descriptor = os.open(HOME / f"lock-{part}", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

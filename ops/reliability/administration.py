@@ -1,4 +1,4 @@
-"""The administrator: makes topics, deletes them and those of the fuzzer, and changes settings, while others work."""
+"""The administrator: creates topics, deletes them and the fuzzer's, and changes settings, during other attacks."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ BROKER_SETTINGS = {
 
 
 class Topics:
-    """Makes topics, and deletes those that it, the fuzzer and the poison have made."""
+    """Creates topics, and deletes its own, the fuzzer's and the poison's."""
 
     def __init__(self, field: Battlefield, chance: random.Random) -> None:
         self._field, self._chance = field, chance
 
     def __call__(self) -> None:
-        """Make a topic, or delete some."""
+        """Create a topic, or delete some."""
         with Wire(self._field.broker.port) as wire:
             if self._chance.random() < 1 / 2:
                 self._make(wire)

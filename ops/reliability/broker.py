@@ -23,7 +23,7 @@ ROLES = ("acceptor", "processor", "handler", "controller", "cleaner", "recorder"
 #: The campaign measures the broker and its bystanders, and not how long they wait for a core while the attackers run:
 #: they get priority, if the system allows it.
 NICENESS = -10
-#: Where the kernel groups processes by session, a niceness holds within that session alone, and this is the group's.
+#: Where the kernel groups processes by session, a niceness applies within that session only, and this is the group's.
 SESSION = Path("/proc/self/autogroup")
 #: Differences from the defaults: groups form at once, and compaction and expiry run within minutes.
 SETTINGS = {
@@ -53,7 +53,7 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """The address that clients are given."""
+        """The bootstrap address of clients."""
         return f"127.0.0.1:{self.port}"
 
     @property

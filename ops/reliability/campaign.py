@@ -26,7 +26,7 @@ from ops.reliability.sockets import SlowReaders, SlowSenders, Storm
 from ops.reliability.threads import Threads
 from ops.reliability.turns import Turns
 
-#: The beginning, against which memory at the end is held: everything is loaded and every client is at work.
+#: The time of the baseline for memory at the end: everything is loaded and every client is running.
 WARM_SECONDS = 15.0
 #: After the last attack the broker has this long to settle.
 REST_SECONDS = 5.0
@@ -131,7 +131,7 @@ class Campaign:
         self._fuzzer = Fuzzer(self.broker.port, orders.seed, orders.frames, rate)
 
     def run(self) -> Result:
-        """Run it to its end; the broker is stopped and every client has ended when this returns."""
+        """Run it to its end; afterwards the broker is stopped and every client has ended."""
         self._prepare_disk()
         try:
             self.broker.start()

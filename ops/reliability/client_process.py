@@ -109,7 +109,7 @@ def run(module: str, bootstrap: str, seed: int, load: float, pipe: Connection) -
 
 
 def make_topics(bootstrap: str, workloads: list[Workload]) -> None:
-    """Make the topics that the workloads write."""
+    """Create the topics of the workloads."""
     topics = [topic.wanted() for each in workloads for topic in each.topics]
     with Wire(int(bootstrap.rpartition(":")[2])) as wire:
         answer = wire.ask(ApiKey.CREATE_TOPICS, 7, {"topics": topics, "timeout_ms": 30_000})

@@ -78,7 +78,7 @@ class Producer(Protocol):
         """Abort the transaction."""
 
     def close(self) -> None:
-        """Give up everything at once."""
+        """Close at once, without flushing."""
 
 
 class Reader(Protocol):
@@ -94,11 +94,11 @@ class Reader(Protocol):
         """Return the offset that is read next of each partition."""
 
     def close(self) -> None:
-        """Give up everything at once."""
+        """Close at once, without flushing."""
 
 
 class Member(Protocol):
-    """A member of a consumer group that reads one topic and commits by itself."""
+    """A member of a consumer group that reads one topic and commits its offsets itself."""
 
     def poll(self) -> list[Record]:
         """Return the next records, none after a fraction of a second."""

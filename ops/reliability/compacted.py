@@ -20,7 +20,7 @@ PARTITIONS = 2
 BATCH = 10
 PADDING_BYTES = 300
 DELETED_SHARE = 1 / 10
-#: Rolled so soon that there is always something to compact.
+#: Segments roll so soon that compaction always has something to do.
 CONFIGS = {
     "cleanup.policy": "compact",
     "segment.ms": "2000",
@@ -107,7 +107,7 @@ class CompactedWorkload:
         producer.close()
 
     def _write(self, producer: Client, keys: list[int]) -> None:
-        """Give each of these keys a new value, or delete it; the ledger knows of deletions before they are sent."""
+        """Write a new value for each of these keys, or delete it; the ledger records deletions before they are sent."""
         ledger, client = self._ledger, producer.get()
         first = ledger.sent
         records = []

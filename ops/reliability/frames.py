@@ -29,7 +29,7 @@ MOST_ELEMENTS = 3
 LONGEST_WAIT_MS = 5
 ODD_SHARE = 1 / 16
 NULL_SHARE = 1 / 8
-#: Of each frame so many bytes are tried out.
+#: Number of bytes of each frame that are tried out.
 MOST_TRIED = 60
 #: The client id, after its length.
 _CLIENT_ID = slice(14, 14 + len("fuzz-0"))
@@ -121,7 +121,7 @@ class FrameMaker:
         return self._chance.randrange(LONGEST_WAIT_MS + 1)
 
     def _records(self) -> bytes:
-        """Return a batch; one in four lies, with a right checksum."""
+        """Return a batch; one in four has false header fields, with a right checksum."""
         values = [self._chance.randbytes(self._chance.randrange(30)) for _ in range(self._chance.randint(1, 3))]
         codec = self._chance.choice(batches.CODECS)
         payload = bytearray(batches.compressed(batches.records(values, self._chance.choice((None, b"key"))), codec))

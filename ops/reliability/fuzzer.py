@@ -40,7 +40,7 @@ EXPENSIVE = (
 #: Versions of Produce below this are rejected, each at the price of a connection.
 OLDEST_PRODUCE = 3
 FEW_FRAMES = 1
-#: A connection that has brought nothing for this long is given up.
+#: A connection without received data for this long is closed.
 PATIENCE_SECONDS = 0.5
 LOOK_SECONDS = 0.1
 #: Shorter than its patience; otherwise it would close connections before it has read from them.
@@ -235,7 +235,7 @@ def is_expensive(api_key: int, version: int) -> bool:
 
 
 def make_topics(wire: Wire) -> tuple[bytes, ...]:
-    """Make the fuzzer's own topics, those that are not there yet, and return their ids."""
+    """Create those of the fuzzer's own topics that do not exist yet, and return their ids."""
     names = NAMES[:TOPICS]
     topics = [{"name": name, "num_partitions": 3, "replication_factor": 1} for name in names]
     wire.ask(ApiKey.CREATE_TOPICS, 7, {"topics": topics, "timeout_ms": 10_000})

@@ -19,7 +19,7 @@ from ops.reliability.ledger import MOST_EVIDENCE, Tally
 from ops.reliability.workloads import PAUSE_SECONDS, READ_SECONDS, Client, Stopwatch, Topic, TopicWorkload
 
 MEMBERS = 2
-#: How long a member stays on average, until it leaves and another one joins.
+#: Mean time for which a member stays, until it leaves and another one joins.
 MEAN_STAY_SECONDS = 20.0
 
 

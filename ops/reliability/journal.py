@@ -16,7 +16,7 @@ from pathlib import Path
 
 @dataclass
 class Window:
-    """Something that was done: to one process (`pid`), or to the whole broker (0). Times are monotonic seconds."""
+    """An action: on one process (`pid`), or on the whole broker (0). Times are monotonic seconds."""
 
     action: str
     begin: float
@@ -31,7 +31,7 @@ class Window:
 
 
 class Journal:
-    """All that was done so far. Any thread may write."""
+    """All actions so far. Any thread may write."""
 
     def __init__(self, path: Path) -> None:
         self.windows: list[Window] = []

@@ -20,7 +20,7 @@ REST_TURNS = 4
 
 
 class Killing:
-    """SIGKILL of each role, `wanted` times each (None: without end), in rounds of an order of chance."""
+    """SIGKILL of each role, `wanted` times each (None: without end), in rounds of random order."""
 
     def __init__(self, field: Battlefield, chance: random.Random, wanted: int | None) -> None:
         self._field, self._chance, self._wanted = field, chance, wanted
@@ -28,7 +28,7 @@ class Killing:
         self._resting: deque[str] = deque(maxlen=REST_TURNS)
 
     def __call__(self) -> bool:
-        """Kill one process; return whether there is more to do."""
+        """Kill one process; return whether more are to be killed."""
         role = self._draw()
         if role is None:
             return False

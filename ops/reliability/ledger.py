@@ -49,7 +49,7 @@ class Tally:
 
     @property
     def faults(self) -> int:
-        """How much there is that must not be."""
+        """The number of violations."""
         return self.lost + self.twice + self.out_of_order + self.misplaced + self.aborted_seen + self.torn
 
 
@@ -76,7 +76,7 @@ class Ledger:
         self.outcomes[partition][number] = outcome
 
     def leave_undecided(self, records: list[tuple[int, int]]) -> None:
-        """Note a transaction of which its client cannot know whether it was committed: all of it is, or nothing."""
+        """Note a transaction with unknown outcome for its client: either all of it is committed or nothing."""
         self.undecided.append(records)
 
 
@@ -176,12 +176,12 @@ class Reading:
 
 
 def comes_before_an_earlier(positions: np.ndarray) -> np.ndarray:
-    """Return which of the records in the order of their numbers lies before one that was sent before it."""
+    """Return which of the records, in the order of their numbers, has a lower position than one sent before it."""
     return positions < np.maximum.accumulate(positions)
 
 
 def copied(numbers: "array[int]") -> np.ndarray:
-    """Return a copy of an array that another thread may make longer at this moment: none can while it is looked at."""
+    """Return a copy of an array that another thread may extend now: an array with a view cannot be extended."""
     return np.frombuffer(numbers[:], dtype=np.int64)
 
 

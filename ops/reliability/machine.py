@@ -29,7 +29,7 @@ class Disk:
         self._balloon = directory / "balloon"
 
     def mount(self) -> str:
-        """Mount it; returns why it could not be, or nothing."""
+        """Mount it; return the reason if that failed, or nothing."""
         self.directory.mkdir(parents=True, exist_ok=True)
         command = ["mount", "-t", "tmpfs", "-o", f"size={self._megabytes}m", "tmpfs", str(self.directory)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -63,7 +63,7 @@ class Disk:
                     chunk //= 2
 
     def free(self) -> None:
-        """Give the room back."""
+        """Free the disk space."""
         with suppress(FileNotFoundError):
             self._balloon.unlink()
 

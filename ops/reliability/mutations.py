@@ -43,7 +43,7 @@ class Mutator:
         )
 
     def mutated(self, template: Template) -> bytes:
-        """Return a frame with other values, or of another structure, with a size that fits or, seldom, lies."""
+        """Return a frame with other values, or of another structure, with a size that is right or, seldom, wrong."""
         draw = self._random()
         if draw < VALUES_SHARE and template.values:
             return self._with_other_values(template)

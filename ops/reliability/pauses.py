@@ -21,7 +21,7 @@ BESIDE = "anything else"
 CAUSES = (RESTARTED, DIED, LEFT, STOPPED, HANDLER_STOPPED, BESIDE)
 #: Actions that end all processes at once.
 WHOLE = ("restart", "crash of all")
-#: The death of a processor is noted a moment before or after its connections know of it.
+#: The death of a processor is noted a moment before or after its connections see it.
 SLACK_SECONDS = 0.5
 #: A bystander may be slow to send again, and detects the death only then. A process id is not reused that soon.
 DEATH_SECONDS = 10.0
@@ -98,7 +98,7 @@ class Episode(NamedTuple):
 
 
 def unexplained(pauses: Iterable[Pause], journal: Journal, longer_than: float) -> list[str]:
-    """Return a line for each time when connections were closed, or pauses were longer, and nothing explains it."""
+    """Return a line for each time with closed connections, or longer pauses, and no action that explains it."""
     episodes: list[Episode] = []
     for pause in sorted(pauses):
         if cause_of(pause, journal) != BESIDE or not (pause.was_closed or pause.seconds > longer_than):

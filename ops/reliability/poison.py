@@ -39,7 +39,7 @@ class OutcomeError(Exception):
 
 
 def topics(wire: Wire, _chance: random.Random) -> None:
-    """Make the topics that the others use."""
+    """Create the topics that the others use."""
     wanted = [
         {"name": TOPIC, "num_partitions": 2, "replication_factor": 1},
         {
@@ -101,7 +101,7 @@ def unknown_names(wire: Wire, chance: random.Random) -> None:
 
 
 def many_partitions(wire: Wire, chance: random.Random) -> None:
-    """Make a topic of two thousand partitions and delete it again."""
+    """Create a topic of two thousand partitions and delete it again."""
     name = f"poison-wide-{chance.randrange(10**6)}"
     ask(wire, ApiKey.CREATE_TOPICS, 7, {"topics": [{"name": name, "num_partitions": MANY, "replication_factor": 1}]})
     ask(wire, ApiKey.DELETE_TOPICS, 6, {"topics": [{"name": name}], "timeout_ms": 10_000})
@@ -292,7 +292,7 @@ class Poisoning:
 
 
 def make_topics(wire: Wire, names: list[str]) -> None:
-    """Make topics of one partition."""
+    """Create topics of one partition."""
     topics = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in names]
     ask(wire, ApiKey.CREATE_TOPICS, 7, {"topics": topics, "timeout_ms": 10_000})
 

@@ -1,4 +1,4 @@
-"""The tables that a campaign ends with, and their summary, which docs/reliability.md keeps."""
+"""The tables at the end of a campaign, and their summary for docs/reliability.md."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def evidence(tallies: dict[str, Tally]) -> str:
 
 
 def actions(result: Result) -> str:
-    """Return how often each thing was done."""
+    """Return the number of each action."""
     rows = [(name, f"{count:,}") for name, count in sorted(result.actions.items())]
     frames = result.frames
     rows.append(("mutated frames", f"{frames['frames']:,}"))

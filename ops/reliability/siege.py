@@ -156,7 +156,7 @@ class Crowd:
 
 
 def run(ports: Ports, trusted: str, seed: int, wanted: int, counts: Counts) -> None:
-    """Send mutated frames until so many were dealt with; runs in the process."""
+    """Send mutated frames until `wanted` of them were answered or closed; runs in the process."""
     os.nice(NICENESS)
     source = chance.source(seed, "strangers")
     scripts = Scripts(source, templates_of(ports.plaintext, source, counts), trusting(trusted), counts)
@@ -180,7 +180,7 @@ class Siege:
         self._trusted = str(directory / "tls" / "ca.pem")
 
     def run(self) -> Found:
-        """Run it to its end; the broker is stopped when this returns. Raises BrokerError when it does not start."""
+        """Run it to its end, and stop the broker. Raises BrokerError when it does not start."""
         made = [sys.executable, "-m", "rotunda", "tls", "init", "--dir", str(self._directory / "tls")]
         subprocess.run(made, cwd=REPOSITORY, capture_output=True, check=True)
         ports = Ports(*free_ports(len(Ports._fields)))

@@ -200,7 +200,7 @@ class Scripts:
         return (yield from self._try(stranger, anything(sent)))
 
     def record(self, stranger: Stranger) -> Steps:
-        """Send a mutated record when the handshake is done."""
+        """Send a mutated record after the handshake."""
         layer = Secure(self._context)
         yield from layer.open()
         yield from layer.ask(self._source.choice(self._of_versions).frame)

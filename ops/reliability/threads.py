@@ -20,7 +20,7 @@ LOOK_SECONDS = 0.05
 
 
 class Threads:
-    """Sets one of the numbers to another that may follow it."""
+    """Sets one of the numbers to another valid one."""
 
     def __init__(self, field: Battlefield, chance: random.Random) -> None:
         self._field, self._chance = field, chance

@@ -28,9 +28,9 @@ from ops.reliability.ledger import ACKNOWLEDGED
 
 Value = TypeVar("Value")
 POLL_MS = 5_000
-#: A client that lost its broker looks for it again after this long at most; the default, 30 s, is for many brokers.
+#: Maximum delay before a client that lost its broker reconnects; the default, 30 s, is for many brokers.
 RECONNECT_MS = 500
-#: After a lost connection its sender may find records to send, and send none, round and round until they have expired.
+#: After a lost connection its sender may find records to send, and send none, in a loop until they have expired.
 TRANSACTION_LIMITS = {"request_timeout_ms": 10_000, "delivery_timeout_ms": 15_000}
 #: Errors after which a transactional producer is of no more use.
 FATAL = ("ProducerFencedError", "InvalidProducerEpochError", "IllegalStateError", "OutOfOrderSequenceNumberError")

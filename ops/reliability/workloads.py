@@ -93,18 +93,18 @@ class Stopwatch:
         self._last = 0.0
 
     def progress(self) -> None:
-        """Note that something was done now."""
+        """Note progress now."""
         now = time.monotonic()
         if self._last:
             self.longest_seconds = max(self.longest_seconds, now - self._last)
         self._last = now
 
     def longest_until_now(self) -> float:
-        """Return the longest time in seconds, the one that lasts included."""
+        """Return the longest time in seconds, the present one included."""
         return max(self.longest_seconds, time.monotonic() - self._last if self._last else 0.0)
 
     def end(self) -> None:
-        """Note that nothing more is to be done."""
+        """Note the end of all activity."""
         self.progress()
         self._last = 0.0
 
@@ -178,7 +178,7 @@ class TopicWorkload:
         return [(partition, self.ledger.send(partition)) for partition in partitions]
 
     def _write(self, producer: Producer, numbered: list[tuple[int, int]], settle: bool) -> list[int]:
-        """Send the records; return their offsets, FAILED for those that the client gave up."""
+        """Send the records; return their offsets, FAILED for those that the client dropped."""
         padding = b" " + b"." * self._chance.randrange(PADDING_BYTES)
         try:
             results = producer.send([ToSend(each, None, b"%d" % number + padding) for each, number in numbered])
@@ -196,7 +196,7 @@ class TopicWorkload:
         if FAILED not in outcomes:
             self._stopwatch.progress()
         elif self.kind is Kind.IDEMPOTENT:
-            # An idempotent producer that has given up a record cannot know its sequence numbers any more.
+            # An idempotent producer that has dropped a record does not know its sequence numbers any more.
             self._producer.close()
         return outcomes
 
@@ -251,7 +251,7 @@ def follow(
     written: threading.Event,
     errors: Counter[str],
 ) -> None:
-    """Read a topic as it is written; once it is written, until its end is reached, for READ_SECONDS at most."""
+    """Read a topic while it is written; afterwards, until its end is reached, for READ_SECONDS at most."""
 
     def make() -> Reader:
         return library.reader(topic, isolation, dict(enumerate(reading.next_offsets)))
@@ -274,6 +274,6 @@ def follow(
 
 
 def has_ended(reader: Reader) -> bool:
-    """Return whether a reader has nothing more before it."""
+    """Return whether a reader has reached the end."""
     positions = reader.positions()
     return all(positions.get(partition, 0) >= end for partition, end in reader.ends().items())

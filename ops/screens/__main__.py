@@ -32,10 +32,10 @@ HEIGHT = 900
 WARM_UP_S = 40
 SETTLE_MS = 2500
 
-#: Jobs that are run before their results are looked at, the one in the picture first.
+#: Jobs that are run before their results are shown, the one in the screenshot first.
 REPORTS = ("latency", "traffic", "diagnose")
 
-#: How long a handler is stopped until its queue is looked at.
+#: Time for which a handler is stopped before the screenshot of its queue.
 STOPPED_MS = 6000
 
 

@@ -28,7 +28,7 @@ class PageLoad:
         self.consumed = 0
 
     def start(self) -> "PageLoad":
-        """Make the topics and start every client."""
+        """Create the topics and start every client."""
         admin = AdminClient({"bootstrap.servers": self._bootstrap, "client.id": "setup"})
         for future in admin.create_topics([NewTopic(name, n, 1) for name, n in TOPICS.items()]).values():
             future.result(10)

@@ -36,7 +36,7 @@ Record = tuple[str, bytes, int]
 
 
 class Application:
-    """A framework's application in its `with` block; `kill` and `start` may be called in turns."""
+    """A framework's application in its `with` block; `kill` and `start` may alternate."""
 
     def __init__(self, *command: str) -> None:
         self._command = command
@@ -79,7 +79,7 @@ class Application:
         self._process.wait(STOP_SECONDS)
 
     def finish(self) -> None:
-        """Wait until it has ended by itself; AssertionError unless it did well."""
+        """Wait until it has ended by itself. AssertionError unless it succeeded."""
         assert self._process is not None  # noqa: S101 - it has been started
         require(self._process.wait(WAIT_SECONDS) == 0, f"the application failed: {self.log_tail()}")
 
@@ -153,7 +153,7 @@ def taken(bootstrap: str, group: str, topic: str) -> int:
 
 
 def wait_for(what: str, running: Iterable[Application], condition: Callable[[], Any]) -> None:
-    """Wait until the condition holds; AssertionError when an application ends or 90 s pass."""
+    """Wait until the condition is true. AssertionError when an application ends or after 90 s."""
     end = time.monotonic() + WAIT_SECONDS
     while not condition():
         for each in running:

@@ -18,12 +18,12 @@ Feature = Callable[[str], str | None]
 
 
 def unique(prefix: str) -> str:
-    """Return a name that nothing else uses."""
+    """Return a unique name."""
     return f"{prefix}-{uuid.uuid4().hex[:8]}"
 
 
 def require(holds: object, otherwise: object) -> None:
-    """Raise AssertionError unless it holds."""
+    """Raise AssertionError if `holds` is false."""
     if not holds:
         raise AssertionError(otherwise)
 

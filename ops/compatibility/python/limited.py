@@ -182,7 +182,7 @@ class KafkaPython:
         consumer.close()
 
     def topics(self) -> None:
-        """Use the quota up by one topic, and create another as soon as it may."""
+        """Use up the quota with one topic, and create another as soon as that is allowed."""
         admin = kafka.admin.KafkaAdminClient(**self.settings)
         for number, partitions in enumerate((self.count, 1)):
             wanted = {f"{self.topic}-{number}": {"num_partitions": partitions, "replication_factor": 1}}

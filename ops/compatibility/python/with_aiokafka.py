@@ -43,13 +43,13 @@ async def fill(bootstrap: str, topic: str, partitions: int, count: int, prefix: 
 
 
 def consumer_of(bootstrap: str, group: str | None, *topics: str, **settings: object) -> AIOKafkaConsumer:
-    """Return a consumer that commits nothing by itself."""
+    """Return a consumer without automatic commits."""
     defaults = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "heartbeat_interval_ms": 300}
     return AIOKafkaConsumer(*topics, bootstrap_servers=bootstrap, group_id=group, **defaults, **settings)
 
 
 async def poll_until(consumers: tuple[AIOKafkaConsumer, ...], into: list[str], condition: Callable[[], bool]) -> None:
-    """Poll in turns until the condition holds; the feature's time limit ends it."""
+    """Poll alternately until the condition is true; the feature's time limit ends it."""
     while not condition():
         for consumer in consumers:
             for records in (await consumer.getmany(timeout_ms=50)).values():

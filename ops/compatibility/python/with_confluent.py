@@ -149,7 +149,7 @@ def transactions(bootstrap: str) -> None:
 
 
 def transform(settings: dict[str, object], bootstrap: str) -> None:
-    """Consume, transform, produce; every third transaction is aborted and done again."""
+    """Consume, transform, produce; every third transaction is aborted and repeated."""
     source, target, group = new_topic(bootstrap, 2), new_topic(bootstrap, 2), unique("group")
     fill(bootstrap, source, 2, 100)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unique("tx")})
@@ -204,7 +204,7 @@ def fencing(bootstrap: str) -> None:
 
 
 def admin(bootstrap: str) -> None:
-    """Look at groups and offsets through the admin client."""
+    """Describe groups and offsets through the admin client."""
     client = AdminClient({"bootstrap.servers": bootstrap})
     topic, group = new_topic(bootstrap, 2), unique("group")
     fill(bootstrap, topic, 2, 10)

@@ -34,7 +34,7 @@ def fill(bootstrap: str, topic: str, partitions: int, count: int, prefix: str = 
 
 
 def consumer_of(bootstrap: str, group: str | None, *topics: str, **settings: object) -> KafkaConsumer:
-    """Return a consumer that commits nothing by itself."""
+    """Return a consumer without automatic commits."""
     defaults = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "session_timeout_ms": 10000}
     return KafkaConsumer(
         *topics, bootstrap_servers=bootstrap, group_id=group, **{**defaults, "heartbeat_interval_ms": 300, **settings}
@@ -146,7 +146,7 @@ def fencing(bootstrap: str) -> None:
 
 
 def admin(bootstrap: str) -> None:
-    """Look at groups, transactions, quorum and features through the admin client."""
+    """Describe groups, transactions, quorum and features through the admin client."""
     client = KafkaAdminClient(bootstrap_servers=bootstrap)
     topic, group = new_topic(bootstrap, 1), unique("group")
     fill(bootstrap, topic, 1, 10)

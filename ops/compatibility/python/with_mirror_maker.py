@@ -84,7 +84,7 @@ def settings_of(topic: str, bootstrap: str) -> dict[str, str]:
 
 
 def records(target: str, source: str) -> str:
-    """Keys, values, headers, timestamps and order; of a transaction that was aborted nothing."""
+    """Compare keys, values, headers, timestamps and order; no record of an aborted transaction is copied."""
     topic = new_topic(source, "records")
     producer = Producer({"bootstrap.servers": source, "transactional.id": topic})
     producer.init_transactions(DEADLINE_SECONDS)
@@ -176,7 +176,7 @@ def nothing_twice(target: str, source: str) -> str:
 
 
 def killed(target: str, source: str, maker: MirrorMaker) -> str:
-    """Kill MirrorMaker in the middle and start it again: each record is there once, in order."""
+    """Kill MirrorMaker in the middle and start it again: each record is copied once, in order."""
     topic = new_topic(source, "killed")
     writer = Writer(source, topic, PARTITIONS).start()
     there = AdminClient({"bootstrap.servers": target})

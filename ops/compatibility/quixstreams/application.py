@@ -11,7 +11,7 @@ WINDOW_MS = 10_000
 
 
 def count(value: dict, state: State) -> dict:
-    """Return the record with its place in its key's count, which is kept in a changelog topic."""
+    """Return the record with its number in its key's count, which is stored in a changelog topic."""
     number = state.get("count", 0) + 1
     state.set("count", number)
     return {"count": number, "number": value["number"]}

@@ -52,7 +52,7 @@ def read(spark: SparkSession, bootstrap: str, topic: str, **options: str) -> Dat
 
 
 def sums(frame: DataFrame) -> tuple[int, int]:
-    """Return how many values there are, and their sum."""
+    """Return the number of values, and their sum."""
     row = frame.agg(F.count("*").alias("count"), F.sum(F.col("value").cast("string").cast("long")).alias("sum")).first()
     require(row is not None, "row is not None")
     return int(row["count"]), int(row["sum"] or 0)
