@@ -19,10 +19,10 @@ _IN_USE_EXIT_CODE = 4
 
 
 def bound_socket(wanted: Listener, receive_buffer_bytes: int = -1) -> socket.socket:
-    """Return a socket that is bound where a listener is wanted (`A04`).
+    """Return a socket bound to the address of a listener (`A04`).
 
-    SO_RCVBUF is set before the bind, unless -1, and connections inherit it. Raises BootFailed when the
-    address cannot be bound, with exit code 4 when it is in use.
+    SO_RCVBUF is set before the bind, unless -1, and connections inherit it. Raises BootFailed when the address cannot
+    be bound, with exit code 4 when it is in use.
     """
     try:
         family, address = _address_of(wanted)

@@ -112,7 +112,7 @@ class BrokerConfig(
         return layers[0].origin if layers else _BY_DEFAULT
 
     def value(self, name: str) -> Value:
-        """Return the value of a property. Raises KeyError when there is no such property."""
+        """Return the value of a property. Raises KeyError for an unknown property."""
         own = split(name)
         if own is not None:
             return self.of_listeners.get(name, self.value(own[1]))
@@ -157,7 +157,7 @@ class BrokerConfig(
 
     @property
     def protected_listener(self) -> str | None:
-        """The name of the listener that limits of the whole broker do not hold for; None if there is none (``A16``)."""
+        """The name of the listener that is exempt from limits of the whole broker; None if there is none (``A16``)."""
         name = self.control_plane_listener_name or self.inter_broker_listener_name
         return protected_listener(name, self.listener_names)
 
@@ -210,7 +210,7 @@ class BrokerConfig(
         return changed
 
     def read_again(self) -> BrokerConfig:
-        """Return the configuration as its sources make it now. Raises ConfigError."""
+        """Reload the configuration from its sources. Raises ConfigError."""
         return load(*self.sources)
 
     @property
@@ -254,7 +254,7 @@ BROKER_KEYS: Mapping[str, Key] = keys_of(BrokerConfig)
 
 
 def find_key(name: str) -> Key | None:
-    """Return a setting that has a meaning here, or for a listener, or is kept without one; None if it is none of it."""
+    """Return the key of a setting of the broker, of a listener, or without effect here; None for an unknown name."""
     own = split(name)
     if own is not None:
         base = BROKER_KEYS.get(own[1]) or kept_key(own[1])
@@ -263,7 +263,7 @@ def find_key(name: str) -> Key | None:
 
 
 def key_of(name: str) -> Key:
-    """Return a setting that there is. Raises KeyError if there is none of the name."""
+    """Return the key of an existing setting. Raises KeyError for an unknown name."""
     key = find_key(name)
     if key is None:
         raise KeyError(name)

@@ -93,7 +93,7 @@ REFUSED: Mapping[str, str] = MappingProxyType(
     }
 )
 
-#: Of Kafka's dynamic settings those that are set for one broker at a time.
+#: Kafka's dynamic settings that are set per broker.
 _PER_BROKER = ("listeners", "listener.security.protocol.map", "principal.builder.class", "sasl.", "ssl.")
 
 #: Kafka's least values for changes while the broker runs, where the range in a file begins below.

@@ -6,7 +6,8 @@ they cannot be set to another value. Facts only; `broker.config.kafka` has their
 
 from __future__ import annotations
 
-#: One a line: name, type, fixed or dynamic, default ('' is the empty text), and the range of some that are kept here.
+#: One per line: name, type, fixed or dynamic, default ('' is the empty text), and the range of some that are stored
+#: here.
 TABLE = """
 add.partitions.to.txn.retry.backoff.max.ms INT fixed 100 0..
 add.partitions.to.txn.retry.backoff.ms INT fixed 20 1..

@@ -23,7 +23,7 @@ Value = bool | int | float | str | tuple[str, ...] | None
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
 
-#: Why no number of replicas may be above 1.
+#: The reason why the number of replicas cannot be above 1.
 ONE_REPLICA = "there is one broker, which holds one replica"
 
 _TRUTH = {"true": True, "false": False}
@@ -154,7 +154,7 @@ def render(value: Value) -> str | None:
 
 
 def _as_java_writes(value: float) -> str:
-    """Return a number with its exponent, where Java gives it one, in Java's form: 1.5E10 and not 1.5e+10."""
+    """Return a number in Java's exponent form where Java uses one: 1.5E10 and not 1.5e+10."""
     if value == 0 or not math.isfinite(value) or 1e-3 <= abs(value) < 1e7:
         return str(value)
     digits, _, exponent = f"{Decimal(repr(value)).normalize():e}".partition("e")

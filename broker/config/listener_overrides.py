@@ -1,4 +1,4 @@
-"""Settings that a listener may have for itself: ``listener.name.<listener>.<setting>``, the listener in lower case.
+"""Settings that a listener may override: ``listener.name.<listener>.<setting>``, the listener in lower case.
 
 As in Kafka (KIP-103, KIP-402, KIP-612, `H05`). A listener without a value of its own has the broker's (`A09`). Pure.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 PREFIX = "listener.name."
 
-#: Which settings a listener may have for itself.
+#: The settings that a listener may override.
 OF_LISTENERS = (
     *("max.connections", "max.connection.creation.rate", "ssl.cipher.suites", "ssl.client.auth"),
     *("ssl.enabled.protocols", "ssl.endpoint.identification.algorithm", "ssl.engine.factory.class", "ssl.key.password"),

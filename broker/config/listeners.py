@@ -20,7 +20,7 @@ _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _HIGHEST_PORT = 65535
 _LONGEST_NAME = 255
 
-#: Listeners that there may be, and that one run of the broker may have had.
+#: Maximum number of listeners, at one time and over one run of the broker.
 MOST_LISTENERS = 32
 
 
@@ -58,7 +58,7 @@ class Listener:
 
     @property
     def lacks_zone(self) -> bool:
-        """Whether it is an address that each interface may have, without the interface."""
+        """Whether it is a link-local address, which needs an interface, without one."""
         try:
             return ipaddress.IPv6Address(self.host).is_link_local and "%" not in self.host
         except ValueError:
@@ -124,7 +124,7 @@ def narrowed(
 def check_listeners(
     listeners: Sequence[Listener], insecure_listen: bool, authenticates: Callable[[Listener], bool]
 ) -> None:
-    """Raise ValueError, worded for the user, if the broker may not listen there."""
+    """Raise ValueError, worded for the user, if a listener's address is not allowed."""
     if not listeners:
         raise ValueError("there must be at least one listener")
     if len(listeners) > MOST_LISTENERS:
@@ -157,7 +157,7 @@ def advertised(listeners: Sequence[Listener], advertised_entries: Sequence[Liste
 
 
 def _loopback(listener: Listener) -> str:
-    """Return the address of a loopback host: of the two that a name may have the one that all clients try."""
+    """Return the address of a loopback host: for a name with two addresses the one that all clients try."""
     return "127.0.0.1" if listener.host == "localhost" else listener.host
 
 
@@ -181,7 +181,7 @@ def _parse_entry(entry: str, protocols: Mapping[str, str]) -> Listener:
 
 
 def _host(entry: str, text: str) -> str:
-    """Return the host; of an IPv6 address without a zone where that means nothing, for few resolvers know it there."""
+    """Return the host; an IPv6 address without a meaningless zone, as few resolvers accept it there."""
     if ":" not in text:
         return text
     try:

@@ -52,7 +52,7 @@ class Origin(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """One attempt to give a setting a value."""
+    """One assignment of a value to a setting."""
 
     name: str
     text: str
@@ -118,7 +118,7 @@ def with_derived_listeners(given: Sequence[Assignment]) -> Sequence[Assignment]:
 
 
 def take_other_names(layers: dict[str, tuple[Layer, ...]]) -> None:
-    """Give settings that have two names the value of the name that was used."""
+    """Set both names of settings with two names to the value of the used one."""
     for name, other in (("broker.id", "node.id"), ("node.id", "broker.id")):
         if name in layers:
             layers.setdefault(other, layers[name])

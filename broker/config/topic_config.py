@@ -160,7 +160,7 @@ class LogConfig:
 
     @property
     def compacts(self) -> bool:
-        """Whether old records give way to newer ones of the same key."""
+        """Whether older records are replaced by newer ones of the same key."""
         return "compact" in self.cleanup_policy
 
     @property
@@ -175,7 +175,7 @@ class LogConfig:
 
     @property
     def compaction(self) -> tuple[int, int]:
-        """For how many ms compaction keeps tombstones, and leaves records alone; -1 where nothing is compacted."""
+        """Ms for which compaction retains tombstones, and ms before it processes records; -1 without compaction."""
         return (self.delete_retention_ms, self.min_compaction_lag_ms) if self.compacts else (-1, -1)
 
     @property
@@ -187,7 +187,7 @@ class LogConfig:
     def resolve(cls, overrides: Mapping[str, str], broker: LogSettings) -> LogConfig:
         """Return the settings of a topic from its own values, by property name, over the broker's.
 
-        Names that are no topic setting are left out of account. Raises ConfigError for a bad value.
+        Names that are not topic settings are ignored. Raises ConfigError for a bad value.
         """
         values: dict[str, Any] = {}
         for name, key in TOPIC_CONFIGS.items():
@@ -217,7 +217,7 @@ def broker_value(key: TopicKey, broker: LogSettings) -> Value:
 
 
 def validate_topic_configs(overrides: Mapping[str, str | None], broker: LogSettings) -> None:
-    """Raise ApiError 40 with Kafka's message if a topic may not have these values of its own."""
+    """Raise ApiError 40 with Kafka's message if these values are not valid for a topic."""
     empty = sorted(name for name, text in overrides.items() if text is None)
     if empty:
         raise ApiError(INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(empty)}")

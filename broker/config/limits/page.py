@@ -21,7 +21,7 @@ Printed from `broker/config/limits/table.py`.
 
 
 def value_of(bound: str) -> int | None:
-    """Return the value of a constant, given as ``module:NAME``; None for a setting. LookupError if it is not there."""
+    """Return the value of a constant ``module:NAME``; None for a setting. LookupError if it does not exist."""
     module, colon, name = bound.partition(":")
     if not colon:
         if bound not in BROKER_KEYS:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rotunda.broker.config.keys import Key, Kind, setting
 
-#: The one authorizer that there is, by the name of Kafka's.
+#: The only supported authorizer, by the name of Kafka's.
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 

@@ -1,4 +1,4 @@
-"""The broker settings of its text log: how large and how old its file may become, and how many are kept.
+"""The broker settings of its text log: the maximum size and age of its file, and the number of old files.
 
 Declarations only. `broker_config` joins them with the others into the one BrokerConfig. Kafka leaves this to Log4j.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rotunda.broker.config.keys import Key, Kind, setting
 
-#: A file that a few lines fill would be given away all the time.
+#: A smaller file would be rotated all the time.
 SMALLEST_FILE_BYTES = 16 * 1024
 
 

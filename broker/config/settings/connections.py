@@ -1,4 +1,4 @@
-"""The settings that limit connections: how many there may be, of the broker and of an address. Declarations only."""
+"""The settings that limit connections: the maximum per broker and per address. Declarations only."""
 
 from __future__ import annotations
 
@@ -117,6 +117,6 @@ def inter_broker_complaint(config: ConnectionSettings, listeners: Sequence[str])
 
 
 def protected_listener(name: str | None, listeners: Sequence[str]) -> str | None:
-    """Return the listener that limits of the whole broker do not hold for; None if there is but one (`A16`)."""
+    """Return the listener that is exempt from limits of the whole broker; None if it is the only one (`A16`)."""
     name = (name or "PLAINTEXT").upper()
     return name if len(listeners) > 1 and name in listeners else None

@@ -208,7 +208,7 @@ class OfListeners(Protocol):
 
     @property
     def insecure_listen(self) -> bool:
-        """Whether anybody may connect from anywhere."""
+        """Whether listeners may accept unauthenticated clients from other machines."""
 
     @property
     def of_listeners(self) -> Mapping[str, Value]:

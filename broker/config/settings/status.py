@@ -138,7 +138,7 @@ class StatusSettings:
 
 
 def check_status_host(config: StatusSettings, listeners: Sequence[Listener], insecure_listen: bool) -> None:
-    """Raise ValueError, worded for the user, if the page may not listen there."""
+    """Raise ValueError, worded for the user, if the page's address is not allowed."""
     if insecure_listen or not config.status_page_enable or is_loopback(config.status_host):
         return
     missing = []
