@@ -131,7 +131,7 @@ class BrokerReader:
         self._monotonic_ns, self._wall_ms = clocks
         self._per_partition = per_partition
         snapshots = segments.snapshots
-        #: Where a caller publishes that it looks.
+        #: Where a caller publishes that it is reading.
         self.wants = snapshots.wants
         self._pages: list[MetricsReader] = []
         self._made = (0, 0)

@@ -1,4 +1,4 @@
-"""The metrics that no process writes as such: readers work them out from slots, rings, partition rows and snapshots.
+"""The metrics that readers derive from slots, rings, partition rows and snapshots, and that no process writes.
 
 Declared as in `shm.metrics.catalogue`, under the names that they have in /metrics; `keys` are their labels.
 """

@@ -154,7 +154,7 @@ def _add_words(
                 labels[metric.label] = value
             number = page.values[metric.name, value]
             if number or metric.unit != "ms":
-                # A time at which nothing has happened yet is not known.
+                # The time of an event that has not happened yet is unknown.
                 families.put(name, number * scale, labels)
 
 
@@ -220,7 +220,7 @@ def _add_histogram(
 
 
 def _cumulated(counts: Iterable[int], scale: float, bounds: tuple[float, ...]) -> list[int]:
-    """Return how many values lie at or below each bound, a bucket counting with its middle."""
+    """Return the number of values at or below each bound; a bucket counts with its middle."""
     below = [0] * len(bounds)
     place = 0
     for bucket, count in enumerate(counts):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: One percent of the time of a thread, as recorded, in ns.
 _NS_PER_PERCENT: Final = 10_000_000
 _TIME, _BUCKET = "request_percentage", "controller_mutation_rate"
-#: So many are listed one by one, and the others counted.
+#: The maximum number of listed entities; the others are only counted.
 MOST_LISTED: Final = 1000
 _FORGOTTEN_MS: Final = 3_600_000
 
