@@ -27,7 +27,7 @@ _TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
 
 class LogFile:
-    """The file at `path`. Limits: bytes and age in ms, -1 for none; `kept_files` older ones are kept."""
+    """The file at `path`. Limits: bytes and age in ms, -1 for none; `kept_files` older ones remain."""
 
     def __init__(self, path: Path, max_bytes: int, max_age_ms: int, kept_files: int) -> None:
         self.path = path
@@ -37,7 +37,7 @@ class LogFile:
         self._begun_ms: int | None = None
 
     def open(self) -> None:
-        """Make the file that has the name now this process's standard output and error. Raises OSError."""
+        """Open the file that has the name now as this process's standard output and error. Raises OSError."""
         fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _MODE)
         for target in (_STDOUT, _STDERR):
             os.dup2(fd, target)
@@ -59,7 +59,7 @@ class LogFile:
         return None if begun_ms is None else max(0, begun_ms + self._max_age_ms - now_ms)
 
     def rotate(self) -> None:
-        """Supervisor: give the file the next older name, drop the oldest, begin another. Raises OSError."""
+        """Supervisor: rename the file to the next older name, delete the oldest, begin a new one. Raises OSError."""
         for number in range(self.kept_files, 1, -1):
             with suppress(FileNotFoundError):
                 self._older(number - 1).replace(self._older(number))

@@ -128,7 +128,7 @@ def report_held_back(*, at_last: bool = False) -> None:
 
 
 class _LineHandler(logging.Handler):
-    """Writes each line that the limit allows by itself and whole, then calls `after_line`."""
+    """Writes each line that the limit allows in a single whole write, then calls `after_line`."""
 
     def __init__(self, stream: TextIO, after_line: Callable[[], None] | None, limit: LineLimit) -> None:
         super().__init__()

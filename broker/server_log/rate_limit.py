@@ -18,17 +18,17 @@ from types import MappingProxyType
 BURST_BYTES = 16 * 1024
 #: Long-term rate of one place: a line a second, or a traceback in half a minute.
 BYTES_PER_SECOND = 100
-#: So long after the first line that was held back their number is written, if no other line has reported it.
+#: Delay after which the number of held back lines is written, if no other line has reported it.
 REPORT_AFTER_NS = 10_000_000_000
 
-#: Given as ``extra`` to a logging call: the line is always written.
+#: ``extra`` of a logging call: the line is always written.
 UNLIMITED: Mapping[str, object] = MappingProxyType({"unlimited": True})
 
 _NS_PER_BYTE = 1_000_000_000 // BYTES_PER_SECOND
 
 
 class _Place:
-    """One place in the code. Its allowance is a time: it is spent up to then, and may be so by one line too many."""
+    """One place in the code. Its allowance is a time: spent up to then, and possibly overdrawn by one line."""
 
     __slots__ = ("example", "held_back", "held_back_ns", "level", "logger", "spent_until_ns")
 
@@ -50,7 +50,7 @@ class LineLimit:
         self._holding: set[tuple[str, int]] = set()
 
     def allows(self, record: logging.LogRecord) -> bool:
-        """Return whether the line is to be written; it then reports how many like it were not."""
+        """Return whether to write the line; it then reports how many like it were held back."""
         if record.levelno >= logging.CRITICAL or getattr(record, "unlimited", False):
             return True
         key = record.pathname, record.lineno

@@ -17,7 +17,7 @@ from rotunda.broker.server_log.log_setup import RepeatedWarnings
 #: The limit for every turn; a longer one is counted and logged.
 SLOW_TURN_NS = 50_000_000
 
-#: The processor time is read after so much work, not in each turn: the reading is a system call.
+#: The processor time is read after this much time in turns, and not in each one: the reading is a system call.
 _SAMPLE_NS = 10_000_000
 
 #: The time of requests and messages within one turn; the remaining ones wait for the next turn.
@@ -33,7 +33,7 @@ COMMITTING: Doing = ("coordinators and the commit of appended records", "")
 UPKEEP: Doing = ("upkeep of the logs", "")
 WAITING: Doing = ("requests that were put off", "")
 
-#: The time between the last reading of the clock and the end of the turn.
+#: The time between the last clock reading and the end of the turn.
 _THE_REST: Doing = ("the rest of the turn", "")
 
 
@@ -69,7 +69,7 @@ class SlowTurns:
         self._doing_ns = 0
 
     def spent(self, now_ns: int, doing: Doing) -> None:
-        """Put the time since the last reading of the clock down to ``doing``. HOT."""
+        """Attribute the time since the last clock reading to ``doing``. HOT."""
         ns = now_ns - self._stamp_ns
         self._stamp_ns = now_ns
         if ns > self._doing_ns:
