@@ -16,7 +16,7 @@ _NEVER: Final = 1 << 15
 class Owner(NamedTuple):
     """The target of an API's requests: any, the controller, or the coordinator of the id that a request names.
 
-    Produce has a rule of its own (`routing.route`). `topic` keeps the ids. The id is the first string of the body, or
+    Produce has a rule of its own (`routing.route`). `topic` stores the ids. The id is the first string of the body, or
     the second; from version `array_from` on it is the first in an array.
     """
 
@@ -26,14 +26,14 @@ class Owner(NamedTuple):
 
 
 ANY: Final = Owner()
-#: Changes of metadata, done one after the other.
+#: Changes of metadata, serialised.
 CONTROLLER: Final = Owner("controller")
 GROUP: Final = Owner("__consumer_offsets")
 GROUPS: Final = GROUP._replace(array_from=0)
 TRANSACTIONAL_ID: Final = Owner("__transaction_state")
 TRANSACTIONAL_IDS: Final = TRANSACTIONAL_ID._replace(array_from=0)
 
-#: It changes nothing: a response that its client does not wait for need not be made.
+#: It changes nothing, so its response can be skipped when the client no longer waits for it.
 READ_ONLY: Final = True
 
 
@@ -122,8 +122,8 @@ class ApiKey(IntEnum):
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
-#: Versions up to these are deprecated: 0-2 of Produce are advertised for old librdkafka only, AlterConfigs has given
-#: way to IncrementalAlterConfigs (KIP-339), and SASL without SaslAuthenticate to the one with it (KIP-152).
+#: Versions up to these are deprecated: 0-2 of Produce are advertised for old librdkafka only, AlterConfigs was replaced
+#: by IncrementalAlterConfigs (KIP-339), and SASL without SaslAuthenticate by the one with it (KIP-152).
 DEPRECATED_UP_TO: Final[Mapping[int, int]] = MappingProxyType(
     {
         ApiKey.PRODUCE: 2,

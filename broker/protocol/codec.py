@@ -1,13 +1,13 @@
 """Requests and responses of every API in every version, framed, by the compiled readers and writers.
 
-Used by handlers, the client, the command line and tests. A message to be written is its value or a mapping from Kafka's
-field names in snake case to plain values, the way the newest version has it:
+Used by handlers, the client, the command line and tests. A message to write is an instance of its class, or a mapping
+from Kafka's field names in snake case to plain values, in the form of the newest version:
 
-encode_response(ApiKey.CREATE_TOPICS, version, correlation_id, {"topics": [{"name": "orders", "error_code": 0}]})
+    encode_response(ApiKey.CREATE_TOPICS, version, correlation_id, {"topics": [{"name": "orders", "error_code": 0}]})
 
-Fields that the version lacks are dropped, fields left out have Kafka's default, and null if Kafka has none for a field
-that may be null. Error codes are numbers, ids 16 bytes, times and durations milliseconds. A message that was read is a
-value with the same names; a field that its version lacks has its default.
+Fields that the version lacks are dropped, omitted fields have Kafka's default, and null if Kafka has none for a
+nullable field. Error codes are numbers, ids 16 bytes, times and durations milliseconds. A decoded message is an object
+with the same names; a field that its version lacks has its default.
 """
 
 from __future__ import annotations

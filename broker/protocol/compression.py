@@ -22,7 +22,7 @@ from rotunda.broker.protocol.steps import Steps, beside, finished
 _CORRUPT_MESSAGE: Final = 2
 _MESSAGE_TOO_LARGE: Final = 10
 
-#: Room for the first prefix: for most batches enough to hold all of their records.
+#: Size of the first buffer: for most batches enough for all of their records.
 _LEAST_ROOM_BYTES: Final = 16 * 1024
 _USUAL_RATIO: Final = 4
 #: A buffer that needs 10 ms or more to fill, and as long to allocate: a thread does that.
@@ -117,7 +117,7 @@ def unpacked(codec: int, data: Buffer, max_bytes: int) -> Steps[_Room]:
 
 
 def _whole(found: Iterator[tuple[_Room, bool]], room_bytes: int) -> Steps[_Room]:
-    """Return the last room that is found; the first has `room_bytes`."""
+    """Return the last buffer of the iterator; the first has `room_bytes`."""
     while True:
         if room_bytes < _LARGE_ROOM_BYTES:
             room, is_whole = next(found)
@@ -169,7 +169,7 @@ def _too_large(max_bytes: int) -> ApiError:
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """Return `data` in the codec of this number, which must be a known one, at its own default level if None."""
+    """Return `data` compressed with the codec of this number, which must be known, at its default level if None."""
     out = bytearray()
     finished(pack(out, codec, data, level))
     return bytes(out)
@@ -206,7 +206,7 @@ def _pack_snappy(data: Buffer, _level: int | None) -> Iterator[Buffer]:
 
 
 def _with_last(data: Buffer) -> Iterator[tuple[Buffer, bool]]:
-    """Yield the pieces of some bytes, one at least, and of each whether it is the last."""
+    """Yield the chunks of some bytes, at least one, each with whether it is the last."""
     whole = memoryview(data)
     last = max(0, (len(whole) - 1) // PIECE_BYTES)
     for number in range(last + 1):
@@ -304,7 +304,7 @@ def _pack_zstd(data: Buffer, level: int | None) -> Iterator[Buffer]:
 
 
 def _room(size_bytes: int) -> _Room:
-    """Return zeros. Where there are many, only those that are written to become memory, and the writer's time."""
+    """Return a zeroed buffer. A large one is mapped: only pages that are written use memory, and time of the writer."""
     return bytearray(size_bytes) if size_bytes < _LARGE_ROOM_BYTES else memoryview(mmap.mmap(-1, size_bytes))
 
 

@@ -60,7 +60,7 @@ def java_hash(text: str) -> int:
 
 
 def coordinator_partition(name: str, partitions: int) -> int:
-    """Return the partition that keeps a group or transactional id (Kafka's `partitionFor`)."""
+    """Return the partition that stores a group or transactional id (Kafka's `partitionFor`)."""
     value = java_hash(name)
     return 0 if value == _NO_MAGNITUDE else abs(value) % partitions
 

@@ -15,7 +15,7 @@ def _load() -> Any:
     places = package.submodule_search_locations if package else None
     found = PathFinder.find_spec("crc32c._crc32c", places) if places else None
     if found is None or found.loader is None:
-        # A build of the package that is put together in another way.
+        # A build of the package with another layout.
         import crc32c  # noqa: PLC0415
 
         return crc32c

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """An error as Kafka names it; `text` is the message a client shows when it is given no better one."""
+    """An error as Kafka names it; `text` is the message that a client shows by default."""
 
     retriable: bool
     text: str

@@ -18,7 +18,7 @@ from rotunda.broker.protocol.sliced_responses import Lazily
 
 _MESSAGE: Final = "error_message"
 
-#: The arrays of requests that arrays of responses are about, where their names differ: the first that is there.
+#: The arrays of requests for the arrays of responses with other names: the first that exists.
 _COUNTERPARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "responses": ("topics", "topic_names", "resources", "topic_data"),
     "partition_responses": ("partition_data",),

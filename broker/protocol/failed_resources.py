@@ -94,7 +94,7 @@ def failed_resources(asked: Asked, answer: memoryview) -> dict[Resource, bool] |
 
 
 def _topic_of(structure: Any) -> object:
-    """Return the name of a topic, or its id where that is all there is."""
+    """Return the name of a topic, or its id if it has no name."""
     for field in ("name", "topic", "topic_id"):
         found = getattr(structure, field, None)
         if found and found != ZERO_TOPIC_ID:
@@ -114,7 +114,7 @@ def _of_partitions(index: str, worth: str = "") -> Results:
     """Return a function that finds the results of partitions; ``worth``: a field that is -1 in one without content."""
 
     def results(answer: Any, asked: Asked) -> Iterator[Result]:
-        # A Fetch may have an error of its own besides.
+        # A Fetch may also have a top-level error.
         yield (), getattr(answer, "error_code", 0), False
         for topic, each in _partitions(asked.api_key, answer):
             is_worth_something = not each.error_code and (not worth or getattr(each, worth) >= 0)
@@ -155,7 +155,7 @@ def _of_groups(answer: Any, asked: Asked) -> Iterator[Result]:
     elif asked.version >= _GROUP_ERROR_FROM:
         yield from _of_one_id(answer, asked)
     else:
-        # Of so old a version there is none for the group.
+        # Versions this old have no error of the group.
         yield (), 0, True
 
 

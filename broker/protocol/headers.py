@@ -1,8 +1,9 @@
 """Request and response headers (`C06`), and the names of client software that ApiVersions adds to them (`C09`).
 
-A processor looks at key, version and correlation id; a handler parses the whole header to find the body. A request
-header is version 1 or, for flexible requests, 2: the same plus tagged fields, the client id keeping its two-byte
-length. A response header is the correlation id (`C15`), plus tagged fields for flexible responses except ApiVersions.
+A processor reads key, version and correlation id; a handler parses the whole header to find the body. A request header
+is version 1 or, for flexible requests, 2: the same plus tagged fields, with the two-byte length of the client id
+unchanged. A response header is the correlation id (`C15`), plus tagged fields for flexible responses except
+ApiVersions.
 """
 
 import re
@@ -69,7 +70,7 @@ def parse_header(buffer: Buffer, offset: int, end: int) -> RequestHeader:
 
 
 def _repaired(text: bytes) -> str:
-    """Return a client id that is not UTF-8 with U+FFFD for the invalid bytes, and no longer than a string may be."""
+    """Return a client id that is not UTF-8 with U+FFFD for the invalid bytes, cut to the maximum length of a string."""
     return text.decode(errors="replace").encode()[:_LONGEST_BYTES].decode(errors="ignore")
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import Final
 
-#: Layouts and texts of which the one object is known, each; longer ones are not shared.
+#: Maximum numbers of interned layouts and of interned texts; longer ones are not shared.
 _MOST_KNOWN: Final = 1024
 _LONGEST: Final = 512
 

@@ -50,7 +50,7 @@ class ReadAllowance:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether no further record is looked into."""
+        """Whether the budget is used up."""
         return self.left_records <= 0 or self.left_bytes <= 0
 
 
@@ -153,7 +153,7 @@ def _allowed_prefixes(batch: Buffer, header: BatchHeader, allowance: ReadAllowan
 
 
 class _Places:
-    """Where the next record begins, and how many are left."""
+    """The begin of the next record, and the number of remaining ones."""
 
     __slots__ = ("at", "left")
 

@@ -46,7 +46,7 @@ class RepeatedRecords:
     __slots__ = ("_layouts", "_records", "count", "size_bytes")
 
     def __init__(self, records: Sequence[tuple[bytes, NumberedValue]]) -> None:
-        """Lay out records, of each of which are given the key, and the value but for its numbers."""
+        """Lay out records, each given as its key, and its value without the numbers."""
         self.count = len(records)
         self._records = records
         #: By bytes of an offset delta; made on first use, since few records occur with both sizes of delta.

@@ -108,7 +108,7 @@ class RecordWalk:
         self.try_run_at = 0 if count >= _FIRST_PAUSE else count
 
     def step(self, budget: int = RECORDS_AT_ONCE) -> int:
-        """Walk on for a budget. Return RIGHT or WRONG once that is known, else PENDING."""
+        """Continue the walk for a budget. Return RIGHT or WRONG once that is known, else PENDING."""
         try:
             while self.index < self.count:
                 if budget <= 0:
@@ -369,7 +369,7 @@ def _shape(data: Buffer, start: int, is_keyed: bool) -> _Shape:
 
 
 def _left_in_period(index: int, offset_bytes: int) -> int:
-    """Return for how many records, from an index on, nothing changes but the first two bytes of the offset delta."""
+    """Return for how many records, from an index on, only the first two bytes of the offset delta change."""
     return _ONE_BYTE_OFFSETS - index if offset_bytes == 1 else _PERIOD - index % _PERIOD
 
 
@@ -393,7 +393,7 @@ def _column(data: Buffer, place: int, size: int, count: int) -> bytes:
 
 
 def _same(data: Buffer, size: int, count: int, places: Iterable[int]) -> int:
-    """Return how many records, of so many, have the bytes of the first at some places."""
+    """Return how many of the first `count` records have the same bytes as the first one at some places."""
     for place in places:
         column = _column(data, place, size, count)
         count -= len(column.lstrip(column[:1]))

@@ -1,7 +1,7 @@
 """Record batches that this program writes: transaction markers, the records of internal topics, and our producer's.
 
-Coordinators, the owner of a partition and our producer build them; another's batch is never rebuilt here. Magic 2.
-The base offset is 0 and the leader epoch -1 until the log gives the batch its place.
+Coordinators, the owner of a partition and our producer build them; another client's batch is never rebuilt here. Magic
+2. The base offset is 0 and the leader epoch -1 until the log appends the batch.
 """
 
 import struct

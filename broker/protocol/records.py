@@ -119,7 +119,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether the broker gave the timestamps."""
+        """Whether the broker set the timestamps."""
         return bool(self.attributes & LOG_APPEND_TIME_BIT)
 
     @property
@@ -257,7 +257,7 @@ def patch_log_append_time(batch: bytearray | memoryview, timestamp_ms: int) -> N
 
 
 def patch_header(batch: bytearray | memoryview, attributes: int, max_timestamp: int) -> None:
-    """Set attributes and maximum timestamp of one whole batch, in place, and make length and checksum fit."""
+    """Set attributes and maximum timestamp of one whole batch, in place, and update length and checksum."""
     _pack_int32_into(batch, _LENGTH_OFFSET, len(batch) - LOG_OVERHEAD_BYTES)
     _pack_int16_into(batch, _ATTRIBUTES_OFFSET, attributes)
     _pack_int64_into(batch, _MAX_TIMESTAMP_OFFSET, max_timestamp)

@@ -85,10 +85,10 @@ def route(
     handlers: int,
     coordinators: CoordinatorPartitions = CoordinatorPartitions(),  # noqa: B008 - an immutable value
 ) -> int:
-    """Index of the target of a request: a handler, or `handlers` for the controller.
+    """Return the index of the target of a request: a handler, or `handlers` for the controller.
 
-    `frame` starts at the api key and reaches at least to the first partition index. InvalidReceive when it
-    does not hold a routing key where there should be one.
+    `frame` starts at the api key and reaches at least to the first partition index. InvalidReceive when a required
+    routing key is missing.
     """
     if api_key == _PRODUCE:
         if handlers == 1:
@@ -109,7 +109,7 @@ def route(
 def route_produce(frame: Buffer, version: int, connection_id: int, handlers: int) -> tuple[int, bool]:
     """Return (the handler of a Produce, whether it names no more than one partition).
 
-    InvalidReceive when it does not hold a routing key.
+    InvalidReceive when the routing key is missing.
     """
     try:
         key, is_single = _flexible_produce_key(frame, version) if version >= 9 else _legacy_produce_key(frame)

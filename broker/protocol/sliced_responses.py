@@ -22,7 +22,7 @@ from rotunda.broker.protocol.schema.writing import Write, made, make_fields_writ
 
 _SIZE_BYTES: Final = 4
 
-#: After so many structures, or bytes, the task yields: half a millisecond.
+#: The task yields after this many structures, or bytes: half a millisecond.
 _STRUCTURES_AT_ONCE: Final = 32
 _BYTES_AT_ONCE: Final = 64 * 1024
 
@@ -34,7 +34,7 @@ class AnswerTooLargeError(Exception):
 
 
 class Sink(Protocol):
-    """The bytes written so far. ``size``: how many there are."""
+    """The bytes written so far. ``size``: their number."""
 
     size: int
 
@@ -101,7 +101,7 @@ class Lazily:
 
 
 class _Steps(NamedTuple):
-    """How one structure is written: at once, or in parts, an array of structures after each but the last."""
+    """How to write one structure: at once, or in parts, with an array of structures after each but the last."""
 
     whole: Write
     parts: tuple[tuple[Write, Field | None], ...]
@@ -111,7 +111,7 @@ _StepsOf: TypeAlias = Callable[[StructureDefinition], _Steps]
 
 
 class SlicedEncoder:
-    """One response on its way into a sink. ``error_code``: the first one, of outer structures before inner ones."""
+    """Writes one response to a sink. ``error_code``: the first one, of outer structures before inner ones."""
 
     def __init__(self, api_key: int, version: int, sink: Sink, most_bytes: int) -> None:
         self._message = response(api_key)
@@ -151,7 +151,7 @@ class SlicedEncoder:
             yield
 
     def _is_due(self) -> bool:
-        """Count a structure; return whether the task is to yield."""
+        """Count a structure; return whether the task should yield."""
         self._structures += 1
         if self._structures < _STRUCTURES_AT_ONCE and self._sink.size - self._yielded_at < _BYTES_AT_ONCE:
             return False
@@ -260,7 +260,7 @@ def _steps_of(api_key: int, version: int) -> _StepsOf:
 def _parts_of(
     message: MessageDefinition, version: int, structure: StructureDefinition
 ) -> tuple[tuple[Write, Field | None], ...]:
-    """Return how a structure is written in parts; nothing for one without arrays of structures."""
+    """Return the parts in which a structure is written; nothing for one without arrays of structures."""
     present = [each for each in structure.fields if version in each.versions]
     plain = [each for each in present if each.tag is None]
     if not any(_has_structures(each) for each in plain):

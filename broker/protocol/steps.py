@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 Steps: TypeAlias = Generator[None, None, Result]
 """Yields where others may have their turn, and returns what came of it."""
 
-#: So many elements of a message are read between two yields: half a millisecond.
+#: Number of elements of a message that are read between two yields: half a millisecond.
 ELEMENTS_AT_ONCE: Final = 128
 
 #: How long a step waits for a thread.

@@ -63,7 +63,7 @@ class ProduceRequest(NamedTuple):
 #: Parts of one request, or topics: more than fit into the requests of the clients' defaults.
 MOST_PARTS: Final = 25_000
 
-#: So many are read between two steps: half a millisecond.
+#: Number of parts that are read between two steps: half a millisecond.
 _PARTS_AT_ONCE: Final = 300
 
 

@@ -98,7 +98,7 @@ def _names(structure: StructureDefinition) -> Iterator[str]:
 
 
 def definition(name: str, own_fields: str = "") -> MessageDefinition:
-    """Return the definition of a message by Kafka's name. KeyError if there is none.
+    """Return the definition of a message by Kafka's name. KeyError for an unknown name.
 
     `own_fields`: lines of fields that Kafka's message does not have, with tags that its readers skip.
     """

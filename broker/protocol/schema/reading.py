@@ -264,7 +264,7 @@ class _ReaderSource:
             self.source.add(f"offset += {self._unpack()}")
 
     def _unpack(self) -> int:
-        """Read the fields that wait, from the offset, which stays; return their number of bytes."""
+        """Read the pending fields, from the offset, which is not changed; return their number of bytes."""
         layout = "".join([each for each, _ in self._run])
         targets = ", ".join([target for _, target in self._run])
         if layout == "B":

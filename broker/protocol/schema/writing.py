@@ -24,7 +24,7 @@ Write: TypeAlias = Callable[[Any], bytes]
 
 
 def _shortened(text: bytes) -> bytes:
-    """Return the start of a text that is as long as a string may be. Messages repeat the values of requests."""
+    """Return the start of a text, cut to the maximum length of a string. Messages repeat the values of requests."""
     return text[:LONGEST_STRING_BYTES].decode(errors="ignore").encode()
 
 
@@ -45,7 +45,7 @@ def make_writer(message: MessageDefinition, version: int, structure: StructureDe
 def make_fields_writer(
     message: MessageDefinition, version: int, fields: Sequence[Field], tagged: Sequence[Field] | None
 ) -> Write:
-    """Return the function that writes some fields of a value, and at its end those that are tagged, unless None."""
+    """Return the function that writes some fields of a value, and at its end the tagged ones, unless None."""
     return _WriterSource(message, version).of_fields(fields, tagged)
 
 
@@ -233,7 +233,7 @@ class _WriterSource:
         self._pieces.append(f"(tagged_fields_bytes({tagged}) if {tagged} else VARINTS[0])")
 
     def _differs(self, field: Field, value: str) -> str:
-        """Return the condition that a tagged field does not have its default. Null where it is invalid is left out."""
+        """Return the condition that a tagged field does not have its default. Invalid null is omitted."""
         default = f"{value} != {self.source.constant(field.default)}"
         if field.is_array and field.default is not None:
             default = f"({value} is None or len({value}))"
