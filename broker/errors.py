@@ -54,7 +54,7 @@ class InvalidReceive(RotundaError):  # noqa: N818 - the protocol's word for it
 
 
 class TooManyElements(InvalidReceive):
-    """A request has more elements in its arrays than one may have."""
+    """A request has more elements in its arrays than allowed."""
 
 
 class AuthenticationFailed(InvalidReceive):
@@ -84,4 +84,4 @@ class ConfigError(RotundaError):
 
 
 class UsageError(RotundaError):
-    """The command line makes no sense."""
+    """The command line is invalid."""
