@@ -1,1 +1,1 @@
-"""The Spark jobs: each against DuckDB on the same files, and against logs whose truth is known."""
+"""The Spark jobs: each against DuckDB on the same files, and against logs with known content."""

@@ -1,7 +1,7 @@
-"""Spark's classes as Java keeps them once they are loaded: a process that maps that file starts in half the CPU time.
+"""Spark's loaded classes as a Java class archive: a process that maps that file starts in half the CPU time.
 
-`python -m tests.spark.class_archive` makes it, once for each installation; `ops/test` runs that. Java passes over an
-archive that is not there, or not of its own version and the same jars.
+`python -m tests.spark.class_archive` makes it, once for each installation; `ops/test` runs that. Java ignores an
+archive that is missing, or not of its own version and the same jars.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from pyspark import SparkContext
 from rotunda.spark.__main__ import main
 from tests.support.generated_log import random_requests, write
 
-#: What runs once on a few rows is not worth the slower compiler of Java's two: it takes half of all the time.
+#: Code that runs once on a few rows is not worth the slower of Java's two compilers: it uses half of all the time.
 _QUICK = "-XX:TieredStopAtLevel=1 -Xlog:disable"
 
 
@@ -35,7 +35,7 @@ JAVA_OPTIONS = f"{_QUICK} -XX:SharedArchiveFile={ARCHIVE}"
 
 
 def make() -> None:
-    """Make the archive unless it is there, of what a rollup loads: Java writes it when it ends."""
+    """Make the archive, unless it exists, of the classes that a rollup loads: Java writes it at its exit."""
     if ARCHIVE.exists():
         return
     for old in ARCHIVE.parent.glob("spark-*.jsa"):

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the Spark jobs: one session for all, because it takes seconds to start."""
+"""Fixtures of the tests of the Spark jobs: one session for all, because it needs seconds to start."""
 
 import os
 import warnings
@@ -16,7 +16,7 @@ def spark() -> Iterator[SparkSession]:
     """Yield a session on this machine."""
     os.environ["JAVA_TOOL_OPTIONS"] = class_archive.JAVA_OPTIONS
     with warnings.catch_warnings():
-        # Of PySpark's own making: what it says of pandas, and sockets that it leaves to the garbage collector.
+        # Caused by PySpark itself: its pandas warnings, and sockets that it leaves to the garbage collector.
         warnings.simplefilter("ignore")
         with session("tests", "local[2]") as running:
             running.conf.set("spark.sql.shuffle.partitions", "2")

@@ -1,4 +1,4 @@
-"""What comes to the driver: a bound in every call that brings rows there, and no Python between Spark and rows."""
+"""Rows that reach the driver: a bound in every call that collects them, and no Python between Spark and rows."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ from rotunda.spark import bounded
 from rotunda.spark.bounded import rows_of
 from rotunda.spark.failures import JobFailed
 
-#: What brings all rows to the driver, and what Spark calls Python for, row by row or in batches.
+#: Calls that collect all rows in the driver, and those for which Spark runs Python, row by row or in batches.
 UNBOUNDED = re.compile(
     "collect|toPandas|toArrow|toLocalIterator|rdd|foreach.*|pandas_api|.*udt?f|(?:map|apply|cogroup)(?:In.*)?"
 )

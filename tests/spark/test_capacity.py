@@ -27,7 +27,7 @@ from tests.support.simulated_queue import Load, served
 RANGE = TimeRange(to_us(START), to_us(START + timedelta(hours=3)))
 WINDOW_US = 600_000_000
 
-#: How far a prediction may be off what is simulated, at least six standard deviations over seeds. For Poisson's
+#: The allowed error of a prediction against the simulation, at least six standard deviations over seeds. For Poisson's
 #: arrivals the formula is exact; of some ten thousand requests it deviates by 2.3 %, and by 5.1 % at twice the load.
 #: For bursts it is an approximation: 37 % low with a deviation of 2.1 % as they are, 17 % low with one of 5.4 % at
 #: twice the load.
@@ -35,7 +35,7 @@ EXACT, APPROXIMATE = 0.35, 0.5
 
 
 def simulated(load: Load, handler: int, seed: int, seconds: float = 500) -> Iterator[dict[str, Any]]:
-    """Yield requests as they would come to a handler under a load, be served and wait."""
+    """Yield requests that reach a handler under a load, with their service and waiting times."""
     for time, wait, service in served(random.Random(seed), load, int(load.arrivals * seconds)):
         yield request(
             START + timedelta(seconds=time),

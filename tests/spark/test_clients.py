@@ -1,4 +1,4 @@
-"""The report on clients against the same numbers worked out by DuckDB, and against connections whose truth is known."""
+"""The report on clients against the same numbers computed by DuckDB, and against connections of known behaviour."""
 
 import random
 from argparse import Namespace

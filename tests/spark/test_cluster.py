@@ -66,7 +66,7 @@ def standalone(directory: Path) -> Iterator[str]:
 
 
 def daemon(started: ExitStack, directory: Path, name: str, kind: str, *words: str) -> Callable[[], str]:
-    """Start a process of Spark's own cluster that ends with `started`; return what reads its log."""
+    """Start a process of Spark's own cluster that ends with `started`; return a function that reads its log."""
     home = Path(pyspark.__file__).parent
     log = directory / f"{name}.log"
     command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", "--webui-port", "0", *words]

@@ -1,4 +1,4 @@
-"""Compaction: the same rows in fewer files, seen once by every reader at every moment, whatever is killed when."""
+"""Compaction: the same rows in fewer files, seen once by every reader at every moment, whichever process is killed."""
 
 import json
 import os
@@ -34,7 +34,7 @@ FILES = 6
 
 
 class Killed(BaseException):
-    """Stands for the end of the process."""
+    """Raised in place of the end of the process."""
 
 
 class Log:
@@ -49,7 +49,7 @@ class Log:
             self.add(number)
 
     def add(self, number: int) -> Path:
-        """Write another file of the hour; every second lacks the columns that came later."""
+        """Add another file of the hour; every second lacks the later columns."""
         without = LATER_COLUMNS if number % 2 else ()
         (path,) = write(self.root, "requests", random_requests(self.seed + number, 50, 1), without)
         os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
@@ -94,7 +94,7 @@ def counted_all_the_time(*readers: Callable[[], int], pause_s: float = 0.05) -> 
             try:
                 found[place].add(readers[place]())
             except (duckdb.IOException, FileNotFoundError):
-                # It had the old list: to be made anew.
+                # It had the old list: it must be made again.
                 last = False
 
     threads = [threading.Thread(target=read, args=(place,)) for place in range(len(readers))]
@@ -109,7 +109,7 @@ def counted_all_the_time(*readers: Callable[[], int], pause_s: float = 0.05) -> 
 
 
 def run_job(log: Log) -> None:
-    """Compact as `rotunda report compact` does, which looks at what is stored."""
+    """Compact as `rotunda report compact` does, which reads the stored rollups."""
     of = RequestLog(log.spark, str(log.root))
     rollups = Rollups(log.spark, str(log.root.parent / "rollups"), of)
     answer(Context(log.spark, of, rollups, ALL, Namespace(grace="10m"), NOW))
@@ -151,14 +151,14 @@ def test_stored_hours_stand_for_compacted_files_and_late_ones_are_added(log: Log
     late = log.add(FILES)
     assert [file.name for file in rollups().outdated(range(HOUR, HOUR + 1))[HOUR]] == [late.name]
     log.compact()
-    # The late file's rows are among others that are stored: the hour begins anew.
+    # The late file's rows are among others that are stored: the hour is computed again.
     assert list(rollups().store([HOUR])) == [HOUR]
     coverage = rollups().coverage(ALL)
     assert (coverage.rows, coverage.files) == (log.rows, 1)
 
 
 def test_a_late_file_waits_for_its_rollup_so_that_retention_may_take_the_others(log: Log) -> None:
-    """Of stored rows and late ones in one file nobody could tell which to add, once some stored ones have gone."""
+    """If some stored rows of a file with stored and late ones are deleted, the late ones cannot be distinguished."""
 
     def rollups() -> Rollups:
         return Rollups(log.spark, str(log.root.parent / "rollups"), RequestLog(log.spark, str(log.root)))

@@ -67,7 +67,7 @@ def test_killed_at_any_point_and_repeated_every_reader_has_every_row_once(tmp_pa
         kill(log, arguments, "new files are being written", log.is_writing)
         assert log.content() == before
         done = log.hours_done()
-        # A directory stands aside for some milliseconds: where all looks miss it, an hour more is done.
+        # A directory is moved aside for some milliseconds: if all scans miss it, one more hour is done.
         kill(log, arguments, "a directory stands aside", lambda: log.is_aside() or log.hours_done() > done)
         assert log.content() == before
         done = log.hours_done()

@@ -1,7 +1,7 @@
-"""Reports on a range of which retention has taken rows while the hourly tables stand.
+"""Reports on a range whose rows retention has deleted while the hourly tables remain.
 
-What the hourly tables suffice for is equal to DuckDB's answer on everything that was ever written, the rest to its
-answer on what is left; and what is lacking is said.
+Results that need only the hourly tables are equal to DuckDB's on all rows ever written, the rest to DuckDB's on the
+remaining rows; and missing parts are reported.
 """
 
 import json
@@ -27,7 +27,7 @@ from tests.spark.duck import ask, assert_same
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, random_requests, write
 
-#: Spark's plans are made before anything runs, which takes long on a machine that is busy.
+#: Spark's plans are made before anything runs, which is slow on a busy machine.
 pytestmark = pytest.mark.timeout(300)
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
@@ -124,7 +124,7 @@ def test_errors(log: Log) -> None:
         "shareOfClient",
     )  # fmt: skip
     assert_same(table, ask(log.kept, "requests", RANGE, ERRORS))
-    # Bursts are known of the hour alone whose rows are all there.
+    # Bursts are known only for the hour whose rows are all there.
     assert all(row.firstSeen.astimezone(UTC).hour == 12 for row in found.tables["bursts"].collect())
 
 

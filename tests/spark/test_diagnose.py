@@ -25,9 +25,9 @@ RANGE = TimeRange(to_us(START), to_us(START + timedelta(hours=3)))
 
 
 def planted_log(root: Path, seed: int, *, has_roles: bool = True) -> dict[datetime, str]:
-    """Write every condition in a minute of its own, in an order by chance, and return their names by window.
+    """Write every condition in a minute of its own, in random order, and return their names by window.
 
-    Without roles it is the log of a broker that has the columns neither that came with them.
+    Without roles it is the log of a broker before the dataset and its columns existed.
     """
     names = random.Random(seed).sample(sorted(PLANTED), len(PLANTED))
     places = {START + timedelta(seconds=number * WINDOW_S): name for number, name in enumerate(names)}

@@ -44,7 +44,7 @@ def rule_besides_cpu(row: Row) -> str | None:
 
 
 def put(log: Path, together: Path, start: datetime) -> None:
-    """Put a log's rows into another, moved in time so that its first request comes at `start`."""
+    """Add a log's rows to another, moved in time so that its first request is at `start`."""
     tables = {}
     for name in COLUMNS:
         if files := sorted((log / name).rglob("part-*.parquet")):
@@ -60,7 +60,7 @@ def put(log: Path, together: Path, start: datetime) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_conditions_that_the_test_causes_are_found(spark: SparkSession, tmp_path: Path) -> None:
-    """Each leaves a log, which becomes a day of one: asking takes longer than what is asked for."""
+    """Each leaves a log, which becomes a day of one: a query needs more time than the load."""
     load_generator = build_load_generator(tmp_path)
     names = {START + number * WINDOW: name for number, name in enumerate(CONDITIONS)}
     for start, name in names.items():

@@ -1,4 +1,4 @@
-"""The report on errors against the same numbers worked out by DuckDB, and against bursts whose truth is known."""
+"""The report on errors against the same numbers computed by DuckDB, and against bursts of known size."""
 
 from argparse import Namespace
 from datetime import UTC, datetime, timedelta

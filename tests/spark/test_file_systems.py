@@ -1,6 +1,6 @@
-"""The log and its rollups on file systems that are not the local one, by way of Hadoop's client.
+"""The log and its rollups on file systems that are not the local one, through Hadoop's client.
 
-A mount table (viewfs) before a directory of this machine has its own scheme, so that nothing of it is taken for local.
+A mount table (viewfs) in front of a directory of this machine has its own scheme, so that no path counts as local.
 """
 
 import json
@@ -58,7 +58,7 @@ def test_who_comes_second_learns_who_writes(spark: SparkSession, mounted: str, t
     with exclusive(storage, "rollup"):
         with pytest.raises(JobFailed) as failure, exclusive(storage, "rollup"):
             pass
-        # The one that failed has not taken the other's lock with it.
+        # The one that failed has not removed the other's lock.
         assert (tmp_path / NAME).exists()
     said = str(failure.value)
     assert f"another rollup writes to {mounted}: process {os.getpid()} on {socket.gethostname()}, since " in said

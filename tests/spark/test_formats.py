@@ -1,4 +1,4 @@
-"""What a run leaves behind, read back: every format, whatever the names of clients are."""
+"""The output of a run, read back: every format, for all names of clients."""
 
 import json
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ NOW = datetime(2026, 3, 2, 12, 30, 15, 123456, UTC)
 
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_tables_are_read_back_as_they_were(spark: SparkSession, tmp_path: Path, file_format: str) -> None:
-    # CSV has no text for what is not there but the empty one.
+    # CSV has only the empty text for a missing value.
     names = [name for name in HOSTILE if name != "" or file_format != "csv"]
     rows = [(name, number, number / 8, NOW, number % 2 == 0) for number, name in enumerate(names)]
     table = spark.createDataFrame(rows, "clientId string, requests long, share double, time timestamp, slow boolean")

@@ -1,4 +1,4 @@
-"""The report on groups: rebalances, members and lag of a log whose truth is worked out row by row in plain Python."""
+"""The report on groups: rebalances, members and lag of a log, compared with plain Python row by row."""
 
 import argparse
 import random
@@ -22,7 +22,7 @@ from tests.spark.duck import ask, assert_same
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, request, write
 
-#: Spark's plans are made before anything runs, which takes long on a machine that is busy.
+#: Spark's plans are made before anything runs, which is slow on a busy machine.
 pytestmark = pytest.mark.timeout(300)
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
@@ -54,7 +54,7 @@ def at(milliseconds: int) -> datetime:
 
 
 def random_rebalances(chance: random.Random, group: str) -> tuple[Rows, Rows]:
-    """Return events of a group and what rebalances they are: the last without an end."""
+    """Return events of a group and their rebalances: the last without an end."""
     events, truth = [], []
     now_ms, generation, members = chance.randrange(1000), 0, 0
     for number in range(20):
@@ -71,7 +71,7 @@ def random_rebalances(chance: random.Random, group: str) -> tuple[Rows, Rows]:
             causes.append(REASONS[reason])
             text = reason.format(id=f"app-{UUID(int=chance.getrandbits(128))}")
             events.append(base | {"time": at(now_ms), "event": "rebalance", "reason": text, "generation": generation})
-            # Of two that begin in one millisecond nobody would know which was the first.
+            # The order of two that begin in one millisecond would be undefined.
             now_ms += chance.choice([1, 7, 20_000])
         row = {
             "group": group,
@@ -111,7 +111,7 @@ def random_lag(chance: random.Random, group: str, topics: int) -> Rows:
 
 
 class Lag:
-    """What rows of lag say at a moment: unread records and ages by topic, as a reader of the rows would find out."""
+    """The state of lag rows at a moment: unread records and ages by topic, as a reader of the rows computes them."""
 
     def __init__(self, rows: Rows) -> None:
         self.by_topic: dict[str, Rows] = defaultdict(list)
@@ -122,7 +122,7 @@ class Lag:
         return sum(row["records"] for row in self._latest(time).values())
 
     def ages(self, time: datetime) -> dict[str, float]:
-        """Return the ages in seconds that are known."""
+        """Return the known ages in seconds."""
         found = {}
         for topic, row in self._latest(time).items():
             if row["records"] == 0:
@@ -147,7 +147,7 @@ def expected_episodes(group: str, lag: Lag, records: int, age_s: int, for_s: int
         while second < LENGTH_S:
             here = lag.records(at(second * 1000))
             ages = lag.ages(at(second * 1000)).items()
-            # Ages of what is unread; it is 0 where nothing is.
+            # Ages of unread records; 0 where there are none.
             unread = [age for topic, age in ages if lag._latest(at(second * 1000))[topic]["records"] > 0]
             if not (here > records or any(age >= age_s for age in unread)):
                 break
@@ -218,7 +218,7 @@ def test_a_random_log_row_by_row(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def assert_adds_up(found: Result, rows: list[Any], behind: list[tuple[Any, ...]], events: Rows) -> None:
-    """Compare the tables by group and cause with what single rows add up to."""
+    """Compare the tables by group and cause with the sums of single rows."""
     summed = Counter(row.group for row in rows)
     for row in found.tables["groups"].collect():
         took = [each.tookS for each in rows if each.group == row.group and each.tookS is not None]
@@ -242,7 +242,7 @@ def unread_of(lag: Lag, row: Any) -> float | None:
 
 
 def test_a_log_of_an_older_broker(spark: SparkSession, tmp_path: Path) -> None:
-    """Without its columns lengths come from the times, and that lag is not known is said."""
+    """Without its columns lengths are computed from the times, and the lag is reported as unknown."""
     row = {"group": "old", "handler": 0, "reason": "why"}
     events = [row | {"time": at(1000), "event": "rebalance"}, row | {"time": at(3500), "event": "stable"}]
     write(tmp_path, "groups", events, without=LATER_COLUMNS)

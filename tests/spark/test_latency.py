@@ -1,4 +1,4 @@
-"""The report on latencies against the same numbers worked out by DuckDB, and against a log whose truth is known."""
+"""The report on latencies against the same numbers computed by DuckDB, and against a log with known content."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -64,7 +64,7 @@ def test_every_number_of_a_window_is_that_of_an_independent_computation(spark: S
 
 
 def test_a_slow_window_is_found(spark: SparkSession, tmp_path: Path) -> None:
-    """A request a second for an hour; from 10:20 to 10:25 those of one client take a second instead of 145 µs."""
+    """A request a second for an hour; from 10:20 to 10:25 those of one client need a second instead of 145 µs."""
     rows = [request(START + timedelta(seconds=second), clientId="app") for second in range(3600)]
     rows += [
         request(

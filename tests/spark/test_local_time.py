@@ -1,4 +1,4 @@
-"""Times in tables and summaries are UTC wherever the driver runs: Spark gives it local times that do not say so."""
+"""Times in tables and summaries are UTC wherever the driver runs: Spark's own are local times without a zone."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Objectives: what is read of a file, that the key is named when it is wrong, and the arithmetic of budgets."""
+"""Objectives: parsing of the file, errors that name the invalid key, and the arithmetic of budgets."""
 
 from pathlib import Path
 
@@ -82,7 +82,7 @@ def test_the_workbooks_own_numbers() -> None:
         "3d": None,
     }
     assert found.left == pytest.approx(0.98)
-    # What is left, 98 % of 30 days at 14.4 times the speed.
+    # The rest, 98 % of 30 days at 14.4 times the speed.
     assert found.exhausted_in_s == pytest.approx(0.98 * 30 * 86400 / 14.4)
 
 

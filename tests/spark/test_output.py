@@ -1,4 +1,4 @@
-"""What a run leaves behind, as the status page reads it."""
+"""The output of a run, as the status page reads it."""
 
 from datetime import UTC, datetime
 from pathlib import Path

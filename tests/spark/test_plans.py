@@ -1,4 +1,4 @@
-"""What the jobs read, by Spark's own plan: the directories of the range, the columns of the question, and no Python."""
+"""The input of the jobs, by Spark's own plan: the directories of the range, the columns of the query, and no Python."""
 
 import re
 from collections import defaultdict
@@ -49,7 +49,7 @@ from rotunda.spark.log.schema import PARTITION_COLUMNS
 from rotunda.spark.time_range import TimeRange
 from tests.support.generated_log import START, request, write
 
-#: Spark's plans take long to make on a machine that is busy.
+#: Spark's plans are slow to make on a busy machine.
 pytestmark = pytest.mark.timeout(300)
 
 RANGE = TimeRange.of("2026-03-01T10:00", "2026-03-01T11:00", datetime(2026, 3, 2, tzinfo=UTC))
@@ -145,7 +145,7 @@ QUESTIONS: dict[str, tuple[Callable[[RequestLog], DataFrame], set[str]]] = {
     "compact": (lambda log: compact.transform(read(log, INPUT_COLUMNS), 2), {*INPUT_COLUMNS} - {*PARTITION_COLUMNS}),
 }
 
-#: Of other datasets, by question: what it may read of them.
+#: Of other datasets, by query: its allowed columns.
 OTHERS = {
     ("clients", "connections"): {*EVENT_COLUMNS},
     ("groups", "groups"): {*groups.COLUMNS},

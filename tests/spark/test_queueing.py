@@ -17,7 +17,7 @@ from tests.support.simulated_queue import Load, served
         (0.8, 1.0, 1.0, 0.0, 2.0),
         # M/E2/1: one service times (1 + 1/2) / 2.
         (0.5, 1.0, 1.0, 0.5, 0.75),
-        # D/D/1 never waits, and nobody waits for a server without customers.
+        # D/D/1 never waits, and without customers there is no waiting.
         (0.9, 1.0, 0.0, 0.0, 0.0),
         (0.0, 1.0, 1.0, 1.0, 0.0),
         # Bursts of variation 4 and exponential services: one service times 5 / 2.
@@ -31,7 +31,7 @@ def test_waits_are_those_of_textbooks(
 
 
 def test_the_variation_of_a_sample_is_brought_back() -> None:
-    # Poisson's arrivals stay Poisson's; a clock of which half is kept at random has gaps of variation 1/2.
+    # Poisson's arrivals stay Poisson's; a clock of which half is sampled at random has gaps of variation 1/2.
     assert unthinned_variation(1.0, 0.25) == 1.0
     assert unthinned_variation(0.5, 0.5) == 0.0
 

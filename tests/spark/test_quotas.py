@@ -1,4 +1,4 @@
-"""The report on quotas: rates and throttle times as Kafka's rules give them, and as DuckDB finds them."""
+"""The report on quotas: rates and throttle times by Kafka's rules, and as computed by DuckDB."""
 
 import argparse
 import random
@@ -23,7 +23,7 @@ from rotunda.spark.time_range import TimeRange
 from tests.support.feeds import random_seed
 from tests.support.generated_log import START, random_requests, request, write
 
-#: Spark's plans are made before anything runs, which takes long on a machine that is busy.
+#: Spark's plans are made before anything runs, which is slow on a busy machine.
 pytestmark = pytest.mark.timeout(300)
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
@@ -125,7 +125,7 @@ def throttles_of(quota: str, seconds: list[dict[str, Any]], bounds: dict[str, fl
 
 
 def late_at(asked: dict[int, int], bound: float) -> Iterator[tuple[int, float]]:
-    """Yield how much of what was asked for has not come yet, when as much comes as eleven samples allow (E12)."""
+    """Yield how much of the demand is still late, when as much passes as eleven samples allow (E12)."""
     came = defaultdict(float)
     total = 0
     for second in range(min(asked), max(asked) + 1):
@@ -160,7 +160,7 @@ def mutation_throttles(rows: list[dict[str, Any]], by: tuple[str, ...], bound: f
 def expected_rows(
     seconds: list[dict[str, Any]], by: tuple[str, ...], throttle_at: dict[Any, dict[int, float]]
 ) -> dict[Any, dict[str, Any]]:
-    """Return what the table has to say, of seconds in order; E14 in `any`."""
+    """Return the expected rows of the table, of seconds in order; E14 in `any`."""
     spans: dict[Any, dict[int, tuple[float, float | None, int | None]]] = defaultdict(dict)
     for row in seconds:
         who = tuple(row[name] for name in by)
@@ -207,7 +207,7 @@ def test_the_vectors_of_the_rules(spark: SparkSession, tmp_path: Path) -> None:
     assert of["produce", "app"].longestThrottleS == pytest.approx(5.0)
     assert of["produce", "app"].requestsOver == 15
     assert of["produce", "app"].firstOver.timestamp() == burst.timestamp()
-    # Answered two seconds later: that is when it is charged.
+    # The response is two seconds later: it is charged then.
     assert of["fetch", "app"].longestThrottleS == pytest.approx(2.0)
     assert of["fetch", "app"].firstOver.timestamp() == (burst + 2 * SECOND).timestamp()
     assert of["request", "app"].longestThrottleS == 1.0
@@ -228,7 +228,7 @@ def test_a_consumer_is_held_back_until_it_has_read_what_it_asked_for(spark: Spar
     write(tmp_path, "requests", [*fetches, *small])
     found = report(spark, tmp_path, "2026-03-01T10:00", "2026-03-01T10:02", "--fetch-bytes-per-second=1000000")
     row = rows_of(found)["fetch"]
-    # 20 MB pass in 20 s, 10 of them at once: of what is asked for in the first two seconds nothing is late.
+    # 20 MB pass in 20 s, 10 of them at once: of the demand of the first two seconds nothing is late.
     assert (row.secondsOver, row.requestsOver) == (19, 19)
     assert row.longestThrottleS == pytest.approx(60.0)
     assert row.throttledS == pytest.approx(77.001)

@@ -1,4 +1,4 @@
-"""The load profile: what it keeps of a log, and that the bench brings the same load upon another broker."""
+"""The load profile: the properties it preserves of a log, and that the bench puts the same load on another broker."""
 
 import argparse
 import json
@@ -57,7 +57,7 @@ def test_a_profile_has_what_the_log_has(spark: SparkSession, tmp_path: Path) -> 
     print(f"seed {seed}")
     chance = random.Random(seed)
     requests = random_requests(seed, 1000)
-    # What one row stands for is more than an int holds.
+    # The weight of one row is more than an int holds.
     requests[0] |= {"time": START + timedelta(minutes=30), "requestBytes": 100_000_000, "sampleWeight": 100}
     opened = [
         {"time": START + timedelta(seconds=chance.randrange(7200)), "event": event, "connection": f"0-1-{number}"}
@@ -103,7 +103,7 @@ def test_a_profile_ends_with_the_last_request_that_there_is_room_for(spark: Spar
 
 
 def put_load_upon(broker: BrokerProcess) -> None:
-    """Let two libraries produce and consume, without groups, each all of what is written."""
+    """Produce and consume with two libraries, without groups, each all records."""
     assert (
         broker.command(
             "topic", "create", TOPIC, "--partitions", str(PARTITIONS), "--bootstrap", broker.bootstrap

@@ -1,4 +1,4 @@
-"""The reports on a real broker's log, made by two client libraries: what the clients know is what the reports say."""
+"""The reports on a real broker's log, written by two client libraries: they agree with the clients' own numbers."""
 
 import warnings
 from argparse import Namespace
@@ -26,7 +26,7 @@ with warnings.catch_warnings():
 
 pytestmark = [
     pytest.mark.slow,
-    # Spark's plans are made before anything runs, which takes long on a machine that is busy.
+    # Spark's plans are made before anything runs, which is slow on a busy machine.
     pytest.mark.timeout(300),
     pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
 ]
@@ -35,7 +35,7 @@ pytestmark = [
 SENT = {0: 180, 1: 20}
 FAILURES = 7
 DAY_US = 86_400_000_000
-#: What the jobs' own options are, all together.
+#: All options of the jobs together.
 OPTIONS = Namespace(
     linger_ms=[5],
     batch_bytes=[16_384],
@@ -96,7 +96,7 @@ def log_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def context(spark: SparkSession, log_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Context:
-    """Return what a job is given, for all of the log."""
+    """Return the context of a job, for all of the log."""
     now = datetime.now(UTC)
     time_range = TimeRange(to_us(now - timedelta(hours=1)), to_us(now + timedelta(hours=1)))
     log = RequestLog(spark, str(log_path))

@@ -1,4 +1,4 @@
-"""The hourly tables: equal to an independent computation whatever happened to the files, the run or its neighbours."""
+"""The hourly tables: equal to an independent computation despite faults of the files, the run or its neighbours."""
 
 import json
 import os
@@ -45,7 +45,7 @@ class Log:
         write(self.path, "gaps", [_gap(5), _gap(70), _gap(71)])
 
     def add(self, seed: int, rows: int = 400, hours: int = 2) -> list[Path]:
-        """Write a file of each hour, and keep a copy where retention does not go."""
+        """Write a file of each hour, and a copy that retention does not reach."""
         requests = random_requests(seed, rows, hours)
         write(self.kept, "requests", requests)
         return write(self.path, "requests", requests)
@@ -54,7 +54,7 @@ class Log:
         return Rollups(self.spark, str(self.rollups_path), RequestLog(self.spark, str(self.path)))
 
     def check(self, time_range: TimeRange = ALL) -> None:
-        """Hold what readers get against an independent computation of everything that was ever written."""
+        """Compare readers' results with an independent computation over all rows ever written."""
         requests, latencies = self.rollups().read(time_range)
         with duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
@@ -143,7 +143,7 @@ def test_what_a_killed_run_leaves_is_neither_read_nor_kept(log: Log) -> None:
     rollups.store(EVER)
     stored = log.runs()
     log.add(log.seed + 3)
-    # Killed before its manifests stood there: rows of both hours, what Spark had staged, and the note of what it did.
+    # Killed before its manifests were written: rows of both hours, Spark's staged files, and the run's progress file.
     for directory in stored:
         shutil.copytree(log.rollups_path / directory, (log.rollups_path / directory).with_name("run=killed"))
     (log.rollups_path / "requests" / ".spark-staging-1").mkdir()

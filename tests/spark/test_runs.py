@@ -1,4 +1,4 @@
-"""Jobs as they are started: as processes, with what goes wrong said in one line and exit code 1."""
+"""Jobs as they are started: as processes, with errors in one line and exit code 1."""
 
 import json
 import os
@@ -94,7 +94,7 @@ def test_a_run_that_is_killed_in_the_middle_and_repeated_leaves_the_right_tables
     )
     third = run(arguments)
     out, errors = second.communicate(timeout=JOB_SECONDS)
-    # At the same time: one does the work, the other finds it done or says who is at it.
+    # At the same time: one does the job, the other finds it done or names the running one.
     codes = sorted((second.returncode, third.returncode))
     assert codes in ([0, 0], [0, 1]), errors + third.stderr
     for code, text in ((second.returncode, errors), (third.returncode, third.stderr)):
@@ -121,7 +121,7 @@ def test_a_terminal_is_shown_progress_on_one_line_that_goes_again(tmp_path: Path
     running = subprocess.Popen(arguments, cwd=REPOSITORY, env=QUICK_TO_START, stdout=subprocess.DEVNULL, stderr=its)
     os.close(its)
     shown = b""
-    # A terminal whose last writer has gone is at its end, which Linux says with an error.
+    # A terminal whose last writer has closed is at its end, which Linux reports as an error.
     with suppress(OSError), os.fdopen(ours, "rb", buffering=0) as terminal:
         while part := terminal.read(4096):
             shown += part

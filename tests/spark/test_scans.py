@@ -1,4 +1,4 @@
-"""What jobs read: only the directories of their range, only the columns that they use, and no log where rollups do."""
+"""The input of jobs: only the directories of their range, only the columns they use, and no log where rollups do."""
 
 import re
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Files of several schemas in one log: older ones lack columns, newer ones have columns that are not known."""
+"""Files of several schemas in one log: older ones lack columns, newer ones have unknown ones."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +24,7 @@ RANGE = ("2026-03-01T10:00:00", "2026-03-01T12:00:00")
 
 
 def newer(path: Path) -> None:
-    """Give a file two columns that this version does not know, one of them nested, before and after the others."""
+    """Add two columns unknown to this version to a file, one of them nested, before and after the others."""
     table = pq.read_table(path, partitioning=None)
     tags = pa.array([[{"key": "a", "value": n}] for n in range(table.num_rows)])
     table = table.add_column(0, "zone", pa.array(["eu"] * table.num_rows)).append_column("tags", tags)

@@ -1,4 +1,4 @@
-"""The report on objectives against the same numbers worked out by DuckDB, and against a log whose truth is known."""
+"""The report on objectives against the same numbers computed by DuckDB, and against a log with known content."""
 
 from argparse import Namespace
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ OBJECTIVES = [
     Objective("inside", 0.5, None, 1_800_000_000, {"listener": ("INTERNAL",)}),
     Objective("nobody", 0.5, None, DAY_US, {"clientId": ("nobody",)}),
 ]
-#: What each chooses, and what is bad of that.
+#: The requests that each selects, and the bad ones of those.
 SQL = [
     (
         "requestApiKeyName IN ('PRODUCE', 'FETCH')",

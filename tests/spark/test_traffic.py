@@ -1,4 +1,4 @@
-"""The report on traffic against the same numbers worked out by DuckDB, and against a log whose truth is known."""
+"""The report on traffic against the same numbers computed by DuckDB, and against a log with known content."""
 
 import random
 from argparse import Namespace
@@ -51,7 +51,7 @@ def test_every_number_is_that_of_an_independent_computation(spark: SparkSession,
 
 
 def test_what_is_planted_is_found(spark: SparkSession, tmp_path: Path) -> None:
-    """One partition of four has nine tenths; ten requests of 1000 bytes, 1 ms apart, come every second."""
+    """One partition of four has nine tenths; ten requests of 1000 bytes, 1 ms apart, arrive every second."""
     size = {"requestBytes": 1000, "responseBytes": 0, "recordBytes": 1000}
     rows = [
         request(START + timedelta(seconds=second, milliseconds=ms), topic="orders", partition=3, **size)
