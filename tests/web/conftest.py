@@ -1,4 +1,4 @@
-"""The browser that the tests of screens share, and how long they wait for what is to appear in it."""
+"""The browser shared by the tests of screens, and its timeout."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
 
-#: For whatever is to appear; the default of five seconds is little on a busy machine.
+#: For all waits; the default of five seconds is little on a busy machine.
 WAIT_MS = 90_000
 
 

@@ -1,4 +1,4 @@
-"""Who is shown the page: tokens, users, probes, and what those get who have none of it (users.md row 23)."""
+"""Access to the page: tokens, users, probes, and the responses to clients without credentials (users.md row 23)."""
 
 import asyncio
 import base64
@@ -12,7 +12,7 @@ TOKEN, METRICS_TOKEN = "the-page's-own-token", "prometheus-has-this"
 
 
 def is_user(name: str, password: str) -> bool:
-    """Know alice alone."""
+    """Accept alice alone."""
     return (name, password) == ("alice", "wonder:land")
 
 

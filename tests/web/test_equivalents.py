@@ -1,4 +1,4 @@
-"""What each screen says how to get without it: every command and every query is run as it stands there."""
+"""The commands and queries that each screen shows as its equivalents: every one is run as shown."""
 
 import html
 import http.client
@@ -52,14 +52,14 @@ def equivalents(broker: BrokerProcess, screen: Screen) -> dict[str, str]:
     return {label: html.unescape(text) for label, text in found}
 
 
-# A Spark job takes its time on a machine that does other things too.
+# A Spark job is slow on a busy machine.
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: screen.name)
 def test_the_command_does_what_the_screen_shows(broker: BrokerProcess, screen: Screen):
     """Users.md section 3."""
     name, *arguments = shlex.split(equivalents(broker, screen)["Command"])
     assert name == "rotunda"
-    # What goes on for ever is only looked at.
+    # Commands without an end only run for a moment.
     line = [sys.executable, "-m", "rotunda", *(each for each in arguments if each != "--follow")]
     done = subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, timeout=380, check=False)
     assert done.returncode == 0, done.stderr
@@ -73,7 +73,7 @@ def test_the_query_finds_something(broker: BrokerProcess, screen: Screen):
 
 
 def test_the_configuration_is_that_of_the_running_broker(broker: BrokerProcess):
-    """Users.md section 3: each value and where it came from."""
+    """Users.md section 3: each value and its source."""
     printed = broker.command("print-config").stdout.splitlines()
     assert not [line for line in printed if line.startswith("num.replica.fetchers")], "a setting that only Kafka has"
     assert "request.log.roll.ms=200  # set when it was started" in printed

@@ -20,7 +20,7 @@ def _nobody(address: str) -> None:
 
 
 def asked(guard: Guard, *hosts: bytes) -> tuple[int, dict[bytes, bytes]]:
-    """Return the status and headers of the answer to a request with these Host headers."""
+    """Return the status and headers of the response to a request with these Host headers."""
     sent: list[MutableMapping[str, Any]] = []
 
     async def send(message: MutableMapping[str, Any]) -> None:

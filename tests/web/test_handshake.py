@@ -1,4 +1,4 @@
-"""The page by HTTPS: requests through TLS, and handshakes that never end take no place from anybody."""
+"""The page by HTTPS: requests through TLS, and endless handshakes that cost no other client its connection."""
 
 import asyncio
 import http.client
@@ -26,7 +26,7 @@ MOST_CONNECTIONS = 16
 
 
 async def echo_length(scope: Any, receive: Any, send: Any) -> None:
-    """Answer with the scheme and how long the body was."""
+    """Respond with the scheme and the length of the body."""
     body, more = b"", True
     while more:
         message = await receive()

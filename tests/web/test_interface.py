@@ -1,4 +1,4 @@
-"""The interface for programs against its own description: schemathesis asks what the description allows, and more."""
+"""The HTTP interface against its own description: schemathesis sends requests within the description, and others."""
 
 import subprocess
 import sys

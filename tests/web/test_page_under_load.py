@@ -1,4 +1,4 @@
-"""The page of a real broker among many who look and many who only hold on: probes and /metrics are always answered."""
+"""The page of a real broker under many readers and idle connections: probes and /metrics always get a response."""
 
 import http.client
 import json
@@ -22,13 +22,13 @@ DROPPED = "rotunda_web_connections_dropped_total"
 STREAMS = 500
 SLOW_SOCKETS = 1000
 
-#: A probe that takes longer is a failed one.
+#: A slower probe counts as failed.
 PROBE_DEADLINE_S = 20.0
 
 
 @pytest.fixture(autouse=True)
 def _descriptors() -> Iterator[None]:
-    """Let this process hold all those sockets."""
+    """Raise this process's descriptor limit for all those sockets."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8192)), hard))
     yield
@@ -48,7 +48,7 @@ def get(path: str) -> bytes:
 
 
 def assert_is_served(broker: BrokerProcess) -> None:
-    """Assert that probes, /metrics and the page answer in time."""
+    """Assert that probes, /metrics and the page respond in time."""
     for path in ("/readyz", "/healthz", "/metrics", "/", "/view/overview", "/static/live.js"):
         begin = time.monotonic()
         code, _, body = ask(broker, path)
@@ -63,7 +63,7 @@ def metric(broker: BrokerProcess, name: str) -> float:
 
 
 def statuses(connections: list[socket.socket], deadline_s: float = 60.0) -> list[int]:
-    """Return the status code of the answer on each connection; 0 where the connection was closed."""
+    """Return the status code of the response on each connection; 0 where the connection was closed."""
     found: dict[int, int] = {}
     with selectors.DefaultSelector() as selector:
         for number, connection in enumerate(connections):
@@ -87,10 +87,10 @@ def test_streams_and_slow_sockets_leave_probes_their_room(broker: BrokerProcess)
         assert_is_served(broker)
         slow = [connect(broker, b"GET /readyz HTTP/1.1\r\nX-Slow: ", held) for _ in range(SLOW_SOCKETS)]
         assert_is_served(broker)
-        # Streams that are served go on.
+        # Streams that are served continue.
         served = streams[found.index(200)]
         assert served.recv(65536)
-        # Who is slow is dropped, however often he sends another byte.
+        # A slow sender is dropped, however often it sends another byte.
         for connection in slow:
             connection.setblocking(False)
 
@@ -108,7 +108,7 @@ def test_streams_and_slow_sockets_leave_probes_their_room(broker: BrokerProcess)
 
 
 def has_ended(connection: socket.socket) -> bool:
-    """Drip another byte; return whether the other side has gone."""
+    """Send another byte; return whether the other side has closed."""
     try:
         connection.send(b"x")
         return connection.recv(1) == b""
@@ -132,7 +132,7 @@ def test_a_refused_stream_says_when_to_come_back_and_closes(broker: BrokerProces
 
 
 def test_who_does_not_read_is_dropped(broker: BrokerProcess):
-    """Requests without end on one connection whose answers nobody reads."""
+    """Requests without end on one connection whose responses are never read."""
     with ExitStack() as held:
         connection = held.enter_context(socket.socket())
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -1,4 +1,4 @@
-"""The page without descriptors: one line now and then, no connection is lost for good, and the page comes back."""
+"""The page without descriptors: one line now and then, no connection is lost for good, and the page recovers."""
 
 import errno
 import http.client
@@ -24,7 +24,7 @@ LINE = "status page: cannot serve a connection or request: [Errno 24] Too many o
 
 @contextmanager
 def limited(pid: int) -> Iterator[None]:
-    """Let a process open nothing more."""
+    """Prevent a process from opening anything more."""
     soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (FEW, hard))
     try:
@@ -72,7 +72,7 @@ def test_the_page_says_so_now_and_then_and_serves_who_has_waited(tmp_path: Path)
         assert ask(broker, "/healthz")[0] == 200
         [web] = broker.processes("web")
         with ExitStack() as held:
-            # One is connected before: what it asks for needs descriptors too.
+            # One is connected before: its request needs descriptors too.
             asking = held.enter_context(closing(http.client.HTTPConnection(*address(broker), timeout=60)))
             assert code_of(asking, "/healthz") == 200
             with limited(web["pid"]):

@@ -32,7 +32,7 @@ def test_whatever_is_put_in_is_escaped(screen: Screen):
 
 @pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: screen.name)
 def test_nothing_that_the_policy_forbids(screen: Screen):
-    """Everything comes from here, by a relative address; no script and no style stands in the page."""
+    """Everything is loaded from here, by a relative address; no script and no style is inline."""
     html = page(screen, facts("x"))
     assert not re.search(r"\son\w+=|\sstyle=|javascript:|<style", html)
     for address in re.findall(r'(?:src|href)="([^"]+)"', html):

@@ -1,4 +1,4 @@
-"""The results of Spark jobs as the page reads them: whatever lies there, the page goes on and says what is wrong."""
+"""The results of Spark jobs as the page reads them: whichever files are there, the page works and reports errors."""
 
 import argparse
 import json

@@ -52,7 +52,7 @@ def opened(watched: Watched, job: str) -> Page:
 
 
 def see_the_age_change(page: Page) -> None:
-    """Wait until the page has taken over what the broker has sent it next."""
+    """Wait until the page has applied the broker's next update."""
     age = page.locator("#age").inner_text()
     expect(page.locator("#age")).not_to_have_text(age)
 
@@ -129,7 +129,7 @@ SHOW = """async ([name, value]) => {
 
 def test_columns_are_shown_by_what_their_names_say(browser: Browser, broker: BrokerProcess):
     found = Watched(browser, broker.status()["status_url"], timezone_id="Asia/Tokyo")
-    # A job without a result: one of another test may be gone before the page asks for it.
+    # A job without a result: one of another test may be deleted before the page requests it.
     page = opened(found, "rollup")
     cells = [
         ("p999Us", 1234567, "p99.9", "1.2 s"),
@@ -179,7 +179,7 @@ def test_jobs_are_chosen_by_keyboard_and_keep_the_focus(watched: Watched, report
 def test_a_new_result_comes_by_itself_and_one_that_stands_is_not_asked_for_again(watched: Watched, reports: Path):
     write_report(reports, "latency", CHART, headline="the first")
     page = opened(watched, "latency")
-    # Until then the page may show what another test has left.
+    # Until then the page may show the results of another test.
     expect(page.locator("#report-headline")).to_have_text("the first")
     expect(page.locator("#report-tables tbody tr")).to_have_count(2)
     see_the_age_change(page)
@@ -222,7 +222,7 @@ def test_a_file_that_is_no_chart_is_said(browser: Browser, broker: BrokerProcess
     expect(page.locator("#report-chart")).to_contain_text("The chart is not shown: the chart declares a document type.")
     expect(page.locator("#report-tables tbody tr")).to_have_count(2)
     found.page.close()
-    # The browser itself says that something was not found.
+    # The browser itself reports that something was not found.
     assert all("404" in complaint for complaint in found.complaints)
 
 

@@ -1,4 +1,4 @@
-"""The room of the page's connections: who is dropped, and when."""
+"""The limits of the page's connections: which are dropped, and when."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from rotunda.web.http.room import Limits, Room
 
 
 class Visitor:
-    """Stands in for a connection."""
+    """Replaces a connection."""
 
     def __init__(self) -> None:
         self.unread_bytes = 0
@@ -45,13 +45,13 @@ def metrics() -> MetricsWriter:
 
 @pytest.fixture
 def lines() -> list[str]:
-    """Return what is logged."""
+    """Return the log lines."""
     return []
 
 
 @pytest.fixture
 def room(clock: Clock, metrics: MetricsWriter, lines: list[str]) -> Room:
-    """Return a room of three places and one stream; requests and answers have ten seconds."""
+    """Return a room of three places and one stream; requests and responses have ten seconds."""
 
     def warn(_key: str, message: str, *values: object) -> bool:
         lines.append(message % values)
@@ -61,7 +61,7 @@ def room(clock: Clock, metrics: MetricsWriter, lines: list[str]) -> Room:
 
 
 def enter(room: Room, count: int) -> list[Visitor]:
-    """Let so many in."""
+    """Add so many connections."""
     visitors = [Visitor() for _ in range(count)]
     for each in visitors:
         room.enter(each)

@@ -25,13 +25,13 @@ from tests.web.test_status_page import address
 
 pytestmark = pytest.mark.slow
 
-#: However long a busy machine takes, a process that is stopped here is not killed.
+#: However slow a busy machine is, a process that is stopped here is not killed.
 BROKER_SETTINGS = {"request.log.slow.threshold.ms": 20, "process.hang.timeout.ms": -1}
-#: Ends with what would turn the text behind it around.
+#: Ends with a character that would reverse the text after it.
 HOSTILE = '"><img src=x onerror=alert(1)>\u202e'
 SHOWN = HOSTILE.replace("\u202e", "\\u{202e}")
 
-#: What must be there before a screen is drawn.
+#: The elements that must be there before a screen is drawn.
 DRAWN = {
     "overview": "#pipeline svg",
     "clients": "#clients tbody tr",
@@ -54,7 +54,7 @@ def load(broker: BrokerProcess) -> Iterator[PageLoad]:
 
 
 class Watched:
-    """A page that notes what it should not do."""
+    """A page that records its errors and foreign requests."""
 
     def __init__(self, browser: Browser, url: str, width: int = 1440, **options: Any) -> None:
         self.url = url
@@ -67,7 +67,7 @@ class Watched:
         self.page.on("request", lambda request: self._asked(request.url))
 
     def open(self, screen: str) -> Page:
-        """Go to a screen and wait until it is drawn."""
+        """Open a screen and wait until it is drawn."""
         self.page.goto(self.url + ("" if screen == "overview" else screen))
         self.page.wait_for_selector(DRAWN[screen], timeout=WAIT_MS)
         return self.page
@@ -93,7 +93,7 @@ def watched(browser: Browser, broker: BrokerProcess, load: PageLoad) -> Iterator
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_screen_draws_itself_in_both_themes(browser: Browser, broker: BrokerProcess, load: PageLoad, theme: str):
-    """No error, and nothing asked of any other server."""
+    """No error, and no request to any other server."""
     assert load.consumed
     found = Watched(browser, broker.status()["status_url"], color_scheme=theme)
     for screen in SCREENS:
@@ -111,7 +111,7 @@ def test_every_screen_draws_itself_in_both_themes(browser: Browser, broker: Brok
 def test_who_is_throttled_stands_on_the_clients_screen(
     browser: Browser, broker: BrokerProcess, load: PageLoad, wire: WireClient, topic: str, width: int
 ):
-    """Issue 13: who is throttled, by what, and for how long."""
+    """Issue 13: throttled clients, the quota, and the time."""
     assert load.consumed
     create_topic(wire, topic, 1)
     assert broker.command("quota", "set", "--client-id", topic, "producer_byte_rate=10000").returncode == 0
@@ -134,7 +134,7 @@ def test_who_is_throttled_stands_on_the_clients_screen(
 def test_what_waits_for_clients_stands_beside_its_processor(
     watched: Watched, broker: BrokerProcess, wire: WireClient, topic: str
 ):
-    """Issue 13: memory of requests and answers, once there is any that is kept for somebody."""
+    """Issue 13: memory of requests and responses, once there is any that is held for a client."""
     create_topic(wire, topic, 1)
     records = record_batch([bytes(900_000)])
     for _ in range(4):
@@ -148,13 +148,13 @@ def test_what_waits_for_clients_stands_beside_its_processor(
 
 @pytest.mark.parametrize("width", [390, 900])
 def test_every_screen_fits_small_screens(browser: Browser, broker: BrokerProcess, load: PageLoad, width: int):
-    """What is too wide scrolls within its own frame; the picture of the broker stands upright and can be read."""
+    """Wide content scrolls within its own frame; the picture of the broker is upright and can be read."""
     assert load.consumed
     found = Watched(browser, broker.status()["status_url"], width)
     for screen in SCREENS:
         page = found.open(screen.name)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{screen.name} is too wide"
-        # By what is in a cell, not by the cell: a narrow number is as tall as the longest name in its row.
+        # By the content of a cell, not by the cell: a narrow number is as tall as the longest name in its row.
         narrow = """all => all.filter(e => {
             const text = document.createRange();
             text.selectNodeContents(e);
@@ -162,7 +162,7 @@ def test_every_screen_fits_small_screens(browser: Browser, broker: BrokerProcess
         }).length"""
         assert not page.locator("td").evaluate_all(narrow), f"{screen.name} breaks its words into pieces"
     page = found.open("overview")
-    # In one go: it is drawn again every second, and a picture that was found before has no width by then.
+    # In one call: it is drawn again every second, and a picture that was found before has no width by then.
     drawn, wanted = page.evaluate(
         """() => {
             const picture = document.querySelector('#pipeline svg');
@@ -185,7 +185,7 @@ def test_the_theme_can_be_switched_and_stays(watched: Watched):
 
 
 def test_tables_sort_by_keyboard_and_keep_the_focus(watched: Watched):
-    """Users.md section 3: real tables, sorted by buttons in their headers, focus kept over updates."""
+    """Users.md section 3: real tables, sorted by buttons in their headers, focus preserved over updates."""
     page = watched.open("topics")
     header = page.locator("#topics th", has_text="Topic")
     header.locator("button").focus()
@@ -222,7 +222,7 @@ TABLE = """async () => {
 
 
 def test_a_row_that_moves_keeps_the_focus(watched: Watched):
-    """Users.md section 3: focus kept over refresh, also where the order has changed."""
+    """Users.md section 3: focus preserved over refresh, also where the order has changed."""
     page = watched.open("configuration")
     page.evaluate(TABLE)
     assert page.evaluate("update(['a', 'first', 1], ['b', 'second', 2])") == ["first 1", "second 2"]
@@ -247,7 +247,7 @@ def test_two_rows_that_look_the_same_are_two_rows(watched: Watched):
 
 
 def test_a_long_wait_does_not_hide_where_the_time_of_others_goes(watched: Watched):
-    """Row 22: what a fetch waits for data is no slowness."""
+    """Row 22: a fetch's wait for data is no slowness."""
     page = watched.open("overview")
     widths = page.evaluate(
         """async () => {
@@ -287,7 +287,7 @@ def test_a_hidden_tab_asks_for_nothing(watched: Watched):
 
 
 def test_old_facts_are_grey_and_say_their_age(watched: Watched, broker: BrokerProcess):
-    """A page that does not answer never passes for a broker that stands still."""
+    """A page without responses must not look like a broker without traffic."""
     page = watched.open("overview")
     [web] = broker.processes("web")
     os.kill(web["pid"], signal.SIGSTOP)
@@ -310,7 +310,7 @@ def test_a_killed_handler_is_shown_as_restarted(watched: Watched, broker: Broker
 
 
 def test_hostile_names_are_text(watched: Watched, broker: BrokerProcess):
-    """Row 23: a client calls itself what it likes."""
+    """Row 23: a client chooses its name freely."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": HOSTILE})
     producer.produce("orders", b"x")
     producer.flush(30)
@@ -346,7 +346,7 @@ def test_the_timeline_of_groups_says_what_its_signs_mean(watched: Watched):
 
 
 def test_a_screen_without_a_stream_asks_now_and_then(browser: Browser, broker: BrokerProcess, load: PageLoad):
-    """Other streams have taken all there are; when they go, it gets one."""
+    """Other streams use all there are; when they end, it gets one."""
     assert load.consumed
     with ExitStack() as held:
         request = b"GET /events/overview HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -359,12 +359,12 @@ def test_a_screen_without_a_stream_asks_now_and_then(browser: Browser, broker: B
         expect(page.locator("#state")).to_have_text("Ready")
         first = page.locator("#age").inner_text()
         expect(page.locator("#age")).not_to_have_text(first)
-        # What has become stale on a slow machine says so until the next answer.
+        # Facts that are stale on a slow machine are marked so until the next response.
         expect(page.locator("body.stale")).to_have_count(0)
     with page.expect_request(lambda request: "/events/" in request.url, timeout=WAIT_MS) as asked:
         pass
     expect(page.locator("#state")).to_have_text("Ready")
     assert asked.value.url.endswith("/events/overview")
     found.page.close()
-    # The browser itself says that a stream was refused.
+    # The browser itself reports that a stream was refused.
     assert all("503" in complaint for complaint in found.complaints)

@@ -58,7 +58,7 @@ def broker(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def ask(
     broker: BrokerProcess, authority: Path, path: str, name: str = "localhost", authorization: str = f"Bearer {TOKEN}"
 ) -> tuple[int, bytes, str]:
-    """Return status and body of an answer, and the certificate's serial number."""
+    """Return status and body of a response, and the certificate's serial number."""
     port = int(broker.status()["status_url"].rstrip("/").rpartition(":")[2])
     context = ssl.create_default_context(cafile=str(authority / "ca.pem"))
     with closing(HTTPSConnection(name, port, context=context, timeout=60)) as connection:
@@ -117,7 +117,7 @@ def test_a_certificate_that_was_replaced_is_shown_after_a_reload(broker: BrokerP
     assert ask(broker, certificates, "/healthz")[2] == before, "nobody has asked for it yet"
     assert broker.command("reload").returncode == 0
     wait_until(lambda: ask(broker, certificates, "/healthz")[2] != before, "the new certificate")
-    # One that cannot be used changes nothing, and says so.
+    # An unusable one changes nothing, and is reported.
     now = ask(broker, certificates, "/healthz")[2]
     good = (certificates / "server.pem").read_bytes()
     (certificates / "server.pem").write_bytes(b"nonsense")

@@ -1,4 +1,4 @@
-"""The page's port: the default one gives way, one that was asked for does not, and without the extra there is none."""
+"""The page's port: the default one falls back, a configured one does not, and without the extra there is none."""
 
 import logging
 import re

@@ -1,4 +1,4 @@
-"""The status page of a real broker: what it answers, whom it refuses, and that the broker does without it."""
+"""The status page of a real broker: its responses and rejections, and that the broker works without it."""
 
 import http.client
 import json
@@ -27,7 +27,7 @@ def address(broker: BrokerProcess) -> tuple[str, int]:
 
 
 def ask(broker: BrokerProcess, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
-    """Return status, headers and body of an answer."""
+    """Return status, headers and body of a response."""
     with closing(http.client.HTTPConnection(*address(broker), timeout=60)) as connection:
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
@@ -71,7 +71,7 @@ def test_a_foreign_host_is_refused_and_nothing_can_be_written(broker: BrokerProc
 
 
 def test_status_metrics_and_probes(broker: BrokerProcess, topic: str):
-    """Users.md rows 17 and 18: what Prometheus and probes read."""
+    """Users.md rows 17 and 18: the input of Prometheus and probes."""
     broker.command("topic", "create", topic, "--partitions", "2")
     producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "page-test"})
     for number in range(50):
@@ -141,7 +141,7 @@ def test_killing_the_page_changes_nothing_for_clients(broker: BrokerProcess, top
     [web] = broker.processes("web")
     os.kill(web["pid"], signal.SIGKILL)
     wait_until(lambda: broker.processes("web")[0]["pid"] != web["pid"], "the replacement")
-    # Whoever asks before it is there is answered by the replacement.
+    # Requests that arrive before the replacement is there are served by it.
     assert ask(broker, "/healthz")[0] == 200
     [again] = broker.processes("web")
     assert again["pid"] != web["pid"]
@@ -164,7 +164,7 @@ def test_a_killed_handler_is_shown_as_restarted(broker: BrokerProcess):
 
 
 def test_nobody_knows_how_idle_a_process_is_that_hangs(broker: BrokerProcess):
-    """B30, E01: a loop that does not turn tells nothing, which is no idleness."""
+    """B30, E01: a loop that does not turn publishes nothing, which is no idleness."""
     handler = broker.processes("handler")[0]
     wait_until(lambda: status(broker)["handlers"][0]["idle"] is not None, "an idle share")
     os.kill(handler["pid"], signal.SIGSTOP)
@@ -189,7 +189,7 @@ def test_top_prints_the_same_once(broker: BrokerProcess):
 
 @pytest.fixture
 def taken_port() -> Any:
-    """Yield a port that somebody else listens on."""
+    """Yield a port that another socket listens on."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening.getsockname()[1]
 

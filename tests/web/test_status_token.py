@@ -1,4 +1,4 @@
-"""The status page of a broker with tokens: who is asked, what each token opens, and a browser's way in (row 23)."""
+"""The status page of a broker with tokens: which requests need one, the rights of each, and browsers (row 23)."""
 
 import base64
 from collections.abc import Iterator
@@ -67,7 +67,7 @@ def test_wrong_tokens_leave_a_line_without_them(broker: BrokerProcess) -> None:
 
 @pytest.fixture
 def opened(browser: Browser, broker: BrokerProcess) -> Iterator[list[str]]:
-    """Yield what a browser complains of that has been given the token as a password, with the page open."""
+    """Yield the complaints of a browser that was given the token as a password, with the page open."""
     complaints: list[str] = []
     with browser.new_context(http_credentials={"username": "me", "password": TOKEN}) as context:
         page = context.new_page()

@@ -1,4 +1,4 @@
-"""Where requests wait: what is down first, then full queues, then whoever has no time left."""
+"""The verdict on waiting requests: down processes first, then full queues, then processes without spare time."""
 
 from rotunda.web.facts.status import Process, Processor, Ring, Target
 from rotunda.web.facts.verdict import not_ready, remarks, verdict
@@ -49,7 +49,7 @@ def test_what_is_down_comes_first():
 
 
 def test_clients_are_served_without_what_stands_beside_the_path_of_a_request():
-    """Row 29: a probe must not take away a broker whose recorder has just been replaced."""
+    """Row 29: a probe must not remove a broker whose recorder has just been replaced."""
     beside = [process(role, serves=False) for role in ("recorder", "cleaner", "web")]
     assert not_ready([*beside, process("handler")], is_draining=False) == []
     assert not_ready([process("handler", 1, serves=False)], is_draining=False) == ["handler 1 is dead"]

@@ -1,4 +1,4 @@
-"""One reading a second for everybody who looks, and none when nobody does."""
+"""One reading a second for all viewers, and none without viewers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from rotunda.web.watch import TooManyStreams, Watch
 
 
 class Places:
-    """Stands in for a Room: so many streams and no more."""
+    """Replaces a Room: so many streams and no more."""
 
     def __init__(self, free: int = 100) -> None:
         self.free = free
@@ -27,7 +27,7 @@ class Places:
 
 
 class CountingReader:
-    """Stands in for a Reader; each reading is its number."""
+    """Replaces a Reader; each reading is its number."""
 
     def __init__(self) -> None:
         self.readings = 0
@@ -51,7 +51,7 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> CountingReader:
     sleep = asyncio.sleep
 
     async def pass_turns(_seconds: float) -> None:
-        # No clock decides whether everybody who follows has had a turn in between.
+        # No clock decides whether all followers have run in between.
         for _ in range(50):
             await sleep(0)
 
@@ -72,7 +72,7 @@ async def take(stream: AsyncIterator[str], count: int) -> list[str]:
 
 
 def test_twenty_streams_share_every_reading(reader: CountingReader):
-    """Twenty browsers cost as much as one: each reading is taken and encoded once."""
+    """Twenty browsers cost as much as one: each reading is made and encoded once."""
 
     async def look() -> list[list[str]]:
         watch = Watch(None, reader, Places())  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ def test_nothing_is_read_when_nobody_looks(reader: CountingReader):
         await take(stream, 2)
         await stream.aclose()  # type: ignore[attr-defined]
         assert watch._ticking is not None
-        # Ends by itself; nothing else takes readings.
+        # Ends by itself; nothing else makes readings.
         await watch._ticking
         return reader.readings
 
