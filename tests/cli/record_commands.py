@@ -10,12 +10,12 @@ from typing import NamedTuple
 REPOSITORY = Path(__file__).parent.parent.parent
 DEADLINE_SECONDS = 120
 
-#: Everything of a record but its place and time, with lengths, so that nothing can be taken for another thing.
+#: Everything of a record but its place and time, with lengths, so that nothing is ambiguous.
 WHOLE = r"%K,%k,%S,%s,%h|%p|"
 
 
 class Done(NamedTuple):
-    """What a command left behind."""
+    """The result of a command."""
 
     code: int
     out: bytes
@@ -33,21 +33,21 @@ def kcat(bootstrap: str, *arguments: str, data: bytes = b"") -> Done:
 
 
 def read_by_kcat(bootstrap: str, topic: str, *arguments: str) -> bytes:
-    """Return what kcat prints of a topic up to its end."""
+    """Return kcat's output of a topic up to its end."""
     done = kcat(bootstrap, "-C", "-t", topic, "-e", *arguments)
     assert done.code == 0, done.err
     return done.out
 
 
 def consumed(bootstrap: str, topic: str, *arguments: str) -> bytes:
-    """Return what `rotunda consume` prints."""
+    """Return the output of `rotunda consume`."""
     done = rotunda(bootstrap, "consume", topic, *arguments)
     assert done.code == 0, done.err
     return done.out
 
 
 def produce(bootstrap: str, topic: str, data: bytes, *arguments: str) -> None:
-    """Write records by `rotunda produce`; nothing is to be said."""
+    """Write records by `rotunda produce`; it must print nothing."""
     done = rotunda(bootstrap, "produce", topic, *arguments, data=data)
     assert done == Done(0, b"", "")
 

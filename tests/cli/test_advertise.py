@@ -1,4 +1,4 @@
-"""`--advertise`: what it sets, what it refuses, and that clients are told it."""
+"""`--advertise`: its settings, its rejections, and that clients receive it."""
 
 import json
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_c18_it_is_a_setting_like_any_other(tmp_path: Path) -> None:
 
 
 def test_commands_on_this_machine_reach_a_broker_whose_clients_are_sent_elsewhere(tmp_path: Path) -> None:
-    """As in a container, whose own programs do not come by the address that is published."""
+    """As in a container, whose own programs do not use the published address."""
     run = ("--run-dir", str(tmp_path / "run"))
     flags = ("--listen", "127.0.0.1:0", "--advertise", "nowhere.invalid:9", "--set", "status.port=0")
     assert command("start", "--daemon", "--wait", "--ephemeral", *run, *flags).returncode == 0

@@ -1,4 +1,4 @@
-"""The command line of a whole broker: what it prints and the codes it ends with."""
+"""The command line of a whole broker: its output and its exit codes."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def test_a_daemon_from_start_to_stop(run_path: str, tmp_path: Path) -> None:
     assert command("status", "--run-dir", run_path).returncode == 3
     assert command("stop", "--run-dir", run_path).returncode == 3
     log = (Path(run_path) / "broker.log").read_text()
-    # How long a turn takes is the machine's business.
+    # The length of a turn depends on the machine.
     assert not [line for line in log.splitlines() if "handler" in line and "a turn took" not in line]
 
 

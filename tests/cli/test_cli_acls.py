@@ -1,4 +1,4 @@
-"""`rotunda acl` against a whole broker: what is added is listed, holds, and is deleted."""
+"""`rotunda acl` against a whole broker: ACLs are added, listed, enforced, and deleted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
 
 
 def acl(broker: BrokerProcess, *arguments: str) -> list[Any]:
-    """Return what a command prints as JSON, in short."""
+    """Return the JSON output of a command, in short."""
     done = broker.command("acl", *arguments, "--json")
     assert done.returncode == 0, done.stderr
     return [" ".join(each.values()) for each in json.loads(done.stdout)]

@@ -1,4 +1,4 @@
-"""`rotunda config` against a whole broker: what is set is in force, what is refused changes nothing."""
+"""`rotunda config` against a whole broker: accepted settings are in force, rejected ones change nothing."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ from tests.support.broker_process import BrokerProcess
 
 
 def config(broker: BrokerProcess, *arguments: str) -> Any:
-    """Return what a command prints as JSON."""
+    """Return the JSON output of a command."""
     done = broker.command("config", *arguments, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

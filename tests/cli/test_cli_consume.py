@@ -1,4 +1,4 @@
-"""`rotunda consume` against a whole broker: beside kcat, byte for byte, and what it does at ends and at signals."""
+"""`rotunda consume` against a whole broker: like kcat, byte for byte, and its behaviour at ends and signals."""
 
 import json
 import random
@@ -68,7 +68,7 @@ def test_options_that_kcat_has_do_the_same(broker: BrokerProcess, topic: str, op
     null = Producer({"bootstrap.servers": broker.bootstrap})
     null.produce(topic, None, None, partition=0, timestamp=NOW_MS)
     assert null.flush(60) == 0
-    # Partitions come in any order.
+    # Partitions arrive in any order.
     found, others = consumed(broker.bootstrap, topic, *options), read_by_kcat(broker.bootstrap, topic, *options)
     if "-c" in options:
         assert found.count(b"\n") == others.count(b"\n") == 3
@@ -182,13 +182,13 @@ def test_what_a_group_has_read_is_not_read_again(broker: BrokerProcess, topic: s
     assert len(first) == 7
     assert sorted(first + second) == list(range(20))
     assert consumed(broker.bootstrap, topic, *group) == b""
-    # kcat goes on in the same group.
+    # kcat continues in the same group.
     fill(broker, topic, 2, 4)
     assert sorted(values(kcat(broker.bootstrap, *group, "-e", topic).out)) == [0, 1, 2, 3]
 
 
 def test_members_share_and_one_that_is_told_to_end_leaves(broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
-    """Two of ours and one of kcat's: each record once, whoever ends."""
+    """Two of ours and one of kcat's: each record once, whichever ends."""
     fill(broker, topic, 6, 12)
     files = [tmp_path / f"member-{number}" for number in range(3)]
     ours = []
@@ -211,7 +211,7 @@ def test_members_share_and_one_that_is_told_to_end_leaves(broker: BrokerProcess,
 
     wait_until(shares, "each has two partitions")
     wait_until(lambda: set(read()) == set(range(12)), "all are read")
-    # What was read before a member came may be read again, as nobody had committed it.
+    # Records read before a member joined may be read again, as they were not committed.
     fill(broker, topic, 6, 60, first=100)
     wait_until(lambda: set(read()) >= set(range(100, 160)), "the later ones are read")
     assert [number for number in read() if number >= 100] == list(range(100, 160))

@@ -1,4 +1,4 @@
-"""`rotunda doctor` at a broker without security: what it finds there, and what clients get wrong at such a port."""
+"""`rotunda doctor` at a broker without security: its findings, and mistakes of clients at such a port."""
 
 import json
 import socket
@@ -23,21 +23,21 @@ def findings(*arguments: str, code: int) -> list[dict[str, Any]]:
 
 
 def failed(found: list[dict[str, Any]]) -> str:
-    """Return the one line that says what to change."""
+    """Return the one line with the remedy."""
     [text] = [each["text"] for each in found if each["level"] == "fail"]
     return str(text)
 
 
 @pytest.fixture
 def closed() -> Iterator[str]:
-    """Yield an address that nobody listens at, nor can."""
+    """Yield an address on which nothing listens, nor can."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{taken.getsockname()[1]}"
 
 
 def listening_port(broker: BrokerProcess) -> int:
-    """Return the port of a broker's listener, which need not be the one that clients are given."""
+    """Return the port of a broker's listener, which may differ from the advertised one."""
     page = int(broker.status()["status_url"].rstrip("/").rpartition(":")[2])
     opened = psutil.Process(broker.pid()).net_connections(kind="tcp")
     [port] = {each.laddr.port for each in opened if each.status == psutil.CONN_LISTEN} - {page}
@@ -55,7 +55,7 @@ def test_a_healthy_broker_is_healthy(broker: BrokerProcess) -> None:
 
 
 def test_few_descriptors_are_a_warning(broker: BrokerProcess) -> None:
-    """Half of 64 are for others, and a partition takes four; nobody but its own user may look at a broker's limit."""
+    """Half of 64 are for others, and a partition needs four; only its own user may read a broker's limit."""
     (Path(broker.status()["data_dir"]) / "of-nobody").mkdir()
     for partition in range(9):
         (Path(broker.status()["data_dir"]) / f"kept-{partition}").mkdir()

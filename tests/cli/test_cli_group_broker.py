@@ -17,7 +17,7 @@ BROKER_SETTINGS = {"group.initial.rebalance.delay.ms": 0, "transaction.state.log
 
 
 def group(broker: BrokerProcess, *arguments: str) -> Any:
-    """Return what a command prints as JSON."""
+    """Return the JSON output of a command."""
     done = broker.command("group", *arguments, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -52,7 +52,7 @@ def test_the_life_of_a_group(broker: BrokerProcess, topic: str, protocol: str) -
     commits = [TopicPartition(topic, 0, 1, "noted"), TopicPartition(topic, 1, 2)]
     consumer.commit(offsets=commits, asynchronous=False)
 
-    # A member has its share a moment before the coordinator hears that it took it.
+    # A member has its share a moment before the coordinator receives its confirmation.
     wait_until(lambda: group(broker, "describe", name)["state"] == "Stable", "the group is stable")
     described = group(broker, "describe", name)
     (member,) = described["members"]
@@ -60,7 +60,7 @@ def test_the_life_of_a_group(broker: BrokerProcess, topic: str, protocol: str) -
     assert member["client_id"] == "reader"
     assert [each["partition"] for each in member["assignment"]] == [0, 1, 2]
     late, idle, unread = described["partitions"]
-    # confluent-kafka sends the zero byte behind a C string along.
+    # confluent-kafka also sends the zero byte at the end of a C string.
     assert late["committed_metadata"].rstrip("\0") == "noted"
     assert (late["lag_records"], late["log_end_offset"]) == (3, 4)
     assert 50 <= late["lag_seconds"] <= 50 + time.time() - now_ms / 1000 + 0.01

@@ -1,4 +1,4 @@
-"""`rotunda group`: what it prints and the codes it ends with, against a broker that holds what the test says."""
+"""`rotunda group`: its output and its exit codes, against a broker whose contents the test sets."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ ORDERS = [TopicPartition("orders", each) for each in range(3)]
 
 
 class Done(NamedTuple):
-    """What a command left behind."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -79,7 +79,7 @@ def fake() -> FakeBroker:
 
 @pytest.fixture
 def run(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
-    """Yield what runs `rotunda group` against the broker."""
+    """Yield a function that runs `rotunda group` against the broker."""
     with fake.serving() as address:
 
         def command(*arguments: str) -> Done:
@@ -209,7 +209,7 @@ def test_describe_an_unknown_group(fake: FakeBroker, run: Run) -> None:
     done = run("describe", ODD + "x")
     assert (done.code, done.out) == (1, "")
     assert done.err == ('rotunda: GROUP_ID_NOT_FOUND: unknown group "g 1\\x1b[2J\\"x"; see `rotunda group list`\n')
-    # Brokers without KIP-848 and KIP-1043 answer with the state Dead.
+    # Brokers without KIP-848 and KIP-1043 respond with the state Dead.
     del fake.served[ApiKey.CONSUMER_GROUP_DESCRIBE]
     fake.classic["nobody"] = {"group_state": "Dead", "members": []}
     assert run("describe", "nobody").err.startswith("rotunda: GROUP_ID_NOT_FOUND: ")
@@ -290,7 +290,7 @@ def test_a_reset_is_shown_and_only_with_execute_done(fake: FakeBroker, run: Run)
 def test_a_reset_goes_to_the_nearest_offset_in_range(
     run: Run, goal: tuple[str, ...], after: list[int], warned: list[bool]
 ) -> None:
-    """An offset out of range becomes the nearest one, and each such change is told, as Kafka's tool does."""
+    """An offset out of range becomes the nearest one, and each such change is reported, as in Kafka's tool."""
     done = run("reset-offsets", "empty", "--topic", "orders", *goal, "--json").json
     assert [each["after"] for each in done["partitions"]] == after
     assert [each["warning"] is not None for each in done["partitions"]] == warned

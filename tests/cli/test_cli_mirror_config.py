@@ -1,4 +1,4 @@
-"""`rotunda mirror-config`: what it prints, and what it refuses. What it does: `ops/compat --only mirror`."""
+"""`rotunda mirror-config`: its output, and its rejections. Its effect: `ops/compat --only mirror`."""
 
 from pathlib import Path
 

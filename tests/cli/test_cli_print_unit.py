@@ -26,7 +26,7 @@ def test_systemd_finds_nothing_wrong_with_it(
     assert (found.returncode, found.stdout + found.stderr) == (0, "")
     assert ("User=daemon" in text, f"--config {properties}" in text) == (with_config, with_config)
     assert ("DynamicUser=yes" in text) != with_config
-    # Of 0 to 10 in tenths: what systemd calls "OK" at most.
+    # Of 0 to 10 in tenths: the most that systemd calls "OK".
     exposed = ["systemd-analyze", "security", "--offline=true", "--threshold=40", unit]
     assert subprocess.run(exposed, capture_output=True, check=False).returncode == 0
 
@@ -42,7 +42,7 @@ def test_systemd_finds_nothing_wrong_with_it(
 def test_what_the_broker_is_run_by_is_not_hidden_from_it(
     program: str, base: str, protected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever prints the unit: it may be root, with a home of its own."""
+    """Whichever user prints the unit: it may be root, with a home of its own."""
     monkeypatch.setattr(sys, "executable", program)
     monkeypatch.setattr(sys, "base_prefix", base)
     assert main(["print-unit"]) == 0

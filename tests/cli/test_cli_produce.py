@@ -1,4 +1,4 @@
-"""`rotunda produce` against a whole broker: beside kcat, piped from `rotunda consume`, in transactions, and refused."""
+"""`rotunda produce` against a whole broker: like kcat, piped from `rotunda consume`, in transactions, and rejected."""
 
 import os
 import random
@@ -50,7 +50,7 @@ BROKER_OPTIONS = {"ephemeral": False}
 def test_the_same_input_becomes_the_same_records(
     broker: BrokerProcess, topic: str, data: bytes, options: tuple[str, ...]
 ) -> None:
-    """As kcat writes them, and `rotunda consume` reads what kcat reads."""
+    """As kcat writes them, and `rotunda consume` reads the same as kcat."""
     for name in ("kcat", "rotunda"):
         assert broker.command("topic", "create", f"{topic}-{name}", "--partitions", "2").returncode == 0
     assert kcat(broker.bootstrap, "-P", "-t", f"{topic}-kcat", *options, data=data).code == 0
@@ -72,7 +72,7 @@ def test_each_codec_is_what_stands_in_the_log(broker: BrokerProcess, topic: str,
 
 
 def test_json_from_topic_to_topic(broker: BrokerProcess, topic: str) -> None:
-    """Bytes of any kind, null, headers, timestamps and partitions: what consume prints, produce writes again."""
+    """Bytes of any kind, null, headers, timestamps and partitions: produce accepts the output of consume."""
     seed = random.randrange(1 << 30)
     rng = random.Random(seed)
     for name in ("from", "to"):
@@ -129,7 +129,7 @@ def test_a_line_is_written_while_the_pipe_stays_open(broker: BrokerProcess, topi
 
 
 def test_a_pause_in_a_pipe_that_does_not_block_is_not_its_end(broker: BrokerProcess, topic: str) -> None:
-    """Whoever shares standard input may have left it so."""
+    """Another user of standard input may have left it so."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     line = command(broker.bootstrap, "produce", topic)
@@ -165,7 +165,7 @@ def test_an_interrupted_transaction_is_aborted(broker: BrokerProcess, topic: str
         writer.send_signal(signal.SIGINT)
         assert writer.wait(60) == 130
     produce(broker.bootstrap, topic, b"kept\n")
-    # Were it still open, nothing behind it could be read.
+    # Were it still open, nothing after it could be read.
     assert consumed(broker.bootstrap, topic) == b"kept\n"
 
 

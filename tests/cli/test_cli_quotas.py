@@ -1,4 +1,4 @@
-"""`rotunda quota` against a whole broker: what is set holds, and who uses how much is shown."""
+"""`rotunda quota` against a whole broker: quotas are enforced, and their use is shown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.broker_process import BrokerProcess
 
 
 def quota(broker: BrokerProcess, *arguments: str) -> Any:
-    """Return what a command prints as JSON."""
+    """Return the JSON output of a command."""
     done = broker.command("quota", *arguments, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

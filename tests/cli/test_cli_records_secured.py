@@ -22,7 +22,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslBroker]:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_by_the_options_of_the_other_commands(secured: SaslBroker, topic: str, tmp_path: Path, protocol: str) -> None:
-    """A file of properties for both, also with a group; without it the complaint says what is missing."""
+    """A file of properties for both, also with a group; without it the error names the missing option."""
     file = tmp_path / "client.properties"
     file.write_text(
         f"security.protocol={protocol}\nsasl.mechanism=SCRAM-SHA-256\nsasl.username=alice\n"

@@ -1,4 +1,4 @@
-"""`rotunda tls init`: files that TLS libraries take, modes, what is never replaced, and settings of clients."""
+"""`rotunda tls init`: files for TLS libraries, modes, files that are never replaced, and settings of clients."""
 
 import ast
 import json
@@ -30,9 +30,9 @@ def mode(path: Path) -> int:
 
 
 def handshake(directory: Path, name: str, client: Path | None = None) -> dict[str, Any]:
-    """Let a client connect by a name to a server that wants a certificate if the client has one.
+    """Connect a client by a name to a server that requires a certificate if the client has one.
 
-    Returns the certificate that the server got; raises what the client's library says.
+    Return the certificate that the server got; raise the exception of the client's library.
     """
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(directory / "server.pem")

@@ -24,14 +24,14 @@ def user(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
 
 
 def on(broker: BrokerProcess, *arguments: str, typed: str = "") -> Any:
-    """Return what a command prints as JSON."""
+    """Return the JSON output of a command."""
     done = user(*arguments, "--json", "--run-dir", str(broker.run_dir), typed=typed)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 def gets_in(address: str, name: str, password: str) -> bool:
-    """Return whether a record is written before the client says that it is not let in."""
+    """Return whether a record is written before the client reports an authentication error."""
     outcomes: list[bool] = []
     client = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512", "bootstrap.servers": address}
     client |= {"sasl.username": name, "sasl.password": password}

@@ -1,4 +1,4 @@
-"""`rotunda status`, `top`, `requests` and `metrics`: what they print, and how they end when nobody listens."""
+"""`rotunda status`, `top`, `requests` and `metrics`: their output, and how they end when their output is closed."""
 
 import io
 import json
@@ -19,7 +19,7 @@ from rotunda.broker.request_log.tables import schema_of
 from tests.support.broker_process import BrokerProcess
 from tests.support.supervised import command
 
-#: The command, and what its first line begins with.
+#: The command, and the beginning of its first line.
 COMMANDS = {
     ("status",): "rotunda ready",
     ("top", "--once", "--interval", "0.1"): "rotunda ",
@@ -120,7 +120,7 @@ def test_of_many_files_the_slowest_and_the_latest_are_found(tmp_path: Path) -> N
         pq.write_table(pa.Table.from_pylist(rows, schema), directory / f"part-1-1-{number}.parquet")
     arguments = ("requests", "--data-dir", str(tmp_path), "--since", "2024-05-31", "--json", "--limit", "4")
     assert [row["totalTimeUs"] for row in json.loads(command(*arguments, "--slow").stdout)] == [100, 90, 80, 8]
-    # As they came, the newest last.
+    # In order of arrival, the newest last.
     assert [row["totalTimeUs"] for row in json.loads(command(*arguments).stdout)] == [8, 1, 2, 100]
 
 
@@ -144,7 +144,7 @@ def test_top_cuts_a_long_name_rather_than_numbers(broker: BrokerProcess) -> None
 
 @pytest.mark.parametrize("name", ["[/b]", "[red]x[/red]", "[]", "\\[x"])
 def test_names_are_no_markup(name: str) -> None:
-    """Row 23: a group calls itself what it likes."""
+    """Row 23: a group chooses its name freely."""
     printed = io.StringIO()
     Console(file=printed, width=80).print(_table(("group", ">members"), [(name, "17")]))
     [line] = [line for line in printed.getvalue().splitlines() if line.rstrip().endswith("17")]
@@ -153,7 +153,7 @@ def test_names_are_no_markup(name: str) -> None:
 
 @pytest.mark.parametrize("columns", [30, 80, 200])
 def test_top_fits_the_terminal(broker: BrokerProcess, columns: int) -> None:
-    """What there is no room for is left out, from the right."""
+    """Columns without room are left out, from the right."""
     with start(str(broker.run_dir), "top", "--once", "--interval", "0.1", columns=columns) as process:
         out, complaint = process.communicate(timeout=120)
     assert (process.returncode, complaint) == (0, "")

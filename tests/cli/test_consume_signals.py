@@ -1,4 +1,4 @@
-"""Where a signal meets `rotunda consume`: what was written is committed, what may have been half written is not."""
+"""Signals at every point of `rotunda consume`: written records are committed, half-written ones are not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rotunda.broker.cli.records.consume import _copy
 
 
 class Signals:
-    """One that comes when a test says so; as the real ones it raises outside of `held`, and a second one within."""
+    """A signal on command; as a real one it raises outside of `held`, and a second one within."""
 
     has_come = False
     exit_code = 130

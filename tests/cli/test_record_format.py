@@ -1,4 +1,4 @@
-"""Records as text and text as records: formats, JSON lines, and what is said of input that is no record."""
+"""Records as text and text as records: formats, JSON lines, and the errors for invalid input."""
 
 import base64
 import io
@@ -99,7 +99,7 @@ def test_bytes_that_are_no_text_are_said_to_be_base64() -> None:
 
 
 def test_the_name_of_a_header_need_not_be_text() -> None:
-    """Kafka's brokers take any bytes for it; what stands behind such a record can be read as well."""
+    """Kafka's brokers accept any bytes for it; the data after such a record can be read as well."""
     record = fetched(None, b"v", ((b"\xff\xc3\xbc".decode("utf-8", "surrogateescape"), b"w"),))
     assert formatter("%h", b"")(record) == b"\xff\xc3\xbc=w"
     assert json.loads(json_line(record))["headers"] == [["\ufffd\u00fc", "w"]]
