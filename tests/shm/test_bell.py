@@ -15,7 +15,7 @@ from rotunda.shm.rings.bell import EventBell, SemaphoreBell
 
 @pytest.fixture
 def semaphore() -> Iterator[posix_ipc.Semaphore]:
-    """Yield a semaphore of the test's own."""
+    """Yield a semaphore with a unique name."""
     made = posix_ipc.Semaphore(f"/rotundatest-{secrets.token_hex(8)}", posix_ipc.O_CREX)
     yield made
     bell = SemaphoreBell(made)

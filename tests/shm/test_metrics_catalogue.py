@@ -41,7 +41,7 @@ def test_every_metric_is_declared_in_full(metric: Metric) -> None:
 
 @pytest.mark.parametrize("metric", KAFKA_METRICS, ids=lambda metric: metric.names)
 def test_where_kafkas_metrics_are_found(metric: KafkaMetric) -> None:
-    """Section F: each has a query over metrics that there are, or a reason."""
+    """Section F: each has a query over existing metrics, or a reason for its absence."""
     known = {exposed_name(role, each) for role, metrics in CATALOGUE.items() for each in metrics}
     known |= {f"rotunda_{each.name}" for metrics in DERIVED.values() for each in metrics}
     named = {name.removesuffix("_bucket") for name in re.findall(r"rotunda_\w+", metric.query)}

@@ -221,7 +221,7 @@ class Model:
             self.claimed.append(payload)
         else:
             used = self.producer.position - self.consumer.head
-            # Full means that it really would not fit: at worst as much padding as the frame is long is lost.
+            # Full means that the frame really does not fit: at most its own length is lost as padding.
             assert used + 2 * (len(payload) + 15) > self.producer.capacity
 
     def publish(self) -> None:
