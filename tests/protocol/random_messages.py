@@ -18,7 +18,7 @@ def versions_of(message: MessageDefinition) -> range:
 
 
 def random_message(chance: random.Random, message: MessageDefinition, version: int) -> Any:
-    """Return a message of which every field that the version has is random."""
+    """Return a message with random values in every field of the version."""
     return _structure(chance, message.structure, version)
 
 

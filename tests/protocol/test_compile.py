@@ -87,7 +87,7 @@ def test_a_message_that_is_cut_off_is_rejected(name: str, chance: random.Random)
     message = definition(name)
     for version in versions_of(message):
         body = write(name, version, random_message(chance, message, version))
-        # At every byte of a short message, at some of a long one.
+        # At every byte of a short message, at some bytes of a long one.
         for cut in range(len(body)) if len(body) < 100 else chance.choices(range(len(body)), k=40):
             with pytest.raises(InvalidReceive):
                 read(name, version, body, 0, cut)
@@ -209,7 +209,7 @@ def kio_class(message: MessageDefinition, version: int) -> Any:
 
 
 def plain(entity: Any, structure: StructureDefinition, version: int) -> Any:
-    """Return a kio object as a value of the class of its structure."""
+    """Return a kio object as a value of its structure's class."""
     values = {}
     for field in present_fields(structure, version):
         names = (field.name, field.name.removesuffix("_ms"), RENAMED.get(field.name, ""))

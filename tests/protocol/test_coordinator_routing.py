@@ -92,7 +92,7 @@ def test_the_hash_is_that_of_java(text: str, expected: int) -> None:
 
 
 def test_kafka_puts_these_groups_into_these_partitions() -> None:
-    """Kafka's own choice for 50 partitions: abs(hash) % 50, where the smallest number counts as 0."""
+    """Kafka's own choice for 50 partitions: abs(hash) % 50, with 0 for the smallest number."""
     assert coordinator_partition("hello", 50) == 99162322 % 50
     assert coordinator_partition("polygenelubricants", 50) == 0
     assert java_hash("tg29-28754") < 0

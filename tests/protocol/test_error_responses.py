@@ -22,7 +22,7 @@ WITHOUT = {(ApiKey.DESCRIBE_LOG_DIRS, 1), (ApiKey.DESCRIBE_LOG_DIRS, 2)}
 
 
 def requests(key: ApiKey, version: int) -> Iterator[Any]:
-    """Yield requests in each of which another array has several elements."""
+    """Yield requests, each with several elements in another array."""
     for path in arrays_of(key, version) or [()]:
         frame = request_with(key, version, path, 12)
         yield codec.decode(key, version, frame, parse_header(frame, 0, len(frame)).body_offset, len(frame))

@@ -23,11 +23,11 @@ def walks(request: pytest.FixtureRequest) -> ModuleType:
 
 
 class NotReadableError(Exception):
-    """The plain reading has found something wrong."""
+    """The plain parser has found an error."""
 
 
 class Plain:
-    """Reads records one number after the other, as Kafka does."""
+    """Parses records one number after the other, as Kafka does."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
@@ -97,7 +97,7 @@ def found(
 GOOD = b"".join(encoded_record(index) for index in range(3))
 NOTHING = field(None) + field(b"v")
 
-#: (records, how many their header claims)
+#: (records, number of records in the header)
 WRONG_RECORDS = {
     "random bytes": (random.Random(1).randbytes(60), 3),
     "fewer records than the count": (GOOD, 4),
@@ -171,7 +171,7 @@ def test_records_that_lie(walks: ModuleType) -> None:
 
 
 def test_runs_of_similar_records(walks: ModuleType) -> None:
-    """In steps of any size the same is found, also of records among which a few bytes have changed."""
+    """In steps of any size the result is the same, also for records with a few changed bytes."""
     seed = random_seed()
     numbers = random.Random(seed)
     for case in range(15):
@@ -186,7 +186,7 @@ def test_runs_of_similar_records(walks: ModuleType) -> None:
 
 
 def test_what_one_step_shows(walks: ModuleType) -> None:
-    """Never more than is so: a header is believed if it is right, and not doubted in vain where records are similar."""
+    """Never a false claim: a header is trusted if it is right, and not rejected needlessly for similar records."""
     seed = random_seed()
     numbers = random.Random(seed)
     shown = 0

@@ -25,7 +25,7 @@ def _verdict(batch: bytes, produce_version: int = 7) -> int:
 
 
 def _with(position: int, data: bytes, batch: bytes = GOOD) -> bytes:
-    """Return the batch with some bytes replaced and, if they are covered by it, a checksum that is right."""
+    """Return the batch with some bytes replaced and, if the checksum covers them, with a valid checksum."""
     changed = bytearray(batch)
     changed[position : position + len(data)] = data
     if position >= 21:

@@ -90,7 +90,7 @@ def test_a_piece_is_small_however_the_answer_is_made_up(count: int, members: int
 
 
 def test_what_does_not_fit_is_refused_and_what_is_smaller_still_fits() -> None:
-    """One group of 5 members has about 600 bytes; a refusal is not held against the limit."""
+    """A group of 5 members has about 600 bytes; an error entry does not count towards the limit."""
     values = without_made(groups(100, members=5))
     data, encoder, _ = written(ApiKey.DESCRIBE_GROUPS, 4, values, most_bytes=6000)
     answers = decoded(data).groups

@@ -8,7 +8,7 @@ from rotunda.broker.protocol.compression import compress, unpacked
 from rotunda.broker.protocol.records import CODECS
 from rotunda.broker.protocol.steps import beside, finished
 
-#: Its room is large, though it is small.
+#: Its unpacked size is large, its packed size small.
 LARGE = bytes(range(256)) * (36 << 12)
 
 
