@@ -97,7 +97,7 @@ def test_the_initial_delay_ends_with_the_rebalance_timeout() -> None:
 
 
 def test_a_group_is_ready_at_once_without_an_initial_delay(coordinator: Coordinator) -> None:
-    """Users row 15: the default of a broker of one's own."""
+    """Users row 15: the default for a local broker."""
     answers = join(coordinator, version=3)
     coordinator.turn()
     assert answers[0].error_code == 0
@@ -255,7 +255,7 @@ def test_a_member_that_waits_for_others_does_not_expire(coordinator: Coordinator
 
 
 def test_heartbeats_set_no_timers(coordinator: Coordinator) -> None:
-    """2,000 members that send one every 3 s cost a look each, no more."""
+    """2,000 members with a heartbeat every 3 s cost one check each, no more."""
     leader, _ = stable_group(coordinator)
     with mock.patch.object(coordinator.timers, "at_ns", side_effect=AssertionError):
         for _ in range(100):

@@ -119,7 +119,7 @@ TABLE: dict[str, tuple[Callable[[Scene], Outcome], tuple[Outcome, ...]]] = {
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("request_name", TABLE)
 def test_request_in_state(request_name: str, state: str) -> None:
-    """I12 and users row 7: which code a request meets, above all a commit during a rebalance."""
+    """I12 and users row 7: the error code of each request, above all of a commit during a rebalance."""
     act, outcomes = TABLE[request_name]
     assert act(Scene(state)) == outcomes[STATES.index(state)]
 

@@ -26,7 +26,7 @@ SUBSCRIPTIONS: list[dict[str, Any]] = [
 
 
 class Simulation:
-    """One run: every step is chosen by the seed."""
+    """One run: the seed determines every step."""
 
     def __init__(self, seed: int, *, deaths: bool) -> None:
         self.random = random.Random(seed)

@@ -21,7 +21,7 @@ def coordinator_with(**settings: str) -> Coordinator:
 
 
 def classic_group(coordinator: Coordinator) -> ClassicMember:
-    """Return the only member of a stable classic group, which has everything."""
+    """Return the only member of a stable classic group, which owns all partitions."""
     client = ClassicMember(coordinator, "c1")
     coordinator.classic.create(coordinator.shard, GROUP)
     client.send_join()
@@ -33,7 +33,7 @@ def classic_group(coordinator: Coordinator) -> ClassicMember:
 
 
 def mixed_group(coordinator: Coordinator) -> ClassicMember:
-    """Return the classic member of a group that it shares with "new" of the new protocol, half each."""
+    """Return the classic member of a group shared with "new" of the new protocol; each owns half."""
     client = classic_group(coordinator)
     assert coordinator.join("new", "a").assignment == {}
     for _ in range(3):
@@ -137,7 +137,7 @@ def test_the_group_is_classic_again_when_only_classic_members_are_left() -> None
 
 
 def test_what_is_told_of_a_group_that_changes_over_and_back() -> None:
-    """It is never empty, and each rebalance has one end, under the kind that the group is of by then."""
+    """The group is never empty, and each rebalance ends once, under the group's kind at that time."""
     coordinator = coordinator_with()
     client = mixed_group(coordinator)
     over = [(event.kind, event.event) for event in coordinator.told if event.event != "join"]

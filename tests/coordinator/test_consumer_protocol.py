@@ -29,7 +29,7 @@ def coordinator() -> Coordinator:
 
 
 def two_members(coordinator: Coordinator) -> None:
-    """Have m1 and m2 share topic "a": m1 has 0 and 1, m2 has 2 and 3."""
+    """Assign topic "a" to m1 (0 and 1) and m2 (2 and 3)."""
     coordinator.join("m1", "a")
     coordinator.join("m2", "a")
     kept = {A: frozenset({0, 1})}
@@ -205,7 +205,7 @@ def test_a_request_that_is_wrong_makes_no_group(coordinator: Coordinator, fields
 
 
 def test_an_old_client_need_not_bring_an_id(coordinator: Coordinator) -> None:
-    """The handler makes one for version 0."""
+    """The handler generates one for version 0."""
     refused = coordinator.join("", "a", version=0, member_epoch=2)
     assert refused.error_code == ErrorCode.INVALID_REQUEST
 
@@ -469,7 +469,7 @@ def test_only_members_of_the_epoch_commit_and_fetch(coordinator: Coordinator) ->
 def test_a_transaction_commits_for_a_group_with_members(
     coordinator: Coordinator, version: int, member: str, instance: str | None, epoch: int, error: int
 ) -> None:
-    """Producers that name the group alone send generation -1 and no member: Kafka accepts that in a transaction."""
+    """Producers that name only the group send generation -1 and no member: Kafka accepts that in a transaction."""
     two_members(coordinator)
     validate = coordinator.consumer_group.validate_offset_commit
     assert validate(member, instance, epoch, version, transactional=True) == error

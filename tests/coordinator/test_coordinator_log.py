@@ -244,7 +244,7 @@ def test_a_fault_of_one_who_is_told_costs_no_other_the_news(caplog: pytest.LogCa
 
 
 def test_a_fault_at_one_batch_fails_the_log_and_leaves_nobody_waiting(caplog: pytest.LogCaptureFixture) -> None:
-    """Memory is ahead of the log: it is to be read back, as after a write that failed."""
+    """Memory is ahead of the log: it must be reloaded, as after a failed write."""
     told: list[int] = []
     failures: list[bool] = []
 

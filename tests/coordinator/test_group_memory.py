@@ -67,7 +67,7 @@ def test_a_member_for_which_there_is_no_room_is_refused(bench: Bench, caplog: py
 def test_who_leaves_makes_room(bench: Bench):
     assert bench.join("first", 900_000).error_code == 0
     assert bench.join("second", 900_000).error_code == int(ErrorCode.GROUP_MAX_SIZE_REACHED)
-    # Its session ends.
+    # Wait for the end of its session.
     bench.coordinator.advance_ms(11_000)
     bench.coordinator.advance_ms(COUNT_MS)
     assert bench.memory.used_bytes < 100_000

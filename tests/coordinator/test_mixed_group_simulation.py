@@ -54,7 +54,7 @@ class Classic:
 
 
 class Simulation:
-    """One run: every step is chosen by the seed."""
+    """One run: the seed determines every step."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

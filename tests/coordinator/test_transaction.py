@@ -96,7 +96,7 @@ def test_an_open_transaction_is_aborted_first_in_an_epoch_that_nobody_has(versio
 
 
 def test_a_producer_that_names_its_epoch_has_it_raised_once() -> None:
-    """KIP-360: the request may be sent again, or read again by another process."""
+    """KIP-360: the request may be resent, or reread by another process."""
     first = judge_init(known(EMPTY), init(Producer(7, 5))).metadata
     assert first is not None
     assert (first.epoch, first.last_epoch) == (6, 5)
@@ -170,7 +170,7 @@ PLAIN_ENDS = {
     COMPLETE_ABORT: (Step.ANSWER, INVALID_STATE),
 }
 
-#: The same from version 2 on, in the current epoch and in the one before it, as Kafka's table has it.
+#: The same from version 2 on, in the current epoch and in the previous one, as in Kafka's table.
 NEWEST_ENDS = {
     EMPTY: ((Step.WRITE, INVALID_STATE), (FENCED, FENCED)),
     ONGOING: ((Step.WRITE, Step.WRITE), (FENCED, FENCED)),

@@ -15,7 +15,7 @@ MEMBERS = TOPICS = 150
 
 
 class CountingTopics(FakeTopics):
-    """Counts the topics that are looked up by name."""
+    """Counts the topic lookups by name."""
 
     looked_up = 0
 
@@ -25,7 +25,7 @@ class CountingTopics(FakeTopics):
 
 
 def join(group: ConsumerGroup, environment: Environment, number: int) -> None:
-    # Each request brings names of its own.
+    # Each request has its own names.
     names = tuple(f"topic-{topic}" for topic in range(TOPICS))
     request = heartbeat_request(member_id=f"member-{number}", rebalance_timeout_ms=60_000, subscribed_topic_names=names)
     update = GroupUpdate(group, environment)
